@@ -49,6 +49,7 @@ from webhooks.namespaces import without_cluster
 from webhooks.observing import observers
 from webhooks.old_versions import OldVersions
 from webhooks.own_policies import OWN_CALL, validate_own
+from webhooks.owners import Owners
 from webhooks.policies import Policies
 from webhooks.protocol import DoorProtocol
 from webhooks.publication import REMEDY, Publication
@@ -200,11 +201,15 @@ def application(door: Door, policies: Policies, workers: Workers, start: Start) 
     mutators: list[Mutator] = []
     validators: list[Validator] = [partial(validate_own, lacks_room=policies.lacks_room)]
     if queue is not None:
-        gives = door.gives_queue
-        classed = door.default_class
-        mutators = [job_defaults(queue, gives_queue=gives, classed=classed), QUEUE_DEFAULTS]
+        gives, classed, owners = door.gives_queue, door.default_class, _owners(door)
+        defaults = job_defaults(queue, gives_queue=gives, classed=classed, owners=owners)
+        mutators = [defaults, QUEUE_DEFAULTS]
         checked = partial(
-            validate_jobs, integrations=queue, gives_queue=gives, authors=door.authors
+            validate_jobs,
+            integrations=queue,
+            gives_queue=gives,
+            authors=door.authors,
+            owners=owners,
         )
         validators += [checked, partial(validate_queues, gates=validation_gates(queue))]
     mutate = mutate_in_turn(policies.mutate, mutators)
@@ -243,6 +248,13 @@ def application(door: Door, policies: Policies, workers: Workers, start: Start) 
         clock=door.pace.clock,
         unjudged={f"/{phase}": unasked.answers(phase) for phase in PHASES},
     )
+
+
+def _owners(door: Door) -> Owners | None:
+    """Return who looks owners up: nobody where makers are asked."""
+    if door.client is None or door.inquiries is None or not door.integrations.makers.trusted:
+        return None
+    return Owners(door.client, door.inquiries)
 
 
 async def _certificate(door: Door, policies: Policies, start: Start) -> None:

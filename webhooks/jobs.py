@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -31,6 +32,8 @@ from policyd.patch.draft import Draft
 from webhooks.authors import NOBODY_KNOWN, Authors
 from webhooks.decisions import Mutator, object_of
 from webhooks.defaults import DefaultClass
+from webhooks.inquiries import PendingError
+from webhooks.owners import Owners
 
 QUEUE_WORDS = b"kueue.x-k8s.io"
 """What stands in an object that has to do with a queue. The API server never escapes a letter of
@@ -69,6 +72,7 @@ def job_defaults(
     *,
     gives_queue: Callable[[str], bool] = nowhere,
     classed: DefaultClass = NO_CLASS,
+    owners: Owners | None = None,
 ) -> Mutator:
     """Return what suspends new jobs that queue, gates new pods, and marks what makes such pods.
 
@@ -76,6 +80,7 @@ def job_defaults(
         integrations: Which kinds of jobs queue, and where.
         gives_queue: Tells whether a namespace has a queue for new jobs that name none.
         classed: Whether there is a priority class for new jobs that name none.
+        owners: Looks owners up, where everybody's word for them is taken.
     """
     around = Surroundings(integrations=integrations)
 
@@ -98,22 +103,23 @@ def job_defaults(
         group, kind = request.kind.group, request.kind.kind
         if request.operation == "CREATE":
             given = replace(
-                around,
+                _asked(around, request, owners),
                 default_queue=gives_queue(request.namespace),
                 default_class=classed.there,
-                account=request.user_info.username,
             )
             default_on_create(draft, group=group, kind=kind, around=given)
         else:
-            default_parent(draft, group=group, kind=kind, around=_asked(around, request))
+            default_parent(draft, group=group, kind=kind, around=_asked(around, request, owners))
 
     return Mutator(name=SPEAKER, concerns=concerns, change=change)
 
 
-def _asked(around: Surroundings, request: AdmissionRequest) -> Surroundings:
-    """Add who asks, and what the object was."""
-    before = decode_object(request.old_object)
-    return replace(around, account=request.user_info.username, before=before)
+def _asked(around: Surroundings, request: AdmissionRequest, owners: Owners | None) -> Surroundings:
+    """Add who asks, what the object was, and who can tell whether its owner is there."""
+    account, before = request.user_info.username, decode_object(request.old_object)
+    if owners is not None:
+        around = replace(around, is_there=partial(owners.is_there, request.namespace))
+    return replace(around, account=account, before=before)
 
 
 def _may_queue(request: AdmissionRequest, decision: Decision) -> bool:
@@ -127,13 +133,14 @@ JOB_DEFAULTS = job_defaults()
 """What is done for all kinds that are known, where they name a queue."""
 
 
-def validate_jobs(
+def validate_jobs(  # noqa: PLR0913 - what counts beside the request
     request: AdmissionRequest,
     policies: Decision,
     *,
     integrations: Integrations = EVERYTHING,
     gives_queue: Callable[[str], bool] = nowhere,
     authors: Authors = NOBODY_KNOWN,
+    owners: Owners | None = None,
 ) -> Decision:
     """Say what speaks against a job or pod that is created or changed, or a pod that is resized.
 
@@ -154,7 +161,10 @@ def validate_jobs(
         default_queue=gives_queue(request.namespace),
         author=authors.author_of(request.user_info),
     )
-    return _looked_at(request, policies, _asked(around, request))
+    try:
+        return _looked_at(request, policies, _asked(around, request, owners))
+    except PendingError:
+        return ALLOWED  # thrown away: it is decided again once the owner was looked up
 
 
 def warn_of_hidden(

@@ -1,7 +1,7 @@
 """Jobs that other jobs have made: they have no quota themselves, and wait for those."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,12 +12,21 @@ from policyd.api.pod_requests import pod_requests
 from policyd.controller.cache import Cache
 from policyd.controller.keys import Key
 from policyd.controller.mirrors import job_resource
+from policyd.controller.owners import SeenOwners
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.running_pods import CLAIMS
 from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
-from policyd.jobs.ancestors import AncestorError, NestingError, managed_ancestor
-from policyd.jobs.base import JobKind, JobObject
+from policyd.jobs.ancestors import (
+    LONGEST_CHAIN,
+    AncestorError,
+    NestingError,
+    group_kind,
+    is_known,
+    managed_ancestor,
+    may_queue,
+)
+from policyd.jobs.base import JobKind, JobObject, controller_of
 from policyd.jobs.kinds import kind_of_owner
 from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.slices import latest_active, may_grow
@@ -33,6 +42,7 @@ class Children:
         self._cache = cache
         self._writes = writes
         self._resource = job_resource(kind)
+        self._seen = SeenOwners(cache.mirrors, writes)
 
     async def follow(self, job: JobObject, *, gates: Gates) -> bool:
         """Suspend a job until the one that it belongs to may run, if it belongs to one.
@@ -41,13 +51,16 @@ class Children:
             Whether it does, or nobody can tell, so that there is nothing else to do for it.
 
         Raises:
-            ApiError: If it could not be suspended.
+            ApiError: If it could not be suspended, or an owner not be looked up.
         """
+        unwatched = await self._unwatched(job.metadata)
         try:
-            owner = self._owner(job.metadata)
+            owner = self._owner(job.metadata, unwatched)
         except NestingError as error:
             message = f"cannot tell which job this one belongs to: {error}"
             self._writes.tell(self._resource, job.metadata, "JobNestingTooDeep", message, bad=True)
+            return True
+        if owner is not None and group_kind(owner) in self._cache.integrations.external:
             return True
         parent = None if owner is None else self._job(owner, job.metadata.namespace)
         kind = None if owner is None else kind_of_owner(owner)
@@ -79,7 +92,10 @@ class Children:
         """
         children = self._cache.mirrors.children.get(self._kind.kind)
         child = None if children is None else children.get(path)
-        if child is None or self._may_run(child.metadata, gates):
+        if child is None:
+            return
+        unwatched = await self._unwatched(child.metadata)
+        if self._may_run(child.metadata, unwatched, gates=gates):
             return
         metadata, mirror = child.metadata, self._cache.mirrors.jobs[self._kind.kind]
         with suppress(NotFoundError):
@@ -93,10 +109,12 @@ class Children:
             finally:
                 mirror.forget(path)  # it is not watched there: nobody would forget it
 
-    def _may_run(self, child: ObjectMeta, gates: Gates) -> bool:
+    def _may_run(
+        self, child: ObjectMeta, unwatched: Mapping[str, ObjectMeta], *, gates: Gates
+    ) -> bool:
         """Tell whether nothing speaks against a job that names no queue."""
         try:
-            owner = self._owner(child)
+            owner = self._owner(child, unwatched)
         except NestingError:
             return True
         parent = None if owner is None else self._job(owner, child.namespace)
@@ -119,13 +137,34 @@ class Children:
         given = _requested(each for workload in admitted for each in workload.spec.pod_sets)
         return all(given[name] >= amount for name, amount in wanted.items())
 
-    def _owner(self, job: ObjectMeta) -> OwnerReference | None:
+    async def _unwatched(self, job: ObjectMeta) -> dict[str, ObjectMeta]:
+        """Look up those above a job whose kinds are off, so that nobody watches them, by uid."""
+        found: dict[str, ObjectMeta] = {}
+        above: ObjectMeta | None = job
+        for _ in range(LONGEST_CHAIN):
+            owner = None if above is None else controller_of(above)
+            name = ("", "") if owner is None else group_kind(owner)
+            if owner is None or not is_known(name):
+                break
+            if may_queue(name, self._cache.integrations):
+                above = self._watched(owner, job.namespace)
+                continue
+            above = await self._seen.find(owner, job.namespace)
+            if above is not None:
+                found[owner.uid] = above
+        return found
+
+    def _watched(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
+        found = self._job(owner, namespace) or self._child(owner, namespace)
+        return None if found is None else found.metadata
+
+    def _owner(self, job: ObjectMeta, unwatched: Mapping[str, ObjectMeta]) -> OwnerReference | None:
         """Return the job in a queue that this one belongs to, if it belongs to one."""
 
         def lookup(owner: OwnerReference) -> ObjectMeta:
-            found = self._job(owner, job.namespace) or self._child(owner, job.namespace)
+            found = unwatched.get(owner.uid) or self._watched(owner, job.namespace)
             # Of other kinds, what is in no queue is not watched: nobody can tell who has made it.
-            return ObjectMeta(uid=owner.uid) if found is None else found.metadata
+            return ObjectMeta(uid=owner.uid) if found is None else found
 
         try:
             return managed_ancestor(job, lookup, integrations=self._cache.integrations)

@@ -40,9 +40,6 @@ _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionChec
 
 MOST_WEIGHT: Final = 2.0**63
 
-NAMESPACE_MISMATCH: Final = "Workload namespace doesn't match ClusterQueue selector"
-FAILED_CHECKS: Final = "The workload has failed admission checks"
-
 
 def flavor_spec(flavor: kueue.ResourceFlavor, topology: kueue.Topology | None = None) -> FlavorSpec:
     """Convert a ResourceFlavor; `topology` is the one that it names, if there is such a one."""

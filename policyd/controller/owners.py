@@ -1,16 +1,24 @@
-"""Whether the jobs and pods that a workload stands for are still there."""
+"""Whether the jobs and pods that a workload stands for are still there, and who owns what."""
+
+from collections import OrderedDict
+from typing import Final
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD, JOB_UID
 from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.controller.mirrors import Mirrors, job_resource
+from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject, is_pod
 from policyd.jobs.kinds import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.pods import Pod
 from policyd.kube.client import PartialObject, Reader
-from policyd.kube.errors import NotFoundError
+from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import PODS, Resource
+
+OWNER_SECONDS: Final = 300.0
+"""How long it is remembered who owns an owner."""
+MOST_OWNERS: Final = 4096
 
 
 class Owners:
@@ -79,6 +87,45 @@ def resource_of(owner: OwnerReference) -> Resource | None:
         return PODS
     kind = kind_of_owner(owner) or parent_of_owner(owner)
     return None if kind is None else job_resource(kind)
+
+
+class SeenOwners:
+    """The metadata of owners, from the mirrors, or as the API server said a while ago."""
+
+    def __init__(self, mirrors: Mirrors, writes: Writes) -> None:
+        self._mirrors = mirrors
+        self._writes = writes
+        self._found: OrderedDict[str, tuple[float, ObjectMeta | None]] = OrderedDict()
+
+    async def find(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
+        """Return the metadata of an owner; None if it is not there, or of no kind that is known.
+
+        Raises:
+            ApiError: If the API server cannot be asked.
+        """
+        resource = resource_of(owner)
+        if resource is None or resource == PODS:
+            return None
+        mirror = self._mirrors.jobs.get(resource.kind)
+        seen = None if mirror is None else mirror.get(f"{namespace}/{owner.name}")
+        if seen is not None and seen.metadata.uid == owner.uid:
+            return seen.metadata
+        key, now = "/".join((resource.kind, namespace, owner.name, owner.uid)), self._writes.now
+        at, found = self._found.get(key, (0.0, None))
+        if now - at >= OWNER_SECONDS:
+            found = await self._read(resource, owner, namespace)
+            self._found[key] = now, found
+        if len(self._found) > MOST_OWNERS:
+            self._found.popitem(last=False)
+        return found
+
+    async def _read(
+        self, resource: Resource, owner: OwnerReference, namespace: str
+    ) -> ObjectMeta | None:
+        try:
+            return await read_owner(self._writes.client, resource, owner, namespace)
+        except ForbiddenError:
+            return None
 
 
 def _owners(workload: Workload) -> tuple[OwnerReference, ...]:

@@ -16,7 +16,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.base import controller_of
 from policyd.jobs.kinds import parent_of_owner
 from policyd.jobs.parents import Parent, ParentKind, Seat, take_seat
-from policyd.jobs.pods import Pod, group_name, has_ended, is_gated, without_gates
+from policyd.jobs.pods import Pod, group_name, is_gated, is_over, without_gates
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS
 from policyd.patch.draft import Draft
@@ -52,6 +52,7 @@ class ParentPods:
         """Let a pod go whose parent is gone, or say that nobody asks for quota for it."""
         if self._believes:
             await self._ungate(pod)
+        if self._believes or not is_gated(pod):
             return
         message = f"{kind.kind} `{name}` is gone, and nobody asks for quota for this pod: delete it"
         self._writes.tell(PODS, pod.metadata, "HeldWithoutOwner", message, bad=True)
@@ -62,21 +63,16 @@ class ParentPods:
         Raises:
             ApiError: If a pod could not be written.
         """
-        if has_ended(pod) or pod.metadata.deletion_timestamp is not None:
+        if is_over(pod) or _was_held(pod):
             return
-        if is_gated(pod):
-            made_by = self._maker_of(pod)
-            namespace = pod.metadata.namespace
-            maker = (
-                seat.parent if made_by is None else await self._read(*made_by, namespace=namespace)
-            )
-            if made_by is not None and maker is None:
+        made_by, maker = self._maker_of(pod), seat.parent
+        if made_by is not None:
+            maker = await self._read(*made_by, namespace=pod.metadata.namespace)
+            if maker is None:
                 await self._part(pod, *made_by)
                 return
-            if maker is not None and self._believes and _is_outdated(pod, maker):
-                await self._ungate(pod)
-                return
-        if _was_held(pod):
+        if self._believes and not group_name(pod.metadata) and _is_outdated(pod, maker):
+            await self._ungate(pod)
             return
         draft = draft_of(pod)
         take_seat(draft, pod, seat)

@@ -22,9 +22,10 @@ from policyd.controller.mirrors import job_resource
 from policyd.controller.parent_pods import ParentPods
 from policyd.controller.patches import merge_difference, merge_patch
 from policyd.controller.retention import drop_finalizer
+from policyd.controller.transitions import is_admitted
 from policyd.controller.writes import Writes
 from policyd.jobs.kinds import PARENTS
-from policyd.jobs.lifecycle import gates_of, has_quota, is_finished, is_on_hold
+from policyd.jobs.lifecycle import gates_of, has_quota, is_finished, is_on_hold, may_take
 from policyd.jobs.parents import (
     Group,
     Parent,
@@ -195,7 +196,12 @@ class ParentReconciler:
         new = group_workload(
             self._kind, parent, _NO_GROUP, name=workload.metadata.name, priority=priority
         )
-        spec = merge_difference(_submission(workload), _submission(new))
+        held, wanted = _submission(workload), _submission(new)
+        kept = set(held) - {"queueName"} if not may_take(workload, priority) else set[str]()
+        if is_admitted(workload):
+            kept.add("queueName")  # the API server lets nobody change it
+        wanted |= {name: held[name] for name in kept}
+        spec = merge_difference(held, wanted)
         gates = [gates_of(each.metadata) for each in (workload, parent)]
         same = gates[0] == gates[1] or not self._steps.keys.gates
         metadata: Json = {} if same else {"annotations": {ADMISSION_GATED_BY: gates[1]}}

@@ -16,13 +16,12 @@ import structlog
 
 from policyd.api.kueue import ClusterQueue, Workload
 from policyd.api.makers import group_kind_of
-from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.controller.cache import Cache
 from policyd.controller.index import chain_key
 from policyd.controller.keys import Key
 from policyd.controller.metrics import Metrics
-from policyd.controller.owners import read_owner, resource_of
+from policyd.controller.owners import SeenOwners
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
 from policyd.controller.settings import ControllerSettings
@@ -31,8 +30,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
-from policyd.kube.errors import ForbiddenError
-from policyd.kube.resources import PODS, Resource
+from policyd.kube.resources import PODS
 
 log = structlog.get_logger()
 
@@ -40,9 +38,6 @@ GRACE_SECONDS: Final = 5.0
 """How long a pod may be outside before that is told: what stops, stops within it."""
 LOOK_SECONDS: Final = 30.0
 """Between looks at a pod that is outside: what it belongs to may get its quota."""
-OWNER_SECONDS: Final = 300.0
-"""How long it is remembered who owns an owner."""
-MOST_OWNERS: Final = 4096
 MOST_TOLD: Final = 50
 """Events of a namespace at once, and one more each second: whoever makes many pods must not fill
 the API. The others come later."""
@@ -73,7 +68,7 @@ class Usage:
         self._outside = Outside()
         self._since: dict[str, float] = {}
         self._told: dict[str, str] = {}
-        self._owners: OrderedDict[str, tuple[float, ObjectMeta | None]] = OrderedDict()
+        self._owners = SeenOwners(cache.mirrors, writes)
         self._allowed: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._covered: frozenset[str] = frozenset()
         self.pods = open_running_pods(
@@ -233,38 +228,11 @@ class Usage:
                 self._cache.integrations.external
             ):
                 return None
-            above = await self._owner(owner, metadata.namespace)
+            above = await self._owners.find(owner, metadata.namespace)
             if above is None:
                 return ""
             uid, owner = above.uid, controller_of(above)
         return ""
-
-    async def _owner(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
-        """Return the metadata of an owner; None if it is not there, or of no kind that is known."""
-        resource = resource_of(owner)
-        if resource is None or resource == PODS:
-            return None
-        mirror = self._cache.mirrors.jobs.get(resource.kind)
-        seen = None if mirror is None else mirror.get(f"{namespace}/{owner.name}")
-        if seen is not None and seen.metadata.uid == owner.uid:
-            return seen.metadata
-        return await self._looked_up(resource, owner, namespace)
-
-    async def _looked_up(
-        self, resource: Resource, owner: OwnerReference, namespace: str
-    ) -> ObjectMeta | None:
-        key, now = "/".join((resource.kind, namespace, owner.name, owner.uid)), self._writes.now
-        at, found = self._owners.get(key, (0.0, None))
-        if now - at < OWNER_SECONDS:
-            return found
-        try:
-            found = await read_owner(self._writes.client, resource, owner, namespace)
-        except ForbiddenError:
-            found = None
-        self._owners[key] = (now, found)
-        if len(self._owners) > MOST_OWNERS:
-            self._owners.popitem(last=False)
-        return found
 
     # Telling.
 

@@ -31,7 +31,7 @@ def managed_ancestor(
 ) -> OwnerReference | None:
     """Return the topmost job that an object belongs to and that queues; None if none does.
 
-    Whoever is of a kind that does not queue ends the chain.
+    Whoever is of a kind that is not known ends the chain; one that is off is passed by.
 
     Args:
         obj: The object.
@@ -47,14 +47,14 @@ def managed_ancestor(
     current = obj
     for _ in range(LONGEST_CHAIN + 1):
         owner = controller_of(current)
-        if owner is None or not may_queue(_kind_of(owner), integrations):
+        if owner is None or not (is_known(group_kind(owner)) or _may_queue(owner, integrations)):
             return found
         if owner.uid in seen:
             raise AncestorError(f"`{owner.name}` owns itself")
         above = lookup(owner)
         if above is None:
             raise AncestorError(f"{owner.kind} `{owner.name}`, the owner, is not there")
-        queues = _kind_of(owner) != _REPLICA_SET
+        queues = group_kind(owner) != _REPLICA_SET and _may_queue(owner, integrations)
         if queues and (integrations.manages_all or queue_name(above)):
             found = owner
         seen.add(owner.uid)
@@ -62,13 +62,22 @@ def managed_ancestor(
     raise NestingError(f"more than {LONGEST_CHAIN} objects own one another")
 
 
-def _kind_of(owner: OwnerReference) -> tuple[str, str]:
+def group_kind(owner: OwnerReference) -> GroupKind:
+    """Return the API group and the kind of an owner."""
     return owner.api_version.rpartition("/")[0], owner.kind
+
+
+def _may_queue(owner: OwnerReference, integrations: Integrations) -> bool:
+    return may_queue(group_kind(owner), integrations)
 
 
 def may_queue(name: GroupKind, integrations: Integrations) -> bool:
     """Tell whether what objects of a kind have made may belong to a job that queues."""
     if name == _REPLICA_SET or name in integrations.external:
         return True
-    known = find_kind(*name) is not None or find_parent(*name) is not None
-    return known and integrations.has(*name)
+    return is_known(name) and integrations.has(*name)
+
+
+def is_known(name: GroupKind) -> bool:
+    """Tell whether objects of a kind could queue, though they may be off."""
+    return find_kind(*name) is not None or find_parent(*name) is not None

@@ -138,8 +138,12 @@ def change_of_priority(job: JobView, workload: Workload) -> ChangePriority | Non
     """Return the step by which a workload gets the priority of its job, if that is to be."""
     spec, priority = workload.spec, job.priority
     same = (spec.priority or 0, spec.priority_class_ref) == (priority.value, priority.reference)
-    may = not has_quota(workload) or _of_workloads(spec, priority)
-    return ChangePriority(workload) if may and not same else None
+    return ChangePriority(workload) if may_take(workload, priority) and not same else None
+
+
+def may_take(workload: Workload, priority: Priority) -> bool:
+    """Tell whether a workload may get another priority: with quota, only from class to class."""
+    return not has_quota(workload) or _of_workloads(workload.spec, priority)
 
 
 def _outdated(job: JobView, workload: Workload) -> Step | None:

@@ -27,7 +27,7 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.jobs.base import JobObject, controller_of
 from policyd.jobs.gangs.gang import Coming
-from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
+from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name, is_gated
 from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.workload import (
     LONGEST_LABEL,
@@ -113,6 +113,7 @@ class ParentKind(Generic[P]):
         bare: Whether the workload has the templates without their labels and annotations.
         fixed: Whether pods of another shape would not fit the workload that is there.
         comes: How the pods of a group are made, if not all at once.
+        relabels: Whether pods that were let go are told, too, when it is submitted elsewhere.
     """
 
     group: str
@@ -134,6 +135,7 @@ class ParentKind(Generic[P]):
     bare: bool = False
     fixed: bool = False
     comes: Callable[[P], Coming] = lambda _parent: ""
+    relabels: bool = False
 
     @property
     def api_version(self) -> str:
@@ -235,11 +237,12 @@ class Seat(Generic[P]):
 
 def take_seat(draft: Draft, pod: Pod, seat: Seat[P]) -> None:
     """Make a pod one of its group, or let one that is keep to the queue of its parent."""
+    seated = bool(group_name(pod.metadata))
     for name in SUBMISSION:
         value = seat.parent.metadata.labels.get(name)
-        if value:
+        if value and (seat.kind.relabels or is_gated(pod) or not seated):
             draft.set(("metadata", "labels", name), value)
-    if group_name(pod.metadata):
+    if seated:
         return
     draft.set(("metadata", "labels", MANAGED), "true")
     fits = len(seat.workload) <= LONGEST_LABEL

@@ -44,18 +44,30 @@ def parent_errors(
         parent = msgspec.convert(new, kind.type)
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
-        return
-    off = around.integrations.off
-    if ELASTIC_GATE not in off:
-        yield from elastic_errors(annotations_of(new))
-    yield from topology_errors(_templates(kind, parent), off=off)
+        return  # the API server says what is wrong with an object that is not of its type
     managed = around.integrations.manages_all or QUEUE_NAME in labels_of(new)
-    if managed:
-        yield from kind.mistakes(parent, before, around)
+    errors = [*_contents(kind, parent, before, around)]
+    if errors and before is not None:
+        # What was wrong before keeps nobody from changing the rest of it.
+        known = {str(each) for each in _contents(kind, before, None, around)}
+        errors = [each for each in errors if str(each) not in known]
+    yield from errors
     if before is not None:
+        off = around.integrations.off
         yield from _changes(new, old, ready=before.status.ready_replicas > 0, off=off)
         if managed and kind.fixed:
             yield from _shapes(kind.templates(parent), new, old)
+
+
+def _contents(
+    kind: ParentKind[P], parent: P, before: P | None, around: Surroundings
+) -> Iterator[FieldError]:
+    off, metadata = around.integrations.off, parent.metadata
+    if ELASTIC_GATE not in off:
+        yield from elastic_errors(metadata.annotations)
+    yield from topology_errors(_templates(kind, parent), off=off)
+    if around.integrations.manages_all or QUEUE_NAME in metadata.labels:
+        yield from kind.mistakes(parent, before, around)
 
 
 def _templates(kind: ParentKind[P], parent: P) -> list[Template]:

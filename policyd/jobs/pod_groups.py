@@ -135,9 +135,11 @@ class PodGroup:
         """
         if is_finished(workload) and not self.prebuilt:
             return True
+        same_time = keeps_time(self.first.metadata, workload)
         if not self.name:
-            same_time = keeps_time(self.first.metadata, workload)
             return same_time and equivalent(self.pod_sets(), workload)
+        if not (same_time or self.prebuilt or has_quota(workload)):
+            return False
         placed = self.within(workload)
         complete = len(self.running_or_able_to()) >= self.total
         # What pods of a parent are like, its template says, and the API server adds to them; what
@@ -200,7 +202,8 @@ class PodGroup:
         for pod in self.pods[1:]:
             if total_count(pod.metadata) != self.total:
                 return f"'{self.name}' group has pods with different {POD_GROUP_TOTAL_COUNT}"
-            if queue_name(pod.metadata) != queue_name(self.first.metadata):
+            elsewhere = queue_name(pod.metadata) != queue_name(self.first.metadata)
+            if elsewhere and not self.prebuilt:
                 return f"'{self.name}' group has pods with different queue names"
         if len({role_of(pod) for pod in self.pods}) > MOST_ROLES:
             return f"pod group can't include more than {MOST_ROLES} roles"

@@ -21,23 +21,18 @@ _TOTAL: Final = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
 _IMMUTABLE: Final = "field is immutable"
 
 
-def pod_errors(new: Json, old: Json | None, off: Set[str]) -> Iterator[FieldError]:
-    """Yield what is wrong with a pod that is created or, with `old`, changed.
-
-    Feature gates `off` are those that are set to off.
-    """
-    managed = labels_of(new).get(MANAGED, "true")
+def pod_errors(pod: Json, off: Set[str]) -> Iterator[FieldError]:
+    """Yield what is wrong with a pod; feature gates `off` are those that are set to off."""
+    managed = labels_of(pod).get(MANAGED, "true")
     if managed != "true":
         yield FieldError(f"metadata.labels[{MANAGED}]", managed, "can only be `true`", "Forbidden")
-    name, where = named_by(new, POD_GROUP_NAME, off)
+    name, where = named_by(pod, POD_GROUP_NAME, off)
     if name and not is_subdomain(name):
         yield FieldError(where, name, SUBDOMAIN_RULE)
-    yield from _total_errors(new, name, where)
-    prebuilt, at = named_by(new, PREBUILT_WORKLOAD, off)
+    yield from _total_errors(pod, name, where)
+    prebuilt, at = named_by(pod, PREBUILT_WORKLOAD, off)
     if name and prebuilt and name != prebuilt:
         yield FieldError(at, prebuilt, "a prebuilt workload has the name of the group")
-    if old is not None:
-        yield from _changes(new, old, off)
 
 
 def is_gated_object(pod: Json) -> bool:
@@ -58,7 +53,8 @@ def _total_errors(pod: Json, name: str, where: str) -> Iterator[FieldError]:
         yield FieldError(_TOTAL, total, "must be a whole number greater than 0")
 
 
-def _changes(new: Json, old: Json, off: Set[str]) -> Iterator[FieldError]:
+def pod_changes(new: Json, old: Json, off: Set[str]) -> Iterator[FieldError]:
+    """Yield what must not change of a pod."""
     (before, _), (after, where) = (named_by(pod, POD_GROUP_NAME, off) for pod in (old, new))
     if before and before != after:
         yield FieldError(where, after, _IMMUTABLE)

@@ -83,5 +83,6 @@ STATEFUL_SET: Final[ParentKind[StatefulSet]] = ParentKind(
     mistakes=_mistakes,
     bare=True,
     fixed=True,
+    relabels=True,
     comes=lambda parent: "" if parent.spec.pod_management_policy == "Parallel" else "PodByPod",
 )

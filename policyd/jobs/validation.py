@@ -2,8 +2,9 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Set
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Set
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from policyd.jobs.leaving import departures
 from policyd.jobs.ownership import lost_owners, owner_errors
 from policyd.jobs.parents import ParentKind
 from policyd.jobs.parents_validation import is_others, parent_errors
-from policyd.jobs.pod_validation import is_gated_object, pod_errors
+from policyd.jobs.pod_validation import is_gated_object, pod_changes, pod_errors
 from policyd.jobs.shape import check_shape
 from policyd.jobs.submission import (
     NOT_SUPPORTED,
@@ -45,6 +46,7 @@ from policyd.patch.operations import Path
 KEEPS_RAY_QUEUES: Final = "ValidateRayAndSparkJobUpdates"
 """Gate: whether it is checked that a running job keeps its queue, of kinds that may have none."""
 _IMMUTABLE = "field is immutable"
+T = TypeVar("T")
 _JOB_INSTEAD = (
     "while the job runs: set `{}` to true in the same change, which stops its pods, and the queue"
     " starts it again"
@@ -103,11 +105,21 @@ def validate_job(
     return tuple(errors)
 
 
+def _news(
+    errors_of: Callable[[T], Iterable[FieldError]], new: T, old: T | None
+) -> Iterator[FieldError]:
+    """Yield what is wrong with an object; what was wrong before keeps nobody from changing it."""
+    errors = [*errors_of(new)]
+    known = {str(each) for each in errors_of(old)} if errors and old is not None else set()
+    yield from (each for each in errors if str(each) not in known)
+
+
 def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldError]:
-    yield from pod_errors(new, old, around.integrations.off)
-    template = Template("metadata.annotations", annotations_of(new))
-    yield from template_errors(template, off=around.integrations.off)
+    off = around.integrations.off
+    yield from pod_errors(new, off)
+    yield from template_errors(Template("metadata.annotations", annotations_of(new)), off=off)
     if old is not None:
+        yield from pod_changes(new, old, off)
         gated = is_gated_object(old), is_gated_object(new)
         if not gated[1]:
             yield from lost_owners(new, old, around)
@@ -156,7 +168,7 @@ def _job(
     off = around.integrations.off
     job = _without_gated(job, off)
     if held or not kind.only_managed:
-        yield from _unsupported(kind, job)
+        yield from _news(partial(_unsupported, kind), job, before)
         errors = [*_contents(kind, job, before, off)]
         # What was wrong before keeps nobody from starting, stopping or mending the rest of it.
         same = errors and before is not None

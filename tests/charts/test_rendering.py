@@ -9,6 +9,7 @@ import yaml
 from policyd.api.crd_v1beta1 import old_versions
 from policyd.cli.furnishing import default_policies
 from policyd.config import load_configuration
+from policyd.jobs.kinds import KINDS, PARENTS
 from policyd.policy_files import KUSTOMIZATION, policy_files
 from tests.charts import release
 from tests.charts.release import CHART, NAMESPACE, RELEASE
@@ -277,6 +278,14 @@ def test_the_guide_gives_the_same_rights_and_those_to_create(tmp_path):
         ("secrets", "create"),
         ("validatingwebhookconfigurations", "create"),
     }
+
+
+def test_owners_may_be_looked_up_where_everybody_is_believed_of_them(tmp_path):
+    without = rights_of(rendered(tmp_path).values())
+    given = rights_of(rendered(tmp_path, {"ownerReferences": "trust"}).values())
+
+    kinds = {(kind.group, kind.plural, "get") for kind in (*KINDS, *PARENTS)}
+    assert {right[1:] for right in given - without} == kinds
 
 
 def test_the_kinds_of_params_that_are_listed_may_be_read(tmp_path):

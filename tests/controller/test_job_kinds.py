@@ -6,6 +6,8 @@ import pytest
 from policyd.controller.mirrors import job_resource
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.defaults import default_on_create
+from policyd.jobs.integrations import Integrations
+from policyd.jobs.job_set import JOB_SET
 from policyd.jobs.kinds import KINDS
 from policyd.kube import resources as r
 from policyd.kube.resources import Resource
@@ -203,9 +205,9 @@ async def test_the_priority_class_of_a_run_policy_counts(world):
     assert world.workload_of("train")["spec"]["priority"] == 7
 
 
-def nested(world, name, owner):
+def nested(world, name, owner, kind="Job", version="batch/v1"):
     """Create a job in the queue that belongs to another one."""
-    reference = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+    reference = {"apiVersion": version, "kind": kind, "controller": True}
     reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
     metadata = {"name": name, "labels": {QUEUE: "lq-cq"}, "ownerReferences": [reference]}
     spec = {"suspend": False, "parallelism": 1, "template": {"spec": pod_spec(1)}}
@@ -224,6 +226,44 @@ async def test_nobody_can_tell_whom_the_last_of_many_nested_jobs_belongs_to(worl
     (event,) = world.events("JobNestingTooDeep")
     assert event["involvedObject"]["name"] == f"job-{last}"
     assert world.workload_of(f"job-{last}") is None
+
+
+@pytest.mark.parametrize(
+    ("uid", "by_itself"),
+    [
+        pytest.param(None, False, id="of-the-queued-job"),
+        pytest.param("of-one-that-is-gone", True, id="of-another-that-had-its-name"),
+    ],
+)
+async def test_a_job_follows_the_queued_one_above_one_whose_kind_is_off(uid, by_itself):
+    world = World()
+    world.integrations = Integrations(kinds=frozenset({("batch", "Job")}))
+    world.furnish()
+    async with running(world):
+        top = world.job("top", gpus=16)
+        above = top if uid is None else {"metadata": {**top["metadata"], "uid": uid}}
+        owners = nested(world, "template", above)["metadata"]["ownerReferences"]
+        middle = {"metadata": {"name": "middle", "namespace": "ns", "ownerReferences": owners}}
+        middle = world.create(job_resource(JOB_SET), {**middle, "spec": {}})
+        child = nested(world, "child", middle, kind="JobSet", version="jobset.x-k8s.io/v1alpha2")
+        await world.pass_time(2)
+
+        assert world.suspended("child") is not by_itself
+        assert (world.workload_of("child") is not None) is by_itself
+        assert child["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
+
+
+async def test_what_a_kind_has_made_that_others_queue_is_left_to_them():
+    world = World()
+    wrapper = ("workload.codeflare.dev", "AppWrapper")
+    world.integrations = Integrations(external=frozenset({wrapper}), manages_all=True)
+    world.furnish()
+    async with running(world):
+        nested(world, "part", GONE, kind=wrapper[1], version=f"{wrapper[0]}/v1beta2")
+        await world.pass_time(2)
+
+        assert not world.suspended("part")
+        assert world.workload_of("part") is None
 
 
 async def test_a_job_follows_the_one_it_belongs_to_though_that_belongs_to_one_in_no_queue(world):

@@ -345,6 +345,79 @@ async def test_the_revision_counts_of_the_set_that_leads_its_groups(world, revis
     assert bool(gates(world.get(r.PODS, "serve-0"))) is held
 
 
+@BELIEVING
+async def test_a_pod_of_an_old_version_that_was_let_go_is_told_no_queue(world):
+    template = {"size": 1, "workerTemplate": {"spec": pod_spec(16)}}
+    parent = submit(world, LEADER_WORKER_SET, {"replicas": 1, "leaderWorkerTemplate": template})
+    make_set(world, parent)
+    made = world.get(SETS, "serve")
+    status = {"replicas": 1, "currentRevision": "old", "updateRevision": "new"}
+    world.store.replace(SETS, made, {**made, "status": status}, part="status")
+    labels = {
+        "leaderworkerset.sigs.k8s.io/name": "serve",
+        "leaderworkerset.sigs.k8s.io/group-index": "0",
+        "controller-revision-hash": "old",
+    }
+    make_pod(
+        world, parent, 0, parent["spec"]["leaderWorkerTemplate"]["workerTemplate"], labels=labels
+    )
+    await world.pass_time(1)
+    put_in_class(world, "high")
+    await world.pass_time(2)
+
+    left = world.get(r.PODS, "serve-0")["metadata"]
+    assert PRIORITY not in left["labels"]
+    assert GROUP not in left["annotations"]
+
+
+def put_in_class(world, name):
+    """Give the parent `serve`, which is a LeaderWorkerSet, a priority class."""
+    found = world.get(LEADERS, "serve")
+    labels = {**found["metadata"]["labels"], PRIORITY: name}
+    world.store.replace(
+        LEADERS, found, {**found, "metadata": {**found["metadata"], "labels": labels}}
+    )
+
+
+async def test_a_set_that_was_admitted_stays_in_its_queue_until_it_waits_again(world):
+    world.queue("other")
+    template = {"size": 1, "workerTemplate": {"spec": pod_spec(2)}}
+    parent = submit(world, LEADER_WORKER_SET, {"replicas": 2, "leaderWorkerTemplate": template})
+    make_group(world, parent, 0)
+    await world.pass_time(2)
+
+    found = world.get(LEADERS, "serve")
+    labels = {**found["metadata"]["labels"], QUEUE: "lq-other"}
+    world.store.replace(
+        LEADERS, found, {**found, "metadata": {**found["metadata"], "labels": labels}}
+    )
+    make_group(world, parent, 1)
+    await world.pass_time(2)
+
+    assert {each["spec"]["queueName"] for each in world.all(r.WORKLOADS)} == {"lq-cq"}
+    assert GROUP in world.get(r.PODS, "serve-1")["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "told"),
+    [pytest.param(2, None, id="let-go"), pytest.param(16, "high", id="held")],
+)
+async def test_pods_of_a_leader_worker_set_are_told_its_class_only_while_they_are_held(
+    world, gpus, told
+):
+    template = {"size": 1, "workerTemplate": {"spec": pod_spec(gpus)}}
+    parent = submit(world, LEADER_WORKER_SET, {"replicas": 1, "leaderWorkerTemplate": template})
+    make_group(world, parent, 0)
+    world.store.delete(r.PODS, world.get(r.PODS, "serve-0-1"), dry_run=False)
+    await world.pass_time(2)
+    assert bool(gates(world.get(r.PODS, "serve-0"))) is (told is not None)
+
+    put_in_class(world, "high")
+    await world.pass_time(2)
+
+    assert world.get(r.PODS, "serve-0")["metadata"]["labels"].get(PRIORITY) == told
+
+
 async def test_a_leader_is_placed_by_no_index(world):
     annotations = {f"{P}podset-required-topology": "rack"}
     made = groups(2)

@@ -288,3 +288,28 @@ async def test_the_end_of_a_group_is_told_once_and_its_pods_may_go(world):
     (event,) = world.events("FinishedWorkload")
     assert event["involvedObject"]["name"] == "a"
     assert [finalizers(world, name) for name in "ab"] == [[], []]
+
+
+async def test_a_group_that_may_run_for_another_time_says_that_its_workload_is_updated(world):
+    ring(world, "a", "b", gpus=16)
+    await world.pass_time(1)
+
+    for name in "ab":
+        found = world.get(r.PODS, name)
+        labels = {**found["metadata"]["labels"], "kueue.x-k8s.io/max-exec-time-seconds": "60"}
+        world.put(r.PODS, {**found, "metadata": {**found["metadata"], "labels": labels}})
+    await world.pass_time(1)
+
+    assert world.workload_of("ring")["spec"]["maximumExecutionTimeSeconds"] == 60
+    (event,) = world.events("UpdatedWorkload")
+    assert event["involvedObject"]["name"] == "a"
+    assert event["message"].startswith("Updated not matching Workload for suspended job: ")
+
+
+async def test_a_group_whose_pods_are_few_says_so_on_its_first_pod(world):
+    ring(world, "a", "b", total=3)
+    await world.pass_time(6)
+
+    (event,) = world.events("ErrWorkloadCompose")
+    assert event["involvedObject"]["name"] == "a"
+    assert event["message"] == "'ring' group has fewer runnable pods than expected"

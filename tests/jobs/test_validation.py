@@ -320,3 +320,33 @@ def test_what_is_wrong_with_a_job_does_not_keep_it_from_going():
 
 def test_kinds_that_are_not_known_are_not_checked():
     assert validate_job({"metadata": {}}, group="", kind="Service") == ()
+
+
+def of_kind(labels, annotations, **spec):
+    made = job({**labels, "team": spec.pop("team")}, annotations)
+    made["spec"] |= spec
+    return made
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "labels", "annotations", "spec"),
+    [
+        pytest.param("kubeflow.org", "JAXJob", {}, {PREBUILT: "w"}, {}, id="kind-of-no-prebuilt"),
+        pytest.param("apps", "Deployment", {QUEUE: "a"}, {ELASTIC: "true"}, {}, id="elastic-set"),
+        pytest.param(
+            "leaderworkerset.x-k8s.io",
+            "LeaderWorkerSet",
+            {QUEUE: "a"},
+            {},
+            {"replicas": 1_000_001},
+            id="too-many-groups",
+        ),
+    ],
+)
+def test_what_was_wrong_before_keeps_nobody_from_changing_the_rest(
+    group, kind, labels, annotations, spec
+):
+    old, new = (of_kind(labels, annotations, team=team, **spec) for team in "ab")
+
+    assert validate_job(new, group=group, kind=kind)
+    assert validate_job(new, old, group=group, kind=kind) == ()

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -104,6 +104,7 @@ def real(
     also: Sequence[Path] = (),
     both: Sequence[str] = (),
     schemas: Schemas = SCHEMAS,
+    values: Mapping[str, object] | None = None,
     **options: Any,
 ) -> Iterator[Cluster]:
     """The real control plane, with policyd's two processes beside it.
@@ -113,6 +114,7 @@ def real(
         also: Policies of the library beside those that are installed unless others are chosen.
         both: Options of both processes.
         schemas: Which definitions Kueue's kinds have: ours, slim or full, or Kueue's own.
+        values: Of the chart, which makes the accounts of both.
         options: How the control plane is started, as `ControlPlane` takes them.
     """
     from tests.controlplane.server import ControlPlane  # noqa: PLC0415 - only here is it needed
@@ -121,7 +123,7 @@ def real(
         kubeconfig = control_plane.kubeconfig
         api = Api(kubeconfig)
         install(api, schemas)
-        accounts = accounts_on(control_plane)
+        accounts = accounts_on(control_plane, **(values or {}))
         webhooks = Process([*webhooks_command(accounts, also), *both], folder / "webhooks.log")
         controller = Process([*controller_command(accounts), *both], folder / "controller.log")
         for process in (webhooks, controller):

@@ -46,7 +46,10 @@ def response(body):
 
 
 def patch(body):
-    answered = response(body)
+    return patch_of(response(body))
+
+
+def patch_of(answered):
     return json.loads(base64.b64decode(answered["patch"])) if "patch" in answered else []
 
 

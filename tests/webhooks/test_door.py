@@ -10,12 +10,15 @@ from functools import partial
 
 import pytest
 
+from policyd.api.makers import Makers
 from policyd.certificates import Authority, split_bundle
 from policyd.config import Settings
 from policyd.errors import ConfigurationError
+from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import (
+    JOBS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     POLICIES,
@@ -26,7 +29,7 @@ from policyd.serving import listen
 from policyd.testing import FakeClient
 from tests.webhooks.conftest import AUTHORITY, Connection
 from tests.webhooks.outside import saying, serving
-from tests.webhooks.reviews import policy, response, review
+from tests.webhooks.reviews import POD, patch_of, policy, queued, response, review
 from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
 from webhooks.door import NOT_REGISTERED, Door, run_door
 from webhooks.registration import NAME
@@ -52,7 +55,7 @@ ONLY_VISION = {
 
 
 @asynccontextmanager
-async def running(client, **settings):
+async def running(client, *, integrations=EVERYTHING, **settings):
     listener, beside = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
     port, stop = listener.getsockname()[1], asyncio.Event()
     given = {
@@ -63,7 +66,8 @@ async def running(client, **settings):
         "drain_seconds": 0.0,
         "metrics_port": beside.getsockname()[1],
     }
-    door = Door(settings=Settings(**{**given, **settings}), client=client, pace=Pace())
+    given = Settings(**{**given, **settings})
+    door = Door(settings=given, client=client, pace=Pace(), integrations=integrations)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         group.create_task(run_door(door, listener, stop=stop, beside=beside))
         yield door, port
@@ -114,6 +118,42 @@ async def test_policies_and_namespaces_of_the_cluster_decide_over_published_trus
         denied = await ask(client, port, "/validate", review())
 
     assert denied["status"]["message"] == "vision: not here"
+
+
+@pytest.mark.parametrize(
+    ("known", "held"),
+    [
+        pytest.param("its own", False, id="the-job-is-there"),
+        pytest.param("another", True, id="another-job-has-its-name"),
+        pytest.param("", True, id="no-job-has-its-name"),
+        pytest.param("secret", False, id="nobody-may-look"),
+    ],
+)
+async def test_a_pod_whose_owner_is_not_there_is_held_where_all_owners_are_believed(known, held):
+    client = FakeClient()
+    await create_namespace(client, "team-a")
+    name, namespace = ("other", "team-a") if not known else ("train", "team-a")
+    made = await client.create(JOBS, {"metadata": {"name": name}}, namespace=namespace, into=dict)
+    uid = made["metadata"]["uid"] if known in {"its own", "secret"} else "of-one-that-is-gone"
+    if known == "secret":
+        client.fail(ForbiddenError("not you"), verb="get", plural="jobs", times=100)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
+    metadata = {**POD["metadata"], "ownerReferences": [{**owner, "uid": uid}]}
+    believing = Integrations(makers=Makers(trusted=True))
+
+    async with running(client, integrations=believing) as (_, port):
+
+        async def registered():
+            return bool(await webhooks(client, VALIDATING_WEBHOOK_CONFIGURATIONS))
+
+        await until(registered)
+        body = review(queued({**POD, "metadata": metadata}))
+        answers = [await ask(client, port, path, body) for path in ("/mutate", "/validate")]
+
+    assert [answer["allowed"] for answer in answers] == [True, True]
+    paths = {change["path"] for change in patch_of(answers[0])}
+    assert ("/spec/schedulingGates" in paths) is held
+    assert ("/metadata/finalizers" in paths) is held
 
 
 @pytest.mark.parametrize(
