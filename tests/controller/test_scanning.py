@@ -300,6 +300,7 @@ async def test_a_scan_that_failed_is_tried_again():
 
 
 @pytest.mark.anyio
+@pytest.mark.breaks
 async def test_a_scan_that_breaks_is_tried_again_too():
     world = Running(demand("false"), settings=ScanSettings(every_seconds=60))
     world.client.fail(ZeroDivisionError("a bug"), verb="page", plural="pods")
