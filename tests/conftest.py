@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# A busy machine is no reason for a test to fail.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# Neither a busy machine nor luck is a reason for a test to fail: each run tries the same examples.
+# `make properties` and `make fuzz` look for others.
+settings.register_profile(
+    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("same")
 
 
 @pytest.fixture

@@ -5,5 +5,8 @@ import os
 from hypothesis import settings
 
 settings.register_profile(
-    "thorough", max_examples=int(os.environ.get("EXAMPLES", "10000")), deadline=None
+    "thorough",
+    max_examples=int(os.environ.get("EXAMPLES", "10000")),
+    deadline=None,
+    derandomize=False,
 )
