@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from policyd.cel import estimates
 from policyd.cel.describe import Entry, describe
 from policyd.cel.environments import base_environment, extended_environment
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload
 from policyd.cel.kyverno import kyverno_environment
 from policyd.cel.lib.authorizer import JSON_PATCHES
 from policyd.cel.summaries import ALIASES
-from policyd.engine.functions import expression_environment
+from policyd.engine.model.functions import expression_environment
 
 NEWEST = (1, 37)
 

@@ -26,9 +26,9 @@ from policyd.api.meta import ObjectMeta
 from policyd.api.policy import Policy
 from policyd.cli import COMMANDS, main
 from policyd.config import PREFIX, Settings
-from policyd.controller.metric_families import COUNTED, MEASURED
-from policyd.controller.scanning import ScanMetrics
-from policyd.engine.schema import policy_shape
+from policyd.controller.metrics.metric_families import COUNTED, MEASURED
+from policyd.controller.policies.scanning import ScanMetrics
+from policyd.engine.compile.schema import policy_shape
 from policyd.field_notes import field_notes
 from tests.gates import flipped
 from tests.generate_cel import functions_page

@@ -14,26 +14,26 @@ from policyd.api.configuration import decode_configuration
 from policyd.api.kueue import Workload
 from policyd.api.kueue.gates import ValidationGates
 from policyd.api.nodes import Node
-from policyd.controller.conversion import admission_object
-from policyd.controller.node_health import Accepts, Health, health, seconds_left
-from policyd.controller.priorities import effective_priority
-from policyd.controller.queue_settings import metrics_settings
+from policyd.controller.queues.queue_settings import metrics_settings
+from policyd.controller.watch.priorities import effective_priority
 from policyd.jobs.injection import injections
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.pod_groups import PodGroup
 from policyd.jobs.pods import Pod
-from policyd.jobs.surroundings import Surroundings
-from policyd.jobs.validation import validate_job
+from policyd.jobs.rules.surroundings import Surroundings
+from policyd.jobs.rules.validation import validate_job
 from policyd.kube import resources as r
+from policyd.workload.conversion import admission_object
+from policyd.workload.node_health import Accepts, Health, health, seconds_left
 from tests.alloc.builders import admission, cohort, group, pod_set, put, queue, state, workload
 from tests.alloc.test_cycle import run
 from tests.alloc.test_cycle_preemption import ANY, held, made, told
 from tests.alloc.topology.builders import HOSTNAME, assignment, hosts, only, request
 from tests.controller import test_topologies as topologies
-from tests.controller.test_obstacles import told as obstacle
-from tests.controller.test_obstacles import workload as pending
 from tests.controller.world import World, running
 from tests.webhooks.test_queues import decide, item
+from tests.workload.test_obstacles import told as obstacle
+from tests.workload.test_obstacles import workload as pending
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 BOTH = pytest.mark.parametrize("on", [True, False], ids=["on", "off"])

@@ -20,8 +20,14 @@ from policyd.program import Program
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
-from webhooks.choices import certificate_files, check_callers, endpoint, needs_cluster, secret_name
-from webhooks.door import Door, run_door
+from webhooks.server import Door, run_door
+from webhooks.settings_checks import (
+    certificate_files,
+    check_callers,
+    endpoint,
+    needs_cluster,
+    secret_name,
+)
 
 
 @click.command(cls=Program)

@@ -18,13 +18,13 @@ from starlette.types import Receive, Scope, Send
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.clock import Clock, SystemClock
-from policyd.engine.deadline import OutOfTime
+from policyd.engine.model.deadline import OutOfTime
 from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, Room, UnreadError
 from webhooks.conversion import PATH as CONVERT
 from webhooks.conversion import unconverted
 from webhooks.deadlines import Deadlines, OutOfTimeError, resumed
-from webhooks.lines import Lines
 from webhooks.metrics import DoorMetrics
+from webhooks.observe.lines import Lines
 from webhooks.unjudged import HEAD_BYTES, Unjudged, refuse
 
 Answer = Callable[[bytes, OutOfTime], Coroutine[Any, Any, bytes]]

@@ -7,7 +7,7 @@ import structlog
 
 from policyd.api.admission import UserInfo
 from policyd.api.meta import Wire
-from policyd.jobs.surroundings import Author
+from policyd.jobs.rules.surroundings import Author
 from policyd.kube.client import Writer
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import SELF_SUBJECT_REVIEWS

@@ -9,31 +9,31 @@ import msgspec
 from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.api.kueue.names import GROUP, MANAGED, QUEUE_NAME
 from policyd.api.meta import Json
-from policyd.engine.decision import ALLOWED, Decision, Denial
-from policyd.engine.match import labels_of
-from policyd.engine.pods import PodError, claims
-from policyd.jobs.defaults import (
+from policyd.engine.model.decision import ALLOWED, Decision, Denial
+from policyd.engine.objects.match import labels_of
+from policyd.engine.objects.pods import PodError, claims
+from policyd.jobs.integrations import EVERYTHING, POD, Integrations
+from policyd.jobs.kinds.registry import find_parent
+from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.jobs.rules.defaults import (
     default_on_create,
     default_parent,
     holds,
     is_held_twice,
     is_prepared,
 )
-from policyd.jobs.hidden import hidden_from_queue
-from policyd.jobs.integrations import EVERYTHING, POD, Integrations
-from policyd.jobs.kinds import find_parent
-from policyd.jobs.leaving import growth
-from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.jobs.rules.hidden import hidden_from_queue
+from policyd.jobs.rules.leaving import growth
+from policyd.jobs.rules.submission import annotations_of
+from policyd.jobs.rules.surroundings import Surroundings
+from policyd.jobs.rules.validation import validate_job
 from policyd.jobs.shape import MisshapenError
-from policyd.jobs.submission import annotations_of
-from policyd.jobs.surroundings import Surroundings
-from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
 from webhooks.authors import NOBODY_KNOWN, Authors
 from webhooks.decisions import Mutator, object_of
 from webhooks.defaults import DefaultClass
-from webhooks.inquiries import PendingError
-from webhooks.owners import Owners
+from webhooks.external_data.inquiries import PendingError
+from webhooks.external_data.owners import Owners
 
 QUEUE_WORDS = b"kueue.x-k8s.io"
 """What stands in an object that has to do with a queue. The API server never escapes a letter of

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from policyd.engine.compiled import CompiledPolicy
-from webhooks.calls import DoorRules
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.registration.webhook_rules import DoorRules
 
 Policies = tuple[CompiledPolicy, ...]
 Namespaces = frozenset[str]

@@ -10,17 +10,17 @@ from prometheus_client import CollectorRegistry
 
 from policyd.certificates import CertificatePair, certificate_facts
 from policyd.config import Settings
-from policyd.engine.match import labels_of
+from policyd.engine.objects.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
 from webhooks.authors import Authors
+from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultClass, DefaultQueues
+from webhooks.external_data.inquiries import Inquiries
 from webhooks.health import Readiness
-from webhooks.inquiries import Inquiries
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import Namespaces
-from webhooks.tls import LiveContext
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
 """Starts what runs as long as the server does."""

@@ -23,14 +23,14 @@ from policyd.api.admission import (
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.api.policy import GROUP
 from policyd.api.selectors import LabelSelector
-from policyd.engine.match import NamespaceLookup, attributes_of, labels_of, rules_match
-from policyd.engine.policy_set import Phase, PolicySet
-from policyd.engine.unjudged import Unheard, unheard
+from policyd.engine.evaluate.policy_set import Phase, PolicySet
+from policyd.engine.evaluate.unjudged import Unheard, unheard
+from policyd.engine.objects.match import NamespaceLookup, attributes_of, labels_of, rules_match
 from policyd.jobs.integrations import Integrations
-from webhooks.calls import Call, door_rules
+from policyd.registration.configurations import exempt_groups
+from policyd.registration.webhook_rules import Call, door_rules
 from webhooks.jobs import QUEUE_WORDS, SPEAKER, nowhere
 from webhooks.metrics import DoorMetrics
-from webhooks.registration import exempt_groups
 from webhooks.unjudged import HEAD_BYTES, Unjudged
 
 WHAT_TO_TRY: Final = "try again in a moment, or with a smaller object"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from policyd.cel.environment import Environment
 from policyd.cel.functions import OLDEST, Overload, Version
-from policyd.cel.macros import TWO_VARIABLE_MACROS
 from policyd.cel.summaries import ALIASES, MACROS, SUMMARIES
+from policyd.cel.syntax.macros import TWO_VARIABLE_MACROS
 from policyd.cel.types import Type
 
 

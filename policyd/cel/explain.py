@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from policyd.cel import ast
-from policyd.cel.checked import Checked, VariableReference
-from policyd.cel.checker import check
+from policyd.cel.check.checked import Checked, VariableReference
+from policyd.cel.check.checker import check
+from policyd.cel.compile.program import compile_checked
 from policyd.cel.containers import elements, pairs
 from policyd.cel.cost import Budget
 from policyd.cel.environment import Environment
 from policyd.cel.errors import CelError, locate
-from policyd.cel.estimator import estimate_cost
-from policyd.cel.parser import parse
-from policyd.cel.program import compile_checked
+from policyd.cel.estimate.estimator import estimate_cost
+from policyd.cel.estimate.spans import Span
 from policyd.cel.recursion import deep_recursion
-from policyd.cel.spans import Span
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.cel.syntax.unparse import unparse
 from policyd.cel.types import Type
-from policyd.cel.unparse import unparse
 from policyd.cel.values import Optional, Value
 
 MOST_ROUNDS: Final = 10

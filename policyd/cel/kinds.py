@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Final
 
 from policyd.api.kinds import FieldType, fields, resource
-from policyd.cel.checker import check_leniently
+from policyd.cel.check.checker import check_leniently
 from policyd.cel.environment import Environment, Fields
 from policyd.cel.errors import CelCompileError, Issue
-from policyd.cel.parser import parse
 from policyd.cel.recursion import deep_recursion
+from policyd.cel.syntax.parser import parse
 from policyd.cel.types import (
     BOOL,
     BYTES,

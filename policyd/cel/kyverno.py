@@ -36,7 +36,7 @@ from policyd.cel.lib.kyverno.patterns import PATTERNS
 from policyd.cel.lib.kyverno.random_text import random_texts
 from policyd.cel.lib.math import MATH
 from policyd.cel.lib.strings import REVERSE
-from policyd.cel.macros import ALL_MACROS
+from policyd.cel.syntax.macros import ALL_MACROS
 from policyd.cel.types import DYN, STRING, Type, list_of, map_of
 
 _OWN: Final = (

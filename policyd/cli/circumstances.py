@@ -8,8 +8,10 @@ import click
 from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.cli.options import GROUPS, USER, together
-from policyd.engine.findings import Finding
-from policyd.engine.offline import (
+from policyd.engine.documents.findings import Finding
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.unknown_labels import undecided
+from policyd.engine.offline.requests import (
     Circumstances,
     CustomKinds,
     as_it_was,
@@ -17,8 +19,6 @@ from policyd.engine.offline import (
     namespaces_among,
     request_for,
 )
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.unknown_labels import undecided
 
 
 class Sent(TypedDict):

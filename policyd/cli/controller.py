@@ -17,12 +17,12 @@ from policyd.cli.configuring import CONFIG, KUBECONFIG, configured
 from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
 from policyd.connections import Listening
-from policyd.controller.health import BOUNDS, Health, serve, serve_health
-from policyd.controller.metrics import Metrics
+from policyd.controller.metrics.counters import Metrics
+from policyd.controller.metrics.health import BOUNDS, Health, serve, serve_health
+from policyd.controller.policies.scanning import ScanSettings
+from policyd.controller.queues.visibility import Callers, create_app
 from policyd.controller.run import Controller
-from policyd.controller.scanning import ScanSettings
 from policyd.controller.settings import ControllerSettings
-from policyd.controller.visibility import Callers, create_app
 from policyd.kube.connection import Connection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import keep_for_good, run

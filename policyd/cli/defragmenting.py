@@ -6,10 +6,10 @@ from typing import Any
 from policyd.alloc.state import State
 from policyd.alloc.topology.moves import Moves
 from policyd.alloc.workload import Workload
-from policyd.cli.json_values import as_json
-from policyd.cli.maps import Maps
-from policyd.cli.progress import progress
-from policyd.cli.report import count
+from policyd.cli.formats.json_values import as_json
+from policyd.cli.formats.maps import Maps
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count
 from policyd.simulate.defragmentation import (
     Defragmentation,
     PlannedMove,

@@ -10,25 +10,25 @@ import msgspec
 
 from policyd.cel.explain import Explanation
 from policyd.cli.circumstances import Sent, request_of, with_circumstances
-from policyd.cli.files import DIALECT, load, once, read_objects
+from policyd.cli.formats.files import DIALECT, load, once, read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import exit_code, show_all, unusable
+from policyd.cli.formats.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
-from policyd.cli.progress import progress
-from policyd.cli.report import exit_code, show_all, unusable
-from policyd.cli.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.clock import SystemClock
-from policyd.engine.compiled import CompiledPolicy
-from policyd.engine.documents import Document
-from policyd.engine.explanation import Asked, PolicyExplanation, Seen, explain_policies
-from policyd.engine.findings import Finding
-from policyd.engine.load import Loaded
-from policyd.engine.offline import (
+from policyd.engine.compile.load import Loaded
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.offline.explanation import Asked, PolicyExplanation, Seen, explain_policies
+from policyd.engine.offline.requests import (
     ObjectError,
     custom_kinds,
     makers_for,
     namespace_lookup,
     offline_set,
 )
-from policyd.engine.policy_set import PolicySet
 from policyd.errors import did_you_mean
 
 

@@ -11,7 +11,7 @@ from rich.status import Status
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, QUOTA_RESERVED
 from policyd.api.meta import condition_true, find_condition
-from policyd.controller.shortage import job_path
+from policyd.controller.reasons.shortage import job_path
 from policyd.kube.client import Reader
 from policyd.kube.informer import Informer
 from policyd.kube.resources import PODS, WORKLOADS

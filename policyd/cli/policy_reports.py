@@ -10,24 +10,24 @@ import yaml
 
 from policyd.api.meta import Json
 from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, Named
-from policyd.cli.files import load, once, read_objects
+from policyd.cli.formats.files import load, once, read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import exit_code, show_all, unusable
+from policyd.cli.formats.tables import show_table
 from policyd.cli.options import OBJECTS, POLICIES
-from policyd.cli.progress import progress
-from policyd.cli.report import exit_code, show_all, unusable
-from policyd.cli.tables import show_table
 from policyd.clock import SystemClock
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
-from policyd.engine.offline import (
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.report import APIS, Key, ReportApi, Row, Rows, scanned
+from policyd.engine.offline.requests import (
     Circumstances,
     ObjectError,
     custom_kinds,
     offline_set,
     request_for,
 )
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.report import APIS, Key, ReportApi, Row, Rows, scanned
-from policyd.engine.scan import Found, Listed, Scan
+from policyd.engine.offline.scan import Found, Listed, Scan
 
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
 

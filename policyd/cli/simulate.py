@@ -12,13 +12,13 @@ from rich.cells import cell_len
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import State
 from policyd.cli.defragmenting import plan_lines, plans_json
-from policyd.cli.files import FILE
-from policyd.cli.json_values import as_json, as_number
-from policyd.cli.maps import Maps
-from policyd.cli.progress import progress
-from policyd.cli.report import count
-from policyd.cli.scenario_jobs import LeftOut
-from policyd.cli.scenarios import (
+from policyd.cli.formats.files import FILE
+from policyd.cli.formats.json_values import as_json, as_number
+from policyd.cli.formats.maps import Maps
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count
+from policyd.cli.formats.scenario_jobs import LeftOut
+from policyd.cli.formats.scenarios import (
     scenario_arrivals,
     scenario_nodes,
     scenario_objects,
@@ -27,7 +27,7 @@ from policyd.cli.scenarios import (
     seconds_of,
     warn_of_gates,
 )
-from policyd.cli.tables import Rows
+from policyd.cli.formats.tables import Rows
 from policyd.simulate.scenario import Simulation, Step, Waits
 from policyd.status.left_out import not_counted
 from policyd.status.naming import Names, Naming, OtherTeams

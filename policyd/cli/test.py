@@ -8,12 +8,12 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import click
 
-from policyd.cli.case_files import Tested, case_files, run_all_together, run_files, untested
-from policyd.cli.progress import progress
-from policyd.cli.report import as_json, count, exit_code, show_all
-from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
-from policyd.engine.cases import Outcome
-from policyd.engine.findings import Finding
+from policyd.cli.formats.case_files import Tested, case_files, run_all_together, run_files, untested
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import as_json, count, exit_code, show_all
+from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
+from policyd.engine.documents.findings import Finding
+from policyd.engine.offline.cases import Outcome
 from policyd.policy_files import CASES, KYVERNO_TEST
 
 

@@ -16,11 +16,11 @@ from rich.console import Console
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json
 from policyd.cli.configuring import CONFIG, configured
-from policyd.cli.files import load
+from policyd.cli.formats.files import load
+from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
 from policyd.cli.locking import kept_to_itself
-from policyd.cli.report import exit_code, show_all
 from policyd.config import Settings, environment
 from policyd.controller.run import run_controller
 from policyd.controller.settings import ControllerSettings
@@ -33,11 +33,11 @@ from policyd.kube.http_client import HttpClient
 from policyd.local.apiserver.server import ApiServer, ServerOptions
 from policyd.local.simulation import JOB_CONTROLLER, acting_as, run_simulation
 from policyd.process import run
+from policyd.registration import configurations as registration
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
-from webhooks import registration
-from webhooks.door import Door, run_door
+from webhooks.server import Door, run_door
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0

@@ -18,9 +18,9 @@ import structlog
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.reservation import next_due
-from policyd.controller.cache import Cache
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
+from policyd.controller.metrics.counters import Metrics
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import Key
 from policyd.kube.pace import Pace
 
 log = structlog.get_logger()

@@ -6,8 +6,8 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
+from policyd.controller.metrics.counters import Metrics
+from policyd.controller.watch.keys import Key
 from policyd.controller.writes import NotLeadingError
 from policyd.kube.errors import ApiError, ConflictError, NotFoundError
 from policyd.kube.workqueue import WorkQueue

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from policyd.alloc.settings import DEFAULTS
 from policyd.alloc.settings import Settings as QueueingSettings
 from policyd.api.configuration.kinds import Resources
-from policyd.controller.metrics import MetricsSettings
+from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.jobs.copied import NO_KEYS, CopiedKeys
 from policyd.jobs.integrations import EVERYTHING, Integrations

@@ -17,20 +17,20 @@ import structlog
 from policyd.api.kueue import ClusterQueue, Workload
 from policyd.api.makers import group_kind_of
 from policyd.api.names import SYSTEM_NAMESPACES
-from policyd.controller.cache import Cache
-from policyd.controller.index import chain_key
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
-from policyd.controller.owners import SeenOwners
+from policyd.controller.jobs.owners import SeenOwners
+from policyd.controller.metrics.counters import Metrics
 from policyd.controller.reconcile import Reconcile
-from policyd.controller.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
 from policyd.controller.settings import ControllerSettings
-from policyd.controller.usage_book import Outside, Share, Taker, UsageBook
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.index import chain_key
+from policyd.controller.watch.keys import Key
+from policyd.controller.watch.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
 from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
 from policyd.kube.resources import PODS
+from policyd.workload.usage_book import Outside, Share, Taker, UsageBook
 
 log = structlog.get_logger()
 

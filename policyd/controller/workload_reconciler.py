@@ -13,42 +13,27 @@ from policyd.api.kueue.names import (
     EVICTED,
 )
 from policyd.api.meta import condition_true
-from policyd.controller.announcements import Announcements
-from policyd.controller.cache import Cache
-from policyd.controller.conversion import admission_object
-from policyd.controller.held_back import HeldBack
-from policyd.controller.keys import Key
-from policyd.controller.lifecycle import (
-    next_status,
-    required_checks,
-    sync_checks,
-    time_left,
-    to_be_deactivated,
-)
-from policyd.controller.metrics import Metrics
-from policyd.controller.mirror import Mirror
-from policyd.controller.obstacles import Surroundings
-from policyd.controller.owners import Owners
+from policyd.controller.jobs.announcements import Announcements
+from policyd.controller.jobs.owners import Owners
+from policyd.controller.jobs.readiness import Readiness, stale_message
+from policyd.controller.jobs.slices import finish_slice
+from policyd.controller.metrics.counters import Metrics
 from policyd.controller.patches import merge_patch
-from policyd.controller.placing_again import PlacingAgain, no_replacement_message
-from policyd.controller.preemptions import (
+from policyd.controller.protection_timer import ProtectionTimer
+from policyd.controller.reasons.held_back import HeldBack
+from policyd.controller.reasons.shortage import naming_for
+from policyd.controller.reasons.workload_reasons import Waiting
+from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, keep
+from policyd.controller.topology.placing_again import PlacingAgain, no_replacement_message
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import Key
+from policyd.controller.watch.mirror import Mirror
+from policyd.controller.watch.preemptions import (
     preempt,
     preempted_message,
     priorities_text,
 )
-from policyd.controller.priorities import class_change
-from policyd.controller.protection_timer import ProtectionTimer
-from policyd.controller.readiness import Readiness, stale_message
-from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, keep
-from policyd.controller.shortage import naming_for
-from policyd.controller.slices import finish_slice
-from policyd.controller.transitions import (
-    evict,
-    finish,
-    reserve,
-    with_status,
-)
-from policyd.controller.waiting import Waiting
+from policyd.controller.watch.priorities import class_change
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.slices import replacement_message
@@ -57,6 +42,21 @@ from policyd.kube.resources import WORKLOADS
 from policyd.status.naming import Naming
 from policyd.status.queues import queue_status
 from policyd.status.words import considered_text
+from policyd.workload.conversion import admission_object
+from policyd.workload.lifecycle import (
+    next_status,
+    required_checks,
+    sync_checks,
+    time_left,
+    to_be_deactivated,
+)
+from policyd.workload.obstacles import Surroundings
+from policyd.workload.transitions import (
+    evict,
+    finish,
+    reserve,
+    with_status,
+)
 
 log = structlog.get_logger()
 

@@ -28,7 +28,7 @@ from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.jobs.base import JobObject, controller_of
 from policyd.jobs.gangs.gang import Coming
 from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name, is_gated
-from policyd.jobs.surroundings import Surroundings
+from policyd.jobs.rules.surroundings import Surroundings
 from policyd.jobs.workload import (
     LONGEST_LABEL,
     Priority,

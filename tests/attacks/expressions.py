@@ -14,9 +14,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from policyd.clock import SystemClock
-from policyd.engine.deadline import never
-from policyd.engine.load import load_policies
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.deadline import never
 from tests.attacks.figures import Figures
 from tests.cel import costly
 from webhooks.decisions import answer_with

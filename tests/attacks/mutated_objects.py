@@ -18,13 +18,13 @@ import structlog
 from policyd.alloc.settings import Gates, Settings
 from policyd.api.kueue import names
 from policyd.api.kueue.names import PROVISIONING
-from policyd.controller.mirrors import job_resource
 from policyd.controller.retention import TimeLimits
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
-from policyd.jobs.kinds import KINDS
-from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
-from policyd.jobs.stateful_set import STATEFUL_SET
+from policyd.controller.watch.mirrors import job_resource
+from policyd.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
+from policyd.jobs.kinds.registry import KINDS
+from policyd.jobs.kinds.stateful_set import STATEFUL_SET
 from policyd.kube import resources as r
 from policyd.kube.resources import Resource
 from policyd.testing import FakeClient

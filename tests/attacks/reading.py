@@ -14,12 +14,12 @@ from typing import Any, Final
 from policyd.api.admission import UserInfo
 from policyd.cel.lib.authorizer import Attributes
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.kyverno.declared import declared_values
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.offline.requests import Circumstances, namespace_lookup, request_for
 from tests.attacks.figures import Attacks, Figures
 
 OWN, OTHER = "team-a", "team-b"

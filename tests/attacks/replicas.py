@@ -25,7 +25,7 @@ from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import PATCH_TYPES, Api, Refused, eventually
 from tests.scenarios.clusters import Process, door_is_open, install, webhooks_command
 from tests.scenarios.objects import pod
-from webhooks.rotation import Kept, write_secret
+from webhooks.certificate.rotation import Kept, write_secret
 
 REPLICAS = 3
 SECONDS = 80

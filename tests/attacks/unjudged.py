@@ -19,12 +19,12 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from policyd.config import Settings
-from policyd.engine.load import load_policies
+from policyd.engine.compile.load import load_policies
 from policyd.jobs.integrations import EVERYTHING
 from tests.attacks.figures import Attacks, Figures
-from webhooks.door import application
 from webhooks.namespaces import without_cluster
-from webhooks.policies import Policies
+from webhooks.policies.in_force import Policies
+from webhooks.server import application
 from webhooks.shared import Door
 from webhooks.workers import Workers
 

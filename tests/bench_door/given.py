@@ -9,9 +9,14 @@ from typing import Any
 
 import msgspec
 
-from policyd.engine.documents import Document
-from policyd.engine.load import gather, load_document
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
+from policyd.engine.compile.load import gather, load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.offline.requests import (
+    Circumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 from policyd.errors import PolicydError
 
 POD_BYTES = 12_500

@@ -3,9 +3,9 @@
 import pytest
 
 from policyd.cel import Budget, CelError, admission_environment
+from policyd.cel.compile.program import compile_expression
 from policyd.cel.environments import extended_environment
 from policyd.cel.lib.authorizer import Authorizer, Decision
-from policyd.cel.program import compile_expression
 from policyd.cel.values import UInt
 
 

@@ -12,6 +12,7 @@ from policyd.cel import (
     LazyVariables,
     admission_environment,
 )
+from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.cost import (
     POLICY_LIMIT,
     POLICY_WORK_LIMIT,
@@ -23,9 +24,8 @@ from policyd.cel.cost import (
 from policyd.cel.environments import extended_environment
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
 from policyd.cel.lib.authorizer import Authorizer, Decision
-from policyd.cel.program import compile_expression, compile_unchecked
 from policyd.cel.types import DYN
-from policyd.engine.functions import FUNCTIONS
+from policyd.engine.model.functions import FUNCTIONS
 
 _LETTERS = "dlmost"
 _EXTENDED = extended_environment().extend(variables=dict.fromkeys(_LETTERS, DYN))

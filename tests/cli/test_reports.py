@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.cli.reports import Entry, entries_of, report
-from policyd.engine.findings import RULES, Finding
+from policyd.cli.formats.reports import Entry, entries_of, report
+from policyd.engine.documents.findings import RULES, Finding
 
 POLICY = """\
 apiVersion: policyd.io/v1alpha1

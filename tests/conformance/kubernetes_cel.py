@@ -14,9 +14,9 @@ from policyd.cel import (
     compile_expression,
 )
 from policyd.cel.errors import CelInternalError
-from policyd.cel.estimator import estimate_cost
+from policyd.cel.estimate.estimator import estimate_cost
+from policyd.cel.estimate.spans import Span
 from policyd.cel.lib.authorizer import Attributes, Authorizer, Decision, ResourceCheck
-from policyd.cel.spans import Span
 from policyd.cel.values import Optional, Struct
 from tests.conformance.outcome import judge
 

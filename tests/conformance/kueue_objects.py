@@ -12,12 +12,12 @@ import msgspec
 
 from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.api.makers import Makers
-from policyd.controller.cache import Cache
-from policyd.controller.mirrors import open_mirrors
-from policyd.controller.queue_changes import QueueChanges
-from policyd.controller.workload_values import Circumstances, workload_value
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.mirrors import open_mirrors
+from policyd.controller.watch.queue_changes import QueueChanges
+from policyd.controller.watch.workload_values import Circumstances, workload_value
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.surroundings import Surroundings
+from policyd.jobs.rules.surroundings import Surroundings
 from policyd.testing import FakeClient, FakeClock, ObjectStore
 from tests.conformance.outcome import Outcome, judge
 

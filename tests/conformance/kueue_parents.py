@@ -5,15 +5,15 @@ import copy
 from contextlib import suppress
 
 from policyd.api.kueue.names import QUEUE_NAME
-from policyd.controller.keys import Key
-from policyd.controller.parent_reconciler import parent_reconcilers
+from policyd.controller.jobs.parent_reconciler import parent_reconcilers
+from policyd.controller.watch.keys import Key
 from policyd.controller.writes import Writes
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.kinds import PARENTS
-from policyd.jobs.ownership import is_held_otherwise
+from policyd.jobs.kinds.registry import PARENTS
+from policyd.jobs.kinds.stateful_set import STATEFUL_SET, StatefulSet
 from policyd.jobs.parents import group_name_of
 from policyd.jobs.pods import SUSPENDING_PARENT
-from policyd.jobs.stateful_set import STATEFUL_SET, StatefulSet
+from policyd.jobs.rules.ownership import is_held_otherwise
 from policyd.kube.errors import ApiError
 from policyd.testing.objects import refusal
 from tests.conformance.kueue_objects import TRUSTED, TRUSTING, decode, run_table

@@ -19,18 +19,7 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import condition_true, find_condition
 from policyd.api.pods import Toleration
-from policyd.controller.lifecycle import next_status
-from policyd.controller.obstacles import Surroundings
-from policyd.controller.progress import eviction_end, execution_seconds, fell_back
-from policyd.controller.time_limits import ReadyRules, after_checks, give_up_waiting
-from policyd.controller.transitions import (
-    after_eviction,
-    finish,
-    reserve,
-    sync_admitted,
-    with_status,
-)
-from policyd.controller.workload_values import needs_second_pass, queued_at
+from policyd.controller.watch.workload_values import needs_second_pass, queued_at
 from policyd.jobs.injection import (
     FlavorMissingError,
     Injection,
@@ -58,6 +47,17 @@ from policyd.jobs.workload import Priority, is_elastic
 from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
+from policyd.workload.lifecycle import next_status
+from policyd.workload.obstacles import Surroundings
+from policyd.workload.progress import eviction_end, execution_seconds, fell_back
+from policyd.workload.time_limits import ReadyRules, after_checks, give_up_waiting
+from policyd.workload.transitions import (
+    after_eviction,
+    finish,
+    reserve,
+    sync_admitted,
+    with_status,
+)
 from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds, settings_of
 from tests.conformance.kueue_scene import Scene, compared, difference, plain, pruned, seconds_of
 

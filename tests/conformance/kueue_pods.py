@@ -11,11 +11,11 @@ import msgspec
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME, ROLE_HASH
 from policyd.api.meta import OwnerReference
-from policyd.controller.keys import Key
-from policyd.jobs.defaults import default_on_create
-from policyd.jobs.ownership import belongs_to_managed
+from policyd.controller.watch.keys import Key
 from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
 from policyd.jobs.roles import role_hash
+from policyd.jobs.rules.defaults import default_on_create
+from policyd.jobs.rules.ownership import belongs_to_managed
 from policyd.jobs.workload import workload_name
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS

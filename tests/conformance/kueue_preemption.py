@@ -12,7 +12,7 @@ from policyd.alloc.settings import FairSharing, Gates, Settings
 from policyd.alloc.workload import Admission
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import JOB_UID
-from policyd.controller.preemptions import preempt, preemption_message
+from policyd.controller.watch.preemptions import preempt, preemption_message
 from tests.conformance.kueue_objects import NOW, Case, Cluster, decode, read_table, run_table
 
 _SETUP = ("ResourceFlavor", "ClusterQueue", "Cohort")

@@ -7,8 +7,8 @@ import json
 from policyd.api.kueue import ProvisioningRequestConfig
 from policyd.api.kueue.names import ACTIVE, API_VERSION
 from policyd.api.meta import find_condition
-from policyd.controller.keys import Key
-from policyd.controller.provisioning import Provisioning
+from policyd.controller.queues.provisioning import Provisioning
+from policyd.controller.watch.keys import Key
 from policyd.controller.writes import Writes
 from policyd.jobs.provisioning import InconsistentError, is_needed
 from policyd.jobs.provisioning_answers import answered

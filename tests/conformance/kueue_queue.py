@@ -15,8 +15,8 @@ from policyd.alloc.workload import Workload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.kueue import Workload
 from policyd.api.pod_requests import amounts
-from policyd.controller.second_pass import SecondPass
-from policyd.controller.workload_values import needs_second_pass
+from policyd.controller.watch.second_pass import SecondPass
+from policyd.controller.watch.workload_values import needs_second_pass
 from policyd.status.queues import queue_figures
 from tests.conformance.kueue_objects import (
     NOW,

@@ -14,12 +14,12 @@ from policyd.api.kueue import ClusterQueue
 from policyd.api.kueue.names import ACTIVE, RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Condition
 from policyd.api.quantity import parse_quantity
-from policyd.controller.in_use import InUse
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
-from policyd.controller.queue_status_values import cluster_queue_status
-from policyd.controller.queue_statuses import QueueStatuses
+from policyd.controller.metrics.counters import Metrics
+from policyd.controller.queues.in_use import InUse
+from policyd.controller.queues.queue_status_values import cluster_queue_status
+from policyd.controller.queues.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher
+from policyd.controller.watch.keys import Key
 from policyd.controller.writes import Writes
 from policyd.kube.workqueue import WorkQueue
 from policyd.status.queues import queue_figures

@@ -7,20 +7,20 @@ import msgspec
 from policyd.api.kueue import PodSet, Workload, WorkloadSpec
 from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
 from policyd.api.meta import ObjectMeta
-from policyd.controller.keys import Key
+from policyd.controller.watch.keys import Key
 from policyd.jobs.injection import StartError
-from policyd.jobs.ray_cluster import (
+from policyd.jobs.kinds.ray_cluster import (
     RAY_CLUSTER,
     RayCluster,
     RayClusterSpec,
     cluster_mistakes,
 )
-from policyd.jobs.ray_growth import CLUSTER_GENERATION
-from policyd.jobs.ray_job import RAY_JOB, RayJob
+from policyd.jobs.kinds.ray_growth import CLUSTER_GENERATION
+from policyd.jobs.kinds.ray_job import RAY_JOB, RayJob
+from policyd.jobs.kinds.train_job import GROUP, TRAIN_JOB, TrainJob
+from policyd.jobs.rules.topology_validation import Template, topology_errors
 from policyd.jobs.slices import fit_of
 from policyd.jobs.starting import put_back, start
-from policyd.jobs.topology_validation import Template, topology_errors
-from policyd.jobs.train_job import GROUP, TRAIN_JOB, TrainJob
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft

@@ -12,18 +12,18 @@ import re
 import msgspec
 
 from policyd.api.selectors import LabelSelector, Requirement
-from policyd.controller.job_reconciler import job_reconcilers
-from policyd.controller.job_steps import WorkloadSteps
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
-from policyd.controller.pod_reconciler import PodReconciler
+from policyd.controller.jobs.job_reconciler import job_reconcilers
+from policyd.controller.jobs.job_steps import WorkloadSteps
+from policyd.controller.jobs.pod_reconciler import PodReconciler
+from policyd.controller.metrics.counters import Metrics
 from policyd.controller.retention import Retention, TimeLimits
-from policyd.controller.time_limits import ReadyRules
+from policyd.controller.watch.keys import Key
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.copied import CopiedKeys
 from policyd.jobs.integrations import Integrations
 from policyd.kube.events import EventRecorder
+from policyd.workload.time_limits import ReadyRules
 from tests.conformance.kueue_objects import TRUSTING, Cluster, settings_of
 
 MOST_STEPS = 12

@@ -11,14 +11,14 @@ from policyd.alloc.topology.placement import place
 from policyd.alloc.topology.values import Placement, TopologyAssignment
 from policyd.api import kueue
 from policyd.api.nodes import Node
-from policyd.controller.topology_values import (
+from policyd.jobs.pods import Pod
+from policyd.workload.topology_values import (
     is_single_pod,
     node_spec,
     put_pod,
     topology_assignment,
     topology_request,
 )
-from policyd.jobs.pods import Pod
 from tests.conformance.kueue_objects import decode, read_table, run_table
 
 FLAVOR = "flavor"

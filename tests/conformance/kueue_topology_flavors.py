@@ -10,8 +10,8 @@ from policyd.alloc.search import EVERYWHERE, Scan
 from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
 from policyd.api.kueue import Admission
-from policyd.controller.node_changes import NodeChanges
-from policyd.controller.topology_values import topology_assignment
+from policyd.controller.topology.node_changes import NodeChanges
+from policyd.workload.topology_values import topology_assignment
 from tests.conformance import kueue_flavors
 from tests.conformance.kueue_flavors import Assigner, mode_of, needs_placement
 from tests.conformance.kueue_objects import Cluster, decode, run_table, settings_of

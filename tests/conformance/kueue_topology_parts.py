@@ -18,14 +18,14 @@ from policyd.alloc.topology.values import (
 )
 from policyd.api import kueue
 from policyd.api.nodes import Node
-from policyd.controller.topology_values import (
+from policyd.jobs.pods import Pod
+from policyd.workload.topology_values import (
     asks_for_place,
     node_spec,
     put_pod,
     taken_by,
     topology_request,
 )
-from policyd.jobs.pods import Pod
 from tests.conformance.kueue_objects import decode, read_table, run_table
 from tests.conformance.kueue_topology import written
 

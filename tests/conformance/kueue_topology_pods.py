@@ -6,12 +6,11 @@ from collections import Counter
 
 from policyd.alloc.settings import Gates
 from policyd.api.meta import find_condition
-from policyd.controller.keys import Key
-from policyd.controller.mirrors import open_mirrors
-from policyd.controller.node_failures import NodeFailures
-from policyd.controller.node_health import DELAY_SECONDS
-from policyd.controller.pod_places import PodPlaces
-from policyd.controller.ungating import Ungating
+from policyd.controller.topology.node_failures import NodeFailures
+from policyd.controller.topology.ungating import Ungating
+from policyd.controller.watch.keys import Key
+from policyd.controller.watch.mirrors import open_mirrors
+from policyd.controller.watch.pod_places import PodPlaces
 from policyd.controller.writes import Writes
 from policyd.jobs.places import takes_room
 from policyd.jobs.pods import Pod
@@ -19,6 +18,7 @@ from policyd.jobs.topology import asks_for_topology
 from policyd.kube.resources import PODS
 from policyd.testing import FakeClient, FakeClock, ObjectStore
 from policyd.testing.objects import refusal
+from policyd.workload.node_health import DELAY_SECONDS
 from tests.conformance.kueue_objects import NOW, decode, run_table
 from tests.conformance.kueue_scheduler import Events
 

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from policyd.controller.pending_workloads import (
+from policyd.controller.queues.pending_workloads import (
     Page,
     QueueNotFoundError,
     summary,

@@ -13,12 +13,12 @@ from policyd.api.limit_ranges import LimitRange, LimitRangeItem, limit_errors, s
 from policyd.api.pod_requests import amounts
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import parse_quantity
-from policyd.controller.conversion import weight_of
-from policyd.controller.lifecycle import required_checks
-from policyd.controller.transitions import with_requests
-from policyd.controller.workload_values import Circumstances, queued_at, workload_value
+from policyd.controller.watch.workload_values import Circumstances, queued_at, workload_value
 from policyd.jobs.requests import RequestRules, prepared, resource_errors
 from policyd.jobs.workload import within_sizes
+from policyd.workload.conversion import weight_of
+from policyd.workload.lifecycle import required_checks
+from policyd.workload.transitions import with_requests
 from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds
 
 CLIENT = "errors of the API when an object is read: policyd reads mirrors of its objects"

@@ -6,7 +6,7 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.controller.health import Health, serve_health
+from policyd.controller.metrics.health import Health, serve_health
 from policyd.errors import ConfigurationError
 
 

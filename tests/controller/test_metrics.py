@@ -12,11 +12,11 @@ from policyd.alloc.settings import FairSharing, Settings
 from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.kueue import Workload
 from policyd.api.selectors import LabelSelector
-from policyd.controller.metric_families import COUNTED, MEASURED, ROLE
-from policyd.controller.metrics import FAMILIES, Metrics, MetricsSettings
-from policyd.controller.progress import execution_seconds, latest_eviction
+from policyd.controller.metrics.counters import FAMILIES, Metrics, MetricsSettings
+from policyd.controller.metrics.metric_families import COUNTED, MEASURED, ROLE
 from policyd.jobs.copied import CopiedKeys
 from policyd.kube import resources as r
+from policyd.workload.progress import execution_seconds, latest_eviction
 from tests.controller.world import GATE, GPU, World, running
 
 CQ = {"cluster_queue": "cq"}

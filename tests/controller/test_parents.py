@@ -4,12 +4,12 @@ import pytest
 
 from policyd.alloc.settings import Gates, Settings
 from policyd.api.makers import Makers
-from policyd.controller.mirrors import job_resource
-from policyd.jobs.defaults import default_on_create
+from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
-from policyd.jobs.stateful_set import STATEFUL_SET
-from policyd.jobs.surroundings import Surroundings
+from policyd.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
+from policyd.jobs.kinds.stateful_set import STATEFUL_SET
+from policyd.jobs.rules.defaults import default_on_create
+from policyd.jobs.rules.surroundings import Surroundings
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policyd.alloc.settings import FairSharing, Settings
 from policyd.api.kueue import Workload
-from policyd.controller.preemptions import preemptor_of
+from policyd.controller.watch.preemptions import preemptor_of
 from policyd.kube import resources as r
 from tests.controller.test_kills import (
     QUOTA,

@@ -8,7 +8,7 @@ import pytest
 from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
 from policyd.api.configuration import Configuration
 from policyd.config import parse_configuration
-from policyd.controller.queue_settings import (
+from policyd.controller.queues.queue_settings import (
     HEEDED,
     metrics_settings,
     other_teams,
@@ -17,8 +17,8 @@ from policyd.controller.queue_settings import (
     unheeded,
 )
 from policyd.controller.retention import Retention, TimeLimits
-from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
+from policyd.workload.time_limits import ReadyRules
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"
 

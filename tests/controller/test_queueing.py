@@ -4,7 +4,7 @@ import pytest
 
 from policyd.alloc.settings import Gates, Settings
 from policyd.api.kueue.names import MANAGED, TOPOLOGY_GATE
-from policyd.controller.keys import workload_key
+from policyd.controller.watch.keys import workload_key
 from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.kube import resources as r
 from tests.controller.world import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from policyd.controller import reasons
-from policyd.controller.pending_workloads import Page, waiting_in_cluster_queue
+from policyd.controller.queues.pending_workloads import Page, waiting_in_cluster_queue
+from policyd.controller.reasons import refreshing as reasons
 from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
 from tests.controller.world import World, running

@@ -5,15 +5,15 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policyd.controller.reports import Reports, resource_of
-from policyd.controller.scanning import (
+from policyd.controller.policies.reports import Reports, resource_of
+from policyd.controller.policies.scanning import (
     PAGE,
     SETTLE_SECONDS,
     ScanMetrics,
     Scanner,
     ScanSettings,
 )
-from policyd.engine.report import APIS, Key, Row, admitted
+from policyd.engine.offline.report import APIS, Key, Row, admitted
 from policyd.kube.errors import ConflictError, ForbiddenError, UnavailableError
 from policyd.kube.resources import CONFIG_MAPS, NAMESPACES, PODS
 from policyd.testing import FakeClient, FakeClock

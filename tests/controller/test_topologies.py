@@ -3,8 +3,8 @@
 import pytest
 
 from policyd.alloc.settings import Gates, Settings
-from policyd.controller.mirrors import job_resource
-from policyd.jobs.kinds import find_kind
+from policyd.controller.watch.mirrors import job_resource
+from policyd.jobs.kinds.registry import find_kind
 from policyd.kube import resources as r
 from tests.controller.world import GPU, World, condition, gates, names, running
 

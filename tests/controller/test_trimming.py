@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from policyd.api.kueue.names import SLICE_NAME, WORKLOAD
-from policyd.controller.topology_values import taken_by
-from policyd.controller.trimming import Trimmer
+from policyd.controller.watch.trimming import Trimmer
 from policyd.jobs.places import takes_room
 from policyd.jobs.pods import Pod
+from policyd.workload.topology_values import taken_by
 
 LIMITS = {"requests": {"cpu": "2", "nvidia.com/gpu": "1"}}
 SPEC = {

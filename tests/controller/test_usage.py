@@ -3,12 +3,12 @@
 import pytest
 
 from policyd.api.selectors import LabelSelector
-from policyd.controller.mirrors import job_resource
 from policyd.controller.usage import BEYOND, NO_QUOTA, NO_WORKLOAD, OUTSIDE
-from policyd.controller.usage_book import Share, Taker, UsageBook
+from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.kinds import find_kind
+from policyd.jobs.kinds.registry import find_kind
 from policyd.kube import resources as r
+from policyd.workload.usage_book import Share, Taker, UsageBook
 from tests.controller.world import GATE, GPU, QUEUE, World, gates, held_gpus, pod_spec, running
 
 ANYIO = pytest.mark.anyio

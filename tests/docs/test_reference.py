@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.engine.findings import RULES
+from policyd.engine.documents.findings import RULES
 from tests import generate_docs, generate_errors
 
 

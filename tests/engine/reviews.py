@@ -6,9 +6,9 @@ from textwrap import dedent, indent
 import msgspec
 
 from policyd.api.admission import UserInfo
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.requests import Circumstances, namespace_lookup, request_for
 from policyd.patch.json_patch import apply_json_patch
 
 HEAD = """\

@@ -5,11 +5,16 @@ import random
 
 import pytest
 
-from policyd.cli.files import load
-from policyd.engine import scan as scan_module
-from policyd.engine.alike import Alike, looked_at_alike
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
-from policyd.engine.scan import Found, Listed, Scan
+from policyd.cli.formats.files import load
+from policyd.engine.offline import scan as scan_module
+from policyd.engine.offline.requests import (
+    Circumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
+from policyd.engine.offline.scan import Found, Listed, Scan
+from policyd.engine.remember.alike import Alike, looked_at_alike
 from tests.docs.pages import PROJECT
 
 LABELS = {"policyd.io/queue": "a", "policyd.io/pod-security": "restricted", "policyd.io/team": "a"}

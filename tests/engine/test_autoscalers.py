@@ -6,9 +6,14 @@ What is expected was read from an API server, which had been given the other ver
 import pytest
 
 from policyd.api.admission import GroupVersionKind
-from policyd.engine.equivalents import ConversionError, convert, restore
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
+from policyd.engine.compile.load import load_policies
+from policyd.engine.objects.equivalents import ConversionError, convert, restore
+from policyd.engine.offline.requests import (
+    Circumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 from policyd.patch.json_patch import apply_json_patch
 
 METRICS = "autoscaling.alpha.kubernetes.io/metrics"

@@ -5,12 +5,12 @@ import yaml
 
 from policyd.cel.kyverno import kyverno_values
 from policyd.cel.lib.authorizer import Decision
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.kyverno.declared import declared_values
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.offline.requests import namespace_lookup
 from tests.engine.reviews import pod, request
 
 OWN, OTHER = "team-a", "team-b"

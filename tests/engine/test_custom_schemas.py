@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import (
+from policyd.engine.compile.load import load_policies
+from policyd.engine.offline.requests import (
     Circumstances,
     custom_kinds,
     namespace_lookup,

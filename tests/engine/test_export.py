@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from policyd.api.admission import UserInfo
-from policyd.engine.cases import load_cases
-from policyd.engine.documents import Document, read_documents
-from policyd.engine.export import export_policy
-from policyd.engine.load import gather, load_document
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import gather, load_document
+from policyd.engine.documents.reading import Document, read_documents
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.export.policies import export_policy
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.offline.cases import load_cases
+from policyd.engine.offline.requests import Circumstances, namespace_lookup, request_for
 from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
 

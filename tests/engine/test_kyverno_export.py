@@ -3,10 +3,15 @@
 import pytest
 
 from policyd.api.admission import UserInfo
-from policyd.engine.documents import Document, read_documents
+from policyd.engine.compile.load import gather, load_document
+from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.kyverno.export import export_kyverno
-from policyd.engine.load import gather, load_document
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
+from policyd.engine.offline.requests import (
+    Circumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 from policyd.patch.json_patch import apply_json_patch
 
 BEGIN = """\

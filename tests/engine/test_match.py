@@ -4,8 +4,8 @@ import pytest
 
 from policyd.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, Rule
 from policyd.api.selectors import LabelSelector, Requirement
-from policyd.engine.equivalents import matched_kind
-from policyd.engine.match import (
+from policyd.engine.objects.equivalents import matched_kind
+from policyd.engine.objects.match import (
     Attributes,
     UnknownNamespaceError,
     attributes_of,

@@ -2,9 +2,14 @@
 
 import pytest
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
-from policyd.engine.ordering import order_matters
+from policyd.engine.compile.load import load_policies
+from policyd.engine.offline.ordering import order_matters
+from policyd.engine.offline.requests import (
+    Circumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 
 POLICY = """\
 apiVersion: policyd.io/v1alpha1

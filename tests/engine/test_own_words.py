@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.offline.requests import namespace_lookup
 from tests.engine.reviews import job, job_set, mutated, pod, policies, policy, request
 
 OWN_MUTATION = """

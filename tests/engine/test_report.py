@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.report import (
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.report import (
     APIS,
     FORGOTTEN_SECONDS,
     MOST_NAMED,
@@ -20,7 +19,8 @@ from policyd.engine.report import (
     same_report,
     scanned,
 )
-from policyd.engine.scan import Found, Listed, Scan, resources_to_list
+from policyd.engine.offline.requests import namespace_lookup
+from policyd.engine.offline.scan import Found, Listed, Scan, resources_to_list
 from tests.engine.reviews import job, pod, policies, policy
 
 OPEN, WORKING_GROUP = APIS

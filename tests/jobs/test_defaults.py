@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from policyd.jobs.defaults import TOPOLOGIES, default_on_create
 from policyd.jobs.integrations import Integrations
+from policyd.jobs.rules.defaults import TOPOLOGIES, default_on_create
+from policyd.jobs.rules.surroundings import NOWHERE, Surroundings
 from policyd.jobs.shape import MisshapenError
-from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.jobs.topology import POD_INDEX_OFFSET, POD_SET_GROUP_NAME
 from policyd.patch.draft import Draft
 

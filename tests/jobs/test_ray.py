@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from policyd.jobs.base import SizeError
-from policyd.jobs.defaults import default_on_create
 from policyd.jobs.injection import Injection
-from policyd.jobs.ray_cluster import RAY_CLUSTER
-from policyd.jobs.ray_job import RAY_JOB
-from policyd.jobs.ray_service import RAY_SERVICE
+from policyd.jobs.kinds.ray_cluster import RAY_CLUSTER
+from policyd.jobs.kinds.ray_job import RAY_JOB
+from policyd.jobs.kinds.ray_service import RAY_SERVICE
+from policyd.jobs.rules.defaults import default_on_create
+from policyd.jobs.rules.validation import validate_job
 from policyd.jobs.starting import put_back, start
-from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
 
 QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}}

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from policyd.jobs.rules.topology_validation import Template, topology_errors
 from policyd.jobs.topology import topology_request
-from policyd.jobs.topology_validation import Template, topology_errors
 
 P = "kueue.x-k8s.io/podset-"
 REQUIRED, PREFERRED, FREE = (

@@ -5,8 +5,8 @@ import pytest
 from policyd.api.meta import ObjectMeta
 from policyd.jobs.base import prebuilt_name
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.surroundings import Surroundings
-from policyd.jobs.validation import validate_job
+from policyd.jobs.rules.surroundings import Surroundings
+from policyd.jobs.rules.validation import validate_job
 
 P = "kueue.x-k8s.io/"
 QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-seconds"

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from policyd.api.admission import UserInfo
-from policyd.engine.decision import Decision, Denial
-from policyd.engine.offline import Circumstances, request_for
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.decision import Decision, Denial
+from policyd.engine.offline.requests import Circumstances, request_for
 from policyd.patch.copying import same_json
 from policyd.patch.json_patch import apply_json_patch
 from tests.live.server import Answer, Live, path_of, resource_of, without_system_fields

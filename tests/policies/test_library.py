@@ -9,12 +9,12 @@ import yaml
 
 from policyd.api.admission import UserInfo
 from policyd.cli.furnishing import default_policies
-from policyd.engine.cases import User, load_cases, run_case, uncovered
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.offline.cases import User, load_cases, run_case, uncovered
+from policyd.engine.offline.requests import Circumstances, namespace_lookup, request_for
 from policyd.patch.json_patch import apply_json_patch
 
 LIBRARY = Path(__file__).parents[2] / "policies"

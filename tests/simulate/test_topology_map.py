@@ -6,7 +6,7 @@ import pytest
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.state import State
 from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, TopologyAssignment
-from policyd.cli.maps import Maps
+from policyd.cli.formats.maps import Maps
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
 from policyd.status.naming import Names
 

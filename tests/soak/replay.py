@@ -13,9 +13,9 @@ from typing import Any
 
 from policyd.api.kueue.names import EVICTED, FINISHED, QUOTA_RESERVED
 from policyd.cli.configuring import configured
-from policyd.controller.mirrors import open_mirrors
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
+from policyd.controller.watch.mirrors import open_mirrors
 from policyd.kube.pace import Pace
 from policyd.kube.resources import (
     CLUSTER_QUEUES,

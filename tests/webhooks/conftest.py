@@ -13,9 +13,9 @@ from policyd.certificates import Authority
 from policyd.connections import Listening
 from policyd.serving import listen
 from webhooks.app import create_app
+from webhooks.certificate.tls import LiveContext, serve
 from webhooks.metrics import DoorMetrics
 from webhooks.protocol import DoorProtocol
-from webhooks.tls import LiveContext, serve
 
 AUTHORITY = Authority.create(now=time.time())
 

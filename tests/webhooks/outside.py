@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from policyd.testing import FakeClock
 from tests.webhooks.reviews import response, review
 from webhooks.decisions import answer_with
-from webhooks.fetching import MOST_BYTES
-from webhooks.inquiries import Inquiries
+from webhooks.external_data.fetching import MOST_BYTES
+from webhooks.external_data.inquiries import Inquiries
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.policies import Policies
+from webhooks.policies.in_force import Policies
 
 RULE = {
     "apiGroups": [""],

@@ -11,10 +11,10 @@ from policyd.kube.errors import UnreachableError
 from policyd.kube.resources import Resource
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import POD, review
-from webhooks.kyverno import LOOK_SECONDS, RETRY_SECONDS, KyvernoPolicies
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.policies import Policies
+from webhooks.policies.in_force import Policies
+from webhooks.policies.kyverno import LOOK_SECONDS, RETRY_SECONDS, KyvernoPolicies
 
 pytestmark = pytest.mark.anyio
 

@@ -8,14 +8,14 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies import PolicyObject
-from policyd.engine.decision import ALLOWED
+from policyd.controller.policies.policy_statuses import PolicyObject
+from policyd.engine.model.decision import ALLOWED
 from tests.webhooks.reviews import policy, review
-from webhooks import policies as module
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.own_policies import OWN_CALL, validate_own
-from webhooks.policies import Policies
+from webhooks.policies import in_force as module
+from webhooks.policies.in_force import Policies
+from webhooks.policies.own_policies import OWN_CALL, validate_own
 
 FINE = policy("fine", validations=[{"expression": "true"}])
 

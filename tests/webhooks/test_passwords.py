@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from policyd.config import Settings
 from policyd.errors import ConfigurationError
-from webhooks.passwords import Passwords
+from webhooks.external_data.passwords import Passwords
+from webhooks.policies.sources import read_policies
 from webhooks.shared import Door
-from webhooks.sources import read_policies
 
 SECRET = b64encode(b"me:s3cret").decode()
 ENTRY = {"auth": SECRET}

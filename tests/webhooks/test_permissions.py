@@ -15,12 +15,12 @@ from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.outside import AskingDoor
 from tests.webhooks.reviews import policy, response, review
 from webhooks.decisions import answer_with
-from webhooks.inquiries import MOST_QUESTIONS, Inquiries
+from webhooks.external_data.inquiries import MOST_QUESTIONS, Inquiries
+from webhooks.external_data.permissions import FRESH_SECONDS, Permissions
+from webhooks.external_data.reads import ClusterObjects
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.permissions import FRESH_SECONDS, Permissions
-from webhooks.policies import Policies
-from webhooks.reads import ClusterObjects
+from webhooks.policies.in_force import Policies
 
 pytestmark = pytest.mark.anyio
 

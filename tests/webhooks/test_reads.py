@@ -16,15 +16,15 @@ from policyd.kube.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SUBJECT_AC
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import response, review
 from webhooks.decisions import answer_with
-from webhooks.fetching import Fetcher
-from webhooks.inquiries import Inquiries
+from webhooks.external_data.fetching import Fetcher
+from webhooks.external_data.inquiries import Inquiries
+from webhooks.external_data.permissions import Permissions
+from webhooks.external_data.reads import ClusterObjects
+from webhooks.external_data.web import Web
 from webhooks.metrics import DoorMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.permissions import Permissions
-from webhooks.policies import Policies
-from webhooks.reads import ClusterObjects
-from webhooks.watched import WholeObject
-from webhooks.web import Web
+from webhooks.policies.in_force import Policies
+from webhooks.policies.watched import WholeObject
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ import pytest
 
 from policyd.errors import ConfigurationError
 from tests.webhooks.outside import AskingDoor
-from webhooks.fetching import Fetched
-from webhooks.passwords import Passwords
-from webhooks.registries import Registries
+from webhooks.external_data.fetching import Fetched
+from webhooks.external_data.passwords import Passwords
+from webhooks.external_data.registries import Registries
 
 pytestmark = pytest.mark.anyio
 

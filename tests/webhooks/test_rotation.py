@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policyd.certificates import DAY, Authority, certificate_facts, split_bundle
 from policyd.errors import ConfigurationError
-from webhooks.rotation import (
+from webhooks.certificate.rotation import (
     OBSERVE_SECONDS,
     RETIRE_SECONDS,
     Kept,

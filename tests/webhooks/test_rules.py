@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from policyd.registration.webhook_rules import DoorRules
 from tests.webhooks.policies import policy, rule
-from webhooks.calls import DoorRules
 from webhooks.rules import Rules
 
 pytestmark = pytest.mark.anyio

@@ -13,11 +13,11 @@ from policyd.kube.resources import (
     SECRETS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
+from policyd.registration.configurations import NAME, Registration, ServiceEndpoint
+from policyd.registration.webhook_rules import DoorRules
 from policyd.testing import FakeClient, FakeClock
-from webhooks.calls import DoorRules
-from webhooks.publication import Publication
-from webhooks.registration import NAME, Registration, ServiceEndpoint
-from webhooks.secret import ROUND_SECONDS, KeptCertificate, SecretName
+from webhooks.certificate.publication import Publication
+from webhooks.certificate.secret import ROUND_SECONDS, KeptCertificate, SecretName
 
 pytestmark = pytest.mark.anyio
 

@@ -18,9 +18,9 @@ from policyd.errors import ConfigurationError
 from policyd.serving import listen
 from tests.kube.test_connection import pair
 from tests.webhooks.conftest import RunningDoor, app_for, issue, running_door
-from webhooks.files import fingerprint, follow
+from webhooks.certificate.files import fingerprint, follow
+from webhooks.certificate.tls import CertificateFiles, LiveContext, serve
 from webhooks.protocol import DoorProtocol
-from webhooks.tls import CertificateFiles, LiveContext, serve
 
 pytestmark = pytest.mark.anyio
 

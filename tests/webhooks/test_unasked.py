@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import ReviewError
 from policyd.api.selectors import LabelSelector
-from policyd.engine.load import load_policies
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from tests.webhooks.reviews import POD, policy, queued, response, review
 from webhooks.metrics import DoorMetrics

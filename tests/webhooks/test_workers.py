@@ -12,16 +12,16 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policyd.engine.deadline import never
-from policyd.engine.decision import ALLOWED
-from policyd.engine.remembering import Remembering
+from policyd.engine.model.deadline import never
+from policyd.engine.model.decision import ALLOWED
+from policyd.engine.remember.remembering import Remembering
 from policyd.testing.clock import FakeClock
 from tests.engine.reviews import pod, policies, policy, request
 from tests.webhooks.reviews import review
 from webhooks.bodies import HEAVY_BYTES
 from webhooks.deadlines import Deadlines
 from webhooks.decisions import answer_with
-from webhooks.inquiries import Answer, Inquiries, PendingError
+from webhooks.external_data.inquiries import Answer, Inquiries, PendingError
 from webhooks.metrics import DoorMetrics
 from webhooks.workers import LOOP_SECONDS, TooLongError, Workers, size_of
 

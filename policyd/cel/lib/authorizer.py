@@ -6,9 +6,9 @@ The decision itself is made by a function the caller puts into an `Authorizer`.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from policyd.cel import estimates
 from policyd.cel.cost import LIST, STRUCT, Budget, traversal, traverse
 from policyd.cel.errors import CelError
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.formats import dns1123_label, dns1123_subdomain
 from policyd.cel.types import BOOL, STRING, Type

@@ -15,19 +15,24 @@ import msgspec
 from policyd.api.admission import AdmissionRequest, ReviewError, parse_review
 from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.engine.cases import Case, Expectation, Outcome
-from policyd.engine.compiled import CompiledPolicy
-from policyd.engine.decision import Decision
-from policyd.engine.documents import Document
-from policyd.engine.facts import Facts
-from policyd.engine.findings import Finding
+from policyd.engine.compile.schema import ForeignShape, schema_of
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.gatekeeper.matching import ConstraintMatch, of_kind, read_match
 from policyd.engine.gatekeeper.templates import constrain, read_template, wrong_parameters
-from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup, request_for
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.schema import ForeignShape, schema_of
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.decision import Decision
+from policyd.engine.model.facts import Facts
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.offline.cases import Case, Expectation, Outcome
+from policyd.engine.offline.requests import (
+    Circumstances,
+    ObjectError,
+    namespace_lookup,
+    request_for,
+)
 
 GROUP: Final = "test.gatekeeper.sh"
 """The API group of suites."""

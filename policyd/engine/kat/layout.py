@@ -16,8 +16,8 @@ from policyd.api.admission import (
 )
 from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.engine.offline import SOMEONE, Circumstances, request_for
-from policyd.engine.workloads import value_at
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.requests import SOMEONE, Circumstances, request_for
 from policyd.errors import PolicydError
 
 FOLDER: Final = "tests"

@@ -13,18 +13,18 @@ from policyd.api.meta import Json
 from policyd.api.policy import ParamRef
 from policyd.cel.lib.authorizer import Attributes
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
-from policyd.engine.bindings import NEEDS_BINDING
-from policyd.engine.cases import Case, Expectation, Outcome, Permission, difference
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.decision import Decision
-from policyd.engine.equivalents import equivalent_match
+from policyd.engine.compile.load import Loaded
+from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.kat.layout import KatTest, Request, merged, name_of, request_of
-from policyd.engine.load import Loaded
-from policyd.engine.match import attributes_of, rule_names
-from policyd.engine.offline import namespace_lookup, offline_set
-from policyd.engine.ordering import without_empty
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.workloads import value_at
+from policyd.engine.model.bindings import NEEDS_BINDING
+from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.model.decision import Decision
+from policyd.engine.objects.equivalents import equivalent_match
+from policyd.engine.objects.match import attributes_of, rule_names
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.cases import Case, Expectation, Outcome, Permission, difference
+from policyd.engine.offline.ordering import without_empty
+from policyd.engine.offline.requests import namespace_lookup, offline_set
 from policyd.errors import PolicydError
 from policyd.patch.json_patch import apply_json_patch
 

@@ -14,7 +14,7 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.meta import Json, Wire
 from policyd.cel.kyverno import Resources
 from policyd.engine.kyverno.cluster_policies import GROUP
-from policyd.engine.workloads import value_at
+from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
 _KIND = "GlobalContextEntry"

@@ -15,21 +15,22 @@ from policyd.api.admission import Rule
 from policyd.api.meta import Json
 from policyd.api.names import is_label_key, is_label_value
 from policyd.api.policy import Mutation, PolicySpec, Validation
-from policyd.cel import CelCompileError, ast
-from policyd.cel.parser import parse
-from policyd.engine.compiled import (
+from policyd.cel import CelCompileError
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.engine.compile.native import GROUP
+from policyd.engine.documents.reading import Document
+from policyd.engine.export.expressions import NotExportableError
+from policyd.engine.export.patch import as_json
+from policyd.engine.export.policies import POLICY_LABEL, Exported, binding_spec, unreadable
+from policyd.engine.kyverno.autogen import CLUSTER_POLICY_CONTROLLERS
+from policyd.engine.model.compiled import (
     MUTATING,
     VALIDATING,
     CompiledException,
     CompiledMutation,
     CompiledPolicy,
 )
-from policyd.engine.documents import Document
-from policyd.engine.export import POLICY_LABEL, Exported, binding_spec, unreadable
-from policyd.engine.export_expressions import NotExportableError
-from policyd.engine.export_patch import as_json
-from policyd.engine.kyverno.autogen import CLUSTER_POLICY_CONTROLLERS
-from policyd.engine.native import GROUP
 from policyd.patch.operations import Path
 
 _OBJECTS: Final = ("object", "oldObject")

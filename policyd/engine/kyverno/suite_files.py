@@ -9,10 +9,10 @@ import msgspec
 from policyd.api.admission import Operation, UserInfo
 from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
-from policyd.engine.schema import ForeignShape, schema_of
-from policyd.engine.workloads import value_at
+from policyd.engine.compile.schema import ForeignShape, schema_of
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.objects.workloads import value_at
 
 T = TypeVar("T", bound=msgspec.Struct)
 

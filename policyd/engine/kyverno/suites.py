@@ -12,15 +12,17 @@ import msgspec
 
 from policyd.api.admission import Operation, UserInfo
 from policyd.api.meta import Json
-from policyd.engine.bindings import NEEDS_BINDING
-from policyd.engine.cases import Case, Expectation, Outcome
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.decision import Decision
+from policyd.engine.compile.load import Loaded
 from policyd.engine.kyverno.declared import declared_values
 from policyd.engine.kyverno.filters import like
 from policyd.engine.kyverno.suite_files import KyvernoTest, ResourceSpec, Row, Values, Word
-from policyd.engine.load import Loaded
-from policyd.engine.offline import (
+from policyd.engine.model.bindings import NEEDS_BINDING
+from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.model.decision import Decision
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.cases import Case, Expectation, Outcome
+from policyd.engine.offline.ordering import without_empty
+from policyd.engine.offline.requests import (
     Circumstances,
     CustomKinds,
     ObjectError,
@@ -29,8 +31,6 @@ from policyd.engine.offline import (
     offline_set,
     request_for,
 )
-from policyd.engine.ordering import without_empty
-from policyd.engine.workloads import value_at
 from policyd.patch.json_patch import apply_json_patch
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import structlog
 
-from policyd.local.apiserver.documents import document, public_document
 from policyd.local.apiserver.requests import (
     BODY_LIMIT,
     Request,
@@ -15,7 +14,6 @@ from policyd.local.apiserver.requests import (
     parse_options,
     parse_target,
 )
-from policyd.local.apiserver.responses import Answer, Stream
 from policyd.local.apiserver.routes import Reply, find_handler
 from policyd.local.apiserver.state import State
 from policyd.local.apiserver.status import (
@@ -25,6 +23,8 @@ from policyd.local.apiserver.status import (
     no_such_resource,
     too_large,
 )
+from policyd.local.apiserver.wire.documents import document, public_document
+from policyd.local.apiserver.wire.responses import Answer, Stream
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from policyd.clock import Clock
-from policyd.local.apiserver.deletion import (
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.store import Event, Store
+from policyd.local.apiserver.writing.deletion import (
     FOREGROUND,
     ORPHAN,
     DeleteOptions,
@@ -11,8 +13,6 @@ from policyd.local.apiserver.deletion import (
     mark_deleted,
     settle,
 )
-from policyd.local.apiserver.status import Object
-from policyd.local.apiserver.store import Event, Store
 
 Place = tuple[str, str, str]
 """Resource, namespace and name."""

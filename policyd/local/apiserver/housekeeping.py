@@ -3,10 +3,10 @@
 import asyncio
 from contextlib import suppress
 
-from policyd.local.apiserver.ages import seconds_of
 from policyd.local.apiserver.builtin import EVENTS
 from policyd.local.apiserver.garbage import GarbageCollector
 from policyd.local.apiserver.namespaces import Namespaces
+from policyd.local.apiserver.reading.ages import seconds_of
 from policyd.local.apiserver.state import State
 from policyd.local.apiserver.store import Event
 

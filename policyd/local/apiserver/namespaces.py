@@ -1,17 +1,17 @@
 """The lives of namespaces: each has a service account, and takes all it holds with it."""
 
 from policyd.clock import Clock
-from policyd.local.apiserver.deletion import (
+from policyd.local.apiserver.registry import Registry
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.store import Event, Store
+from policyd.local.apiserver.writing.deletion import (
     NAMESPACE_FINALIZER,
     DeleteOptions,
     is_released,
     mark_deleted,
     settle,
 )
-from policyd.local.apiserver.metadata import stamp_created
-from policyd.local.apiserver.registry import Registry
-from policyd.local.apiserver.status import Object
-from policyd.local.apiserver.store import Event, Store
+from policyd.local.apiserver.writing.metadata import stamp_created
 
 SERVICE_ACCOUNTS = "serviceaccounts"
 

@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 import msgspec
 import yaml
 
-from policyd.local.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
-from policyd.local.apiserver.protobuf import ProtobufError, decode_protobuf
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object, bad_request, unsupported_media_type
+from policyd.local.apiserver.wire.protobuf import MEDIA_TYPE as PROTOBUF
+from policyd.local.apiserver.wire.protobuf import ProtobufError, decode_protobuf
 
 JSON = "application/json"
 YAML = "application/yaml"

@@ -2,18 +2,18 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from policyd.local.apiserver.deletion import delete, delete_collection
-from policyd.local.apiserver.patching import patch
-from policyd.local.apiserver.podparts import bind, evict, log
-from policyd.local.apiserver.read import get, list_
+from policyd.local.apiserver.reading.read import get, list_
+from policyd.local.apiserver.reading.scale import get_scale, patch_scale, update_scale
+from policyd.local.apiserver.reading.watching import watch
 from policyd.local.apiserver.requests import Request
-from policyd.local.apiserver.responses import Answer, Stream
-from policyd.local.apiserver.scale import get_scale, patch_scale, update_scale
 from policyd.local.apiserver.state import State
 from policyd.local.apiserver.status import method_not_allowed, no_such_resource, not_found
 from policyd.local.apiserver.virtual import answer_question
-from policyd.local.apiserver.watching import watch
-from policyd.local.apiserver.write import create, finalize, update
+from policyd.local.apiserver.wire.responses import Answer, Stream
+from policyd.local.apiserver.writing.deletion import delete, delete_collection
+from policyd.local.apiserver.writing.patching import patch
+from policyd.local.apiserver.writing.podparts import bind, evict, log
+from policyd.local.apiserver.writing.write import create, finalize, update
 
 Reply = Answer | Stream
 Handler = Callable[[State, Request], Awaitable[Reply]]

@@ -27,10 +27,10 @@ from policyd.local.apiserver.journal import Journal
 from policyd.local.apiserver.openapi.document import Documents
 from policyd.local.apiserver.registry import Registry
 from policyd.local.apiserver.requests import User
-from policyd.local.apiserver.shape import reshape
 from policyd.local.apiserver.state import PodLog, State, no_log
 from policyd.local.apiserver.status import Object
 from policyd.local.apiserver.store import HISTORY, Store
+from policyd.local.apiserver.writing.shape import reshape
 from policyd.serving import Server, listen, server_config, server_context
 
 HOST = "127.0.0.1"

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from policyd.clock import Clock
 from policyd.local.apiserver.admission.chain import Admission
 from policyd.local.apiserver.openapi.document import Documents
+from policyd.local.apiserver.reading.watch import Watcher
 from policyd.local.apiserver.registry import Registry
 from policyd.local.apiserver.requests import Request
 from policyd.local.apiserver.status import Object, not_found
 from policyd.local.apiserver.store import Store
-from policyd.local.apiserver.watch import Watcher
 
 PodLog = Callable[[Object, str], str]
 """Gives the log of a pod's container, by the pod and the container's name."""

@@ -1,9 +1,9 @@
 """Kinds that are questions: they are answered, and not kept."""
 
 from policyd.local.apiserver.requests import Request, User, decode
-from policyd.local.apiserver.responses import Answer
 from policyd.local.apiserver.state import State
 from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.wire.responses import Answer
 
 EVERYTHING: Object = {
     "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],

@@ -4,8 +4,8 @@ import socket
 import pytest
 
 from policyd.local.apiserver import ApiServer, ServerOptions
+from policyd.local.apiserver.reading.watch import BACKLOG, Watcher
 from policyd.local.apiserver.store import Event
-from policyd.local.apiserver.watch import BACKLOG, Watcher
 from tests.local.apiserver.client import CONFIG_MAPS, config_map, session_with
 
 pytestmark = pytest.mark.anyio

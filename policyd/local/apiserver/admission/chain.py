@@ -4,8 +4,8 @@ from policyd.local.apiserver.admission import plugins
 from policyd.local.apiserver.admission.attributes import Attributes
 from policyd.local.apiserver.admission.policies import Policies
 from policyd.local.apiserver.admission.webhooks import Webhooks
-from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.writing.metadata import own_copy
 
 
 class Admission:

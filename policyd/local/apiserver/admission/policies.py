@@ -12,22 +12,22 @@ from policyd.api.policy import ParamKind
 from policyd.api.selectors import LabelSelector
 from policyd.cel.lib.authorizer import Attributes as Permission
 from policyd.cel.lib.authorizer import Decision as PermissionDecision
-from policyd.engine.decision import Decision
-from policyd.engine.documents import Document
-from policyd.engine.load import Loaded, gather, load_document
-from policyd.engine.match import labels_of
-from policyd.engine.params import ParamError
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.review import refusal
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import Loaded, gather, load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.review import refusal
+from policyd.engine.model.decision import Decision
+from policyd.engine.model.params import ParamError
+from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.objects.match import labels_of
 from policyd.local.apiserver.admission.attributes import Attributes
 from policyd.local.apiserver.admission.review import review_request
 from policyd.local.apiserver.admission.webhooks import Reshape
 from policyd.local.apiserver.conversion import to_served, to_stored
-from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Object, StatusError
 from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.writing.metadata import own_copy
 from policyd.patch.json_patch import apply_json_patch
 
 RESOURCES: Final = tuple(

@@ -18,10 +18,10 @@ from policyd.cel import (
     admission_environment,
     compile_expression,
 )
-from policyd.engine.match import (
+from policyd.engine.objects.match import (
     Attributes as Envelope,
 )
-from policyd.engine.match import (
+from policyd.engine.objects.match import (
     NamespaceLookup,
     rules_match,
     selects_namespace,

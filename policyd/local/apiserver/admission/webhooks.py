@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from policyd.engine.match import UnknownNamespaceError
+from policyd.engine.objects.match import UnknownNamespaceError
 from policyd.local.apiserver.admission.attributes import Attributes
 from policyd.local.apiserver.admission.caller import CallError, WebhookCaller
 from policyd.local.apiserver.admission.review import (
@@ -25,10 +25,10 @@ from policyd.local.apiserver.admission.webhook import (
     selects,
 )
 from policyd.local.apiserver.conversion import to_served, to_stored
-from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Object, internal_error, not_found
 from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.writing.metadata import own_copy
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import PatchError
 
