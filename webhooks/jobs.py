@@ -25,7 +25,7 @@ from policyd.jobs.rules.defaults import (
 from policyd.jobs.rules.hidden import hidden_from_queue
 from policyd.jobs.rules.leaving import growth
 from policyd.jobs.rules.submission import annotations_of
-from policyd.jobs.rules.surroundings import Surroundings
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.jobs.rules.validation import validate_job
 from policyd.jobs.shape import MisshapenError
 from policyd.patch.draft import Draft
@@ -82,7 +82,7 @@ def job_defaults(
         classed: Whether there is a priority class for new jobs that name none.
         owners: Looks owners up, where everybody's word for them is taken.
     """
-    around = Surroundings(integrations=integrations)
+    around = JobContext(integrations=integrations)
 
     def concerns(request: AdmissionRequest, decision: Decision) -> bool:
         kind = request.kind
@@ -114,7 +114,7 @@ def job_defaults(
     return Mutator(name=SPEAKER, concerns=concerns, change=change)
 
 
-def _asked(around: Surroundings, request: AdmissionRequest, owners: Owners | None) -> Surroundings:
+def _asked(around: JobContext, request: AdmissionRequest, owners: Owners | None) -> JobContext:
     """Add who asks, what the object was, and who can tell whether its owner is there."""
     account, before = request.user_info.username, decode_object(request.old_object)
     if owners is not None:
@@ -156,7 +156,7 @@ def validate_jobs(  # noqa: PLR0913 - what counts beside the request
         or QUEUE_WORDS in bytes(request.old_object)
     ):
         return ALLOWED
-    around = Surroundings(
+    around = JobContext(
         integrations=integrations,
         default_queue=gives_queue(request.namespace),
         author=authors.author_of(request.user_info),
@@ -184,7 +184,7 @@ def warn_of_hidden(
     return Decision(warnings=(f"{SPEAKER}: {said}",)) if said else ALLOWED
 
 
-def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundings) -> Decision:
+def _looked_at(request: AdmissionRequest, policies: Decision, around: JobContext) -> Decision:
     obj, old = object_of(request, policies), around.before
     group, kind = request.kind.group, request.kind.kind
     try:
@@ -201,7 +201,7 @@ def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundin
     return Decision(denials=denials, warnings=warnings) if denials or warnings else ALLOWED
 
 
-def _warnings(request: AdmissionRequest, obj: Json, around: Surroundings) -> Iterator[str]:
+def _warnings(request: AdmissionRequest, obj: Json, around: JobContext) -> Iterator[str]:
     if (request.kind.group, request.kind.kind) == POD and is_held_twice(obj, around):
         yield HELD_TWICE
     if (

@@ -46,10 +46,10 @@ from webhooks.health import create_health_app
 from webhooks.jobs import job_defaults, validate_jobs
 from webhooks.namespaces import without_cluster
 from webhooks.observe.observing import observers
-from webhooks.policies.in_force import Policies
+from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.own_policies import OWN_CALL, validate_own
 from webhooks.policies.sources import read_policies
-from webhooks.protocol import DoorProtocol
+from webhooks.protocol import ReviewProtocol
 from webhooks.queues import QUEUE_DEFAULTS, validate_queues, validation_gates
 from webhooks.rules import Rules
 from webhooks.settings_checks import (
@@ -59,7 +59,7 @@ from webhooks.settings_checks import (
     secret_name,
     serves_old_versions,
 )
-from webhooks.shared import Door, Start
+from webhooks.shared import Start, WebhookServer
 from webhooks.unasked import Unasked
 from webhooks.workers import SWITCH_SECONDS, WORKERS, Workers
 
@@ -78,13 +78,13 @@ NOT_REGISTERED = (
 BESIDE = Bounds(connections=64, first=10.0, body=5.0)
 """What connections to health and metrics may take: probes, and a few that scrape."""
 
-__all__ = ["NOT_REGISTERED", "Door", "run_door"]
+__all__ = ["NOT_REGISTERED", "WebhookServer", "run_door"]
 
 log = structlog.get_logger(__name__)
 
 
 async def run_door(
-    door: Door,
+    door: WebhookServer,
     listener: socket.socket,
     *,
     stop: asyncio.Event,
@@ -111,7 +111,7 @@ async def run_door(
 
 
 async def _run(
-    door: Door,
+    door: WebhookServer,
     listeners: tuple[socket.socket, socket.socket | None],
     group: asyncio.TaskGroup,
     stop: asyncio.Event,
@@ -149,18 +149,20 @@ def _say_opened(listener: socket.socket, beside: socket.socket | None, *, polici
 
 
 async def _serve_reviews(
-    door: Door, app: ASGIApp, listener: socket.socket, drained: asyncio.Event
+    door: WebhookServer, app: ASGIApp, listener: socket.socket, drained: asyncio.Event
 ) -> None:
     listening = Listening(
         tls=None if door.context is None else door.context.front,
         count=door.metrics.connection_closed,
         names=frozenset(door.settings.client_names),
     )
-    http = "httptools" if door.settings.plain_http else DoorProtocol
+    http = "httptools" if door.settings.plain_http else ReviewProtocol
     await serve(app, listener, listening=listening, stop=drained, http=http)
 
 
-async def _serve_health(door: Door, listener: socket.socket | None, drained: asyncio.Event) -> None:
+async def _serve_health(
+    door: WebhookServer, listener: socket.socket | None, drained: asyncio.Event
+) -> None:
     if listener is not None:
         app = create_health_app(door.readiness, door.metrics.registry)
         listening = Listening(bounds=BESIDE, count=door.metrics.connection_closed)
@@ -168,7 +170,7 @@ async def _serve_health(door: Door, listener: socket.socket | None, drained: asy
 
 
 @contextmanager
-def _workers(door: Door) -> Iterator[Workers]:
+def _workers(door: WebhookServer) -> Iterator[Workers]:
     """Have threads for what is heavy; those that are at it are not waited for in the end."""
     executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="review")
     try:
@@ -177,7 +179,7 @@ def _workers(door: Door) -> Iterator[Workers]:
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-async def _prepare(door: Door, start: Start) -> Policies:
+async def _prepare(door: WebhookServer, start: Start) -> PoliciesInForce:
     """Have everything there that the first review needs."""
     policies = await read_policies(door, start)
     if door.client is not None and door.settings.queue:
@@ -196,7 +198,9 @@ async def _prepare(door: Door, start: Start) -> Policies:
     return policies
 
 
-def application(door: Door, policies: Policies, workers: Workers, start: Start) -> ASGIApp:
+def application(
+    door: WebhookServer, policies: PoliciesInForce, workers: Workers, start: Start
+) -> ASGIApp:
     queue = door.integrations if door.settings.queue else None
     mutators: list[Mutator] = []
     validators: list[Validator] = [partial(validate_own, lacks_room=policies.lacks_room)]
@@ -250,14 +254,14 @@ def application(door: Door, policies: Policies, workers: Workers, start: Start) 
     )
 
 
-def _owners(door: Door) -> Owners | None:
+def _owners(door: WebhookServer) -> Owners | None:
     """Return who looks owners up: nobody where makers are asked."""
     if door.client is None or door.inquiries is None or not door.integrations.makers.trusted:
         return None
     return Owners(door.client, door.inquiries)
 
 
-async def _certificate(door: Door, policies: Policies, start: Start) -> None:
+async def _certificate(door: WebhookServer, policies: PoliciesInForce, start: Start) -> None:
     """Have a certificate in use and, where it is asked for, the API server told to call."""
     called, settings = endpoint(door.settings), door.settings
     _follow_callers(door, start)
@@ -292,7 +296,9 @@ async def _certificate(door: Door, policies: Policies, start: Start) -> None:
         start(_keep_registered(door, publication, trusted))
 
 
-async def _use_secret(door: Door, publication: Publication, start: Start) -> Callable[[], bytes]:
+async def _use_secret(
+    door: WebhookServer, publication: Publication, start: Start
+) -> Callable[[], bytes]:
     """Serve the certificate that a Secret keeps; return what tells the authorities to trust."""
     kept = KeptCertificate(
         door.api_server,
@@ -307,7 +313,7 @@ async def _use_secret(door: Door, publication: Publication, start: Start) -> Cal
     return lambda: kept.bundle_pem
 
 
-def _use_files(door: Door, files: CertificateFiles, start: Start) -> Callable[[], bytes]:
+def _use_files(door: WebhookServer, files: CertificateFiles, start: Start) -> Callable[[], bytes]:
     """Serve the certificate that files hold; return what tells the authorities to trust."""
     authority = door.settings.authority
     paths = (*files.paths, *([Path(authority)] if authority else []))
@@ -327,7 +333,7 @@ def _use_files(door: Door, files: CertificateFiles, start: Start) -> Callable[[]
     return trusted
 
 
-def _follow_callers(door: Door, start: Start) -> None:
+def _follow_callers(door: WebhookServer, start: Start) -> None:
     """Know who vouches for callers, and follow the file that says so."""
     if not door.settings.client_ca:
         return
@@ -342,7 +348,7 @@ def _follow_callers(door: Door, start: Start) -> None:
 
 
 async def _keep_registered(
-    door: Door, publication: Publication, trusted: Callable[[], bytes]
+    door: WebhookServer, publication: Publication, trusted: Callable[[], bytes]
 ) -> NoReturn:
     while True:
         door.policies_changed.clear()
@@ -358,7 +364,7 @@ async def _keep_registered(
         await door.pace.wait(door.policies_changed, pause)
 
 
-def _note_missing(door: Door, publication: Publication) -> None:
+def _note_missing(door: WebhookServer, publication: Publication) -> None:
     """Say whether configurations are missing that are not ours to make.
 
     One that was registered before stays ready: it is to answer as soon as they are back.
@@ -371,7 +377,7 @@ def _note_missing(door: Door, publication: Publication) -> None:
         door.readiness.block(NOT_REGISTERED)
 
 
-async def _drain(door: Door, stop: asyncio.Event, drained: asyncio.Event) -> None:
+async def _drain(door: WebhookServer, stop: asyncio.Event, drained: asyncio.Event) -> None:
     await stop.wait()
     door.readiness.block("shutting down")
     log.info("door_closing", seconds=door.settings.drain_seconds)

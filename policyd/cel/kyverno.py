@@ -26,10 +26,10 @@ from policyd.cel.lib.kyverno.outside import (
     OUTSIDE_VARIABLES,
     OWN_RESOURCES,
     RESOURCES,
+    ClusterReads,
     GlobalContext,
     Http,
     ImageData,
-    Resources,
     outside_values,
 )
 from policyd.cel.lib.kyverno.patterns import PATTERNS
@@ -60,10 +60,10 @@ _DECLARED: Final[Mapping[str, Type]] = {
 __all__ = [
     "DICELESS",
     "Chance",
+    "ClusterReads",
     "GlobalContext",
     "Http",
     "ImageData",
-    "Resources",
     "kyverno_environment",
     "kyverno_values",
 ]
@@ -136,7 +136,7 @@ def kyverno_environment(
 
 def kyverno_values(
     *,
-    resources: Resources | None = None,
+    resources: ClusterReads | None = None,
     http: Http | None = None,
     global_context: GlobalContext | None = None,
     images: ImageData | None = None,

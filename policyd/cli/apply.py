@@ -17,7 +17,7 @@ from policyd.cli.circumstances import Labels, Sent, request_of, with_circumstanc
 from policyd.cli.formats.files import load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all, unusable
-from policyd.cli.formats.reports import FORMATS, Entry, Format, entries_of, report
+from policyd.cli.formats.reports import FORMATS, Format, ReportEntry, entries_of, report
 from policyd.cli.options import OBJECTS, POLICIES
 from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
@@ -192,7 +192,7 @@ def _tell(one: _Applied) -> None:
         click.secho(f"{one.name}: {difference}", fg="yellow", err=True)
 
 
-def _report(output: Output | Format, entries: Sequence[Entry]) -> None:
+def _report(output: Output | Format, entries: Sequence[ReportEntry]) -> None:
     """Write a report for CI, if one is asked for."""
     if output == "sarif" or output == "junit":  # noqa: PLR1714 - the type is narrowed by it
         click.echo(report(output, "apply", entries))
@@ -212,7 +212,7 @@ def _print(allowed: Sequence[_Applied], output: Output | Format) -> None:
             pass
 
 
-def _entry(one: _Applied) -> Entry:
+def _entry(one: _Applied) -> ReportEntry:
     """Return an object with its denials and warnings, for CI."""
     document, decision = one.document, one.decision
     denials = [
@@ -222,7 +222,7 @@ def _entry(one: _Applied) -> Entry:
         replace(document.finding(warning), rule="warning", severity="warning")
         for warning in decision.warnings
     ]
-    return Entry(name=one.name, group=document.source, findings=(*denials, *warnings))
+    return ReportEntry(name=one.name, group=document.source, findings=(*denials, *warnings))
 
 
 def _print_difference(one: _Applied) -> None:

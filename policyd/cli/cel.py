@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack
 import click
 
 from policyd.cel import CelCompileError, CelError, Environment
-from policyd.cel.describe import Entry, describe, function_names
+from policyd.cel.describe import FunctionEntry, describe, function_names
 from policyd.cel.explain import Explanation, explain
 from policyd.cli.cel_inputs import ENV, Inputs, activation_of, text_of, with_inputs, with_variables
 from policyd.cli.formats.report import show
@@ -118,7 +118,7 @@ def functions_command(names: tuple[str, ...], env: Environment) -> None:
     sys.exit(0 if all(name in entries for name in names) else 1)
 
 
-def _print_entry(entry: Entry) -> None:
+def _print_entry(entry: FunctionEntry) -> None:
     click.echo(f"{click.style(entry.name, bold=True)}: {entry.summary}")
     for signature in entry.signatures:
         click.echo(f"  {signature}")

@@ -12,7 +12,7 @@ from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
 from policyd.cli.formats.files import PATH, load_documents, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
-from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
+from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
@@ -99,9 +99,10 @@ def _elsewhere(documents: Sequence[Document], loaded: Loaded, kubernetes: str) -
                 yield replace(finding, message=message, severity="warning", rule="dialect")
 
 
-def _entries(loaded: Loaded) -> list[Entry]:
+def _entries(loaded: Loaded) -> list[ReportEntry]:
     """Return the policies that are fine, and the files that have findings."""
     fine = [
-        Entry(name=policy.id, group=policy.place.rsplit(":", 2)[0]) for policy in loaded.policies
+        ReportEntry(name=policy.id, group=policy.place.rsplit(":", 2)[0])
+        for policy in loaded.policies
     ]
     return [*fine, *entries_of(loaded.findings)]

@@ -12,8 +12,8 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.unknown_labels import undecided
 from policyd.engine.offline.requests import (
-    Circumstances,
     CustomKinds,
+    RequestCircumstances,
     as_it_was,
     namespace_lookup,
     namespaces_among,
@@ -43,7 +43,7 @@ def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
     Raises:
         ObjectError: If it is no object of Kubernetes.
     """
-    circumstances = Circumstances(
+    circumstances = RequestCircumstances(
         operation=given["operation"],
         user=UserInfo(username=given["user"], groups=given["groups"]),
         namespace=given["namespace"],
@@ -53,7 +53,7 @@ def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
     return request_for(obj, circumstances, old_object=old)
 
 
-class Named(TypedDict):
+class NamespaceOptions(TypedDict):
     """What the command line says of namespaces."""
 
     namespace_labels: Mapping[str, str] | None
@@ -63,7 +63,7 @@ class Named(TypedDict):
 class Labels:
     """The labels of namespaces: what is given, and where a policy asks for others."""
 
-    def __init__(self, objects: Iterable[Json], given: Named | Sent) -> None:
+    def __init__(self, objects: Iterable[Json], given: NamespaceOptions | Sent) -> None:
         objects = list(objects)
         self._told = given["namespace_labels"] is not None or given["assume_labels"]
         self._known = namespaces_among(objects)

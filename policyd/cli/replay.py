@@ -12,7 +12,7 @@ import msgspec
 
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, Named
+from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, NamespaceOptions
 from policyd.cli.formats.files import (
     PATH,
     content,
@@ -27,8 +27,8 @@ from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.offline.replay import (
-    Answer,
     Difference,
+    ReplayedAnswer,
     compare,
     read_recording,
     recordings,
@@ -41,7 +41,7 @@ _SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 """What a recording in a folder ends in; a file that is named itself may end in anything."""
 
 
-class _Given(Named):
+class _Given(NamespaceOptions):
     """What the command line says."""
 
     recorded: tuple[str, ...]
@@ -231,7 +231,7 @@ def _shadow_as_json(one: Difference) -> dict[str, Any]:
     }
 
 
-def _said(answer: Answer) -> list[str]:
+def _said(answer: ReplayedAnswer) -> list[str]:
     denials = [f"denied: {text}" for text in answer.denials or ()]
     return [*denials, *(f"warning: {text}" for text in answer.warnings or ())]
 

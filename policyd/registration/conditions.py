@@ -71,7 +71,7 @@ def exported(expressions: Iterable[str], rule: Rule) -> tuple[str, ...]:
     )
 
 
-def _asked(text: str, node: ast.Node, rule: Rule, known: _Known) -> str | None:
+def _asked(text: str, node: ast.ExpressionNode, rule: Rule, known: _Known) -> str | None:
     """Return what the API server can ask in the place of a condition, if it can ask anything."""
     if _is_sure(node, known):
         return text
@@ -79,7 +79,7 @@ def _asked(text: str, node: ast.Node, rule: Rule, known: _Known) -> str | None:
     return MAY_ASK_FOR_DEVICES if there and _wants_devices(node) else None
 
 
-def _wants_devices(node: ast.Node) -> bool:
+def _wants_devices(node: ast.ExpressionNode) -> bool:
     """Tell whether an expression is true only of what may ask for a GPU, or claims devices.
 
     That is `workload.gpus() > 0`, `workload.claims() > 0`, and these or a kind that has no plain
@@ -200,7 +200,7 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _is_sure(node: ast.Node, known: _Known) -> bool:
+def _is_sure(node: ast.ExpressionNode, known: _Known) -> bool:
     """Tell whether an expression is true or false of every request, and never fails."""
     match node:
         case ast.Literal(value=value):
@@ -209,7 +209,7 @@ def _is_sure(node: ast.Node, known: _Known) -> bool:
             return _is_there(operand, known)
         case ast.Logic(conjunction=conjunction, operands=operands):
             return _chain_is_sure(operands, known, conjunction=conjunction)
-        case ast.Call(target=ast.Node() as text, function=name, arguments=(part,)):
+        case ast.Call(target=ast.ExpressionNode() as text, function=name, arguments=(part,)):
             return name in _TEXTS and _is_text(text, known) and _is_text(part, known)
         case ast.Call(function=operator, arguments=arguments):
             return _operator_is_sure(operator, arguments, known)
@@ -217,7 +217,9 @@ def _is_sure(node: ast.Node, known: _Known) -> bool:
             return False
 
 
-def _operator_is_sure(operator: str, operands: tuple[ast.Node, ...], known: _Known) -> bool:
+def _operator_is_sure(
+    operator: str, operands: tuple[ast.ExpressionNode, ...], known: _Known
+) -> bool:
     if operator == "!_":
         return _is_sure(operands[0], known)
     if operator in {"_==_", "_!=_"}:
@@ -225,7 +227,7 @@ def _operator_is_sure(operator: str, operands: tuple[ast.Node, ...], known: _Kno
     return operator == "@in" and _is_value(operands[0], known) and _is_filled(operands[1], known)
 
 
-def _chain_is_sure(operands: list[ast.Node], known: _Known, *, conjunction: bool) -> bool:
+def _chain_is_sure(operands: list[ast.ExpressionNode], known: _Known, *, conjunction: bool) -> bool:
     for operand in operands:
         if not _is_sure(operand, known):
             return False
@@ -233,7 +235,7 @@ def _chain_is_sure(operands: list[ast.Node], known: _Known, *, conjunction: bool
     return True
 
 
-def _learned(node: ast.Node, *, holds: bool) -> _Known:
+def _learned(node: ast.ExpressionNode, *, holds: bool) -> _Known:
     """Return the paths that are there if `node` is true, or if it is false."""
     match node:
         case ast.Call(function="!_", arguments=(inner,)):
@@ -250,7 +252,7 @@ def _learned(node: ast.Node, *, holds: bool) -> _Known:
             return _NOTHING
 
 
-def _learned_of_null(operands: tuple[ast.Node, ...]) -> _Known:
+def _learned_of_null(operands: tuple[ast.ExpressionNode, ...]) -> _Known:
     """Return what is there if `object != null`."""
     match operands:
         case (ast.Identifier(name=name), ast.Literal(value=None)):
@@ -259,12 +261,12 @@ def _learned_of_null(operands: tuple[ast.Node, ...]) -> _Known:
             return _NOTHING
 
 
-def _known_path(operand: ast.Node, field: str) -> _Known:
+def _known_path(operand: ast.ExpressionNode, field: str) -> _Known:
     path = _path(operand)
     return _NOTHING if path is None else frozenset({(*path, field)})
 
 
-def _is_value(node: ast.Node, known: _Known) -> bool:
+def _is_value(node: ast.ExpressionNode, known: _Known) -> bool:
     match node:
         case ast.Literal():
             return True
@@ -272,13 +274,15 @@ def _is_value(node: ast.Node, known: _Known) -> bool:
             return not optionals and all(_is_value(element, known) for element in elements)
         case ast.MapLiteral(entries=()):
             return True
-        case ast.Call(function="orValue", target=ast.Node() as optional, arguments=(other,)):
+        case ast.Call(
+            function="orValue", target=ast.ExpressionNode() as optional, arguments=(other,)
+        ):
             return _is_optional(optional, known) and _is_value(other, known)
         case _:
             return _path(node) in known
 
 
-def _is_optional(node: ast.Node, known: _Known) -> bool:
+def _is_optional(node: ast.ExpressionNode, known: _Known) -> bool:
     """Tell whether `a.?b.?c` or `a[?'b']` never fails."""
     match node:
         case ast.Select(operand=operand, optional=True):
@@ -289,7 +293,7 @@ def _is_optional(node: ast.Node, known: _Known) -> bool:
             return False
 
 
-def _is_there(node: ast.Node, known: _Known) -> bool:
+def _is_there(node: ast.ExpressionNode, known: _Known) -> bool:
     """Tell whether `node` is an object for sure, so that its fields can be asked for."""
     path = _path(node)
     if path is None:
@@ -297,7 +301,7 @@ def _is_there(node: ast.Node, known: _Known) -> bool:
     return (*path, "metadata") in known or path in known - _OBJECTS
 
 
-def _is_filled(node: ast.Node, known: _Known) -> bool:
+def _is_filled(node: ast.ExpressionNode, known: _Known) -> bool:
     """Tell whether `x in node` never fails: a list, or what such fields are made of."""
     match node:
         case ast.ListLiteral():
@@ -309,14 +313,14 @@ def _is_filled(node: ast.Node, known: _Known) -> bool:
             return path in known and path[-1] in _CONTAINERS
 
 
-def _is_text(node: ast.Node, known: _Known) -> bool:
+def _is_text(node: ast.ExpressionNode, known: _Known) -> bool:
     if isinstance(node, ast.Literal):
         return isinstance(node.value, str)
     path = _path(node) or ()
     return path in known and (path[0] == "request" or path[1:2] == ("metadata",))
 
 
-def _path(node: ast.Node) -> _Path | None:
+def _path(node: ast.ExpressionNode) -> _Path | None:
     match node:
         case ast.Identifier(name=name):
             return (name,)

@@ -23,7 +23,7 @@ from policyd.engine.objects.workloads import KINDS
 from policyd.registration.atoms import cells_of, rules_of
 from policyd.registration.left_out import LEFT_OUT, leave_out
 from policyd.registration.requirements import in_order
-from policyd.registration.webhook_rules import Call, DoorRules
+from policyd.registration.webhook_rules import DerivedWebhook, WebhookRules
 from webhooks.namespaces import NAME_LABEL
 
 NAME = "door.policyd.io"
@@ -84,7 +84,7 @@ class Registration:
     """Everything that the two configurations depend on."""
 
     endpoint: Endpoint
-    rules: DoorRules
+    rules: WebhookRules
     own_namespace: str
     timeout_seconds: int
     ca_bundle_pem: bytes = b""
@@ -99,7 +99,7 @@ class Registration:
             tuple(replace(call, condition="") for call in calls)
             for calls in (self.rules.mutate, self.rules.validate)
         )
-        return replace(self, rules=DoorRules(mutate=mutate, validate=validate))
+        return replace(self, rules=WebhookRules(mutate=mutate, validate=validate))
 
 
 def mutating_configuration(wanted: Registration) -> Json:
@@ -124,7 +124,9 @@ def _configuration(kind: str, webhooks: list[dict[str, Json]]) -> Json:
     }
 
 
-def _webhooks(wanted: Registration, verb: str, calls: Iterable[Call]) -> list[dict[str, Json]]:
+def _webhooks(
+    wanted: Registration, verb: str, calls: Iterable[DerivedWebhook]
+) -> list[dict[str, Json]]:
     """Build the webhooks, numbered where their failurePolicy is the same."""
     webhooks = []
     numbers = Counter[str]()
@@ -138,7 +140,7 @@ def _webhooks(wanted: Registration, verb: str, calls: Iterable[Call]) -> list[di
     return webhooks
 
 
-def _by_author(call: Call) -> Iterator[tuple[Call, bool]]:
+def _by_author(call: DerivedWebhook) -> Iterator[tuple[DerivedWebhook, bool]]:
     """Yield the parts of a call, and whether the API server is to ask who made the request.
 
     It is not where a condition would cost more than the calls that it saves: if pods are created,
@@ -159,7 +161,9 @@ def _by_author(call: Call) -> Iterator[tuple[Call, bool]]:
             yield replace(call, rules=rules_of(part)), asks_who
 
 
-def _webhook(wanted: Registration, verb: str, call: Call, *, asks_who: bool) -> dict[str, Json]:
+def _webhook(
+    wanted: Registration, verb: str, call: DerivedWebhook, *, asks_who: bool
+) -> dict[str, Json]:
     """Build one webhook, with every default written out so that a later comparison is plain."""
     exempt = tuple(sorted({*SYSTEM_NAMESPACES, wanted.own_namespace}))
     exemption = Requirement(key=NAME_LABEL, operator="NotIn", values=exempt)

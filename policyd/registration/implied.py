@@ -29,7 +29,7 @@ def implied_labels(expressions: Iterable[str], rule: Rule) -> Requirements:
     return frozenset(Requirement(key=key, operator="Exists") for key in sorted(keys)[:1])
 
 
-def _keys(node: ast.Node, operations: Sequence[str]) -> frozenset[str]:
+def _keys(node: ast.ExpressionNode, operations: Sequence[str]) -> frozenset[str]:
     match node:
         case ast.Logic(conjunction=True, operands=operands):
             return frozenset().union(*(_keys(each, operations) for each in operands))
@@ -43,7 +43,7 @@ def _keys(node: ast.Node, operations: Sequence[str]) -> frozenset[str]:
             return frozenset()
 
 
-def _never(node: ast.Node, operations: Sequence[str]) -> bool:
+def _never(node: ast.ExpressionNode, operations: Sequence[str]) -> bool:
     """Tell whether a node asks for an operation that no request of the rule is."""
     match node:
         case ast.Call(
@@ -58,7 +58,7 @@ def _never(node: ast.Node, operations: Sequence[str]) -> bool:
             return False
 
 
-def _key(node: ast.Node) -> frozenset[str]:
+def _key(node: ast.ExpressionNode) -> frozenset[str]:
     """Return the label that `object.metadata.?labels[?'key'].orValue('')` is the value of."""
     match node:
         case ast.Call(

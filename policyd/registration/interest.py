@@ -49,7 +49,7 @@ MOST_NAMED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class Interest:
     """What one rule of a policy, or of the queue, asks of the requests of its cells."""
 
     failure_policy: FailurePolicy
@@ -66,7 +66,7 @@ class Demand:
         parts = (*map(text_of, (self.namespaces, self.objects)), *sorted(self.conditions))
         return self.failure_policy == "Ignore", size, "\n".join(parts)
 
-    def includes(self, other: "Demand") -> bool:
+    def includes(self, other: "Interest") -> bool:
         """Tell whether whatever `other` sends is sent by this as well, given the same cell."""
         return (
             self.failure_policy in {"Fail", other.failure_policy}
@@ -76,8 +76,8 @@ class Demand:
         )
 
 
-Given = tuple[Demand, Iterable[Cell]]
-Demands = Mapping[Demand, frozenset[Cell]]
+Given = tuple[Interest, Iterable[Cell]]
+Demands = Mapping[Interest, frozenset[Cell]]
 
 
 def queue_demands(
@@ -96,11 +96,11 @@ def queue_demands(
     """
     selected = namespaces_of_jobs(queue)
     named = frozenset() if queue.manages_all else frozenset({IN_A_QUEUE})
-    queued = Demand(failure_policy, namespaces=selected, objects=named, narrow=True)
-    everything = Demand(failure_policy, narrow=True)
+    queued = Interest(failure_policy, namespaces=selected, objects=named, narrow=True)
+    everything = Interest(failure_policy, narrow=True)
     held: list[Given] = [
         (queued, held_jobs(queue)),
-        (Demand("Ignore", namespaces=selected), prepared_jobs(queue)),
+        (Interest("Ignore", namespaces=selected), prepared_jobs(queue)),
         (everything, NEW_QUEUES),
     ]
     if not queue.manages_all:
@@ -110,7 +110,7 @@ def queue_demands(
     if defaulted:
         within = _within(defaulted)
         # What is not narrow would have an outage stop all pods of the cluster.
-        there = replace(queued, objects=frozenset()) if within else Demand("Ignore")
+        there = replace(queued, objects=frozenset()) if within else Interest("Ignore")
         held.append((replace(there, namespaces=selected | within), new_jobs(queue)))
     return held, [(queued, checked_jobs(queue)), (everything, QUEUES)]
 
@@ -144,7 +144,7 @@ def demands_of(
     namespaces = (requirements_of(c.namespace_selector) for c in constraints)
     # One may select an object as it is, and another as it was: only the first is the webhook's.
     selectors = [s for c in constraints if (s := requirements_of(c.object_selector))]
-    demand = Demand(
+    demand = Interest(
         failure_policy,
         namespaces=frozenset().union(*namespaces, named(policy.namespace), within),
         objects=selectors[0] if selectors else frozenset(),

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.registration.atoms import Cell, cells_of, rules_of
-from policyd.registration.webhook_rules import Call
+from policyd.registration.webhook_rules import DerivedWebhook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class ExcludedRequests:
     """Requests that are not sent.
 
     Attributes:
@@ -29,12 +29,12 @@ class LeftOut:
 
 
 LEFT_OUT: Final = {
-    "secrets": LeftOut(
+    "secrets": ExcludedRequests(
         cell=Cell("", "*", "*", "secrets", "*"),
         verbs=frozenset({"mutate", "validate"}),
         condition="request.resource.group != '' || request.resource.resource != 'secrets'",
     ),
-    "roles": LeftOut(
+    "roles": ExcludedRequests(
         cell=Cell("rbac.authorization.k8s.io", "*", "*", "*/*", "*"),
         verbs=frozenset({"mutate"}),
         condition="request.resource.group != 'rbac.authorization.k8s.io'",
@@ -43,7 +43,9 @@ LEFT_OUT: Final = {
 """What can be left out, by name."""
 
 
-def leave_out(calls: Iterable[Call], verb: str, names: Iterable[str]) -> Iterator[Call]:
+def leave_out(
+    calls: Iterable[DerivedWebhook], verb: str, names: Iterable[str]
+) -> Iterator[DerivedWebhook]:
     """Yield calls without what is to be left out; one that is about nothing else is gone.
 
     Args:
@@ -62,14 +64,14 @@ def leave_out(calls: Iterable[Call], verb: str, names: Iterable[str]) -> Iterato
             yield replace(call, rules=rules_of(kept), left_out=tuple(wide))
 
 
-def named_in_vain(calls: Iterable[Call], verb: str, names: Iterable[str]) -> set[str]:
+def named_in_vain(calls: Iterable[DerivedWebhook], verb: str, names: Iterable[str]) -> set[str]:
     """Return the names of what is left out although a policy is about it and nothing else."""
     cells = {cell for call in calls for cell in _cells(call)}
     chosen = {name: LEFT_OUT[name] for name in names if verb in LEFT_OUT[name].verbs}
     return {n for n, each in chosen.items() if any(_names(c, each.cell) for c in cells)}
 
 
-def _cells(call: Call) -> set[Cell]:
+def _cells(call: DerivedWebhook) -> set[Cell]:
     return {cell for rule in call.rules for cell in cells_of(rule)}
 
 

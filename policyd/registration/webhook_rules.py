@@ -25,7 +25,7 @@ from policyd.engine.model.compiled import CompiledPolicy
 from policyd.jobs.integrations import POD, Integrations
 from policyd.registration.atoms import Cell, connected, left_of, rules_of, uncovered
 from policyd.registration.conditions import all_of, any_of, cell_condition, label_condition
-from policyd.registration.interest import Demand, Demands, Given, checks_of, queue_demands
+from policyd.registration.interest import Demands, Given, Interest, checks_of, queue_demands
 from policyd.registration.queue_atoms import (
     CHANGED_PODS,
     GATED,
@@ -66,7 +66,7 @@ MUTATING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class DerivedWebhook:
     """One webhook: what it sends to the door, and whether that is refused if nobody answers."""
 
     failure_policy: FailurePolicy
@@ -80,11 +80,11 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoorRules:
+class WebhookRules:
     """Which requests are sent to the door."""
 
-    mutate: tuple[Call, ...] = ()
-    validate: tuple[Call, ...] = ()
+    mutate: tuple[DerivedWebhook, ...] = ()
+    validate: tuple[DerivedWebhook, ...] = ()
 
 
 def door_rules(
@@ -93,8 +93,8 @@ def door_rules(
     *,
     queue: Integrations | None,
     failure_policy: FailurePolicy = "Fail",
-    besides: tuple[Call, ...] = (),
-) -> DoorRules:
+    besides: tuple[DerivedWebhook, ...] = (),
+) -> WebhookRules:
     """Derive what is sent from the policies: what can matter to one of them, and little else.
 
     What must not pass if nobody answers follows the policies that refuse: those that only warn or
@@ -126,12 +126,12 @@ def door_rules(
     ]
     if queue is not None:
         besides = (*guarding_calls(queue, failure_policy), hidden_call(queue), *besides)
-    return DoorRules(
+    return WebhookRules(
         mutate=_bounded(changeable, once=True), validate=(*_bounded(validate), *besides)
     )
 
 
-def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterable[Call]:
+def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterable[DerivedWebhook]:
     """Yield what is checked of pods so that none leaves its queue, or grows, unseen.
 
     Pods that name their queue are sent as it is. A selector is asked of the pod as it was, too: an
@@ -144,7 +144,7 @@ def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterab
     """
     if not queue.has(*POD):
         return
-    call = Call(
+    call = DerivedWebhook(
         failure_policy=failure_policy,
         rules=rules_of(CHANGED_PODS),
         namespaces=namespaces_of_jobs(queue),
@@ -160,7 +160,7 @@ def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterab
     yield replace(resized, condition=any_of(held))
 
 
-def hidden_call(queue: Integrations) -> Call:
+def hidden_call(queue: Integrations) -> DerivedWebhook:
     """Return what sends whatever names a queue and is of no kind that is held for one: to warn.
 
     The API server compares labels only, for all but a few objects. Pods that are held are marked,
@@ -178,7 +178,7 @@ def hidden_call(queue: Integrations) -> Call:
         resources=("*",),
         scope="Namespaced",
     )
-    return Call(
+    return DerivedWebhook(
         failure_policy="Ignore",
         rules=(anything,),
         namespaces=namespaces_of_jobs(queue),
@@ -188,7 +188,7 @@ def hidden_call(queue: Integrations) -> Call:
     )
 
 
-def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[Call, ...]:
+def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[DerivedWebhook, ...]:
     """Return the calls, widened until they are few enough.
 
     Args:
@@ -199,7 +199,7 @@ def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[Call, ...]:
     for demand, cells in given:
         demands.append(demand)
         sets.append(frozenset(cells))
-    calls: tuple[Call, ...] = ()
+    calls: tuple[DerivedWebhook, ...] = ()
     for widen in (_as_they_are, _all_that_may_pass, _all_objects, _all_namespaces):
         demands = widen(demands)
         calls = _calls(_needed(zip(demands, sets, strict=True)), once=once)
@@ -208,23 +208,23 @@ def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[Call, ...]:
     return calls
 
 
-def _as_they_are(demands: list[Demand]) -> list[Demand]:
+def _as_they_are(demands: list[Interest]) -> list[Interest]:
     return demands
 
 
-def _all_that_may_pass(demands: list[Demand]) -> list[Demand]:
+def _all_that_may_pass(demands: list[Interest]) -> list[Interest]:
     return [d if d.failure_policy == "Fail" else _widened(d) for d in demands]
 
 
-def _all_objects(demands: list[Demand]) -> list[Demand]:
+def _all_objects(demands: list[Interest]) -> list[Interest]:
     return [d if d.narrow else _widened(d) for d in demands]
 
 
-def _widened(demand: Demand) -> Demand:
+def _widened(demand: Interest) -> Interest:
     return replace(demand, objects=frozenset(), conditions=frozenset())
 
 
-def _all_namespaces(demands: list[Demand]) -> list[Demand]:
+def _all_namespaces(demands: list[Interest]) -> list[Interest]:
     selected: dict[FailurePolicy, list[Requirements]] = {}
     wide = [demand for demand in demands if not demand.narrow]
     for demand in wide:
@@ -233,12 +233,12 @@ def _all_namespaces(demands: list[Demand]) -> list[Demand]:
     return [d if d.narrow else replace(d, namespaces=unions[d.failure_policy]) for d in demands]
 
 
-def _needed(given: Iterable[tuple[Demand, frozenset[Cell]]]) -> Demands:
+def _needed(given: Iterable[tuple[Interest, frozenset[Cell]]]) -> Demands:
     """Leave out what another demand has sent anyway; the widest come first."""
-    together: dict[Demand, frozenset[Cell]] = {}
+    together: dict[Interest, frozenset[Cell]] = {}
     for demand, cells in given:
         together[demand] = together.get(demand, frozenset()) | cells
-    needed: dict[Demand, frozenset[Cell]] = {}
+    needed: dict[Interest, frozenset[Cell]] = {}
     for demand in sorted(together, key=lambda d: d.rank):
         sent = [cell for other in needed if other.includes(demand) for cell in needed[other]]
         needed[demand] = frozenset(uncovered(together[demand], sent))
@@ -253,7 +253,7 @@ def _apart(demands: Demands, *, once: bool) -> Demands:
         once: What to do if there are too many pieces: send more, but once, or else some things
             twice, but no more.
     """
-    cut: dict[Demand, frozenset[Cell]] = {}
+    cut: dict[Interest, frozenset[Cell]] = {}
     for cells in connected(frozenset().union(*demands.values())):
         asking = {demand: its & cells for demand, its in demands.items() if its & cells}
         pieces = apart(demand.namespaces for demand in asking)
@@ -267,14 +267,14 @@ def _apart(demands: Demands, *, once: bool) -> Demands:
     return cut
 
 
-def _calls(demands: Demands, *, once: bool) -> tuple[Call, ...]:
+def _calls(demands: Demands, *, once: bool) -> tuple[DerivedWebhook, ...]:
     """Return the calls, one or more for each failurePolicy and namespace selector.
 
     Args:
         demands: What is asked for.
         once: Whether what one call sends, no other may, whatever the failurePolicy of either.
     """
-    groups: dict[tuple[str, Requirements], dict[Demand, frozenset[Cell]]] = {}
+    groups: dict[tuple[str, Requirements], dict[Interest, frozenset[Cell]]] = {}
     for choice in ({"Fail", "Ignore"},) if once else ({"Fail"}, {"Ignore"}):
         chosen = {d: cells for d, cells in demands.items() if d.failure_policy in choice}
         cut = _apart(chosen, once=once)
@@ -285,10 +285,10 @@ def _calls(demands: Demands, *, once: bool) -> tuple[Call, ...]:
     return tuple(sorted(calls, key=lambda call: call.failure_policy))
 
 
-def _group_calls(demands: Demands) -> Iterable[Call]:
+def _group_calls(demands: Demands) -> Iterable[DerivedWebhook]:
     """Split what is sent of the same namespaces by what is asked of it; nothing is sent twice."""
     demands = _needed(demands.items())
-    split: dict[tuple[Demand, ...], frozenset[Cell]] = {}
+    split: dict[tuple[Interest, ...], frozenset[Cell]] = {}
     for cells in connected(frozenset().union(*demands.values())):
         asking = tuple(demand for demand, its in demands.items() if its & cells)
         split[asking] = split.get(asking, frozenset()) | cells
@@ -300,7 +300,7 @@ def _group_calls(demands: Demands) -> Iterable[Call]:
     first = next(iter(demands))
     for sent in sorted(joined, key=lambda s: (s[0], s[2], text_of(s[1]))):
         failure_policy, objects, condition = sent
-        yield Call(
+        yield DerivedWebhook(
             failure_policy=failure_policy,
             rules=rules_of(joined[sent]),
             namespaces=first.namespaces,
@@ -328,7 +328,7 @@ def _sent_of(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
     labels, and a condition is to tell them apart.
     """
     pieces = _pieces(asking)
-    cut: dict[Requirements, dict[Demand, frozenset[Cell]]] = {}
+    cut: dict[Requirements, dict[Interest, frozenset[Cell]]] = {}
     for demand, its in asking.items():
         inside = replace(demand, objects=frozenset()) if demand.objects in pieces else demand
         for piece in pieces.get(demand.objects, pieces[_ALL]):
@@ -400,7 +400,7 @@ def _untaken(condition: str, taken: Sequence[str]) -> str:
     return both if len(both) <= LONGEST_CONDITION else condition
 
 
-def _narrowed(asking: Sequence[Demand]) -> tuple[Requirements, str]:
+def _narrowed(asking: Sequence[Interest]) -> tuple[Requirements, str]:
     """Return the object selector and the condition under which one of the demands is met."""
     objects = frozenset.intersection(*(demand.objects for demand in asking))
     alternatives = list(dict.fromkeys(_alternative(demand, besides=objects) for demand in asking))
@@ -410,7 +410,7 @@ def _narrowed(asking: Sequence[Demand]) -> tuple[Requirements, str]:
     return objects, condition if len(condition) <= LONGEST_CONDITION else ""
 
 
-def _alternative(demand: Demand, *, besides: Requirements) -> str:
+def _alternative(demand: Interest, *, besides: Requirements) -> str:
     """Write a demand as CEL, without what the object selector sees to."""
     parts = sorted(demand.conditions)
     if demand.objects != besides:

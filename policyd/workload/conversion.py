@@ -12,16 +12,16 @@ from policyd.alloc.amount import quota_amount
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.queue import (
     ClashReason,
-    CohortSpec,
-    FlavorQuotas,
+    CohortQuotas,
+    FlavorAmounts,
+    FlavorGroup,
     Fungibility,
     PreemptionPolicy,
     QueueSpec,
     Quota,
-    ResourceGroup,
 )
-from policyd.alloc.topology.values import TopologyAssignment
-from policyd.alloc.workload import Admission
+from policyd.alloc.topology.values import TopologyPlacement
+from policyd.alloc.workload import ReservedQuota
 from policyd.api import kueue
 from policyd.api.kueue.names import ACTIVE, MULTI_KUEUE, PROVISIONING
 from policyd.api.kueue.topology_assignment import DomainPods, encode_topology
@@ -30,7 +30,7 @@ from policyd.api.pod_requests import amount
 from policyd.api.pods import Toleration as ApiToleration
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
-from policyd.node_rules import Taint, Toleration
+from policyd.node_rules import NodeTaint, TaintToleration
 from policyd.status.quantities import format_amount
 from policyd.workload.opt_ins import opt_ins_of
 from policyd.workload.protection import protection_of
@@ -47,16 +47,18 @@ def flavor_spec(flavor: kueue.ResourceFlavor, topology: kueue.Topology | None = 
     return FlavorSpec(
         name=flavor.metadata.name,
         labels=spec.node_labels,
-        taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in spec.node_taints),
+        taints=tuple(
+            NodeTaint(key=t.key, value=t.value, effect=t.effect) for t in spec.node_taints
+        ),
         tolerations=tolerations(spec.tolerations),
         topology=spec.topology_name,
         levels=() if topology is None else tuple(each.node_label for each in topology.spec.levels),
     )
 
 
-def cohort_spec(cohort: kueue.Cohort) -> CohortSpec:
+def cohort_spec(cohort: kueue.Cohort) -> CohortQuotas:
     """Convert a Cohort."""
-    return CohortSpec(
+    return CohortQuotas(
         name=cohort.metadata.name,
         parent=cohort.spec.parent_name,
         groups=_groups(cohort.spec.resource_groups),
@@ -188,12 +190,12 @@ def weight_of(sharing: kueue.FairSharing | None) -> float:
         return 1.0
 
 
-def _groups(groups: Iterable[kueue.ResourceGroup]) -> tuple[ResourceGroup, ...]:
+def _groups(groups: Iterable[kueue.ResourceGroup]) -> tuple[FlavorGroup, ...]:
     return tuple(
-        ResourceGroup(
+        FlavorGroup(
             resources=group.covered_resources,
             flavors=tuple(
-                FlavorQuotas(
+                FlavorAmounts(
                     name=flavor.name,
                     quotas={each.name: _quota(each) for each in flavor.resources},
                 )
@@ -219,15 +221,15 @@ def _quota_amount(resource: str, quantity: QuantityText) -> int:
     return quota_amount(resource, amount(resource, str(quantity)))
 
 
-def tolerations(given: Iterable[ApiToleration]) -> tuple[Toleration, ...]:
+def tolerations(given: Iterable[ApiToleration]) -> tuple[TaintToleration, ...]:
     """Convert tolerations."""
     return tuple(
-        Toleration(key=t.key, operator=t.operator or "Equal", value=t.value, effect=t.effect)
+        TaintToleration(key=t.key, operator=t.operator or "Equal", value=t.value, effect=t.effect)
         for t in given
     )
 
 
-def admission_object(admission: Admission, *, by_prefix: bool = True) -> kueue.Admission:
+def admission_object(admission: ReservedQuota, *, by_prefix: bool = True) -> kueue.Admission:
     """Convert what the allocator gave to what a workload's status says.
 
     Args:
@@ -255,7 +257,7 @@ def admission_object(admission: Admission, *, by_prefix: bool = True) -> kueue.A
 
 
 def _topology(
-    placement: TopologyAssignment | None, *, by_prefix: bool
+    placement: TopologyPlacement | None, *, by_prefix: bool
 ) -> kueue.TopologyAssignment | None:
     if placement is None:
         return None

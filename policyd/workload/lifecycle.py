@@ -19,7 +19,7 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.workload.obstacles import DEACTIVATED, Surroundings, gated, released, unreserved
+from policyd.workload.obstacles import DEACTIVATED, StatusContext, gated, released, unreserved
 from policyd.workload.preemption_gates import sync_preemption_gates
 from policyd.workload.time_limits import (
     after_checks,
@@ -42,7 +42,7 @@ from policyd.workload.transitions import (
 )
 
 
-def next_status(workload: Workload, around: Surroundings, *, now: float) -> WorkloadStatus:
+def next_status(workload: Workload, around: StatusContext, *, now: float) -> WorkloadStatus:
     """Return the status that a workload should have next; its own if nothing is to be changed.
 
     Args:
@@ -77,7 +77,7 @@ def deactivate(workload: Workload, *, now: float) -> WorkloadStatus:
     return without_deactivation(evicted)
 
 
-def _changes(workload: Workload, around: Surroundings, now: float) -> Iterator[WorkloadStatus]:
+def _changes(workload: Workload, around: StatusContext, now: float) -> Iterator[WorkloadStatus]:
     yield _without_leftover(workload)
     if around.gates.multi_kueue_orchestrated_preemption:
         yield sync_preemption_gates(workload, now=now)
@@ -112,7 +112,7 @@ def _backs_off(workload: Workload, now: float) -> bool:
     return (backoff_left(workload, now=now) or 0.0) > 0
 
 
-def _requeued(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+def _requeued(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
     """Let a workload queue again if what it was kept back for is over."""
     if workload.spec.active and not has_quota(workload):
         workload = with_status(workload, without_backoff(workload.status))
@@ -131,7 +131,9 @@ def _requeued(workload: Workload, around: Surroundings, now: float) -> WorkloadS
     return _restarted(workload, requeued.reason, around, now)
 
 
-def _restarted(workload: Workload, reason: str, around: Surroundings, now: float) -> WorkloadStatus:
+def _restarted(
+    workload: Workload, reason: str, around: StatusContext, now: float
+) -> WorkloadStatus:
     """Let a workload queue again whose queue is no longer stopped, if `reason` is that it was."""
     for what, queue in (("Local", around.local_queue), ("Cluster", around.cluster_queue)):
         stopped = queue is None or queue.spec.stop_policy != "None"
@@ -145,7 +147,7 @@ def _restarted(workload: Workload, reason: str, around: Surroundings, now: float
     return workload.status
 
 
-def _with_checks(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+def _with_checks(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
     if around.cluster_queue is None:
         return workload.status
     names = required_checks(workload, around.cluster_queue)
@@ -186,7 +188,7 @@ def sync_checks(status: WorkloadStatus, names: Sequence[str], *, now: float) -> 
     return msgspec.structs.replace(status, admission_checks=tuple(wanted))
 
 
-def _reserved(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+def _reserved(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
     if condition_true(workload.status.conditions, EVICTED):
         return workload.status
     rejected = _in_state(workload, "Rejected")
@@ -208,7 +210,7 @@ def _checks_text(checks: list[AdmissionCheckState], state: str) -> str:
     return f"AdmissionCheck{'s' * (len(checks) > 1)} in {state} state: {'; '.join(parts)}"
 
 
-def _overdue(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+def _overdue(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
     rules = around.ready_rules
     waited = ready_time_left(workload, rules, now=now)
     if rules is not None and waited is not None and waited[1] <= 0:
@@ -217,7 +219,7 @@ def _overdue(workload: Workload, around: Surroundings, now: float) -> WorkloadSt
     return workload.status if left is None or left > 0 else end_execution(workload, now=now)
 
 
-def time_left(workload: Workload, around: Surroundings, *, now: float) -> float | None:
+def time_left(workload: Workload, around: StatusContext, *, now: float) -> float | None:
     """Return the seconds until time alone changes a workload's status; None if it does not."""
     waited = ready_time_left(workload, around.ready_rules, now=now)
     ends = (
@@ -233,7 +235,7 @@ def _in_state(workload: Workload, state: str) -> list[AdmissionCheckState]:
     return sorted(found, key=lambda check: check.name)
 
 
-def _under_stop_policy(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+def _under_stop_policy(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
     """Evict what is admitted from a queue that is drained; release what is not from a stopped one.
 
     A queue that is gone cannot be known to drain: what is admitted runs on.
@@ -257,6 +259,6 @@ def _under_stop_policy(workload: Workload, around: Surroundings, now: float) -> 
     return workload.status
 
 
-def _cluster_queue_name(workload: Workload, around: Surroundings) -> str:
+def _cluster_queue_name(workload: Workload, around: StatusContext) -> str:
     queue = around.local_queue
     return holding_queue(workload) if queue is None else queue.spec.cluster_queue

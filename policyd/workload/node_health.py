@@ -17,8 +17,8 @@ from policyd.api.kueue.workload import UnhealthyNode
 from policyd.api.meta import find_condition
 from policyd.api.nodes import Node
 from policyd.api.pods import Toleration
-from policyd.jobs.pods import Pod, has_ended
-from policyd.node_rules import Taint
+from policyd.jobs.pods import QueuedPod, has_ended
+from policyd.node_rules import NodeTaint
 from policyd.workload.conversion import tolerations
 from policyd.workload.transitions import evict
 
@@ -28,7 +28,7 @@ DELAY_SECONDS = 30.0
 NODE_FAILURES = "NodeFailures"
 
 
-class Health(Enum):
+class NodeHealth(Enum):
     """How a node is to the pods of one workload."""
 
     FINE = "fine"
@@ -58,8 +58,8 @@ def seconds_left(node: Node | None, gates: Gates, *, now: float) -> float:
 
 
 def health(
-    node: Node | None, taints: Accepts, pods: Sequence[Pod], gates: Gates, *, left: float
-) -> Health:
+    node: Node | None, taints: Accepts, pods: Sequence[QueuedPod], gates: Gates, *, left: float
+) -> NodeHealth:
     """Tell how a node is to the pods of one workload.
 
     Args:
@@ -70,27 +70,27 @@ def health(
         left: For how many seconds it may still be not ready.
     """
     if node is None or find_condition(node.status.conditions, "Ready") is None:
-        return Health.FAILED
+        return NodeHealth.FAILED
     gone = not any(goes_on(pod) for pod in pods)
     if not node.ready:
         return _not_ready(gates, gone=gone, left=left)
     if not gates.tas_replace_node_on_node_taints or taints is Accepts.ALWAYS:
-        return Health.FINE
+        return NodeHealth.FINE
     at_once = taints is Accepts.NEVER and not gates.tas_replace_node_on_pod_termination
-    return Health.FAILED if gone or at_once else Health.WAITS
+    return NodeHealth.FAILED if gone or at_once else NodeHealth.WAITS
 
 
-def _not_ready(gates: Gates, *, gone: bool, left: float) -> Health:
+def _not_ready(gates: Gates, *, gone: bool, left: float) -> NodeHealth:
     if gone and gates.tas_replace_node_on_pod_termination:
-        return Health.FAILED
+        return NodeHealth.FAILED
     by_pods_alone = (
         gates.tas_replace_node_on_pod_termination
         and not gates.tas_replace_node_due_to_not_ready_over_fixed_time
     )
-    return Health.WAITS if by_pods_alone or left > 0 else Health.FAILED
+    return NodeHealth.WAITS if by_pods_alone or left > 0 else NodeHealth.FAILED
 
 
-def goes_on(pod: Pod) -> bool:
+def goes_on(pod: QueuedPod) -> bool:
     """Tell whether a pod runs or may soon: it has not ended, and nobody has asked it to."""
     return pod.metadata.deletion_timestamp is None and not has_ended(pod)
 
@@ -137,7 +137,7 @@ def _acceptance(node: Node, given: Iterable[Toleration]) -> Accepts:
     all_ = tolerations(given)
     answer = Accepts.ALWAYS
     for each in node.spec.taints:
-        taint = Taint(key=each.key, value=each.value, effect=each.effect)
+        taint = NodeTaint(key=each.key, value=each.value, effect=each.effect)
         if taint.effect == "PreferNoSchedule" or any(t.tolerates(taint) for t in lasting):
             continue
         if not any(t.tolerates(taint) for t in all_):
@@ -146,7 +146,7 @@ def _acceptance(node: Node, given: Iterable[Toleration]) -> Accepts:
     return answer
 
 
-def hopeless(pods: Iterable[Pod], node: str) -> list[Pod]:
+def hopeless(pods: Iterable[QueuedPod], node: str) -> list[QueuedPod]:
     """Return the pods that may go to no other node than `node`, and are on none yet."""
     return [
         pod

@@ -33,7 +33,7 @@ _WITHOUT_DETAIL = frozenset({"Pending", "Waiting"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class StatusContext:
     """What a workload's status depends on, beside itself.
 
     Attributes:
@@ -59,7 +59,7 @@ class Surroundings:
     gates: Gates = DEFAULTS.gates
 
 
-def unreserved(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+def unreserved(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
     """Say why a workload has no quota, where that is not for the scheduling loop to say."""
     if workload.spec.active and is_on_hold(workload):
         return workload.status
@@ -83,7 +83,7 @@ def unreserved(workload: Workload, around: Surroundings, now: float) -> Workload
     return release(workload, reason=reason, message=message, now=now, detailed=detailed)
 
 
-def gated(workload: Workload, around: Surroundings, now: float) -> WorkloadStatus:
+def gated(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
     """Take back the quota of a workload that is not to be admitted yet."""
     gates = _gates(workload, around)
     if not gates:
@@ -92,7 +92,7 @@ def gated(workload: Workload, around: Surroundings, now: float) -> WorkloadStatu
 
 
 def released(
-    workload: Workload, around: Surroundings, reason: str, message: str, now: float
+    workload: Workload, around: StatusContext, reason: str, message: str, now: float
 ) -> WorkloadStatus:
     """Take a reservation away, or say why there is none; without detail, no reason is told."""
     detailed = around.gates.unadmitted_workloads_observability
@@ -101,7 +101,7 @@ def released(
     return release(workload, reason=told, message=message, now=now, detailed=detailed)
 
 
-def _gates(workload: Workload, around: Surroundings) -> str:
+def _gates(workload: Workload, around: StatusContext) -> str:
     """Return who is still waited for before a workload may be admitted; empty for nobody."""
     heeded = around.gates.admission_gated_by
     return workload.metadata.annotations.get(ADMISSION_GATED_BY, "") if heeded else ""
@@ -116,7 +116,7 @@ def _gated_by(gates: str) -> str:
     return f"Admission is gated by: {gates}"
 
 
-def _obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
+def _obstacle(workload: Workload, around: StatusContext) -> tuple[str, str] | None:
     if not workload.spec.active:
         return "Deactivated", DEACTIVATED
     gates = _gates(workload, around)
@@ -138,7 +138,7 @@ def _unreplaced(workload: Workload) -> tuple[str, str] | None:
     return "PendingEvaluation", f"{lost.message}; {UNREPLACED}"
 
 
-def _queue_obstacle(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
+def _queue_obstacle(workload: Workload, around: StatusContext) -> tuple[str, str] | None:
     queue = around.local_queue
     if queue is None or queue.metadata.deletion_timestamp is not None:
         return "Misconfigured", f"LocalQueue {workload.spec.queue_name} doesn't exist"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from policyd.alloc.topology.assignments import truncated
-from policyd.alloc.workload import Objection, PodSet, PodSetAssignment
+from policyd.alloc.workload import Objection, PodSetFlavors, QueuedPodSet
 from policyd.api import kueue
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.pod_requests import amount
@@ -31,7 +31,7 @@ from policyd.workload.topology_values import (
 
 def pod_set_values(
     workload: kueue.Workload, given_back: Mapping[str, int], rules: RequestRules
-) -> tuple[tuple[PodSet, ...], Objection | None]:
+) -> tuple[tuple[QueuedPodSet, ...], Objection | None]:
     """Convert the pod sets of a workload, and say what is wrong with their requests.
 
     Args:
@@ -85,9 +85,9 @@ def _taken(spec: PodSpec) -> dict[str, int]:
         return {}
 
 
-def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> PodSet:
+def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> QueuedPodSet:
     spec, asked = pod_set.template.spec, pod_set.topology_request
-    return PodSet(
+    return QueuedPodSet(
         name=pod_set.name,
         count=count,
         requests=requests,
@@ -121,7 +121,7 @@ def assignment_value(
     size: int,
     spec: PodSpec | None,
     rules: RequestRules,
-) -> PodSetAssignment:
+) -> PodSetFlavors:
     """Convert what a pod set got; quota is held only for the pods that are left of it.
 
     Args:
@@ -139,7 +139,7 @@ def assignment_value(
         except QuantityError:
             total = 0
         usage[resource] = total // count * left if left < count else total
-    value = PodSetAssignment(
+    value = PodSetFlavors(
         name=assignment.name,
         count=min(left, count),
         flavors=assignment.flavors,

@@ -9,10 +9,10 @@ from policyd.alloc.topology.values import (
     HOST_PORT,
     NODE_NAME_FIELD,
     Mode,
-    NodeSpec,
+    PlacementRequest,
     SliceLayer,
-    TopologyAssignment,
-    TopologyRequest,
+    TopologyNode,
+    TopologyPlacement,
 )
 from policyd.api import kueue
 from policyd.api.kueue.topology_assignment import decode_topology
@@ -23,18 +23,20 @@ from policyd.api.pods import NodeSelectorTerm, PodSpec
 from policyd.api.quantity import QuantityError
 from policyd.api.schema import QuantityText
 from policyd.jobs.places import takes_room
-from policyd.jobs.pods import Pod
-from policyd.node_rules import LabelRequirement, Taint, Term
+from policyd.jobs.pods import QueuedPod
+from policyd.node_rules import LabelRequirement, NodeTaint, Term
 from policyd.workload.conversion import tolerations
 
 
-def node_spec(node: Node) -> NodeSpec:
+def node_spec(node: Node) -> TopologyNode:
     """Convert a Node."""
-    return NodeSpec(
+    return TopologyNode(
         name=node.metadata.name,
         labels=node.metadata.labels,
         allocatable=_readable(node.status.allocatable),
-        taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in node.spec.taints),
+        taints=tuple(
+            NodeTaint(key=t.key, value=t.value, effect=t.effect) for t in node.spec.taints
+        ),
         ready=node.ready,
         schedulable=not node.spec.unschedulable,
     )
@@ -49,7 +51,7 @@ def _readable(quantities: Mapping[str, QuantityText]) -> dict[str, int]:
     return found
 
 
-def put_pod(nodes: Nodes, pod: Pod) -> str:
+def put_pod(nodes: Nodes, pod: QueuedPod) -> str:
     """Count a pod while it takes room that no topology gave it.
 
     Returns:
@@ -98,9 +100,9 @@ def topology_request(
     *,
     count: int,
     requests: Mapping[str, int],
-    held: TopologyAssignment | None = None,
+    held: TopologyPlacement | None = None,
     pinned: bool = False,
-) -> TopologyRequest:
+) -> PlacementRequest:
     """Convert what a pod set asks of a topology; without a request, it may be anywhere.
 
     Args:
@@ -112,7 +114,7 @@ def topology_request(
     """
     asked = pod_set.topology_request or kueue.TopologyRequest()
     spec = pod_set.template.spec
-    return TopologyRequest(
+    return PlacementRequest(
         pod_set=pod_set.name,
         count=count,
         requests=requests,
@@ -130,9 +132,9 @@ def topology_request(
     )
 
 
-def topology_assignment(assignment: kueue.TopologyAssignment) -> TopologyAssignment:
+def topology_assignment(assignment: kueue.TopologyAssignment) -> TopologyPlacement:
     """Convert an assignment as a workload's status has it."""
-    return TopologyAssignment(
+    return TopologyPlacement(
         levels=assignment.levels,
         domains=tuple((values, pods) for values, pods in decode_topology(assignment)),
     )

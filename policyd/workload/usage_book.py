@@ -25,7 +25,7 @@ class Taker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class AdmittedUsage:
     """What a workload was admitted with, for all its pods."""
 
     count: int
@@ -49,7 +49,7 @@ class _Group:
 
     members: dict[str, Taker] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    beyond: tuple[Share, tuple[str, ...]] | None = None
+    beyond: tuple[AdmittedUsage, tuple[str, ...]] | None = None
     """Who is beyond a share, as last worked out; None since somebody came or went."""
 
 
@@ -92,12 +92,12 @@ class UsageBook:
         group = self._groups.get(workload)
         return () if group is None else tuple(group.members)
 
-    def is_within(self, workload: str, share: Share) -> bool:
+    def is_within(self, workload: str, share: AdmittedUsage) -> bool:
         """Tell whether all pods of a workload are within its share."""
         group = self._groups.get(workload)
         return group is None or share.holds(len(group.members), group.totals)
 
-    def beyond(self, workload: str, share: Share) -> tuple[str, ...]:
+    def beyond(self, workload: str, share: AdmittedUsage) -> tuple[str, ...]:
         """Return the pods that are more than a workload's share: the oldest have it first."""
         group = self._groups.get(workload)
         if group is None or self.is_within(workload, share):
@@ -107,7 +107,7 @@ class UsageBook:
         return group.beyond[1]
 
 
-class Outside:
+class OutsideUsage:
     """What pods take outside of quota, added up by namespace and resource."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class Outside:
                 self.totals.pop(place, None)
 
 
-def _beyond(group: _Group, share: Share) -> tuple[str, ...]:
+def _beyond(group: _Group, share: AdmittedUsage) -> tuple[str, ...]:
     found, totals, count = [], dict[str, int](), 0
     for pod, taker in sorted(group.members.items(), key=lambda each: (each[1].since, each[0])):
         sums = {n: totals.get(n, 0) + amount for n, amount in taker.amounts.items()}

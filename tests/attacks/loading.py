@@ -25,9 +25,9 @@ from policyd.kube.pace import Pace
 from tests.attacks.figures import Attacks, Figures
 from tests.webhooks.reviews import policy, review
 from webhooks.certificate.files import read_file
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.policies.in_force import Policies, files_of
+from webhooks.policies.in_force import PoliciesInForce, files_of
 from webhooks.policies.loading import Loading
 
 MOST_SECONDS = 6.0
@@ -208,8 +208,8 @@ class Reviewed:
     """Policies that are loaded beside reviews, and how long reviews wait."""
 
     def __init__(self) -> None:
-        self.policies = Policies(
-            namespaces=without_cluster, metrics=DoorMetrics(CollectorRegistry())
+        self.policies = PoliciesInForce(
+            namespaces=without_cluster, metrics=WebhookMetrics(CollectorRegistry())
         )
         self.loading = Loading(self.policies, pace=Pace())
         self.note = self.loading.taking(self.policies.take)

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from policyd.alloc.settings import Gates, Settings
+from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.kueue import names
 from policyd.api.kueue.names import PROVISIONING
 from policyd.controller.retention import TimeLimits
@@ -766,7 +766,7 @@ def _told(error: BaseException | None) -> str:
 
 def _world() -> World:
     gates = Gates(elastic_jobs_via_workload_slices=True)
-    world = World(queueing=Settings(gates=gates), limits=TimeLimits())
+    world = World(queueing=QueueingSettings(gates=gates), limits=TimeLimits())
     world.store = ObjectStore(clock=world.clock)
     return world
 

@@ -21,7 +21,7 @@ from policyd.cli.furnishing import default_policies
 from policyd.engine.compile.load import gather, load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.decision import ALLOWED, Decision
-from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.kinds.registry import KINDS, PARENTS
@@ -159,7 +159,7 @@ def library() -> PolicySet:
     loaded = gather(load_policies(text, "library") for text in files)
     labels = {"policyd.io/queue": "team-a"}
     return PolicySet(
-        loaded.policies, surroundings=Surroundings(namespaces=namespace_lookup((), labels))
+        loaded.policies, surroundings=PolicyContext(namespaces=namespace_lookup((), labels))
     )
 
 

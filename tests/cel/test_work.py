@@ -23,7 +23,7 @@ from policyd.cel.cost import (
 )
 from policyd.cel.environments import extended_environment
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
-from policyd.cel.lib.authorizer import Authorizer, Decision
+from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
 from policyd.engine.model.functions import FUNCTIONS
 
@@ -221,7 +221,7 @@ def test_what_the_authorizer_costs_is_not_taken_from_the_request():
     program = compile_expression(
         "authorizer.path('/a').check('get').allowed()", admission_environment()
     )
-    values = {"authorizer": Authorizer(lambda _attributes: Decision(allowed=True))}
+    values = {"authorizer": Authorizer(lambda _attributes: Authorization(allowed=True))}
 
     for number in range(50):
         budget = Budget(POLICY_LIMIT, allowance, f"p{number}")

@@ -15,8 +15,8 @@ from policyd.jobs.ancestors import AncestorError, managed_ancestor
 from policyd.jobs.integrations import POD, Integrations
 from policyd.jobs.kinds.registry import find_kind, find_parent
 from policyd.jobs.rules.defaults import default_on_create
-from policyd.jobs.rules.surroundings import Surroundings
-from policyd.jobs.rules.topology_validation import Template, topology_errors
+from policyd.jobs.rules.surroundings import JobContext
+from policyd.jobs.rules.topology_validation import TopologyTemplate, topology_errors
 from policyd.jobs.slices import fit_of, settle
 from policyd.jobs.topology import topology_request
 from policyd.jobs.workload import body_of
@@ -69,7 +69,7 @@ def run_requests(path):
     def failure(case):
         given, annotations = case.input, (case.input.get("meta") or {}).get("annotations") or {}
         if case.want["wantErr"]:
-            refused = list(topology_errors([Template("annotations", annotations)]))
+            refused = list(topology_errors([TopologyTemplate("annotations", annotations)]))
             return "" if refused else f"nothing speaks against {annotations}"
         found = topology_request(
             annotations,
@@ -249,7 +249,7 @@ def run_default_queues(path):
             draft,
             group="batch",
             kind="Job",
-            around=Surroundings(default_queue=covered, integrations=chosen),
+            around=JobContext(default_queue=covered, integrations=chosen),
         )
         got = draft.get(("metadata", "labels", QUEUE_NAME)) or ""
         return difference(got, case.want["wantQueueLabel"], "queue")

@@ -15,9 +15,9 @@ from policyd.api.selectors import LabelSelector, Requirement
 from policyd.controller.jobs.job_reconciler import job_reconcilers
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.pod_reconciler import PodReconciler
-from policyd.controller.metrics.counters import Metrics
+from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.retention import Retention, TimeLimits
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.copied import CopiedKeys
@@ -93,7 +93,7 @@ class Scene:
             cache,
             writes,
             take=lambda _key: None,
-            metrics=Metrics(),
+            metrics=ControllerMetrics(),
             limits=limits,
         )
         self.jobs = job_reconcilers(cache, writes, steps)
@@ -201,11 +201,11 @@ def apart(objects):
 
 
 def job_key(job):
-    return Key("Job", job["metadata"]["namespace"], job["metadata"]["name"], job["kind"])
+    return ReconcileKey("Job", job["metadata"]["namespace"], job["metadata"]["name"], job["kind"])
 
 
 def workload_key(workload):
-    return Key("Workload", workload["metadata"]["namespace"], workload["metadata"]["name"])
+    return ReconcileKey("Workload", workload["metadata"]["namespace"], workload["metadata"]["name"])
 
 
 def plain(obj):

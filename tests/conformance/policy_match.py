@@ -10,7 +10,7 @@ from policyd.engine.compile.native import constraints_of
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.invocations import seen_by
 from policyd.engine.model.facts import Facts
-from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.equivalents import matched_kind
 from policyd.engine.offline.requests import namespace_lookup
 from tests.conformance.outcome import Outcome
@@ -37,7 +37,7 @@ def _failure(case):
     for field in case["nilSelectors"]:
         criteria[field[0].lower() + field[1:]] = NOTHING
     constraints = constraints_of(msgspec.convert(criteria, MatchResources))
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}), served=_served)
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}), served=_served)
     facts = Facts(request_of(case), surroundings)
     matched = seen_by(constraints, facts)
     expect = case["expect"]

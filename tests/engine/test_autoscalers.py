@@ -7,9 +7,9 @@ import pytest
 
 from policyd.api.admission import GroupVersionKind
 from policyd.engine.compile.load import load_policies
-from policyd.engine.objects.equivalents import ConversionError, convert, restore
+from policyd.engine.objects.equivalents import VersionError, convert, restore
 from policyd.engine.offline.requests import (
-    Circumstances,
+    RequestCircumstances,
     namespace_lookup,
     offline_set,
     request_for,
@@ -151,7 +151,7 @@ def test_annotations_that_say_nothing_are_left_out(text):
 
 
 def test_what_is_no_autoscaler_is_not_converted():
-    with pytest.raises(ConversionError, match="not a HorizontalPodAutoscaler"):
+    with pytest.raises(VersionError, match="not a HorizontalPodAutoscaler"):
         seen(scaler("v1", {"maxReplicas": "many"}), "v2")
 
 
@@ -178,7 +178,7 @@ spec: {policyName: p}
 """
     given = scaler("v2", {"metrics": [CPU]})
     asked = offline_set(load_policies(policy, "p.yaml"), namespace_lookup((), {}))
-    decision = asked.mutate(request_for(given, Circumstances()))
+    decision = asked.mutate(request_for(given, RequestCircumstances()))
     result = apply_json_patch(given, list(decision.operations))
 
     assert not decision.denials

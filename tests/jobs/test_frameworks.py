@@ -13,7 +13,7 @@ from policyd.jobs.kinds.batch_job import BATCH_JOB
 from policyd.jobs.kinds.ray_job import RAY_JOB
 from policyd.jobs.kinds.registry import registered
 from policyd.jobs.rules.defaults import default_on_create, holds
-from policyd.jobs.rules.surroundings import Surroundings
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.patch.draft import Draft
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -73,7 +73,7 @@ def pod(queue="a", **metadata):
 
 def changed(body, integrations, *, group="", kind="Pod"):
     draft = Draft(body)
-    around = Surroundings(integrations=integrations, account="system:kube-controller-manager")
+    around = JobContext(integrations=integrations, account="system:kube-controller-manager")
     default_on_create(draft, group=group, kind=kind, around=around)
     return draft.changed
 

@@ -27,7 +27,7 @@ from policyd.registration.configurations import (
     mutating_configuration,
     validating_configuration,
 )
-from policyd.registration.webhook_rules import DoorRules, door_rules
+from policyd.registration.webhook_rules import WebhookRules, door_rules
 from policyd.testing import FakeClient
 from tests.webhooks.policies import policy, rule
 from webhooks.certificate.publication import Publication
@@ -225,7 +225,7 @@ def test_validation_fails_closed_only_for_the_policies_that_say_so():
 
 
 def test_no_policy_means_no_webhook():
-    nothing = registration(rules=DoorRules())
+    nothing = registration(rules=WebhookRules())
 
     assert mutating_configuration(nothing)["webhooks"] == []
     assert validating_configuration(nothing)["webhooks"] == []

@@ -10,7 +10,7 @@ from policyd.registration.configurations import (
     validating_configuration,
 )
 from policyd.registration.left_out import LEFT_OUT, leave_out, named_in_vain
-from policyd.registration.webhook_rules import Call, DoorRules
+from policyd.registration.webhook_rules import DerivedWebhook, WebhookRules
 
 BOTH = ("secrets", "roles")
 RBAC = "rbac.authorization.k8s.io"
@@ -20,7 +20,7 @@ def call(*resources, group="", operations=("CREATE",)):
     rule = Rule(
         api_groups=(group,), api_versions=("*",), operations=operations, resources=resources
     )
-    return Call(failure_policy="Fail", rules=(rule,))
+    return DerivedWebhook(failure_policy="Fail", rules=(rule,))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_a_wildcard_covers_is_left_out_by_a_condition():
     wide = (call("*", group="*"),)
     wanted = Registration(
         endpoint=ServiceEndpoint(namespace="queue", name="door"),
-        rules=DoorRules(mutate=wide, validate=wide),
+        rules=WebhookRules(mutate=wide, validate=wide),
         own_namespace="queue",
         timeout_seconds=3,
         left_out=BOTH,

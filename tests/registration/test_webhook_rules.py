@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, admission_environment, compile_expression
-from policyd.engine.objects.match import Attributes, rules_match, selects_object
+from policyd.engine.objects.match import RequestAttributes, rules_match, selects_object
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.registration.webhook_rules import MOST_WEBHOOKS, door_rules
 from tests.webhooks.policies import bound, policy, rule
@@ -718,7 +718,7 @@ def selects(namespaces, objects, request):
 
 def attributes(request):
     group, resource, subresource = request["resource"]
-    return Attributes(
+    return RequestAttributes(
         group=group,
         version="v1",
         resource=resource,

@@ -14,7 +14,7 @@ from policyd.kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from policyd.registration.configurations import NAME, Registration, ServiceEndpoint
-from policyd.registration.webhook_rules import DoorRules
+from policyd.registration.webhook_rules import WebhookRules
 from policyd.testing import FakeClient, FakeClock
 from webhooks.certificate.publication import Publication
 from webhooks.certificate.secret import ROUND_SECONDS, KeptCertificate, SecretName
@@ -50,7 +50,7 @@ class Replica:
 async def wanted(ca_bundle_pem):
     return Registration(
         endpoint=ENDPOINT,
-        rules=DoorRules(),
+        rules=WebhookRules(),
         own_namespace="policyd",
         timeout_seconds=5,
         ca_bundle_pem=ca_bundle_pem,

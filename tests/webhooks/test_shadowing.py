@@ -17,7 +17,7 @@ from policyd.testing import FakeClock
 from tests.engine.reviews import policy as policy_text
 from tests.webhooks.policies import policy, rule
 from tests.webhooks.reviews import review
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.observe.shadowing import MOST_LINES, MOST_WAITING, Shadows
 
@@ -34,7 +34,7 @@ class World:
         texts += [policy_text(f"shadowOf: p\n{new}", name="p2")] if new else []
         loaded = load_policies("---\n".join(texts), "p.yaml")
         self.policies = PolicySet(loaded.policies, namespaces=without_cluster)
-        self.metrics = DoorMetrics(CollectorRegistry())
+        self.metrics = WebhookMetrics(CollectorRegistry())
         self.clock = FakeClock()
         self.told = []
         self.shadows = Shadows(

@@ -21,8 +21,8 @@ from tests.webhooks.reviews import review
 from webhooks.bodies import HEAVY_BYTES
 from webhooks.deadlines import Deadlines
 from webhooks.decisions import answer_with
-from webhooks.external_data.inquiries import Answer, Inquiries, PendingError
-from webhooks.metrics import DoorMetrics
+from webhooks.external_data.inquiries import ExternalAnswer, Inquiries, PendingError
+from webhooks.metrics import WebhookMetrics
 from webhooks.workers import LOOP_SECONDS, TooLongError, Workers, size_of
 
 pytestmark = pytest.mark.anyio
@@ -193,7 +193,7 @@ async def test_what_a_worker_raises_is_raised():
 
 async def test_reading_is_done_by_a_worker_if_there_is_much():
     executor = Later()
-    metrics = DoorMetrics(CollectorRegistry())
+    metrics = WebhookMetrics(CollectorRegistry())
     answer = answer_with(allow, metrics, "/validate", run=workers_of(executor).run)
     text = review()
     short, long = text.ljust(HEAVY_BYTES), text.ljust(HEAVY_BYTES + 1)
@@ -215,7 +215,7 @@ async def test_questions_of_reviews_that_are_decided_at_once_are_not_confused():
 
     def asking(name):
         async def ask():
-            return Answer(f"to {name}", 0.0)
+            return ExternalAnswer(f"to {name}", 0.0)
 
         def decide(_request, _out_of_time):
             meet.wait()

@@ -8,12 +8,12 @@ from policyd.api.kueue.names import ADMISSION_GATE, TOPOLOGY_GATE
 from policyd.api.kueue.topology_assignment import HOSTNAME
 from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodSpec, SchedulingGate
-from policyd.jobs.pods import Pod, PodStatus
+from policyd.jobs.pods import QueuedPod, QueuedPodStatus
 from policyd.workload.node_health import hopeless
 
 
 def pod(*, gates=(), phase="Pending", node="", deleted=False, at="n1"):
-    return Pod(
+    return QueuedPod(
         metadata=ObjectMeta(
             name="p", deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC) if deleted else None
         ),
@@ -22,7 +22,7 @@ def pod(*, gates=(), phase="Pending", node="", deleted=False, at="n1"):
             node_selector={HOSTNAME: at},
             scheduling_gates=tuple(SchedulingGate(name=each) for each in gates),
         ),
-        status=PodStatus(phase=phase),
+        status=QueuedPodStatus(phase=phase),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.workload.lifecycle import next_status
-from policyd.workload.obstacles import BYPASSED, Surroundings
+from policyd.workload.obstacles import BYPASSED, StatusContext
 
 NOW = 1_700_000_000.0
 GATED_BY = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
@@ -31,7 +31,7 @@ def workload(annotations=None, reason="", **spec):
 
 def told(given, **around):
     around = {"local_queue": LOCAL, "cluster_queue": CLUSTER, **around}
-    status = next_status(given, Surroundings(**around), now=NOW)
+    status = next_status(given, StatusContext(**around), now=NOW)
     reasons = {c.type: c.reason for c in status.conditions}
     return reasons.get("QuotaReserved")
 
@@ -106,7 +106,7 @@ def test_quota_is_taken_back_from_who_is_gated(admitted, gates, reason):
     given = msgspec.structs.replace(
         workload(GATED_BY), status=msgspec.convert(body, type(workload().status))
     )
-    around = Surroundings(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
+    around = StatusContext(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
 
     status = next_status(given, around, now=NOW)
 
@@ -130,7 +130,7 @@ def test_quota_is_taken_back_from_who_is_gated(admitted, gates, reason):
 def test_what_the_scheduling_loop_said_stays(reason, around):
     given = workload(reason=reason)
 
-    around = Surroundings(local_queue=LOCAL, cluster_queue=CLUSTER, **around)
+    around = StatusContext(local_queue=LOCAL, cluster_queue=CLUSTER, **around)
     status = next_status(given, around, now=NOW)
 
     assert [c.message for c in status.conditions if c.type == "QuotaReserved"] == ["said"]
@@ -146,7 +146,7 @@ def test_what_the_scheduling_loop_said_stays(reason, around):
 def test_why_nobody_fits_who_asks_for_the_same_is_told_without_loss(is_told, message):
     given = workload(reason="PendingEvaluation")
 
-    around = Surroundings(
+    around = StatusContext(
         local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", told=is_told
     )
     status = next_status(given, around, now=NOW)
@@ -168,7 +168,7 @@ def test_every_preemption_gate_of_the_spec_has_a_state(known, wanted):
     states = [{"name": name, "position": position} for name, position in known]
     status = msgspec.convert({"preemptionGates": states}, type(given.status))
     gates = Gates(multi_kueue_orchestrated_preemption=True)
-    around = Surroundings(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
+    around = StatusContext(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
 
     after = next_status(msgspec.structs.replace(given, status=status), around, now=NOW)
 
@@ -183,7 +183,7 @@ def test_who_backs_off_has_his_gates_meanwhile():
     given = workload(preemptionGates=[{"name": "a"}])
     given = msgspec.structs.replace(given, status=msgspec.convert(waits, type(given.status)))
     gates = Gates(multi_kueue_orchestrated_preemption=True)
-    around = Surroundings(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
+    around = StatusContext(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
 
     after = next_status(given, around, now=NOW)
 

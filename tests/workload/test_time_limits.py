@@ -8,7 +8,7 @@ from policyd.api.meta import find_condition, timestamp
 from policyd.controller.retention import Retention, TimeLimits
 from policyd.kube import resources as r
 from policyd.workload.lifecycle import next_status
-from policyd.workload.obstacles import Surroundings
+from policyd.workload.obstacles import StatusContext
 from policyd.workload.time_limits import ReadyRules, ready_time_left
 from policyd.workload.transitions import with_status
 from tests.controller.world import World, pod_spec, running
@@ -318,7 +318,7 @@ def evicted(reason, *conditions, active=True, wait=0.0):
 
 
 LOCAL = {"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}
-AROUND = Surroundings(
+AROUND = StatusContext(
     local_queue=msgspec.convert(LOCAL, LocalQueue),
     cluster_queue=msgspec.convert({"metadata": {"name": "cq"}}, ClusterQueue),
 )

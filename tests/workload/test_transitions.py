@@ -6,7 +6,7 @@ import pytest
 from policyd.api.kueue import Admission, PodSetAssignment, Workload
 from policyd.controller.patches import merge_difference, status_patch
 from policyd.controller.watch.preemptions import blocked_on_gates
-from policyd.controller.watch.workload_values import Circumstances, workload_value
+from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.patch.merge_patch import apply_merge_patch
 from policyd.workload import transitions as t
 
@@ -226,7 +226,7 @@ def test_quota_is_held_for_the_pods_that_are_left(reclaimed, held):
     body["status"]["admission"]["podSetAssignments"][0]["name"] = "main"
 
     value = workload_value(
-        msgspec.convert(body, Workload), Circumstances(now=NOW), cluster_queue="cq"
+        msgspec.convert(body, Workload), WorkloadContext(now=NOW), cluster_queue="cq"
     )
 
     assert value.admission.usage() == {("f", "cpu"): held}

@@ -43,7 +43,7 @@ RETIRE_SECONDS = DAY
 every minute, and one that was cut off for a day is restarted sooner or later."""
 
 
-class Step(enum.Enum):
+class RotationStep(enum.Enum):
     """The next thing to do."""
 
     NOTHING = "nothing"
@@ -55,7 +55,7 @@ class Step(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptCertificates:
     """What the Secret keeps: authorities and the certificate to serve."""
 
     authority: CertificatePair | None = None
@@ -71,13 +71,13 @@ class Kept:
         return b"".join((*(p.certificate_pem for p in pairs if p), self.retired_pem))
 
 
-def read_secret(data: Mapping[str, bytes]) -> Kept:
+def read_secret(data: Mapping[str, bytes]) -> KeptCertificates:
     """Read what a Secret keeps. One that is empty keeps nothing.
 
     Raises:
         ConfigurationError: If what is there is no certificate, or does not match its key.
     """
-    return Kept(
+    return KeptCertificates(
         authority=_pair(data, "ca"),
         upcoming=_pair(data, "upcoming-ca"),
         retired_pem=b"".join(split_bundle(data.get("retired-ca.crt", b""))),
@@ -85,7 +85,7 @@ def read_secret(data: Mapping[str, bytes]) -> Kept:
     )
 
 
-def write_secret(kept: Kept) -> dict[str, bytes]:
+def write_secret(kept: KeptCertificates) -> dict[str, bytes]:
     """Return the data of the Secret; `tls.crt` and `tls.key` are named as a TLS Secret's."""
     return {
         **_entries("ca", kept.authority),
@@ -95,7 +95,9 @@ def write_secret(kept: Kept) -> dict[str, bytes]:
     }
 
 
-def next_step(kept: Kept, *, now: float, names: Sequence[str], published: frozenset[bytes]) -> Step:
+def next_step(
+    kept: KeptCertificates, *, now: float, names: Sequence[str], published: frozenset[bytes]
+) -> RotationStep:
     """Decide what to do next.
 
     Args:
@@ -105,40 +107,50 @@ def next_step(kept: Kept, *, now: float, names: Sequence[str], published: frozen
         published: The authorities that every webhook configuration trusts, each as PEM.
     """
     if kept.authority is None or _expired(kept.authority, now):
-        return Step.CREATE_AUTHORITY
+        return RotationStep.CREATE_AUTHORITY
     if kept.leaf is None or _unfit(kept.leaf, kept.authority, now=now, names=names):
-        return Step.ISSUE_CERTIFICATE
+        return RotationStep.ISSUE_CERTIFICATE
     if kept.upcoming is not None:
         observed = now >= _made(kept.upcoming) + OBSERVE_SECONDS
         known = kept.upcoming.certificate_pem in published
-        return Step.SWITCH_AUTHORITY if observed and known else Step.NOTHING
+        return RotationStep.SWITCH_AUTHORITY if observed and known else RotationStep.NOTHING
     if _left(kept.authority, now) < AUTHORITY_RENEWAL:
-        return Step.PREPARE_AUTHORITY
+        return RotationStep.PREPARE_AUTHORITY
     if kept.retired_pem and now >= _made(kept.leaf) + RETIRE_SECONDS:
-        return Step.DROP_AUTHORITY
-    return Step.NOTHING
+        return RotationStep.DROP_AUTHORITY
+    return RotationStep.NOTHING
 
 
-def take_step(kept: Kept, step: Step, *, now: float, names: Sequence[str]) -> Kept:
+def take_step(
+    kept: KeptCertificates, step: RotationStep, *, now: float, names: Sequence[str]
+) -> KeptCertificates:
     """Return what the Secret keeps after a step. New keys are drawn; nothing else is chosen."""
-    takes: dict[Step, Callable[[], Kept]] = {
-        Step.NOTHING: lambda: kept,
-        Step.CREATE_AUTHORITY: lambda: _issued_by(Authority.create(now=now), Kept(), now, names),
-        Step.ISSUE_CERTIFICATE: lambda: _issued_by(_authority(kept.authority), kept, now, names),
-        Step.PREPARE_AUTHORITY: lambda: replace(kept, upcoming=Authority.create(now=now).pair),
-        Step.SWITCH_AUTHORITY: lambda: _switched(kept, now, names),
-        Step.DROP_AUTHORITY: lambda: replace(kept, retired_pem=b""),
+    takes: dict[RotationStep, Callable[[], KeptCertificates]] = {
+        RotationStep.NOTHING: lambda: kept,
+        RotationStep.CREATE_AUTHORITY: lambda: _issued_by(
+            Authority.create(now=now), KeptCertificates(), now, names
+        ),
+        RotationStep.ISSUE_CERTIFICATE: lambda: _issued_by(
+            _authority(kept.authority), kept, now, names
+        ),
+        RotationStep.PREPARE_AUTHORITY: lambda: replace(
+            kept, upcoming=Authority.create(now=now).pair
+        ),
+        RotationStep.SWITCH_AUTHORITY: lambda: _switched(kept, now, names),
+        RotationStep.DROP_AUTHORITY: lambda: replace(kept, retired_pem=b""),
     }
     return takes[step]()
 
 
-def _switched(kept: Kept, now: float, names: Sequence[str]) -> Kept:
+def _switched(kept: KeptCertificates, now: float, names: Sequence[str]) -> KeptCertificates:
     old = _authority(kept.authority).certificate_pem
     rest = replace(kept, upcoming=None, retired_pem=old)
     return _issued_by(_authority(kept.upcoming), rest, now, names)
 
 
-def _issued_by(authority: Authority, kept: Kept, now: float, names: Sequence[str]) -> Kept:
+def _issued_by(
+    authority: Authority, kept: KeptCertificates, now: float, names: Sequence[str]
+) -> KeptCertificates:
     return replace(kept, authority=authority.pair, leaf=authority.issue(names, now=now))
 
 

@@ -14,8 +14,8 @@ from policyd.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import SECRETS
 from webhooks.certificate.rotation import (
-    Kept,
-    Step,
+    KeptCertificates,
+    RotationStep,
     next_step,
     read_secret,
     take_step,
@@ -99,12 +99,12 @@ class KeptCertificate:
             ApiError: If the API server does not answer, or does not allow it.
             ConfigurationError: If the Secret keeps something else.
         """
-        kept = Kept()
+        kept = KeptCertificates()
         for _ in range(STEPS_AT_ONCE):
             secret = await self._read()
-            kept = read_secret(secret.data) if secret else Kept()
+            kept = read_secret(secret.data) if secret else KeptCertificates()
             step = await self._due(kept)
-            if step is Step.NOTHING:
+            if step is RotationStep.NOTHING:
                 break
             taken = take_step(kept, step, now=self._pace.clock.now(), names=self._names)
             if await self._write(secret, taken):
@@ -114,7 +114,7 @@ class KeptCertificate:
             self._use(kept.leaf)
             self._in_use = kept.leaf
 
-    async def _due(self, kept: Kept) -> Step:
+    async def _due(self, kept: KeptCertificates) -> RotationStep:
         published = await self._publish(kept.bundle_pem) if kept.authority else frozenset()
         now = self._pace.clock.now()
         return next_step(kept, now=now, names=self._names, published=published)
@@ -127,7 +127,7 @@ class KeptCertificate:
         except NotFoundError:
             return None
 
-    async def _write(self, old: Secret | None, kept: Kept) -> bool:
+    async def _write(self, old: Secret | None, kept: KeptCertificates) -> bool:
         """Write the Secret; tell whether nobody else was faster."""
         data = write_secret(kept)
         try:

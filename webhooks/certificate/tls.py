@@ -12,7 +12,7 @@ from policyd.certificates import CertificateFacts, CertificatePair, check_pair
 from policyd.connections import Listening
 from policyd.serving import Server, server_config, server_context
 from webhooks.certificate.files import read_file
-from webhooks.protocol import DoorProtocol
+from webhooks.protocol import ReviewProtocol
 
 GRACE_SECONDS = 15
 """How long reviews in flight, and callers that do not hang up, may hold the server when it stops.
@@ -102,7 +102,7 @@ async def serve(
     *,
     listening: Listening,
     stop: asyncio.Event,
-    http: type[asyncio.Protocol] | str = DoorProtocol,
+    http: type[asyncio.Protocol] | str = ReviewProtocol,
 ) -> None:
     """Serve `app` until `stop` is set, and let the requests in flight finish.
 

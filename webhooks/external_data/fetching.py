@@ -44,7 +44,7 @@ class FetchError(PolicydError):
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedResponse:
     """An answer, whatever its status.
 
     Attributes:
@@ -109,7 +109,7 @@ class Fetcher:
                 await self._session.close()
         raise AssertionError("the event is never set")
 
-    async def fetch(self, message: Message) -> Fetched:
+    async def fetch(self, message: Message) -> FetchedResponse:
         """Send a request, once.
 
         Raises:
@@ -122,14 +122,14 @@ class Fetcher:
             reason = str(error) or type(error).__name__
             raise FetchError(f"{message.method} {message.url}: {reason}") from error
 
-    async def _fetch(self, message: Message) -> Fetched:
+    async def _fetch(self, message: Message) -> FetchedResponse:
         self._resolver.named |= message.named
         url, headers, led = message.url, message.headers, False
         for _ in range(message.redirects + 1):
             status, answered, body = await self._send(message, url, headers)
             target = _target(url, status, answered) if message.redirects else None
             if target is None:
-                return Fetched(status, answered, body, led=led)
+                return FetchedResponse(status, answered, body, led=led)
             if target.origin() != url.origin():
                 headers = {name: value for name, value in headers.items() if name == "Accept"}
             url, led = target, True

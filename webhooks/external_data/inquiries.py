@@ -46,7 +46,7 @@ class UnansweredError(PolicydError):
     """A question has no answer."""
 
 
-class Answer(NamedTuple):
+class ExternalAnswer(NamedTuple):
     """What somebody answered.
 
     Attributes:
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
     size: int = 0
 
 
-Ask = Callable[[], Awaitable[Answer]]
+Ask = Callable[[], Awaitable[ExternalAnswer]]
 """Asks a question. Raises a PolicydError if there is no answer."""
 
 
@@ -72,7 +72,7 @@ Run = Callable[[Decide, AdmissionRequest, OutOfTime], Awaitable[Decision]]
 class _Round:
     """What one review has asked so far: answers, or why there is none."""
 
-    answers: dict[Key, Answer | UnansweredError] = field(default_factory=dict)
+    answers: dict[Key, ExternalAnswer | UnansweredError] = field(default_factory=dict)
     unknown: dict[Key, Ask] = field(default_factory=dict)
 
 
@@ -85,9 +85,9 @@ class Inquiries:
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        self._kept: dict[Key, tuple[float, Answer]] = {}
+        self._kept: dict[Key, tuple[float, ExternalAnswer]] = {}
         self._kept_bytes = 0
-        self._asking: dict[Key, asyncio.Task[Answer | UnansweredError]] = {}
+        self._asking: dict[Key, asyncio.Task[ExternalAnswer | UnansweredError]] = {}
         self._deciding = threading.local()
 
     async def decide(
@@ -146,7 +146,7 @@ class Inquiries:
             raise answer
         return answer.value
 
-    def _known(self, key: Key) -> Answer | None:
+    def _known(self, key: Key) -> ExternalAnswer | None:
         until, answer = self._kept.get(key, (0.0, None))
         return answer if until > self._clock.monotonic() else None
 
@@ -160,14 +160,14 @@ class Inquiries:
         for key, task in asked.items():
             own.answers[key] = task.result() if task.done() else late
 
-    def _ask(self, key: Key, ask: Ask) -> "asyncio.Task[Answer | UnansweredError]":
+    def _ask(self, key: Key, ask: Ask) -> "asyncio.Task[ExternalAnswer | UnansweredError]":
         """Ask, once for all who want to know."""
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = asyncio.create_task(self._asked(key, ask))
         return task
 
-    async def _asked(self, key: Key, ask: Ask) -> Answer | UnansweredError:
+    async def _asked(self, key: Key, ask: Ask) -> ExternalAnswer | UnansweredError:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 answer = await ask()
@@ -180,7 +180,7 @@ class Inquiries:
         self._keep(key, answer)
         return answer
 
-    def _keep(self, key: Key, answer: Answer) -> None:
+    def _keep(self, key: Key, answer: ExternalAnswer) -> None:
         if len(self._kept) >= MOST_KEPT or self._kept_bytes + answer.size > MOST_KEPT_BYTES:
             self._kept.clear()  # what is still needed is asked for again
             self._kept_bytes = 0

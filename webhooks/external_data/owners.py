@@ -17,7 +17,7 @@ from policyd.jobs.kinds.registry import find_kind, find_parent
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import Resource
-from webhooks.external_data.inquiries import Answer, Inquiries, UnansweredError
+from webhooks.external_data.inquiries import ExternalAnswer, Inquiries, UnansweredError
 
 log = structlog.get_logger(__name__)
 
@@ -56,13 +56,13 @@ class Owners:
             log.warning("owner_unknown", kind=kind.kind, name=named[1], reason=str(error))
             return True
 
-    async def _ask(self, resource: Resource, namespace: str, name: str, uid: str) -> Answer:
+    async def _ask(self, resource: Resource, namespace: str, name: str, uid: str) -> ExternalAnswer:
         try:
             found = await self._reader.get(resource, name, namespace=namespace, into=PartialObject)
         except NotFoundError:
-            return Answer(value=False, seconds=GONE_SECONDS)
+            return ExternalAnswer(value=False, seconds=GONE_SECONDS)
         except ForbiddenError as error:
             log.warning("owner_unknown", kind=resource.kind, name=name, reason=str(error))
-            return Answer(value=True, seconds=THERE_SECONDS)
+            return ExternalAnswer(value=True, seconds=THERE_SECONDS)
         same = found.metadata.uid == uid
-        return Answer(value=same, seconds=THERE_SECONDS if same else GONE_SECONDS)
+        return ExternalAnswer(value=same, seconds=THERE_SECONDS if same else GONE_SECONDS)

@@ -11,21 +11,26 @@ import msgspec
 from policyd.api.admission import UserInfo
 from policyd.api.meta import Json, Wire
 from policyd.cel import CelError
-from policyd.cel.lib.authorizer import Attributes, Decision
+from policyd.cel.lib.authorizer import Authorization, AuthorizedAction
 from policyd.engine.evaluate.patch_values import to_json
 from policyd.errors import PolicydError
 from policyd.kube.client import Writer
 from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
-from webhooks.external_data.inquiries import Answer, Inquiries, PendingError, UnansweredError
+from webhooks.external_data.inquiries import (
+    ExternalAnswer,
+    Inquiries,
+    PendingError,
+    UnansweredError,
+)
 
 FRESH_SECONDS: Final = 5.0
 """How long an answer counts: the pods of one job ask once, and a right that was taken is gone while
 whoever took it still looks."""
 
-_PENDING: Final = Decision(error="not answered yet")
+_PENDING: Final = Authorization(error="not answered yet")
 
 
-class ReviewError(PolicydError):
+class AccessReviewError(PolicydError):
     """A review is not sent."""
 
 
@@ -51,7 +56,7 @@ class Permissions:
         self._writer = writer
         self._inquiries = inquiries
 
-    def authorize(self, user: UserInfo, permission: Attributes) -> Decision:
+    def authorize(self, user: UserInfo, permission: AuthorizedAction) -> Authorization:
         """Say whether a user may do something, or that it is to be asked first.
 
         Raises:
@@ -65,7 +70,7 @@ class Permissions:
             return _PENDING
         except UnansweredError as error:
             raise CelError(f"the authorizer did not answer: {error}") from error
-        assert isinstance(answer, Decision), "questions of this kind are asked here only"
+        assert isinstance(answer, Authorization), "questions of this kind are asked here only"
         return answer
 
     def review(self, body: Json) -> Json:
@@ -80,28 +85,28 @@ class Permissions:
             spec = to_json(body).get("spec")
             key = b"review" + msgspec.json.encode(spec)
         except (AttributeError, PolicydError, TypeError, ValueError) as error:
-            raise ReviewError(f"what is asked is no JSON: {error}") from error
+            raise AccessReviewError(f"what is asked is no JSON: {error}") from error
         if not isinstance(spec, dict):
-            raise ReviewError("a SubjectAccessReview without a `spec` asks nothing")
+            raise AccessReviewError("a SubjectAccessReview without a `spec` asks nothing")
         return self._inquiries.answer(key, partial(self._review, spec, len(key)))
 
-    async def _ask(self, asked: Json) -> Answer:
+    async def _ask(self, asked: Json) -> ExternalAnswer:
         found = await self._writer.create(SUBJECT_ACCESS_REVIEWS, {"spec": asked}, into=_Answered)
         status = found.status
-        answer = Decision(status.allowed, status.reason, status.evaluation_error)
-        return Answer(answer, FRESH_SECONDS)
+        answer = Authorization(status.allowed, status.reason, status.evaluation_error)
+        return ExternalAnswer(answer, FRESH_SECONDS)
 
-    async def _review(self, spec: Json, size: int) -> Answer:
+    async def _review(self, spec: Json, size: int) -> ExternalAnswer:
         found = await self._writer.create(
             SUBJECT_ACCESS_REVIEWS, {"spec": spec}, into=dict[str, Any]
         )
         kind = SUBJECT_ACCESS_REVIEWS
         named = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}}
         answer = {**named, "spec": spec, "status": found.get("status") or {}}
-        return Answer(answer, FRESH_SECONDS, size)
+        return ExternalAnswer(answer, FRESH_SECONDS, size)
 
 
-def question(user: UserInfo, permission: Attributes) -> Json:
+def question(user: UserInfo, permission: AuthorizedAction) -> Json:
     """Return the spec of the SubjectAccessReview that asks it, what is empty left out."""
     return _given(_who(user, permission.service_account) | _what(permission))
 
@@ -119,7 +124,7 @@ def _who(user: UserInfo, service_account: str) -> dict[str, Json]:
     }
 
 
-def _what(permission: Attributes) -> dict[str, Json]:
+def _what(permission: AuthorizedAction) -> dict[str, Json]:
     if permission.path:
         path = {"path": permission.path, "verb": permission.verb}
         return {"nonResourceAttributes": path}

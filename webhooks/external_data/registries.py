@@ -20,8 +20,8 @@ from policyd.cel.errors import CelError
 from policyd.cel.lib.kyverno.images import Image, parse_image
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.external_data.addresses import read_address
-from webhooks.external_data.fetching import Fetched, Fetcher, Message
-from webhooks.external_data.inquiries import Answer, Inquiries
+from webhooks.external_data.fetching import FetchedResponse, Fetcher, Message
+from webhooks.external_data.inquiries import ExternalAnswer, Inquiries
 from webhooks.external_data.passwords import Passwords
 
 FRESH_SECONDS: Final = 60.0
@@ -111,7 +111,7 @@ class Registries:
         key = b"image" + image.encode()
         return self._inquiries.answer(key, partial(self._ask, image, named, server))
 
-    async def _ask(self, image: str, named: Image, server: URL) -> Answer:
+    async def _ask(self, image: str, named: Image, server: URL) -> ExternalAnswer:
         password = self._passwords.of(f"{named.registry}/{named.repository}")
         hosts = frozenset(each.raw_host or "" for each in self._servers.values())
         repository = _Repository(self._fetcher, server, named.repository, password, hosts)
@@ -134,7 +134,7 @@ class Registries:
             "config": _read(config, dict[str, Any]),
         }
         given = {name: value for name, value in found.items() if value}
-        return Answer(given, FRESH_SECONDS, len(first) + len(used) + len(config))
+        return ExternalAnswer(given, FRESH_SECONDS, len(first) + len(used) + len(config))
 
 
 class _Repository:
@@ -206,7 +206,7 @@ class _Repository:
 
     async def _fetch(
         self, url: URL, headers: Mapping[str, str], *, redirects: int = _MOVED
-    ) -> Fetched:
+    ) -> FetchedResponse:
         message = Message(
             method="GET", url=url, headers=headers, redirects=redirects, named=self._named
         )

@@ -13,11 +13,11 @@ from yarl import URL
 
 from policyd.api.meta import Json
 from policyd.engine.evaluate.patch_values import to_json
-from policyd.engine.kyverno.entries import Call
+from policyd.engine.kyverno.entries import EntryCall
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.external_data.addresses import read_address
-from webhooks.external_data.fetching import Fetched, Fetcher, Message
-from webhooks.external_data.inquiries import Answer, Inquiries
+from webhooks.external_data.fetching import FetchedResponse, Fetcher, Message
+from webhooks.external_data.inquiries import ExternalAnswer, Inquiries
 
 FRESH_SECONDS: Final = 5.0
 """How long an answer counts: the pods of one job ask once."""
@@ -84,7 +84,7 @@ class Web:
         message = self._message(method, url, body, given)
         return self._inquiries.answer(_key(message, "http"), partial(self._ask, message))
 
-    def call(self, call: Call) -> Json:
+    def call(self, call: EntryCall) -> Json:
         """Return what an entry's call is answered.
 
         Raises:
@@ -115,11 +115,11 @@ class Web:
             named=self._named,
         )
 
-    async def _ask(self, message: Message) -> Answer:
+    async def _ask(self, message: Message) -> ExternalAnswer:
         fetched = await self._fetcher.fetch(message)
-        return Answer(_said(fetched), FRESH_SECONDS, len(fetched.body))
+        return ExternalAnswer(_said(fetched), FRESH_SECONDS, len(fetched.body))
 
-    async def _call(self, message: Message, seconds: float) -> Answer:
+    async def _call(self, message: Message, seconds: float) -> ExternalAnswer:
         fetched = await self._fetcher.fetch(message)
         if not 200 <= fetched.status < 300:
             raise WebError(f"{message.method} {message.url} is answered {fetched.status}")
@@ -129,7 +129,7 @@ class Web:
             raise WebError(
                 f"{message.method} {message.url} is answered no JSON: {error}"
             ) from error
-        return Answer(found, seconds, len(fetched.body))
+        return ExternalAnswer(found, seconds, len(fetched.body))
 
 
 def _key(message: Message, *asked: object) -> bytes:
@@ -179,7 +179,7 @@ def _encoded(body: Json) -> bytes:
         raise WebError(f"what is sent is no JSON: {error}") from error
 
 
-def _said(fetched: Fetched) -> Json:
+def _said(fetched: FetchedResponse) -> Json:
     """Put an answer as Kyverno does: what is no JSON is null."""
     try:
         body = msgspec.json.decode(fetched.body)

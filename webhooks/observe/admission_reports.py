@@ -13,7 +13,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
 from policyd.controller.policies.reports import Reports
 from policyd.engine.model.decision import Decision
-from policyd.engine.offline.report import Key, ReportApi, Row, admitted, results_of
+from policyd.engine.offline.report import ReportApi, ResultCount, ResultKey, admitted, results_of
 from policyd.engine.offline.shadows import ShadowDifference
 from policyd.kube.errors import ApiError
 from policyd.kube.pace import Pace
@@ -29,13 +29,13 @@ WRITES_PER_SECOND: Final = 10.0
 log = structlog.get_logger(__name__)
 
 
-class Tally:
+class ReportedCounts:
     """Counts of what was let through, on their way into reports."""
 
     def __init__(self, reports: Reports, *, pace: Pace) -> None:
         self._reports = reports
         self._pace = pace
-        self._rows: dict[str, dict[Key, Row]] = {}
+        self._rows: dict[str, dict[ResultKey, ResultCount]] = {}
         self._size = 0
         self._left_out = 0
 
@@ -50,7 +50,7 @@ class Tally:
 
     def take_difference(self, request: AdmissionRequest, found: ShadowDifference) -> None:
         """Count that a shadow would have answered otherwise."""
-        key = Key(found.shadow, found.phase, "fail", "", found.of)
+        key = ResultKey(found.shadow, found.phase, "fail", "", found.of)
         self._add(_namespace(request), key, str(found))
 
     async def run(self) -> NoReturn:
@@ -84,11 +84,11 @@ class Tally:
             await self._pace.sleep(1 / WRITES_PER_SECOND)
 
     def _report(
-        self, namespace: str, rows: dict[Key, Row], api: ReportApi, old: Json | None
+        self, namespace: str, rows: dict[ResultKey, ResultCount], api: ReportApi, old: Json | None
     ) -> Json | None:
         return admitted(api, namespace, rows, old, now=self._pace.clock.now())
 
-    def _add(self, namespace: str, key: Key, message: str, count: int = 1) -> None:
+    def _add(self, namespace: str, key: ResultKey, message: str, count: int = 1) -> None:
         rows = self._rows.setdefault(namespace, {})
         row = rows.get(key)
         if row is None:
@@ -96,11 +96,11 @@ class Tally:
                 self._left_out += count
                 return
             self._size += 1
-            row = rows[key] = Row()
+            row = rows[key] = ResultCount()
         row.count += count
         row.message = message
 
-    def _put_back(self, namespace: str, rows: dict[Key, Row]) -> None:
+    def _put_back(self, namespace: str, rows: dict[ResultKey, ResultCount]) -> None:
         for key, row in rows.items():
             self._add(namespace, key, row.message, row.count)
 

@@ -7,17 +7,19 @@ from policyd.engine.model.decision import Decision
 from policyd.engine.offline.shadows import ShadowDifference
 from policyd.registration.configurations import exempt_groups
 from webhooks.decisions import Inquire, Observe
-from webhooks.observe.admission_reports import Tally
+from webhooks.observe.admission_reports import ReportedCounts
 from webhooks.observe.shadowing import Shadows
-from webhooks.policies.in_force import Policies
-from webhooks.shared import Door, Start
+from webhooks.policies.in_force import PoliciesInForce
+from webhooks.shared import Start, WebhookServer
 
 
 def observers(
-    door: Door, policies: Policies, inquire: Inquire | None, start: Start
+    door: WebhookServer, policies: PoliciesInForce, inquire: Inquire | None, start: Start
 ) -> dict[Phase, Observe]:
     """Return who takes note of decisions on changes, and of those on demands."""
-    tally = Tally(Reports(door.api_server), pace=door.pace) if door.settings.reports else None
+    tally = (
+        ReportedCounts(Reports(door.api_server), pace=door.pace) if door.settings.reports else None
+    )
     shadows = Shadows(
         lambda: policies.in_force,
         metrics=door.metrics,

@@ -19,7 +19,7 @@ from policyd.engine.model.decision import Decision
 from policyd.engine.offline.shadows import Decide as Ask
 from policyd.engine.offline.shadows import Shadow, ShadowDifference, compared, deciders
 from webhooks.decisions import Inquire
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 
 MOST_WAITING: Final = 256
 """Requests that are kept to be asked about."""
@@ -52,7 +52,7 @@ class Shadows:
         self,
         policies: Callable[[], PolicySet],
         *,
-        metrics: DoorMetrics,
+        metrics: WebhookMetrics,
         clock: Clock,
         inquire: Inquire | None = None,
         tell: Tell = lambda _request, _difference: None,

@@ -18,7 +18,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
 from policyd.api.policy import GROUP
-from policyd.cel.kyverno import Chance, ImageData, Resources, kyverno_values
+from policyd.cel.kyverno import Chance, ClusterReads, ImageData, kyverno_values
 from policyd.clock import SystemClock, cpu_limit
 from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies, unusable
@@ -31,7 +31,7 @@ from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.decision import ALLOWED, Decision
 from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect
 from policyd.engine.model.params import StoredParams
-from policyd.engine.model.surroundings import Authorize, Surroundings, authorize_nobody
+from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
 from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.remember.remembering import MOST_DECISIONS, Remembering
 from policyd.errors import ConfigurationError
@@ -39,7 +39,7 @@ from policyd.kube.pace import Pace
 from policyd.policy_files import FileError, LeftOut, policy_files
 from webhooks.certificate.files import read_file
 from webhooks.external_data.web import Web
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.policies.params import Params
 from webhooks.policies.shares import MOST_POLICIES, MOST_POLICY_BYTES, Shares
 from webhooks.policies.watched import WholeObject
@@ -70,17 +70,17 @@ class Assembled(NamedTuple):
     known: int
 
 
-class Policies:
+class PoliciesInForce:
     """All policies in force. A review that runs keeps the set it began with."""
 
     def __init__(  # noqa: PLR0913 - all that policies may ask about
         self,
         *,
         namespaces: NamespaceLookup,
-        metrics: DoorMetrics,
+        metrics: WebhookMetrics,
         params: Params | None = None,
         authorize: Authorize = authorize_nobody,
-        reads: Resources | None = None,
+        reads: ClusterReads | None = None,
         http: Web | None = None,
         images: ImageData | None = None,
         remember: int = MOST_DECISIONS,
@@ -159,7 +159,7 @@ class Policies:
         files = gather((*self._files.values(), *self._kyverno.values()))
         bindings = (*files.bindings, *files.binding_stand_ins)
         chosen = _by_name((*files.policies, *files.stand_ins, *self._objects.values()))
-        surroundings = Surroundings(
+        surroundings = PolicyContext(
             namespaces=self._namespaces,
             params=self._params,
             authorize=self._authorize,

@@ -17,7 +17,7 @@ import structlog
 from policyd.api.meta import ObjectMeta
 from policyd.errors import PolicydError
 from policyd.kube.pace import RESTS, Pace
-from webhooks.policies.in_force import Policies
+from webhooks.policies.in_force import PoliciesInForce
 
 STACK_BYTES: Final = 64 * 1024 * 1024
 """Room for the stack of the thread: an expression may nest as deep as the language allows, and some
@@ -36,7 +36,7 @@ Take = Callable[[Any, Any], None]
 log = structlog.get_logger(__name__)
 
 
-class Named(Protocol):
+class LoadedObject(Protocol):
     """An object of the API server."""
 
     @property
@@ -48,7 +48,7 @@ class Named(Protocol):
 _Key = tuple[Take, str, str]
 """What takes an object over, of which kind that is, and its name."""
 
-_Change = tuple[Named | None, Named | None]
+_Change = tuple[LoadedObject | None, LoadedObject | None]
 """What became of an object since it was taken over: as it was then, and as it is."""
 
 
@@ -60,7 +60,7 @@ class Loading:
         pace: Time.
     """
 
-    def __init__(self, policies: Policies, *, pace: Pace) -> None:
+    def __init__(self, policies: PoliciesInForce, *, pace: Pace) -> None:
         self._policies = policies
         self._pace = pace
         self._waiting: dict[str, dict[_Key, _Change]] = {}
@@ -74,7 +74,7 @@ class Loading:
 
     def taking(
         self, take: Take, kind: Callable[[Any], str] = lambda _: ""
-    ) -> Callable[[Named | None, Named | None], None]:
+    ) -> Callable[[LoadedObject | None, LoadedObject | None], None]:
         """Return what notes a change of an object, for `take` to be called in the thread.
 
         Args:
@@ -82,7 +82,7 @@ class Loading:
             kind: Returns what tells it from others of its name that are taken alike.
         """
 
-        def note(old: Named | None, new: Named | None) -> None:
+        def note(old: LoadedObject | None, new: LoadedObject | None) -> None:
             given = new or old
             assert given is not None, "a change has an object before or after it"
             self._note((take, kind(given), given.metadata.name), old, new)
@@ -118,7 +118,7 @@ class Loading:
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _note(self, key: _Key, old: Named | None, new: Named | None) -> None:
+    def _note(self, key: _Key, old: LoadedObject | None, new: LoadedObject | None) -> None:
         given = new or old
         assert given is not None, "a change has an object before or after it"
         of_namespace = self._waiting.setdefault(given.metadata.namespace, {})

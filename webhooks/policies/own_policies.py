@@ -18,12 +18,12 @@ from policyd.engine.compile.load import load_document
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.decision import ALLOWED, Decision, Denial
-from policyd.registration.webhook_rules import Call
+from policyd.registration.webhook_rules import DerivedWebhook
 
 SPEAKER: Final = "policyd"
 """Who refuses, in the place of a policy's name."""
 
-OWN_CALL: Final = Call(
+OWN_CALL: Final = DerivedWebhook(
     failure_policy="Ignore",
     rules=(
         Rule(

@@ -21,16 +21,16 @@ from webhooks.external_data.reads import ClusterObjects
 from webhooks.external_data.registries import Registries
 from webhooks.external_data.web import Web
 from webhooks.namespaces import Namespace, without_cluster
-from webhooks.policies.in_force import Policies
+from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.kyverno import KyvernoPolicies
 from webhooks.policies.loading import Loading
 from webhooks.policies.params import FIRST_LIST_SECONDS, Params
-from webhooks.shared import Door, Start
+from webhooks.shared import Start, WebhookServer
 
 log = structlog.get_logger(__name__)
 
 
-async def read_policies(door: Door, start: Start) -> Policies:
+async def read_policies(door: WebhookServer, start: Start) -> PoliciesInForce:
     """Read the policies and what they look at, and keep both current."""
     inquiries = Inquiries(clock=door.pace.clock)
     http, images = _outside(door, inquiries, start)
@@ -39,7 +39,7 @@ async def read_policies(door: Door, start: Start) -> Policies:
     permissions = Permissions(door.client, inquiries) if door.client else None
     params = Params(door.client, pace=door.pace)
     reads = ClusterObjects(door.client, door.settings.reads, permissions, pace=door.pace)
-    policies = Policies(
+    policies = PoliciesInForce(
         namespaces=door.namespaces.find if door.client else without_cluster,
         metrics=door.metrics,
         params=params,
@@ -73,7 +73,9 @@ async def read_policies(door: Door, start: Start) -> Policies:
     return policies
 
 
-def _outside(door: Door, inquiries: Inquiries, start: Start) -> tuple[Web, Registries | None]:
+def _outside(
+    door: WebhookServer, inquiries: Inquiries, start: Start
+) -> tuple[Web, Registries | None]:
     """Return what Kyverno's policies may ask by HTTP, and of registries, if anything."""
     settings = door.settings
     fetcher = Fetcher(door.variables)
@@ -83,7 +85,7 @@ def _outside(door: Door, inquiries: Inquiries, start: Start) -> tuple[Web, Regis
     return Web(fetcher, inquiries, settings.http), images
 
 
-def _passwords(door: Door, start: Start) -> Passwords:
+def _passwords(door: WebhookServer, start: Start) -> Passwords:
     """Read the passwords of registries, and follow them."""
     named = door.settings.registry_credentials
     if not named:
@@ -96,7 +98,9 @@ def _passwords(door: Door, start: Start) -> Passwords:
     return passwords
 
 
-async def _files(door: Door, policies: Policies, loading: Loading, start: Start) -> None:
+async def _files(
+    door: WebhookServer, policies: PoliciesInForce, loading: Loading, start: Start
+) -> None:
     """Read the files that policies are in."""
     paths = tuple(Path(path) for path in door.settings.policies)
     since = fingerprint(paths)
@@ -107,7 +111,7 @@ async def _files(door: Door, policies: Policies, loading: Loading, start: Start)
         start(follow(paths, since=since, changed=again, every=door.settings.reload_seconds))
 
 
-async def _namespaces(door: Door, start: Start) -> None:
+async def _namespaces(door: WebhookServer, start: Start) -> None:
     """Know the namespaces of the cluster."""
     known = Informer(
         door.api_server, NAMESPACES, into=Namespace, on_change=door.namespaces.take, pace=door.pace
@@ -116,7 +120,9 @@ async def _namespaces(door: Door, start: Start) -> None:
     await known.synced.wait()
 
 
-async def _objects(door: Door, policies: Policies, loading: Loading, start: Start) -> None:
+async def _objects(
+    door: WebhookServer, policies: PoliciesInForce, loading: Loading, start: Start
+) -> None:
     """Read what the API server has of policies and bindings, and keep it current.
 
     Bindings come first, so that no policy applies where its binding does not.

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import msgspec
 
 from policyd.api.meta import Json, ObjectMeta
-from policyd.kube.client import Bookmark, Event, Page, Paging, Reader, Selection
+from policyd.kube.client import Bookmark, ListPage, Paging, Reader, Selection, WatchEvent
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
 from policyd.kube.pace import Backoff, Pace
@@ -42,11 +42,11 @@ class WholeObjects:
         *,
         into: type[Any],  # noqa: ARG002 - always a WholeObject
         **options: Unpack[Paging],
-    ) -> Page[Any]:
+    ) -> ListPage[Any]:
         """Return a part of the objects."""
         page = await self._reader.page(resource, into=dict, **options)
         items = tuple(self._whole(item) for item in page.items)
-        return Page(items, page.resource_version, page.continue_)
+        return ListPage(items, page.resource_version, page.continue_)
 
     async def watch(
         self,
@@ -55,7 +55,7 @@ class WholeObjects:
         into: type[Any],  # noqa: ARG002 - always a WholeObject
         resource_version: str,
         **selection: Unpack[Selection],
-    ) -> AsyncGenerator[Event[Any] | Bookmark, None]:
+    ) -> AsyncGenerator[WatchEvent[Any] | Bookmark, None]:
         """Iterate over what changes."""
         events = self._reader.watch(
             resource, into=dict, resource_version=resource_version, **selection
@@ -64,7 +64,7 @@ class WholeObjects:
             if isinstance(event, Bookmark):
                 yield event
             else:
-                yield Event(event.type, self._whole(event.object))
+                yield WatchEvent(event.type, self._whole(event.object))
 
     def _whole(self, obj: Json) -> WholeObject:
         metadata = {key: given for key, given in obj["metadata"].items() if key != "managedFields"}

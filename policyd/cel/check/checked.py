@@ -40,9 +40,9 @@ class Checked:
     A name without a reference is a local variable, or unknown; `unknown` says which.
     """
 
-    tree: ast.Node
-    types: dict[ast.Node, Type] = field(default_factory=dict)
-    references: dict[ast.Node, Reference] = field(default_factory=dict)
-    unknown: dict[ast.Node, str] = field(default_factory=dict)
+    tree: ast.ExpressionNode
+    types: dict[ast.ExpressionNode, Type] = field(default_factory=dict)
+    references: dict[ast.ExpressionNode, Reference] = field(default_factory=dict)
+    unknown: dict[ast.ExpressionNode, str] = field(default_factory=dict)
     issues: list[Issue] = field(default_factory=list)
     result: Type = DYN

@@ -25,7 +25,7 @@ from policyd.cel.environment import Environment
 from policyd.cel.errors import CelCompileError
 from policyd.cel.syntax import ast
 
-_CHECKS: Final[dict[type[ast.Node], Check]] = {
+_CHECKS: Final[dict[type[ast.ExpressionNode], Check]] = {
     ast.Literal: Checker.literal,
     ast.Identifier: Checker.identifier,
     ast.Select: Checker.select,
@@ -44,7 +44,7 @@ _CHECKS: Final[dict[type[ast.Node], Check]] = {
 }
 
 
-def check(tree: ast.Node, source: str, environment: Environment) -> Checked:
+def check(tree: ast.ExpressionNode, source: str, environment: Environment) -> Checked:
     """Check a tree.
 
     Raises:
@@ -56,7 +56,7 @@ def check(tree: ast.Node, source: str, environment: Environment) -> Checked:
     return checked
 
 
-def check_leniently(tree: ast.Node, source: str, environment: Environment) -> Checked:
+def check_leniently(tree: ast.ExpressionNode, source: str, environment: Environment) -> Checked:
     """Check a tree, and leave the decision about its issues to the caller."""
     checker = Checker(source, environment, Checked(tree), checks=_CHECKS)
     checker.check(tree)

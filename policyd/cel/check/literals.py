@@ -32,7 +32,7 @@ def check_map_literal(checker: Checker, node: ast.MapLiteral) -> Type:
     return map_of(key or checker.found.fresh(), value or checker.found.fresh())
 
 
-def _optional_part(checker: Checker, node: ast.Node, kind: Type) -> Type:
+def _optional_part(checker: Checker, node: ast.ExpressionNode, kind: Type) -> Type:
     kind = checker.found.resolve(kind)
     if is_dyn(kind):
         return DYN

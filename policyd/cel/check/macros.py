@@ -37,11 +37,11 @@ def _comprehended(checker: Checker, node: ast.Comprehension, first: Type, second
     return list_of(result)
 
 
-def _is_map(checker: Checker, node: ast.Node) -> bool:
+def _is_map(checker: Checker, node: ast.ExpressionNode) -> bool:
     return checker.found.resolve(checker.checked.types[node]).name == "map"
 
 
-def _range_of(checker: Checker, node: ast.Node) -> tuple[Type, Type]:
+def _range_of(checker: Checker, node: ast.ExpressionNode) -> tuple[Type, Type]:
     """Return the types of key and value, or of index and element, of what is looped over."""
     kind = checker.found.resolve(checker.check(node))
     if kind.name == "map":
@@ -57,7 +57,7 @@ def _range_of(checker: Checker, node: ast.Node) -> tuple[Type, Type]:
     return ERROR, ERROR
 
 
-def _scoped(checker: Checker, name: str, kind: Type, body: ast.Node) -> Type:
+def _scoped(checker: Checker, name: str, kind: Type, body: ast.ExpressionNode) -> Type:
     checker.scopes.append((name, kind))
     result = checker.check(body)
     checker.scopes.pop()

@@ -28,7 +28,7 @@ def report_mixed_literals(checker: Checker) -> None:
         waiting += ast.children(node)
 
 
-def _alike(node: ast.Node) -> Iterator[Iterable[tuple[ast.Node, bool]]]:
+def _alike(node: ast.ExpressionNode) -> Iterator[Iterable[tuple[ast.ExpressionNode, bool]]]:
     """Yield what must be of one type, each with whether it is optional."""
     match node:
         case ast.ListLiteral(elements=elements, optionals=optionals):
@@ -43,7 +43,7 @@ def _alike(node: ast.Node) -> Iterator[Iterable[tuple[ast.Node, bool]]]:
             return
 
 
-def _report(checker: Checker, parts: Iterable[tuple[ast.Node, bool]]) -> None:
+def _report(checker: Checker, parts: Iterable[tuple[ast.ExpressionNode, bool]]) -> None:
     first: Type | None = None
     for node, optional in parts:
         kind = checker.checked.types[node]

@@ -59,7 +59,7 @@ class Checker:
         environment: Environment,
         checked: Checked,
         *,
-        checks: Mapping[type[ast.Node], Check],
+        checks: Mapping[type[ast.ExpressionNode], Check],
     ) -> None:
         """Begin a check; `checks` has the function for each kind of node."""
         self.checks = checks
@@ -78,7 +78,7 @@ class Checker:
         checked.issues.sort(key=lambda issue: (issue.line, issue.column))
         return checked
 
-    def check(self, node: ast.Node) -> Type:
+    def check(self, node: ast.ExpressionNode) -> Type:
         """Return the type of a node, and remember it; what is too large to compare is dyn."""
         kind = self.checks[type(node)](self, node)
         if kind.parameters and self.found.is_too_large(kind):
@@ -86,7 +86,7 @@ class Checker:
         self.checked.types[node] = kind
         return kind
 
-    def issue(self, node: ast.Node, message: str, hint: str | None = None) -> Type:
+    def issue(self, node: ast.ExpressionNode, message: str, hint: str | None = None) -> Type:
         """Report what is wrong at a node; its type is unknown then."""
         if len(self.checked.issues) < MAX_ISSUES:
             self.checked.issues.append(issue_at(self.source, node.position, message, hint))
@@ -96,7 +96,7 @@ class Checker:
         """Write a type as messages do."""
         return str(self.found.resolve(kind, default=DYN))
 
-    def expect(self, node: ast.Node, wanted: Type) -> None:
+    def expect(self, node: ast.ExpressionNode, wanted: Type) -> None:
         """Check a node, and report a type that does not fit the one wanted."""
         actual = self.check(node)
         if not self.found.assignable(actual, wanted):
@@ -123,7 +123,9 @@ class Checker:
         """Return the type of a variable of a macro; None if there is none."""
         return next((kind for known, kind in reversed(self.scopes) if known == name), None)
 
-    def resolved(self, node: ast.Node, parts: tuple[str, ...], *, absolute: bool) -> Type | None:
+    def resolved(
+        self, node: ast.ExpressionNode, parts: tuple[str, ...], *, absolute: bool
+    ) -> Type | None:
         """Find the longest declared name that `parts` begin with; select the rest from it."""
         environment = self.environment
         for length in range(len(parts), 0, -1):
@@ -138,13 +140,13 @@ class Checker:
                     return self.selected(node, types.type_of(TYPE_NAMES[candidate]), rest)
         return None
 
-    def selected(self, node: ast.Node, kind: Type, fields: tuple[str, ...]) -> Type:
+    def selected(self, node: ast.ExpressionNode, kind: Type, fields: tuple[str, ...]) -> Type:
         """Return the type of fields selected one after the other."""
         for name in fields:
             kind = self.field_of(node, kind, name)
         return kind
 
-    def undeclared(self, node: ast.Node, name: str) -> Type:
+    def undeclared(self, node: ast.ExpressionNode, name: str) -> Type:
         """Report a name nobody knows."""
         message = f"undeclared reference to '{name}' (in container '{self.environment.container}')"
         self.checked.unknown[node] = message
@@ -182,7 +184,7 @@ class Checker:
             return optional_of(flat(self.field_of(node, operand, node.field)))
         return self.field_of(node, operand, node.field)
 
-    def field_of(self, node: ast.Node, operand: Type, name: str) -> Type:
+    def field_of(self, node: ast.ExpressionNode, operand: Type, name: str) -> Type:
         """Return the type of a field of a value."""
         operand = self.found.resolve(operand)
         if operand.name == "optional_type":
@@ -197,7 +199,7 @@ class Checker:
             return DYN
         return self.struct_field(node, operand, name)
 
-    def struct_field(self, node: ast.Node, operand: Type, name: str) -> Type:
+    def struct_field(self, node: ast.ExpressionNode, operand: Type, name: str) -> Type:
         """Return the type of a field of a struct; report one it has not."""
         kind = self.environment.field_type(operand.name, name)
         if kind is not None:
@@ -220,7 +222,7 @@ class Checker:
         self.field_of(node, self.check(node.operand), node.field)
         return BOOL
 
-    def name_operand(self, operand: ast.Node) -> None:
+    def name_operand(self, operand: ast.ExpressionNode) -> None:
         """Resolve what stands before the last field of has(), if it is a value."""
         parts = ast.qualified_name(operand)
         if parts is not None:
@@ -255,7 +257,7 @@ class Checker:
 
     def no_overload(
         self,
-        node: ast.Node,
+        node: ast.ExpressionNode,
         function: str,
         receiver: tuple[Type, ...] | None,
         arguments: tuple[Type, ...],
@@ -269,13 +271,13 @@ class Checker:
         return self.issue(node, message, hint)
 
 
-def _root(node: ast.Node) -> ast.Node:
+def _root(node: ast.ExpressionNode) -> ast.ExpressionNode:
     while isinstance(node, ast.Select):
         node = node.operand
     return node
 
 
-def _is_absolute(node: ast.Node) -> bool:
+def _is_absolute(node: ast.ExpressionNode) -> bool:
     root = _root(node)
     return isinstance(root, ast.Identifier) and root.absolute
 

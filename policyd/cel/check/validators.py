@@ -17,7 +17,7 @@ _PARSERS: Final[dict[tuple[str, bool, int], Callable[[str], object]]] = {
 """By name, whether it is a method, and arguments; the last argument is the one that is parsed."""
 
 
-def invalid_literal(call: ast.Call) -> tuple[ast.Node, str, str] | None:
+def invalid_literal(call: ast.Call) -> tuple[ast.ExpressionNode, str, str] | None:
     """Return the literal argument that cannot be, what is wrong in cel-go's words, and why."""
     style = (call.function, call.target is not None, len(call.arguments))
     parse = _PARSERS.get(style)

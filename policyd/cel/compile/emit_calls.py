@@ -232,7 +232,7 @@ def _emit_size(
     return generator.assign(fast, "int", node.position)
 
 
-def _emit_or(generator: Generator, node: ast.Call, target: ast.Node) -> Atom:
+def _emit_or(generator: Generator, node: ast.Call, target: ast.ExpressionNode) -> Atom:
     """Write `or` or `orValue`: the alternative is evaluated only if it is needed.
 
     It costs nothing itself. Before version 0.28, cel-go gives back a receiver that is no optional,

@@ -26,7 +26,9 @@ def emit_comprehension(generator: Generator, node: ast.Comprehension) -> Atom:
 class _Range:
     """What is looped over: the header of the loop, and what the macro's variables stand for."""
 
-    def __init__(self, generator: Generator, node: ast.Node, variables: tuple[str, ...]) -> None:
+    def __init__(
+        self, generator: Generator, node: ast.ExpressionNode, variables: tuple[str, ...]
+    ) -> None:
         container = generator.emit_named(node)
         if len(variables) == 1:
             code = f"R_elements({container.code})"

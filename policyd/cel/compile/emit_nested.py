@@ -15,7 +15,7 @@ from typing import Final
 
 from policyd.cel import cost
 from policyd.cel.check.checked import Checked, VariableReference
-from policyd.cel.compile.nested_loops import Loop, NestedValue, fields_of, indented, mentions
+from policyd.cel.compile.nested_loops import NestedLoop, NestedValue, fields_of, indented, mentions
 from policyd.cel.syntax import ast
 
 _ACCUMULATOR: Final = cost.IDENTIFIER
@@ -50,9 +50,9 @@ class _Writer:
 
     def __init__(self, checked: Checked) -> None:
         self.checked = checked
-        self.root = self.loop = Loop(None, None, "")
+        self.root = self.loop = NestedLoop(None, None, "")
         self.out = self.root.body
-        self.scope: dict[str, Loop] = {}
+        self.scope: dict[str, NestedLoop] = {}
         self.known: dict[str, str] = {}
         self.charged = 0
         self.if_true: dict[str, int] = {}
@@ -76,7 +76,7 @@ class _Writer:
         self.temporaries += 1
         return f"t{self.temporaries}"
 
-    def once(self, loop: Loop, code: str) -> str:
+    def once(self, loop: NestedLoop, code: str) -> str:
         """Assign what needs an element alone, once for each, and return the name it gets."""
         if code not in self.known:
             name = self.known[code] = self.temporary()
@@ -106,7 +106,7 @@ class _Writer:
 
     # --- values
 
-    def value(self, node: ast.Node) -> NestedValue:
+    def value(self, node: ast.ExpressionNode) -> NestedValue:
         """Write an integer, a text, or a selection of fields."""
         if isinstance(node, ast.Literal):
             if type(node.value) is int or (type(node.value) is str and node.value):
@@ -137,7 +137,7 @@ class _Writer:
         self.charged += cost.SELECT
         return value._replace(code=self.once(value.loop, f"{value.code}[{name!r}]"))
 
-    def _items(self, node: ast.Node) -> NestedValue:
+    def _items(self, node: ast.ExpressionNode) -> NestedValue:
         """Write what is looped over."""
         value = self.value(node)
         code = f"{value.code} if type({value.code}) is list else R_give_up()"
@@ -153,7 +153,7 @@ class _Writer:
 
     # --- tests
 
-    def test(self, node: ast.Node, target: str = "") -> str:
+    def test(self, node: ast.ExpressionNode, target: str = "") -> str:
         """Write what evaluates a test; return the name of the result, or `True` if it is sure."""
         if isinstance(node, ast.Logic):
             return self._logic(node, target)
@@ -200,14 +200,14 @@ class _Writer:
             raise _UnsupportedError
         self.charged += _ACCUMULATOR
         result = self.assign("False", target) if node.kind == "exists" else "True"
-        loop = Loop(self.loop, items.loop, self.temporary())
+        loop = NestedLoop(self.loop, items.loop, self.temporary())
         loop.is_in_place = node.kind == "all" and loop.home is loop.parent
         self.deepest = max(self.deepest, loop.depth)
         price = self._body(loop, node, result)
         self._loop(loop, items.code, price + _ROUNDS["all"] if node.kind == "all" else 0)
         return result
 
-    def _body(self, loop: Loop, node: ast.Comprehension, result: str) -> int:
+    def _body(self, loop: NestedLoop, node: ast.Comprehension, result: str) -> int:
         """Write a round, and return what is the same in the cost of all."""
         outer = self.loop, self.out, self.charged, self.scope
         self.loop, self.out, self.charged = loop, loop.body, 0
@@ -224,7 +224,7 @@ class _Writer:
         self.loop, self.out, self.charged, self.scope = outer
         return charged
 
-    def _loop(self, loop: Loop, items: str, price: int) -> None:
+    def _loop(self, loop: NestedLoop, items: str, price: int) -> None:
         """Write a loop over elements, or rows of them; without a price its rounds charge."""
         each = [f"for {loop.element} in {items}:", *indented(loop.row)]
         counted = " + ".join(loop.counted) if price else ""
@@ -273,7 +273,7 @@ class _Writer:
         self.if_true[is_there] = _ACCUMULATOR + 1
         return is_there
 
-    def _count(self, loop: Loop, price: str) -> None:
+    def _count(self, loop: NestedLoop, price: str) -> None:
         """Charge for all rounds of a loop that is not written."""
         if loop is self.loop is not self.root and self.out is loop.body:
             loop.counted.append(price)

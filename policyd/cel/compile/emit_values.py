@@ -26,7 +26,7 @@ def emit_identifier(generator: Generator, node: ast.Identifier) -> Atom:
     return _referenced(generator, node)
 
 
-def _referenced(generator: Generator, node: ast.Node) -> Atom:
+def _referenced(generator: Generator, node: ast.ExpressionNode) -> Atom:
     match generator.checked.references.get(node):
         case VariableReference(name, fields):
             atom = generator.root(name)
@@ -171,7 +171,7 @@ class Guarded:
         self.neutral = neutral
 
 
-def _emit_operand(generator: Generator, operand: ast.Node, names: Guarded) -> None:
+def _emit_operand(generator: Generator, operand: ast.ExpressionNode, names: Guarded) -> None:
     with generator.guard(names.result, names.error, names.neutral):
         atom = generator.emit_bool(operand)
         generator.line(f"{names.result} = {atom.code}")

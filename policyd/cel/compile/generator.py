@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from policyd.cel.check.checked import Checked
-from policyd.cel.compile.lines import Block, Generated, Line, Probe
+from policyd.cel.compile.lines import Block, Generated, Probe, SourceLine
 from policyd.cel.environment import Environment
 from policyd.cel.syntax import ast
 from policyd.cel.types import DYN, Type
@@ -71,18 +71,18 @@ class Generator:
         source: str,
         checked: Checked,
         environment: Environment,
-        emitters: dict[type[ast.Node], Emit],
+        emitters: dict[type[ast.ExpressionNode], Emit],
     ) -> None:
         self.source = source
         self.checked = checked
         self.environment = environment
         self.emitters = emitters
-        self.lines: list[Line] = []
+        self.lines: list[SourceLine] = []
         self.constants: dict[str, Any] = {}
         self.roots: dict[str, str] = {}
         self.scope: dict[str, Local] = {}
         self.raising = False
-        self._functions: list[Line] = []
+        self._functions: list[SourceLine] = []
         self._used: set[str] = set()
         self._temporaries = 0
         self._indent = 2
@@ -99,17 +99,17 @@ class Generator:
         self.line(f"return {result.code}")
         return self._finished()
 
-    def emit(self, node: ast.Node) -> Atom:
+    def emit(self, node: ast.ExpressionNode) -> Atom:
         """Write what evaluates `node`."""
         if self._nesting > _BLOCKS_INLINE or self._indent > _INDENTS_INLINE:
             return self._emit_outlined(node)
         return self.emitters[type(node)](self, node)
 
-    def emit_named(self, node: ast.Node) -> Atom:
+    def emit_named(self, node: ast.ExpressionNode) -> Atom:
         """Write what evaluates `node`, and have its value in a variable, not a literal."""
         return self.named(self.emit(node))
 
-    def emit_bool(self, node: ast.Node) -> Atom:
+    def emit_bool(self, node: ast.ExpressionNode) -> Atom:
         """Write what evaluates `node`, and refuse what is no bool."""
         atom = self.emit(node)
         if atom.kind == "bool":
@@ -124,7 +124,7 @@ class Generator:
     def line(self, text: str, position: int | None = None, probe: Probe | None = None) -> None:
         """Write a line; with a position if it may raise."""
         self.raising = self.raising or position is not None
-        self.lines.append(Line(self._indent, text, position, probe))
+        self.lines.append(SourceLine(self._indent, text, position, probe))
 
     def assign(self, value: str, kind: str = "dyn", position: int | None = None) -> Atom:
         """Write an assignment to a new variable, and return that."""
@@ -167,7 +167,7 @@ class Generator:
         self._used.update(variable.names)
         return variable.read()
 
-    def kind_of(self, node: ast.Node) -> Type:
+    def kind_of(self, node: ast.ExpressionNode) -> Type:
         """Return the type the checker found."""
         return self.checked.types.get(node, DYN)
 
@@ -193,7 +193,7 @@ class Generator:
         if header:
             self.line(header)
             self._indent += 1
-        line = Line(self._indent, "")
+        line = SourceLine(self._indent, "")
         self.lines.append(line)
         self._blocks.append(Block(line))
         if check:
@@ -231,10 +231,10 @@ class Generator:
         self._indent -= 1
         self._nesting -= 1
         if self.raising:
-            self.lines.insert(at, Line(self._indent, "try:"))
+            self.lines.insert(at, SourceLine(self._indent, "try:"))
             self.line("except ERRORS as x:")
-            self.lines.append(Line(self._indent + 1, f"{error} = R_absorb(x, {error}, B)"))
-            self.lines.append(Line(self._indent + 1, f"{result} = {neutral}"))
+            self.lines.append(SourceLine(self._indent + 1, f"{error} = R_absorb(x, {error}, B)"))
+            self.lines.append(SourceLine(self._indent + 1, f"{result} = {neutral}"))
         else:
             for line in self.lines[at:]:
                 line.indent -= 1
@@ -248,7 +248,7 @@ class Generator:
         yield
         self.scope = before
 
-    def _emit_outlined(self, node: ast.Node) -> Atom:
+    def _emit_outlined(self, node: ast.ExpressionNode) -> Atom:
         """Write what evaluates `node` as a function, which gets the variables it reads."""
         outer = self.lines, self._indent, self._nesting, self._used
         self.lines, self._indent, self._nesting, self._used = [], 2, 0, set()
@@ -261,21 +261,25 @@ class Generator:
         parameters = ", ".join(sorted(used & known))
         self._used |= used & known
         name = self.temporary()
-        self._functions += (Line(1, f"def {name}({parameters}):"), Line(2, "nonlocal c"), *body)
+        self._functions += (
+            SourceLine(1, f"def {name}({parameters}):"),
+            SourceLine(2, "nonlocal c"),
+            *body,
+        )
         return self.assign(f"{name}({parameters})", result.kind, node.position)
 
     def _finished(self) -> Generated:
         head = [
-            Line(0, "def cel(A, B):"),
-            Line(1, "c = 0"),
-            Line(1, "m = B.limit - B.spent"),
-            Line(1, "if m > LIMIT: m = LIMIT"),
+            SourceLine(0, "def cel(A, B):"),
+            SourceLine(1, "c = 0"),
+            SourceLine(1, "m = B.limit - B.spent"),
+            SourceLine(1, "if m > LIMIT: m = LIMIT"),
             *self._functions,
-            Line(1, "try:"),
+            SourceLine(1, "try:"),
         ]
         for name, code in self.roots.items():
-            head.append(Line(2, f"{code} = A[{name!r}]", 0, Probe("A", name)))
-        tail = [Line(1, "finally: B.spent += c")]
+            head.append(SourceLine(2, f"{code} = A[{name!r}]", 0, Probe("A", name)))
+        tail = [SourceLine(1, "finally: B.spent += c")]
         lines = [line for line in (*head, *self.lines, *tail) if line.text]
         text = "\n".join(" " * line.indent + line.text for line in lines)
         return Generated(text, self.constants, lines, frozenset(self.roots))

@@ -16,7 +16,7 @@ class Probe(NamedTuple):
     key_is_variable: bool = False
 
 
-class Line:
+class SourceLine:
     """A line of the generated source; an empty `text` is left out."""
 
     __slots__ = ("indent", "position", "probe", "text")
@@ -33,7 +33,7 @@ class Line:
 class Block(Record):
     """A block of lines: the first one, which charges what is constant of its cost and work."""
 
-    line: Line
+    line: SourceLine
     cost: int = 0
     work: int = 0
 
@@ -43,5 +43,5 @@ class Generated(Record):
 
     source: str
     constants: dict[str, Any]
-    lines: list[Line]
+    lines: list[SourceLine]
     roots: frozenset[str]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from policyd.cel.syntax import ast
 
 
-class Loop:
+class NestedLoop:
     """A loop, or the whole function.
 
     Attributes:
@@ -20,7 +20,9 @@ class Loop:
         is_in_place: Whether there are no rows, and all rounds are charged before the first.
     """
 
-    def __init__(self, parent: "Loop | None", home: "Loop | None", element: str) -> None:
+    def __init__(
+        self, parent: "NestedLoop | None", home: "NestedLoop | None", element: str
+    ) -> None:
         self.parent = parent
         self.home = home
         self.element = element
@@ -46,7 +48,7 @@ class NestedValue(NamedTuple):
     """A name or literal of the generated source, and the loop in whose rounds it changes."""
 
     code: str
-    loop: Loop
+    loop: NestedLoop
     literal: object = None
 
 
@@ -59,7 +61,7 @@ def indented(lines: list[str]) -> list[str]:
     return [f" {line}" for line in lines]
 
 
-def fields_of(node: ast.Node, variable: str) -> tuple[str, ...] | None:
+def fields_of(node: ast.ExpressionNode, variable: str) -> tuple[str, ...] | None:
     """Return the fields that are selected from a variable; None if it is not that."""
     fields: tuple[str, ...] = ()
     while isinstance(node, ast.Select) and not node.optional:
@@ -69,7 +71,7 @@ def fields_of(node: ast.Node, variable: str) -> tuple[str, ...] | None:
     return fields if found else None
 
 
-def mentions(node: ast.Node, variable: str) -> bool:
+def mentions(node: ast.ExpressionNode, variable: str) -> bool:
     """Tell whether a name stands anywhere in an expression."""
     pending = [node]
     while pending:

@@ -46,7 +46,7 @@ from policyd.cel.syntax.parser import parse
 from policyd.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, Type, list_of
 from policyd.cel.values import Value
 
-_EMITTERS: Final[dict[type[ast.Node], Emit]] = {
+_EMITTERS: Final[dict[type[ast.ExpressionNode], Emit]] = {
     ast.Literal: emit_literal,
     ast.Identifier: emit_identifier,
     ast.Select: emit_select,

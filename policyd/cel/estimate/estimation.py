@@ -32,7 +32,7 @@ _UNSELECTED: Final = frozenset(("dyn", "optional_type", "*error*"))
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownValue:
     """What is known of a value: how it is reached, its size, and that of its elements."""
 
     path: Path = ()
@@ -41,7 +41,7 @@ class Known:
     element: Span | None = None
 
 
-NOTHING_KNOWN: Final = Known()
+NOTHING_KNOWN: Final = KnownValue()
 
 
 Rule = Callable[["Estimation", Any], Span]
@@ -56,41 +56,41 @@ class Estimation:
         checked: Checked,
         environment: Environment,
         sizes: SizeOf,
-        rules: Mapping[type[ast.Node], Rule],
+        rules: Mapping[type[ast.ExpressionNode], Rule],
     ) -> None:
         """Begin an estimation; `rules` has the rule for each kind of node."""
         self.rules = rules
         self.checked = checked
         self.environment = environment
         self.sizes = sizes
-        self.known: dict[ast.Node, Known] = {}
-        self.scope: dict[str, Known] = {}
+        self.known: dict[ast.ExpressionNode, KnownValue] = {}
+        self.scope: dict[str, KnownValue] = {}
 
-    def cost(self, node: ast.Node) -> Span:
+    def cost(self, node: ast.ExpressionNode) -> Span:
         """Return what evaluating a node may cost; remember what is known of its value."""
         return self.rules[type(node)](self, node)
 
-    def kind(self, node: ast.Node) -> Type:
+    def kind(self, node: ast.ExpressionNode) -> Type:
         """Return the type of a node."""
         return self.checked.types.get(node, DYN)
 
-    def known_of(self, node: ast.Node) -> Known:
+    def known_of(self, node: ast.ExpressionNode) -> KnownValue:
         """Return what is known of a node's value."""
         return self.known.get(node, NOTHING_KNOWN)
 
-    def learn(self, node: ast.Node, known: Known) -> None:
+    def learn(self, node: ast.ExpressionNode, known: KnownValue) -> None:
         """Remember what is known, by the type and the path besides."""
         kind = self.kind(node)
         size = known.size or self.sizes(known.path, kind)
         if size is None and _is_scalar(kind):
             size = ONE
-        self.known[node] = Known(known.path, size, known.key, known.element)
+        self.known[node] = KnownValue(known.path, size, known.key, known.element)
 
-    def size(self, node: ast.Node) -> Span:
+    def size(self, node: ast.ExpressionNode) -> Span:
         """Return the size of a node's value."""
         return self.known_of(node).size or ANY
 
-    def sized(self, node: ast.Node) -> Sized:
+    def sized(self, node: ast.ExpressionNode) -> Sized:
         """Describe a node as an argument."""
         kind, known = self.kind(node), self.known_of(node)
         element = None
@@ -116,14 +116,14 @@ class Estimation:
         return self.environment.field_type(kind.name, name) or DYN
 
     @contextmanager
-    def bound(self, variables: dict[str, Known]) -> Iterator[None]:
+    def bound(self, variables: dict[str, KnownValue]) -> Iterator[None]:
         """Let names stand for local variables for a while."""
         before = self.scope
         self.scope = {**before, **variables}
         yield
         self.scope = before
 
-    def joined(self, parts: tuple[ast.Node, ...]) -> Span | None:
+    def joined(self, parts: tuple[ast.ExpressionNode, ...]) -> Span | None:
         """Return the size of elements that come from all of `parts`, if all are known."""
         elements = [self.known_of(part).element for part in parts]
         return None if None in elements else reduce(or_, (e for e in elements if e is not None))

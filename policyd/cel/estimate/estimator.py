@@ -35,7 +35,7 @@ from policyd.cel.recursion import deep_recursion
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 
-_RULES: Final[dict[type[ast.Node], Rule]] = {
+_RULES: Final[dict[type[ast.ExpressionNode], Rule]] = {
     ast.Literal: estimate_literal,
     ast.Identifier: estimate_identifier,
     ast.Select: estimate_select,

@@ -4,7 +4,7 @@ from typing import Final
 
 from policyd.cel import cost
 from policyd.cel.estimate.estimates import Sized, fixed
-from policyd.cel.estimate.estimation import NOTHING_KNOWN, Estimation, Known, Path
+from policyd.cel.estimate.estimation import NOTHING_KNOWN, Estimation, KnownValue, Path
 from policyd.cel.estimate.spans import ANY, NOTHING, ONE, Span, exactly
 from policyd.cel.syntax import ast
 from policyd.cel.types import list_of
@@ -22,7 +22,7 @@ def estimate_comprehension(estimation: Estimation, node: ast.Comprehension) -> S
         step, made = _step(estimation, node)
     rounds = estimation.size(node.range)
     begin, end = _frame(node)
-    known = Known(size=rounds, element=made) if begin != NOTHING else Known(size=ONE)
+    known = KnownValue(size=rounds, element=made) if begin != NOTHING else KnownValue(size=ONE)
     estimation.learn(node, known)
     return price + begin + end + rounds * (step + _TESTS.get(node.kind, NOTHING))
 
@@ -53,17 +53,17 @@ def _step(estimation: Estimation, node: ast.Comprehension) -> tuple[Span, Span |
     return step, estimation.size(node.result)
 
 
-def _loop_variables(estimation: Estimation, node: ast.Comprehension) -> dict[str, Known]:
+def _loop_variables(estimation: Estimation, node: ast.Comprehension) -> dict[str, KnownValue]:
     known = estimation.known_of(node.range)
     is_list = estimation.kind(node.range).name == "list"
-    first = Known(_inner(known, "@indices" if is_list else "@keys"), known.key)
-    second = Known(_inner(known, "@items" if is_list else "@values"), known.element)
+    first = KnownValue(_inner(known, "@indices" if is_list else "@keys"), known.key)
+    second = KnownValue(_inner(known, "@items" if is_list else "@values"), known.element)
     if len(node.variables) == 1:
         return {node.variables[0]: second if is_list else first}
     return dict(zip(node.variables, (first, second), strict=True))
 
 
-def _inner(known: Known, step: str) -> Path:
+def _inner(known: KnownValue, step: str) -> Path:
     return (*known.path, step) if known.path else ()
 
 
@@ -90,11 +90,11 @@ def estimate_sort_by(estimation: Estimation, node: ast.SortBy) -> Span:
     """Charge `bind(list, list.sortByKeys(list.map(name, key)))`."""
     price = _LIST + estimation.cost(node.operand)
     known = estimation.known_of(node.operand)
-    with estimation.bound({node.name: Known(_inner(known, "@items"), known.element)}):
+    with estimation.bound({node.name: KnownValue(_inner(known, "@items"), known.element)}):
         round_ = estimation.cost(node.key) + exactly(cost.LIST + 2)
     rounds = known.size or ANY
     keys = Sized(list_of(estimation.kind(node.key)), rounds)
     sorting = next(iter(estimation.environment.functions.get("sort", ())), None)
     sorted_ = sorting.charge((keys,)) if sorting else fixed(1)
-    estimation.learn(node, Known(size=rounds, element=known.element))
+    estimation.learn(node, KnownValue(size=rounds, element=known.element))
     return price + exactly(2) + _LIST + ONE + rounds * round_ + sorted_.cost

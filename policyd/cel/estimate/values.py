@@ -7,7 +7,7 @@ from typing import Final
 from policyd.cel import cost
 from policyd.cel.check.checked import FunctionReference, VariableReference
 from policyd.cel.estimate.estimates import Charge, Sized
-from policyd.cel.estimate.estimation import NOTHING_KNOWN, Estimation, Known, selection
+from policyd.cel.estimate.estimation import NOTHING_KNOWN, Estimation, KnownValue, selection
 from policyd.cel.estimate.operators import operator_charge
 from policyd.cel.estimate.spans import NOTHING, ONE, Span, exactly
 from policyd.cel.functions import Overload
@@ -21,14 +21,14 @@ def estimate_literal(estimation: Estimation, node: ast.Literal) -> Span:
     """Charge nothing for a constant; its size is known."""
     value = node.value
     size = len(value) if isinstance(value, str | bytes) else 1
-    estimation.known[node] = Known(size=exactly(size))
+    estimation.known[node] = KnownValue(size=exactly(size))
     return NOTHING
 
 
 def estimate_identifier(estimation: Estimation, node: ast.Identifier) -> Span:
     """Charge a name."""
     local = None if node.absolute else estimation.scope.get(node.name)
-    estimation.learn(node, local or Known(path=(node.name,)))
+    estimation.learn(node, local or KnownValue(path=(node.name,)))
     return ONE
 
 
@@ -37,12 +37,12 @@ def estimate_select(estimation: Estimation, node: ast.Select) -> Span:
     reference = estimation.checked.references.get(node)
     if isinstance(reference, VariableReference):
         price, path = estimation.variable(reference.name, reference.fields)
-        estimation.learn(node, Known(path=path))
+        estimation.learn(node, KnownValue(path=path))
         return price
     if reference is not None:
         return ONE
     price = estimation.cost(node.operand)
-    estimation.learn(node, Known(path=(*estimation.known_of(node.operand).path, node.field)))
+    estimation.learn(node, KnownValue(path=(*estimation.known_of(node.operand).path, node.field)))
     return price + (ONE if node.optional else selection(estimation.kind(node.operand)))
 
 
@@ -61,7 +61,7 @@ def estimate_index(estimation: Estimation, node: ast.Index) -> Span:
     operand = estimation.known_of(node.operand)
     step = "@values" if estimation.kind(node.operand).name == "map" else "@items"
     path = (*operand.path, step) if operand.path else ()
-    estimation.learn(node, Known(path=path, size=operand.element))
+    estimation.learn(node, KnownValue(path=path, size=operand.element))
     return price
 
 
@@ -81,7 +81,7 @@ def estimate_call(estimation: Estimation, node: ast.Call) -> Span:
     found = [charge.size for charge in charges if charge.size is not None]
     size = reduce(or_, found) if found else None
     element = estimation.joined(parts) if node.function == "_+_" else None
-    estimation.learn(node, Known(size=size, element=element))
+    estimation.learn(node, KnownValue(size=size, element=element))
     return price + reduce(or_, (charge.cost for charge in charges))
 
 
@@ -102,7 +102,7 @@ def estimate_conditional(estimation: Estimation, node: ast.Conditional) -> Span:
     branches = estimation.cost(node.then) | estimation.cost(node.otherwise)
     size = estimation.size(node.then) | estimation.size(node.otherwise)
     element = estimation.joined((node.then, node.otherwise))
-    estimation.learn(node, Known(size=size, element=element))
+    estimation.learn(node, KnownValue(size=size, element=element))
     return condition + branches
 
 
@@ -111,7 +111,7 @@ def estimate_list(estimation: Estimation, node: ast.ListLiteral) -> Span:
     price = reduce(add, map(estimation.cost, node.elements), _LIST)
     element = _union(estimation, node.elements)
     size = exactly(len(node.elements))
-    estimation.learn(node, Known(size=size, key=ONE, element=element))
+    estimation.learn(node, KnownValue(size=size, key=ONE, element=element))
     return price
 
 
@@ -120,11 +120,11 @@ def estimate_map(estimation: Estimation, node: ast.MapLiteral) -> Span:
     price = reduce(add, map(estimation.cost, ast.children(node)), _MAP)
     key = _union(estimation, tuple(entry.key for entry in node.entries))
     element = _union(estimation, tuple(entry.value for entry in node.entries))
-    estimation.learn(node, Known(size=exactly(len(node.entries)), key=key, element=element))
+    estimation.learn(node, KnownValue(size=exactly(len(node.entries)), key=key, element=element))
     return price
 
 
-def _union(estimation: Estimation, nodes: tuple[ast.Node, ...]) -> Span:
+def _union(estimation: Estimation, nodes: tuple[ast.ExpressionNode, ...]) -> Span:
     return reduce(or_, map(estimation.size, nodes)) if nodes else NOTHING
 
 

@@ -10,7 +10,7 @@ from typing import Literal as OneOf
 from policyd.cel.syntax.record import Record
 
 
-class Node(Record):
+class ExpressionNode(Record):
     """A part of an expression; `position` is its offset in code points.
 
     As in cel-go, operators and calls stand where the operator or the opening parenthesis is.
@@ -19,95 +19,95 @@ class Node(Record):
     position: int
 
 
-class Literal(Node):
+class Literal(ExpressionNode):
     """A constant."""
 
     value: object
 
 
-class Identifier(Node):
+class Identifier(ExpressionNode):
     """A name; `absolute` with a leading dot, which skips local variables and the container."""
 
     name: str
     absolute: bool = False
 
 
-class Select(Node):
+class Select(ExpressionNode):
     """`operand.field`, or `operand.?field`."""
 
-    operand: Node
+    operand: ExpressionNode
     field: str
     optional: bool = False
 
 
-class Has(Node):
+class Has(ExpressionNode):
     """`has(operand.field)`."""
 
-    operand: Node
+    operand: ExpressionNode
     field: str
 
 
-class Index(Node):
+class Index(ExpressionNode):
     """`operand[index]`, or `operand[?index]`."""
 
-    operand: Node
-    index: Node
+    operand: ExpressionNode
+    index: ExpressionNode
     optional: bool = False
 
 
-class Call(Node):
+class Call(ExpressionNode):
     """A function, a method (with a `target`), or an operator, named `_+_` as in cel-go."""
 
     function: str
-    target: Node | None
-    arguments: tuple[Node, ...]
+    target: ExpressionNode | None
+    arguments: tuple[ExpressionNode, ...]
 
 
-class Logic(Node):
+class Logic(ExpressionNode):
     """A chain of `&&` (a conjunction) or of `||`."""
 
     conjunction: bool
-    operands: list[Node]
+    operands: list[ExpressionNode]
 
 
-class Conditional(Node):
+class Conditional(ExpressionNode):
     """`condition ? then : otherwise`."""
 
-    condition: Node
-    then: Node
-    otherwise: Node
+    condition: ExpressionNode
+    then: ExpressionNode
+    otherwise: ExpressionNode
 
 
-class ListLiteral(Node):
+class ListLiteral(ExpressionNode):
     """`[a, ?b]`; `optionals` holds the indices of elements with a question mark."""
 
-    elements: tuple[Node, ...]
+    elements: tuple[ExpressionNode, ...]
     optionals: frozenset[int] = frozenset()
 
 
-class Entry(Node):
+class MapEntry(ExpressionNode):
     """`key: value` of a map literal, or `?key: value`."""
 
-    key: Node
-    value: Node
+    key: ExpressionNode
+    value: ExpressionNode
     optional: bool
 
 
-class MapLiteral(Node):
+class MapLiteral(ExpressionNode):
     """`{key: value}`."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MapEntry, ...]
 
 
-class Field(Node):
+class Field(ExpressionNode):
     """`name: value` of a struct literal, or `?name: value`."""
 
     name: str
-    value: Node
+    value: ExpressionNode
     optional: bool
 
 
-class StructLiteral(Node):
+class StructLiteral(ExpressionNode):
     """`Name{field: value}`."""
 
     name: str
@@ -126,7 +126,7 @@ MacroKind = OneOf[
 ]
 
 
-class Comprehension(Node):
+class Comprehension(ExpressionNode):
     """A macro that loops over `range`, with one or two variables.
 
     `condition` is the filter of `map` and `transform…`, if there is one; `result` is the last
@@ -134,44 +134,44 @@ class Comprehension(Node):
     """
 
     kind: MacroKind
-    range: Node
+    range: ExpressionNode
     variables: tuple[str, ...]
-    condition: Node | None
-    result: Node
+    condition: ExpressionNode | None
+    result: ExpressionNode
 
 
-class Bind(Node):
+class Bind(ExpressionNode):
     """`cel.bind(name, value, body)`."""
 
     name: str
-    value: Node
-    body: Node
+    value: ExpressionNode
+    body: ExpressionNode
 
 
-class OptionalMap(Node):
+class OptionalMap(ExpressionNode):
     """`operand.optMap(name, body)`, or `optFlatMap` if `flat`."""
 
-    operand: Node
+    operand: ExpressionNode
     name: str
-    body: Node
+    body: ExpressionNode
     flat: bool
 
 
-class SortBy(Node):
+class SortBy(ExpressionNode):
     """`operand.sortBy(name, key)`."""
 
-    operand: Node
+    operand: ExpressionNode
     name: str
-    key: Node
+    key: ExpressionNode
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: ExpressionNode) -> tuple[ExpressionNode, ...]:
     """Return the direct parts of `node`, in the order of the text."""
     parts = _PARTS.get(type(node))
     return parts(node) if parts else ()
 
 
-_PARTS: Final[dict[type[Node], Callable[[Any], tuple[Node, ...]]]] = {
+_PARTS: Final[dict[type[ExpressionNode], Callable[[Any], tuple[ExpressionNode, ...]]]] = {
     Select: lambda node: (node.operand,),
     Has: lambda node: (node.operand,),
     Index: lambda node: (node.operand, node.index),
@@ -190,9 +190,9 @@ _PARTS: Final[dict[type[Node], Callable[[Any], tuple[Node, ...]]]] = {
 }
 
 
-def is_deeper(tree: Node, limit: int) -> bool:
+def is_deeper(tree: ExpressionNode, limit: int) -> bool:
     """Tell whether a tree has more levels than `limit`; a chain like `a.b.c` has three."""
-    level: tuple[Node, ...] = (tree,)
+    level: tuple[ExpressionNode, ...] = (tree,)
     for _ in range(limit + 1):
         level = tuple(part for node in level for part in children(node))
         if not level:
@@ -200,7 +200,7 @@ def is_deeper(tree: Node, limit: int) -> bool:
     return True
 
 
-def qualified_name(node: Node) -> tuple[str, ...] | None:
+def qualified_name(node: ExpressionNode) -> tuple[str, ...] | None:
     """Return the parts of `a.b.c`, or None if `node` is something else."""
     parts: list[str] = []
     while isinstance(node, Select) and not node.optional:

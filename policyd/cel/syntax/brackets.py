@@ -17,7 +17,7 @@ class Brackets:
         self._tokens = tokens
         self._nesting = nesting
 
-    def enclosed(self, close: str, read: Callable[[], ast.Node]) -> ast.Node:
+    def enclosed(self, close: str, read: Callable[[], ast.ExpressionNode]) -> ast.ExpressionNode:
         """Read one expression, and the bracket behind it."""
         tokens, state = self._tokens, self._nesting.state()
         position = tokens.current.position

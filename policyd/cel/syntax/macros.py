@@ -73,7 +73,7 @@ def has_two_variables(call: ast.Call) -> bool:
     return call.function in ("all", "exists", "existsOne") and len(call.arguments) == 3
 
 
-def expand(call: ast.Call) -> ast.Node:
+def expand(call: ast.Call) -> ast.ExpressionNode:
     """Return the node of the macro `call` is; `call` itself if it only has a macro's name.
 
     Raises:
@@ -89,7 +89,7 @@ def expand(call: ast.Call) -> ast.Node:
     return expander(call, call.target) if expander else call
 
 
-def _has(call: ast.Call) -> ast.Node:
+def _has(call: ast.Call) -> ast.ExpressionNode:
     if call.target is not None or len(call.arguments) != 1:
         return call
     argument = call.arguments[0]
@@ -98,7 +98,7 @@ def _has(call: ast.Call) -> ast.Node:
     return ast.Has(argument.position, argument.operand, argument.field)
 
 
-def _comprehension(call: ast.Call, target: ast.Node) -> ast.Node:
+def _comprehension(call: ast.Call, target: ast.ExpressionNode) -> ast.ExpressionNode:
     shape = _shape(call.function, len(call.arguments))
     if shape is None:
         return call
@@ -123,21 +123,21 @@ def _shape(function: str, arguments: int) -> int | None:
     return 1 if function == "map" else 2
 
 
-def _variable(node: ast.Node, macro: str = "") -> str:
+def _variable(node: ast.ExpressionNode, macro: str = "") -> str:
     if not isinstance(node, ast.Identifier) or node.absolute:
         wanted = f"{macro} variable name must be a simple identifier"
         raise MacroError(node.position, wanted if macro else "argument must be a simple name")
     return node.name
 
 
-def _bind(call: ast.Call, target: ast.Node) -> ast.Node:
+def _bind(call: ast.Call, target: ast.ExpressionNode) -> ast.ExpressionNode:
     if len(call.arguments) != 3 or ast.qualified_name(target) != ("cel",):
         return call
     name, value, body = call.arguments
     return ast.Bind(call.position, _variable(name, "cel.bind()"), value, body)
 
 
-def _optional_map(call: ast.Call, target: ast.Node) -> ast.Node:
+def _optional_map(call: ast.Call, target: ast.ExpressionNode) -> ast.ExpressionNode:
     if len(call.arguments) != 2:
         return call
     name, body = call.arguments
@@ -146,14 +146,14 @@ def _optional_map(call: ast.Call, target: ast.Node) -> ast.Node:
     return ast.OptionalMap(call.position, target, variable, body, flat)
 
 
-def _sort_by(call: ast.Call, target: ast.Node) -> ast.Node:
+def _sort_by(call: ast.Call, target: ast.ExpressionNode) -> ast.ExpressionNode:
     if len(call.arguments) != 2:
         return call
     name, key = call.arguments
     return ast.SortBy(call.position, target, _variable(name), key)
 
 
-def _math_extreme(call: ast.Call, target: ast.Node) -> ast.Node:
+def _math_extreme(call: ast.Call, target: ast.ExpressionNode) -> ast.ExpressionNode:
     if not is_of_math(call):
         return call
     name, arguments = f"math.{call.function}()", call.arguments
@@ -175,19 +175,19 @@ def is_of_math(call: ast.Call) -> bool:
     return ast.qualified_name(call.target) == ("math",)
 
 
-def _may_be_number(node: ast.Node) -> bool:
+def _may_be_number(node: ast.ExpressionNode) -> bool:
     if isinstance(node, ast.Literal):
         return isinstance(node.value, int | float) and not isinstance(node.value, bool)
     return not isinstance(node, ast.ListLiteral | ast.MapLiteral | ast.StructLiteral)
 
 
-def _are_numbers(node: ast.Node) -> bool:
+def _are_numbers(node: ast.ExpressionNode) -> bool:
     if isinstance(node, ast.ListLiteral):
         return bool(node.elements) and all(map(_may_be_number, node.elements))
     return _may_be_number(node)
 
 
-_OTHERS: Final[dict[str, Callable[[ast.Call, ast.Node], ast.Node]]] = {
+_OTHERS: Final[dict[str, Callable[[ast.Call, ast.ExpressionNode], ast.ExpressionNode]]] = {
     "bind": _bind,
     "optMap": _optional_map,
     "optFlatMap": _optional_map,

@@ -58,7 +58,7 @@ class Nesting:
             raise TooDeepError
 
 
-class Chain:
+class OperatorChain:
     """The operators of one expression so far, as levels of its relations and calculations.
 
     A sum takes its operands one after the other; the products in an operand are a chain of their
@@ -121,7 +121,7 @@ _LEVELS: Final = (
 )
 
 
-def is_too_deep(tree: ast.Node) -> bool:
+def is_too_deep(tree: ast.ExpressionNode) -> bool:
     """Tell whether a tree has more levels than cel-go walks.
 
     Logic, negations, literals and functions without a receiver are no levels to it.

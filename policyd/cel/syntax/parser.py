@@ -13,7 +13,7 @@ from policyd.cel.syntax import ast
 from policyd.cel.syntax.brackets import Brackets
 from policyd.cel.syntax.lexer import KEYWORDS, RESERVED, Token
 from policyd.cel.syntax.macros import ALL_MACROS, MacroError, expand, is_macro
-from policyd.cel.syntax.nesting import MAX_DEPTH, Chain, Nesting, TooDeepError, is_too_deep
+from policyd.cel.syntax.nesting import MAX_DEPTH, Nesting, OperatorChain, TooDeepError, is_too_deep
 from policyd.cel.syntax.precedence import LEVELS, fold
 from policyd.cel.syntax.tokens import Tokens, UnexpectedError, begins_operand
 from policyd.cel.values import INT_MAX, UInt
@@ -25,7 +25,7 @@ _OPERAND: Final = (
 )
 
 
-def parse(source: str, *, macros: frozenset[str] = ALL_MACROS) -> ast.Node:
+def parse(source: str, *, macros: frozenset[str] = ALL_MACROS) -> ast.ExpressionNode:
     """Parse one expression.
 
     Args:
@@ -51,7 +51,7 @@ class _Parser:
         self.macros = macros
         self.openings = {"(": self._group, "[": self._list, "{": self._map, ".": self._absolute}
 
-    def parse(self) -> ast.Node | None:
+    def parse(self) -> ast.ExpressionNode | None:
         try:
             tree = self._recovering()
             too_deep = tree is not None and self.tokens.place > MAX_DEPTH and is_too_deep(tree)
@@ -63,7 +63,7 @@ class _Parser:
         self.tokens.issues.sort(key=lambda issue: (issue.line, issue.column))
         return tree
 
-    def _recovering(self) -> ast.Node | None:
+    def _recovering(self) -> ast.ExpressionNode | None:
         """Read the expression; behind a mistake, go on at the next logical operator."""
         while self.tokens.readable:
             self.nesting.restore((0, 0, 0, 0))
@@ -74,7 +74,7 @@ class _Parser:
                     break
         return None
 
-    def _whole(self) -> ast.Node:
+    def _whole(self) -> ast.ExpressionNode:
         tree = self.expression()
         if self.tokens.current.kind != "end":
             self.tokens.unexpected("<EOF>", extraneous=self.tokens.following.kind == "end")
@@ -82,7 +82,7 @@ class _Parser:
 
     # --- operators
 
-    def expression(self) -> ast.Node:
+    def expression(self) -> ast.ExpressionNode:
         self.nesting.enter_expression()
         tree = self._disjunction()
         if self.tokens.at("?"):
@@ -93,9 +93,9 @@ class _Parser:
         self.nesting.expression -= 1
         return tree
 
-    def _disjunction(self) -> ast.Node:
+    def _disjunction(self) -> ast.ExpressionNode:
         """Read operands with operators other than `? :` between them."""
-        chain = Chain(self.nesting)
+        chain = OperatorChain(self.nesting)
         operands = [self._operand()]
         operators: list[tuple[int, Token]] = []
         while True:
@@ -112,7 +112,7 @@ class _Parser:
         chain.end()
         return operands[0]
 
-    def _operand(self) -> ast.Node:
+    def _operand(self) -> ast.ExpressionNode:
         token = self.tokens.current
         if not begins_operand(token):
             self.tokens.skip_unwanted(_OPERAND, begins_operand)
@@ -138,7 +138,7 @@ class _Parser:
             return operand
         return ast.Call(token.position, f"{token.text}_", None, (operand,))
 
-    def _negated(self, minus: Token, count: int) -> ast.Node:
+    def _negated(self, minus: Token, count: int) -> ast.ExpressionNode:
         """Read a number behind minus signs; the nearest belongs to the number itself."""
         token = self.tokens.current
         value = token.value
@@ -151,7 +151,7 @@ class _Parser:
 
     # --- members
 
-    def _member(self, operand: ast.Node) -> ast.Node:
+    def _member(self, operand: ast.ExpressionNode) -> ast.ExpressionNode:
         """Read what is selected from a value, and from what was selected."""
         outer = self.nesting.member
         self.nesting.member += 1
@@ -173,7 +173,7 @@ class _Parser:
         self.nesting.member = outer
         return operand
 
-    def _selected(self, operand: ast.Node, position: int) -> ast.Node:
+    def _selected(self, operand: ast.ExpressionNode, position: int) -> ast.ExpressionNode:
         optional = self.tokens.accept("?")
         token = self.tokens.current
         if token.kind == "quoted":
@@ -195,7 +195,9 @@ class _Parser:
         else:
             self.tokens.not_viable(dot)
 
-    def _call(self, function: str, target: ast.Node | None, opening: int) -> ast.Node:
+    def _call(
+        self, function: str, target: ast.ExpressionNode | None, opening: int
+    ) -> ast.ExpressionNode:
         mistakes = len(self.tokens.issues)
         arguments = tuple(self.brackets.elements(")", self.expression, trailing=False))
         call = ast.Call(opening, function, target, arguments)
@@ -208,7 +210,7 @@ class _Parser:
             self.tokens.issue(error.position, error.message)
             return call
 
-    def _struct(self, name: str, position: int) -> ast.Node:
+    def _struct(self, name: str, position: int) -> ast.ExpressionNode:
         return ast.StructLiteral(position, name, tuple(self.brackets.elements("}", self._field)))
 
     def _field(self) -> ast.Field:
@@ -222,7 +224,7 @@ class _Parser:
 
     # --- primaries
 
-    def _primary(self) -> ast.Node:
+    def _primary(self) -> ast.ExpressionNode:
         self.nesting.enter_member()
         token = self.tokens.current
         self.tokens.place += 1
@@ -239,13 +241,13 @@ class _Parser:
         self.nesting.member -= 1
         return tree
 
-    def _literal(self, token: Token) -> ast.Node:
+    def _literal(self, token: Token) -> ast.ExpressionNode:
         value = token.value
         if type(value) is int and value > INT_MAX:
             self.tokens.issue(token.position, "invalid int literal")
         return ast.Literal(token.position, value)
 
-    def _name(self, token: Token) -> ast.Node:
+    def _name(self, token: Token) -> ast.ExpressionNode:
         if token.text in _CONSTANTS:
             return ast.Literal(token.position, _CONSTANTS[token.text])
         opening = self.tokens.current.position
@@ -255,7 +257,7 @@ class _Parser:
             return self._call(token.text, None, opening)
         return ast.Identifier(token.position, token.text)
 
-    def _absolute(self, dot: Token) -> ast.Node:
+    def _absolute(self, dot: Token) -> ast.ExpressionNode:
         token = self.tokens.current
         self._expect_name(dot.position)
         opening = self.tokens.current.position
@@ -263,12 +265,12 @@ class _Parser:
             return self._call(token.text, None, opening)
         return ast.Identifier(dot.position, token.text, absolute=True)
 
-    def _group(self, _opening: Token) -> ast.Node:
+    def _group(self, _opening: Token) -> ast.ExpressionNode:
         return self.brackets.enclosed(")", self.expression)
 
-    def _list(self, opening: Token) -> ast.Node:
+    def _list(self, opening: Token) -> ast.ExpressionNode:
         optionals: set[int] = set()
-        elements: list[ast.Node] = []
+        elements: list[ast.ExpressionNode] = []
 
         def element() -> None:
             if self.tokens.accept("?"):
@@ -278,11 +280,11 @@ class _Parser:
         self.brackets.elements("]", element)
         return ast.ListLiteral(opening.position, tuple(elements), frozenset(optionals))
 
-    def _map(self, opening: Token) -> ast.Node:
+    def _map(self, opening: Token) -> ast.ExpressionNode:
         return ast.MapLiteral(opening.position, tuple(self.brackets.elements("}", self._entry)))
 
-    def _entry(self) -> ast.Entry:
+    def _entry(self) -> ast.MapEntry:
         optional = self.tokens.accept("?")
         key = self.expression()
         position = self.tokens.expect(":")
-        return ast.Entry(position, key, self.expression(), optional)
+        return ast.MapEntry(position, key, self.expression(), optional)

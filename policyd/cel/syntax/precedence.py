@@ -16,7 +16,7 @@ LEVELS: Final = {
 _FUNCTIONS: Final = {text: f"_{text}_" for text in LEVELS} | {"in": "@in"}
 
 
-def fold(operands: list[ast.Node], operator: Token) -> None:
+def fold(operands: list[ast.ExpressionNode], operator: Token) -> None:
     """Replace the last two operands by the operation on them."""
     right = operands.pop()
     left = operands.pop()

@@ -31,17 +31,17 @@ _ESCAPES: Final = {
 }
 
 
-def unparse(node: ast.Node) -> str:
+def unparse(node: ast.ExpressionNode) -> str:
     """Return the text of an expression; what a macro was, it is again."""
     return _WRITERS[type(node)](node)
 
 
-def _within(node: ast.Node, tightness: int) -> str:
+def _within(node: ast.ExpressionNode, tightness: int) -> str:
     text = unparse(node)
     return f"({text})" if _tightness(node) < tightness else text
 
 
-def _tightness(node: ast.Node) -> int:
+def _tightness(node: ast.ExpressionNode) -> int:
     if isinstance(node, ast.Conditional):
         return _CONDITIONAL
     if isinstance(node, ast.Logic):
@@ -53,11 +53,11 @@ def _tightness(node: ast.Node) -> int:
     return _UNARY if _is_negative(node) else _MEMBER
 
 
-def _is_negative(node: ast.Node) -> bool:
+def _is_negative(node: ast.ExpressionNode) -> bool:
     return _is_number(node) and str(getattr(node, "value", "")).startswith("-")
 
 
-def _is_number(node: ast.Node) -> bool:
+def _is_number(node: ast.ExpressionNode) -> bool:
     return isinstance(node, ast.Literal) and type(node.value) in (int, float)
 
 
@@ -160,7 +160,7 @@ def _sort_by(node: ast.SortBy) -> str:
     return f"{_within(node.operand, _MEMBER)}.sortBy({node.name}, {unparse(node.key)})"
 
 
-_WRITERS: Final[dict[type[ast.Node], Callable[[Any], str]]] = {
+_WRITERS: Final[dict[type[ast.ExpressionNode], Callable[[Any], str]]] = {
     ast.Literal: _literal,
     ast.Identifier: _identifier,
     ast.Select: _select,

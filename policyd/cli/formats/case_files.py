@@ -24,8 +24,8 @@ from policyd.engine.kat.layout import FOLDER as TESTS
 from policyd.engine.lint.coverage import Branch, BranchCoverage
 from policyd.engine.offline.cases import (
     Case,
+    CaseOutcome,
     Cases,
-    Outcome,
     ask_case,
     load_cases,
     run_case,
@@ -45,7 +45,7 @@ class Tested:
     """A file of tests: how each went, and what keeps others from being run."""
 
     path: Path
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CaseOutcome, ...]
     findings: tuple[Finding, ...]
     uncovered: tuple[tuple[str, str], ...] = ()
     """The validations that no case violates: policy, and where the validation stands."""
@@ -126,7 +126,7 @@ def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
     return Tested(path, outcomes, findings, tuple(uncovered(loaded, outcomes)))
 
 
-_Run = Callable[[Path, str], tuple[tuple[Outcome, ...], tuple[Finding, ...], Loaded]]
+_Run = Callable[[Path, str], tuple[tuple[CaseOutcome, ...], tuple[Finding, ...], Loaded]]
 
 
 def _other_layout(path: Path) -> _Run | None:

@@ -9,7 +9,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.gatekeeper.suites import GROUP, is_suite, read_suite, run_suite
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.offline.cases import Outcome
+from policyd.engine.offline.cases import CaseOutcome
 
 
 def is_file(path: Path) -> bool:
@@ -21,7 +21,9 @@ def is_file(path: Path) -> bool:
     return any(is_suite(document.value) for document in documents)
 
 
-def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Finding, ...], Loaded]:
+def run_file(
+    path: Path, keyword: str
+) -> tuple[tuple[CaseOutcome, ...], tuple[Finding, ...], Loaded]:
     """Run the cases of a file of suites, or say why none can be run.
 
     Returns:
@@ -35,7 +37,7 @@ def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Findi
         file = path.parent / name
         return read_documents(content(file), str(file))[0]
 
-    outcomes: list[Outcome] = []
+    outcomes: list[CaseOutcome] = []
     policies: dict[str, CompiledPolicy] = {}
     documents, findings = read_documents(content(path), str(path))
     for document in documents:

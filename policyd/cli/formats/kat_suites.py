@@ -9,7 +9,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import read_documents
 from policyd.engine.kat.layout import FOLDER, is_input, tests_of
 from policyd.engine.kat.suites import run_test
-from policyd.engine.offline.cases import Outcome
+from policyd.engine.offline.cases import CaseOutcome
 from policyd.policy_files import SUFFIXES
 
 
@@ -18,7 +18,9 @@ def is_folder(path: Path) -> bool:
     return path.is_dir() and path.name == FOLDER and any(is_input(f.name) for f in path.iterdir())
 
 
-def run_folder(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Finding, ...], Loaded]:
+def run_folder(
+    path: Path, keyword: str
+) -> tuple[tuple[CaseOutcome, ...], tuple[Finding, ...], Loaded]:
     """Run the tests of a folder, or say why none can be run.
 
     Returns:

@@ -10,17 +10,17 @@ from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.kyverno.declared import declared_values
 from policyd.engine.kyverno.suite_files import (
     GROUP,
-    Cluster,
     KyvernoTest,
+    SuiteCluster,
+    SuiteUser,
     T,
-    User,
     Values,
     read_as,
     read_suite,
 )
 from policyd.engine.kyverno.suites import Given, run_suite
 from policyd.engine.objects.workloads import value_at
-from policyd.engine.offline.cases import Outcome
+from policyd.engine.offline.cases import CaseOutcome
 from policyd.engine.offline.requests import custom_kinds
 from policyd.policy_files import KYVERNO_TEST
 
@@ -30,7 +30,9 @@ def is_file(path: Path) -> bool:
     return path.name == KYVERNO_TEST or GROUP.encode() in content(path)
 
 
-def run_file(path: Path, keyword: str) -> tuple[tuple[Outcome, ...], tuple[Finding, ...], Loaded]:
+def run_file(
+    path: Path, keyword: str
+) -> tuple[tuple[CaseOutcome, ...], tuple[Finding, ...], Loaded]:
     """Run the rows of a file of Kyverno tests, or say why they cannot be run.
 
     Returns:
@@ -70,9 +72,9 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> Given:
         return [] if value is None else [value]
 
     values = [v for each in documents(suite.variables)[:1] for v in read(Values, each)]
-    users = [u for each in documents(suite.userinfo)[:1] for u in read(User, each)]
+    users = [u for each in documents(suite.userinfo)[:1] for u in read(SuiteUser, each)]
     found = documents(suite.context, *suite.cluster_resources)
-    declared = [c.spec for each in found if _declares(each) for c in read(Cluster, each)]
+    declared = [c.spec for each in found if _declares(each) for c in read(SuiteCluster, each)]
     cluster = [each.value for each in found if not _declares(each)]
     cluster += (obj for each in declared for obj in each.resources)
     defined = objects(*(name for each in declared for name in each.crds))
@@ -85,7 +87,7 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> Given:
             name: objects(name) for name in {row.patched_resources for row in suite.results} - {""}
         },
         values=next(iter(values), suite.values),
-        user=next(iter(users), User()).user_info,
+        user=next(iter(users), SuiteUser()).user_info,
         outside=declared_values(
             objects=cluster,
             images=[image for each in declared for image in each.images],

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.fragmentation import fragmentation, fragments_of
-from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
 from policyd.status.naming import Names
 
@@ -13,7 +13,7 @@ from policyd.status.naming import Names
 class Maps:
     """The maps of all topologies of a state; those of flavors with the same levels are one."""
 
-    def __init__(self, state: State, nodes: list[NodeSpec], names: Names) -> None:
+    def __init__(self, state: CoreState, nodes: list[TopologyNode], names: Names) -> None:
         self._state = state
         self._nodes = nodes
         self._resource = resource = scarce_resource(nodes)

@@ -41,7 +41,7 @@ _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ReportEntry:
     """One thing that was looked at: a policy, a case, an object.
 
     Attributes:
@@ -55,7 +55,7 @@ class Entry:
     findings: tuple[Finding, ...] = ()
 
 
-def report(form: Format, command: str, entries: Sequence[Entry]) -> str:
+def report(form: Format, command: str, entries: Sequence[ReportEntry]) -> str:
     """Write what a command found in one of the formats for CI."""
     if form == "sarif":
         return json.dumps(
@@ -64,13 +64,14 @@ def report(form: Format, command: str, entries: Sequence[Entry]) -> str:
     return _junit(command, entries)
 
 
-def entries_of(findings: Iterable[Finding]) -> list[Entry]:
+def entries_of(findings: Iterable[Finding]) -> list[ReportEntry]:
     """Return an entry for each file that has findings."""
     by_file: dict[str, list[Finding]] = {}
     for finding in map(_placed, findings):
         by_file.setdefault(finding.source, []).append(finding)
     return [
-        Entry(name=source, group=source, findings=tuple(found)) for source, found in by_file.items()
+        ReportEntry(name=source, group=source, findings=tuple(found))
+        for source, found in by_file.items()
     ]
 
 
@@ -146,8 +147,8 @@ def _sentence(finding: Finding) -> str:
     return f"{finding.message}; {finding.hint}" if finding.hint else finding.message
 
 
-def _junit(command: str, entries: Sequence[Entry]) -> str:
-    groups: dict[str, list[Entry]] = {}
+def _junit(command: str, entries: Sequence[ReportEntry]) -> str:
+    groups: dict[str, list[ReportEntry]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
     counted = {name: number for name, number in _counts(entries).items() if name != "skipped"}
@@ -161,7 +162,7 @@ def _junit(command: str, entries: Sequence[Entry]) -> str:
     return written.decode()
 
 
-def _told_apart(entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:
+def _told_apart(entries: Iterable[ReportEntry]) -> Iterator[tuple[str, ReportEntry]]:
     """Yield entries with names of which no two are the same."""
     seen: Counter[str] = Counter()
     for entry in entries:
@@ -170,16 +171,16 @@ def _told_apart(entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:
         yield entry.name + again, entry
 
 
-def _counts(entries: Iterable[Entry]) -> dict[str, str]:
+def _counts(entries: Iterable[ReportEntry]) -> dict[str, str]:
     failed = [bool(_errors(entry)) for entry in entries]
     return {"tests": str(len(failed)), "failures": str(sum(failed)), "errors": "0", "skipped": "0"}
 
 
-def _errors(entry: Entry) -> list[Finding]:
+def _errors(entry: ReportEntry) -> list[Finding]:
     return [finding for finding in entry.findings if finding.severity == "error"]
 
 
-def _add_case(suite: Element, name: str, entry: Entry) -> None:
+def _add_case(suite: Element, name: str, entry: ReportEntry) -> None:
     group = _text(entry.group)
     case = SubElement(suite, "testcase", name=_text(name), classname=group, file=group, time="0")
     errors = _errors(entry)

@@ -24,7 +24,7 @@ from policyd.status.naming import Names
 _POD: Final = ("", "Pod")
 
 
-class LeftOut:
+class SkippedJobs:
     """What of a scenario is not simulated, and why; each reason is told once, with a number."""
 
     def __init__(self, names: Names) -> None:
@@ -46,7 +46,9 @@ class LeftOut:
 
 
 def job_workloads(
-    objects: Iterable[Mapping[str, Json]], workloads: Iterable[kueue.Workload], left_out: LeftOut
+    objects: Iterable[Mapping[str, Json]],
+    workloads: Iterable[kueue.Workload],
+    left_out: SkippedJobs,
 ) -> Iterator[kueue.Workload]:
     """Yield the workloads of jobs that have none among the objects.
 
@@ -72,7 +74,7 @@ def job_workloads(
 
 
 def _workload(
-    given: Mapping[str, Json], classes: "_Classes", left_out: LeftOut
+    given: Mapping[str, Json], classes: "_Classes", left_out: SkippedJobs
 ) -> Iterator[kueue.Workload]:
     group = str(given.get("apiVersion", "")).rpartition("/")[0]
     found = find_kind(group, given["kind"])
@@ -94,7 +96,7 @@ def _workload(
         left_out.note(found.kind, key, str(error))
 
 
-def _note_held(given: Mapping[str, Json], group: str, left_out: LeftOut) -> None:
+def _note_held(given: Mapping[str, Json], group: str, left_out: SkippedJobs) -> None:
     """Say of pods, and of what is not suspended, that they queue only in a cluster."""
     kind = given["kind"]
     if (group, kind) != _POD and find_parent(group, kind) is None:

@@ -7,11 +7,11 @@ import click
 import msgspec
 
 from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.queue import CohortSpec, QueueSpec
-from policyd.alloc.settings import DEFAULTS, Settings
-from policyd.alloc.state import State
-from policyd.alloc.topology.values import NodeSpec
-from policyd.alloc.workload import Workload
+from policyd.alloc.queue import CohortQuotas, QueueSpec
+from policyd.alloc.settings import DEFAULTS, QueueingSettings
+from policyd.alloc.state import CoreState
+from policyd.alloc.topology.values import TopologyNode
+from policyd.alloc.workload import QueuedWorkload
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
 from policyd.api.configuration.kinds import Configuration
@@ -23,12 +23,12 @@ from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
 from policyd.cli.formats.files import read_objects
-from policyd.cli.formats.scenario_jobs import LeftOut, job_workloads
+from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
 from policyd.controller.queues.queue_settings import other_teams, queue_settings
-from policyd.controller.watch.workload_values import Circumstances, workload_value
+from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError, did_you_mean
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.jobs.requests import NO_RULES, RequestRules
 from policyd.local.kubelet import RUN_FOR
 from policyd.simulate.scenario import Arrival
@@ -84,15 +84,15 @@ def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> It
                 raise ScenarioError(f"{kind} `{name}`: {error}") from error
 
 
-def scenario_state(objects: list[dict[str, Json]]) -> State:
+def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
     """Return the queues, the flavors and the nodes, before anybody comes."""
-    state = State(_settings(objects))
+    state = CoreState(_settings(objects))
     topologies = {t.metadata.name: t for t in _read(objects, kueue.Topology, "Topology")}
     flavors: list[FlavorSpec] = [
         flavor_spec(each, topologies.get(each.spec.topology_name))
         for each in _read(objects, kueue.ResourceFlavor, "ResourceFlavor")
     ]
-    cohorts: list[CohortSpec] = [
+    cohorts: list[CohortQuotas] = [
         cohort_spec(each) for each in _read(objects, kueue.Cohort, "Cohort")
     ]
     checks = {
@@ -107,7 +107,7 @@ def scenario_state(objects: list[dict[str, Json]]) -> State:
         state.put_flavor(flavor)
     for node in scenario_nodes(objects):
         state.ground.nodes.put(node)
-    for pod in _read(objects, Pod, "Pod"):
+    for pod in _read(objects, QueuedPod, "Pod"):
         put_pod(state.ground.nodes, pod)
     for cohort in cohorts:
         state.put_cohort(cohort)
@@ -118,7 +118,7 @@ def scenario_state(objects: list[dict[str, Json]]) -> State:
     return state
 
 
-def scenario_nodes(objects: Iterable[Mapping[str, Json]]) -> Iterator[NodeSpec]:
+def scenario_nodes(objects: Iterable[Mapping[str, Json]]) -> Iterator[TopologyNode]:
     """Yield the nodes."""
     for node in _read(objects, Node, "Node"):
         yield node_spec(node)
@@ -129,7 +129,7 @@ def _configuration(objects: Iterable[Mapping[str, Json]]) -> Configuration | Non
     return next(found, None)
 
 
-def _settings(objects: Iterable[Mapping[str, Json]]) -> Settings:
+def _settings(objects: Iterable[Mapping[str, Json]]) -> QueueingSettings:
     configuration = _configuration(objects)
     return DEFAULTS if configuration is None else queue_settings(configuration)
 
@@ -154,7 +154,7 @@ def warn_of_gates(objects: Iterable[Mapping[str, Json]]) -> None:
                 click.secho(f"warning: {sentence}", fg="yellow", err=True)
 
 
-def scenario_arrivals(objects: list[dict[str, Json]], left_out: LeftOut) -> Iterator[Arrival]:
+def scenario_arrivals(objects: list[dict[str, Json]], left_out: SkippedJobs) -> Iterator[Arrival]:
     """Yield the workloads, with when they come and how long they run.
 
     Those that run already, in what was read from a cluster, have run since they got quota until the
@@ -169,7 +169,7 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: LeftOut) -> Iter
         for each in _read(objects, kueue.LocalQueue, "LocalQueue")
     }
     settings, rules = _settings(objects), _rules(objects)
-    circumstances = Circumstances(now=0.0, settings=settings, rules=rules, movable=True)
+    circumstances = WorkloadContext(now=0.0, settings=settings, rules=rules, movable=True)
     workloads = list(_read(objects, kueue.Workload, "Workload"))
     last = max(map(_last_known, workloads), default=0.0)
     for workload in (*workloads, *job_workloads(objects, workloads, left_out)):
@@ -189,7 +189,7 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: LeftOut) -> Iter
         yield _arrival(workload, value, last)
 
 
-def _arrival(workload: kueue.Workload, value: Workload, last: float) -> Arrival:
+def _arrival(workload: kueue.Workload, value: QueuedWorkload, last: float) -> Arrival:
     """Return when a workload comes and how long it runs, given the last that is known of any."""
     said = workload.metadata.annotations
     run_for, loses = said.get(RUN_FOR), said.get(LOSES_POD_AFTER)

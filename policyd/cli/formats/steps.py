@@ -4,14 +4,14 @@ import json
 from typing import Any, Final
 
 from policyd.cel.errors import CelError
-from policyd.cel.explain import Outcome, Step
+from policyd.cel.explain import EvaluationOutcome, ExpressionStep
 from policyd.cel.values_as_json import as_json
 
 _SHOWN: Final = 100
 """Characters of a value that are shown beside its expression."""
 
 
-def written(outcome: Outcome) -> tuple[Any, CelError | None]:
+def written(outcome: EvaluationOutcome) -> tuple[Any, CelError | None]:
     """Return a value as JSON, or the error that came instead of it, or of its JSON."""
     if outcome.error is not None:
         return None, outcome.error
@@ -21,7 +21,7 @@ def written(outcome: Outcome) -> tuple[Any, CelError | None]:
         return None, error
 
 
-def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_as_json(outcome: EvaluationOutcome) -> dict[str, Any]:
     """Return a value, or the error that came instead and where."""
     value, error = written(outcome)
     if error is None:
@@ -29,14 +29,14 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
     return {"error": error.message, "line": error.line, "column": error.column}
 
 
-def step_as_json(step: Step) -> dict[str, Any]:
+def step_as_json(step: ExpressionStep) -> dict[str, Any]:
     """Return a part for machines."""
     evaluated = {"evaluated": False} if step.outcome is None else outcome_as_json(step.outcome)
     place = {"line": step.line, "column": step.column, "depth": step.depth}
     return {"expression": step.text, **place, **evaluated}
 
 
-def line_of(step: Step) -> str:
+def line_of(step: ExpressionStep) -> str:
     """Write a part and its value on one line, indented by how deep it is."""
     indent = "  " * step.depth
     text = step.text if len(step.text) <= _SHOWN else f"{step.text[: _SHOWN - 1]}…"
@@ -45,7 +45,7 @@ def line_of(step: Step) -> str:
     return f"{indent}{text}  →  {brief(step.outcome)}"
 
 
-def brief(outcome: Outcome | None) -> str:
+def brief(outcome: EvaluationOutcome | None) -> str:
     """Write a value so that it fits beside its expression."""
     if outcome is None:
         return "not evaluated"

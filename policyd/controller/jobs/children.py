@@ -12,7 +12,7 @@ from policyd.api.pod_requests import pod_requests
 from policyd.controller.jobs.owners import SeenOwners
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirrors import job_resource
 from policyd.controller.watch.running_pods import CLAIMS
 from policyd.controller.writes import Writes
@@ -77,7 +77,9 @@ class Children:
             return False
         if elastic:
             # The size of what runs may be said by the child.
-            self._cache.ears.reconcile(Key("Job", job.metadata.namespace, owner.name, owner.kind))
+            self._cache.ears.reconcile(
+                ReconcileKey("Job", job.metadata.namespace, owner.name, owner.kind)
+            )
         if not (self._kind.suspended(job) or _may_run(workloads, elastic=elastic)):
             await self._suspend(job)
         return True

@@ -12,8 +12,8 @@ from policyd.controller.patches import draft_of, versioned
 from policyd.controller.watch.cache import Cache
 from policyd.controller.writes import Writes
 from policyd.jobs.base import J, JobKind
-from policyd.jobs.injection import FlavorMissingError, Injection, StartError, inject, injections
-from policyd.jobs.pods import Pod, without_gates
+from policyd.jobs.injection import FlavorMissingError, PodInjection, StartError, inject, injections
+from policyd.jobs.pods import QueuedPod, without_gates
 from policyd.jobs.slices import latest_active, to_let_go
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.pages import pages
@@ -62,7 +62,7 @@ class ElasticPods:
         listed = pages(
             self._writes.client,
             PODS,
-            into=Pod,
+            into=QueuedPod,
             namespace=job.metadata.namespace,
             label_selector=selector,
         )
@@ -76,13 +76,13 @@ class ElasticPods:
         went = [await self._release(pod, given, granted) for pod, given in leaving]
         return wait if all(went) else AGAIN_SECONDS
 
-    def _given(self, workload: Workload) -> dict[str, Injection]:
+    def _given(self, workload: Workload) -> dict[str, PodInjection]:
         gates: Gates = self._cache.state.settings.gates
         flavors = {each.metadata.name: each for each in self._cache.mirrors.flavors}
         names = (each.name for each in workload.spec.pod_sets)
         return dict(zip(names, injections(workload, flavors, gates), strict=True))
 
-    async def _release(self, pod: Pod, given: Injection, granted: Workload) -> bool:
+    async def _release(self, pod: QueuedPod, given: PodInjection, granted: Workload) -> bool:
         """Let a pod go; tell whether there is nothing to try again."""
         draft = draft_of(pod)
         try:

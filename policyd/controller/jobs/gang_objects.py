@@ -8,7 +8,7 @@ import msgspec
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import API_VERSION
 from policyd.api.meta import Json, OwnerReference
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.jobs.gangs.schedulers import GangScheduler
@@ -44,7 +44,7 @@ class GangObjects:
             await self._writes.unmake(self._versions[scheduler.group], name, namespace=namespace)
             await self._create(scheduler, body, namespace)
 
-    async def remove(self, scheduler: GangScheduler, name: str, *, of: Key) -> None:
+    async def remove(self, scheduler: GangScheduler, name: str, *, of: ReconcileKey) -> None:
         """Take away a PodGroup that was made for a workload, if it is there.
 
         Raises:

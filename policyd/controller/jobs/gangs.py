@@ -15,7 +15,7 @@ from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.jobs.gang_objects import GangObjects
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirrors import Mirrors
 from policyd.controller.writes import Writes
 from policyd.jobs.gangs.gang import Coming, gang_of
@@ -27,10 +27,10 @@ from policyd.jobs.gangs.hand_over import (
     possible_names,
 )
 from policyd.jobs.gangs.schedulers import GangScheduler
-from policyd.jobs.injection import Injection
+from policyd.jobs.injection import PodInjection
 from policyd.jobs.kinds.registry import PARENTS
 from policyd.jobs.lifecycle import is_finished
-from policyd.jobs.pods import SUSPENDING_PARENT, Pod
+from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod
 from policyd.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
 from policyd.kube.resources import Resource
 from policyd.workload.opt_ins import OptInError, gang_scheduler_of, gang_wait_of
@@ -63,7 +63,7 @@ class Gangs:
         self,
         about: tuple[Resource, ObjectMeta],
         workload: Workload,
-        given: Sequence[Injection],
+        given: Sequence[PodInjection],
         *,
         comes: Coming = "",
         pods: Mapping[str, ObjectMeta] | None = None,
@@ -140,7 +140,9 @@ class Gangs:
         if key in self._made:
             self._over[key] = self._made.pop(key)
         if key in self._over or self._scheduler(old) is not None:
-            self._cache.ears.reconcile(Key("Gang", old.metadata.namespace, old.metadata.name))
+            self._cache.ears.reconcile(
+                ReconcileKey("Gang", old.metadata.namespace, old.metadata.name)
+            )
 
     def hands_over(self, workload: Workload) -> bool:
         """Tell whether another scheduler starts a gang, so that it must know all of it."""
@@ -153,7 +155,7 @@ class Gangs:
         except OptInError:  # as the queue says itself
             return None
 
-    async def _clear(self, key: Key) -> float | None:
+    async def _clear(self, key: ReconcileKey) -> float | None:
         workload = self._cache.mirrors.workloads.get(key.path)
         if workload is None or _is_over(workload):
             for scheduler, name in self._left_over(key, workload):
@@ -162,7 +164,7 @@ class Gangs:
         return None
 
     def _left_over(
-        self, key: Key, workload: Workload | None
+        self, key: ReconcileKey, workload: Workload | None
     ) -> Iterator[tuple[GangScheduler, str]]:
         """Yield which PodGroups of a workload may be there, made perhaps before a restart."""
         if key.path in self._over:
@@ -174,7 +176,7 @@ class Gangs:
             yield from ((known, name) for name in possible_names(workload, known))
 
 
-def coming_of(mirrors: Mirrors, pod: Pod) -> Coming:
+def coming_of(mirrors: Mirrors, pod: QueuedPod) -> Coming:
     """Say how the pods of a group are made, by what the parent of one of them says."""
     word = pod.metadata.annotations.get(SUSPENDING_PARENT)
     kind = next((kind for kind in PARENTS if kind.in_groups and kind.word == word), None)

@@ -15,7 +15,7 @@ from policyd.controller.jobs.gangs import GANG_SECONDS
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.patches import draft_of, merge_patch, versioned
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.mirrors import job_resource
 from policyd.controller.writes import Writes
@@ -62,7 +62,7 @@ class JobReconciler:
     def _mirror(self) -> Mirror[JobObject]:
         return self._cache.mirrors.jobs[self._kind.kind]
 
-    async def reconcile(self, key: Key) -> float | None:
+    async def reconcile(self, key: ReconcileKey) -> float | None:
         """Do what is to be done next. Returns the seconds until it should be looked at again.
 
         Raises:

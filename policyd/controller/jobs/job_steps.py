@@ -12,7 +12,7 @@ from policyd.api.kueue.names import ADMISSION_GATED_BY
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference
 from policyd.controller.jobs.announcements import JobAnnouncements
 from policyd.controller.jobs.gangs import Gangs
-from policyd.controller.jobs.readiness import Readiness
+from policyd.controller.jobs.readiness import AwaitedPods
 from policyd.controller.jobs.slices import finish_slice
 from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
 from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer
@@ -20,10 +20,10 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.priorities import PriorityClassMissingError, priority_of
 from policyd.controller.writes import Writes
-from policyd.jobs.base import JobObject, Outcome, queue_name
+from policyd.jobs.base import JobObject, JobOutcome, queue_name
 from policyd.jobs.copied import NO_KEYS, Copied, CopiedKeys
 from policyd.jobs.lifecycle import ON_HOLD, gates_of, is_finished
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.jobs.slices import SLICE_REPLACED
 from policyd.jobs.steps import (
     Adopt,
@@ -56,7 +56,7 @@ from policyd.workload.transitions import (
 
 log = structlog.get_logger()
 
-D = TypeVar("D", bound=JobObject | Pod)
+D = TypeVar("D", bound=JobObject | QueuedPod)
 
 QuietStep = Release | Report | TellReady | Retire | Resize
 
@@ -84,7 +84,7 @@ class WorkloadSteps:
         annotations = keys.annotations if gates.custom_metric_labels else ()
         self.keys = replace(keys, annotations=annotations, gates=gates.admission_gated_by)
         """Which of the labels and annotations of a job its workload has too."""
-        self._readiness = Readiness(cache, every=limits.ready is not None)
+        self._readiness = AwaitedPods(cache, every=limits.ready is not None)
         self.news = JobAnnouncements(writes)
         self.gangs = Gangs(cache, writes)
 
@@ -271,7 +271,7 @@ class WorkloadSteps:
         self._writes.tell(resource, job, "DeletedWorkload", message)
 
     async def finish(
-        self, resource: Resource, job: ObjectMeta, workload: Workload, outcome: Outcome
+        self, resource: Resource, job: ObjectMeta, workload: Workload, outcome: JobOutcome
     ) -> None:
         """Declare a workload finished."""
         reason = "Succeeded" if outcome.succeeded else "Failed"

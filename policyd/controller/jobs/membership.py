@@ -22,7 +22,7 @@ from policyd.jobs.lifecycle import WORKLOAD_DELETED, is_finished
 from policyd.jobs.pod_groups import PodGroup
 from policyd.jobs.pods import (
     TERMINATION_TARGET,
-    Pod,
+    QueuedPod,
     has_ended,
     is_kept,
     is_let_go,
@@ -34,7 +34,7 @@ from policyd.jobs.requests import InvalidRequestsError, claims_within
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS, WORKLOADS
 from policyd.workload.transitions import set_condition
-from policyd.workload.usage_book import Share
+from policyd.workload.usage_book import AdmittedUsage
 
 AT_ONCE = 8
 """Pods let out at a time."""
@@ -64,7 +64,7 @@ class Membership:
         await self.let_out(group.let_out(workload))
         return await self._delete_excess(over)
 
-    async def let_out(self, pods: Iterable[Pod]) -> None:
+    async def let_out(self, pods: Iterable[QueuedPod]) -> None:
         """Let pods go that stayed for the queue's sake: those that are deleted vanish.
 
         Raises:
@@ -75,7 +75,7 @@ class Membership:
             calls = (self._let_out(pod) for pod in leaving[start : start + AT_ONCE])
             await asyncio.gather(*calls)
 
-    async def _let_out(self, pod: Pod) -> None:
+    async def _let_out(self, pod: QueuedPod) -> None:
         with suppress(NotFoundError):
             patch = without_finalizer(pod.metadata, MANAGED)
             await self._writes.patch(self._cache.mirrors.pods, pod, patch)
@@ -115,7 +115,7 @@ class Membership:
         self._writes.tell(WORKLOADS, workload.metadata, "OwnerReferencesAdded", message)
         return True
 
-    def let_in(self, pods: Iterable[Pod], workload: Workload) -> list[Pod]:
+    def let_in(self, pods: Iterable[QueuedPod], workload: Workload) -> list[QueuedPod]:
         """Return those of the pods that ask for no more than their pod set was admitted with.
 
         A pod says itself which pod set it is of. What asks for more stays held, and is told so.
@@ -129,7 +129,7 @@ class Membership:
                 self._writes.tell(PODS, pod.metadata, "MoreThanAdmitted", message, bad=True)
         return kept
 
-    def _is_alike(self, pod: Pod, workload: Workload) -> bool:
+    def _is_alike(self, pod: QueuedPod, workload: Workload) -> bool:
         name = pod_set_of(pod, workload)
         pod_set = next((each for each in workload.spec.pod_sets if each.name == name), None)
         if pod_set is None or not claims_within(pod.spec, pod_set.template.spec):
@@ -140,7 +140,7 @@ class Membership:
             given = self._cache.requests_of(pod_set.template.spec, namespace)
         except InvalidRequestsError:
             return False
-        return Share(count=1, amounts=given).holds(1, asked)
+        return AdmittedUsage(count=1, amounts=given).holds(1, asked)
 
     async def note_missing(
         self, group: PodGroup, workload: Workload, succeeded: Iterable[ReclaimablePod]
@@ -162,7 +162,7 @@ class Membership:
         await self._writes.status(self._cache.mirrors.workloads, workload, new)
         return new != workload.status
 
-    async def _delete_excess(self, pods: Iterable[Pod]) -> bool:
+    async def _delete_excess(self, pods: Iterable[QueuedPod]) -> bool:
         excess = [
             pod for pod in pods if pod.metadata.deletion_timestamp is None and not has_ended(pod)
         ]
@@ -184,7 +184,7 @@ class Membership:
                 await self._writes.delete(self._cache.mirrors.pods, pod)
                 self._writes.tell(PODS, pod.metadata, "Stopped", message)
 
-    async def _announce(self, pod: Pod, reason: str, message: str) -> None:
+    async def _announce(self, pod: QueuedPod, reason: str, message: str) -> None:
         if was_stopped(pod):
             return
         condition = Condition(

@@ -11,7 +11,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject, is_pod
 from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import is_finished
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import PODS, Resource
@@ -61,7 +61,7 @@ class Owners:
         mirror = self._mirrors.pods if of_pod else self._mirrors.jobs[resource.kind]
         seen = mirror.get(f"{namespace}/{owner.name}")
         if seen is not None and seen.metadata.uid == owner.uid:
-            return isinstance(seen, Pod) or _stays(owner, seen)
+            return isinstance(seen, QueuedPod) or _stays(owner, seen)
         found = await read_owner(self._reader, resource, owner, namespace)
         return found is not None and (of_pod or found.deletion_timestamp is None)
 

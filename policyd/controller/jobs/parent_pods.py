@@ -16,7 +16,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.base import controller_of
 from policyd.jobs.kinds.registry import parent_of_owner
 from policyd.jobs.parents import Parent, ParentKind, Seat, take_seat
-from policyd.jobs.pods import Pod, group_name, is_gated, is_over, without_gates
+from policyd.jobs.pods import QueuedPod, group_name, is_gated, is_over, without_gates
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS
 from policyd.patch.draft import Draft
@@ -37,7 +37,7 @@ class ParentPods:
     def _believes(self) -> bool:
         return self._cache.integrations.makers.trusted
 
-    async def leave(self, pods: Iterable[Pod], name: str, *, namespace: str) -> None:
+    async def leave(self, pods: Iterable[QueuedPod], name: str, *, namespace: str) -> None:
         """See to pods whose parent is gone: nobody will ever say what they belong to.
 
         Raises:
@@ -48,7 +48,7 @@ class ParentPods:
             for pod in gated:
                 await self._part(pod, self._kind, name)
 
-    async def _part(self, pod: Pod, kind: ParentKind[Any], name: str) -> None:
+    async def _part(self, pod: QueuedPod, kind: ParentKind[Any], name: str) -> None:
         """Let a pod go whose parent is gone, or say that nobody asks for quota for it."""
         if self._believes:
             await self._ungate(pod)
@@ -57,7 +57,7 @@ class ParentPods:
         message = f"{kind.kind} `{name}` is gone, and nobody asks for quota for this pod: delete it"
         self._writes.tell(PODS, pod.metadata, "HeldWithoutOwner", message, bad=True)
 
-    async def place(self, pod: Pod, seat: Seat[Any]) -> None:
+    async def place(self, pod: QueuedPod, seat: Seat[Any]) -> None:
         """Make a pod one of its group, if it can be in one.
 
         Raises:
@@ -92,7 +92,7 @@ class ParentPods:
             return None
         return read
 
-    def _maker_of(self, pod: Pod) -> tuple[ParentKind[Any], str] | None:
+    def _maker_of(self, pod: QueuedPod) -> tuple[ParentKind[Any], str] | None:
         """Return what made a pod for its parent, such as a set of its own, until it has a seat."""
         owner = controller_of(pod.metadata)
         made_by = None if owner is None else parent_of_owner(owner)
@@ -101,24 +101,24 @@ class ParentPods:
             return None
         return made_by, owner.name
 
-    async def _ungate(self, pod: Pod) -> None:
+    async def _ungate(self, pod: QueuedPod) -> None:
         draft = draft_of(pod)
         without_gates(draft, frozenset({ADMISSION_GATE, TOPOLOGY_GATE}))
         await self._patch(pod, draft)
 
-    async def _patch(self, pod: Pod, draft: Draft) -> None:
+    async def _patch(self, pod: QueuedPod, draft: Draft) -> None:
         if draft.changed:
             patch = versioned(draft, pod.metadata)
             await self._writes.patch(self._cache.mirrors.pods, pod, patch, kind="json")
 
 
-def _is_outdated(pod: Pod, parent: Parent) -> bool:
+def _is_outdated(pod: QueuedPod, parent: Parent) -> bool:
     """Tell whether a pod is of a version that is being replaced: it goes as soon as it runs."""
     status = parent.status
     current = pod.metadata.labels.get(REVISION, "")
     return bool(current) and current == status.current_revision != status.update_revision
 
 
-def _was_held(pod: Pod) -> bool:
+def _was_held(pod: QueuedPod) -> bool:
     """Tell whether a pod was held, and let go without being one of its group."""
     return MANAGED in pod.metadata.labels and not (is_gated(pod) or group_name(pod.metadata))

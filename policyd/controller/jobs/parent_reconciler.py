@@ -19,22 +19,22 @@ from policyd.controller.jobs.parent_pods import ParentPods
 from policyd.controller.patches import merge_difference, merge_patch
 from policyd.controller.retention import drop_finalizer
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.mirrors import job_resource
 from policyd.controller.writes import Writes
 from policyd.jobs.kinds.registry import PARENTS
 from policyd.jobs.lifecycle import gates_of, has_quota, is_finished, is_on_hold, may_take
 from policyd.jobs.parents import (
-    Group,
     Parent,
     ParentKind,
+    ParentPodGroup,
     Seat,
     group_name_of,
     group_workload,
     owner_notes,
 )
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.jobs.steps import UpdateWorkload
 from policyd.jobs.workload import Priority, body_of
 from policyd.kube.errors import ApiError
@@ -70,7 +70,7 @@ class ParentReconciler:
     def _workloads(self) -> Mirror[Workload]:
         return self._cache.mirrors.workloads
 
-    async def reconcile(self, key: Key) -> float | None:
+    async def reconcile(self, key: ReconcileKey) -> float | None:
         """Do what is to be done next. Returns the seconds until it should be looked at again.
 
         Raises:
@@ -100,7 +100,7 @@ class ParentReconciler:
         old = group_name_of(self._kind, parent, index, uid="")
         return old if self._workloads.get(f"{namespace}/{old}") is not None else name
 
-    async def _tend_all(self, parent: Parent, groups: Iterable[Group]) -> float | None:
+    async def _tend_all(self, parent: Parent, groups: Iterable[ParentPodGroup]) -> float | None:
         """Tend one group after the other; one that cannot be tended does not stop the others."""
         waits, failed = None, None
         for number, group in enumerate(groups):
@@ -115,7 +115,7 @@ class ParentReconciler:
             raise failed
         return waits
 
-    async def _tend(self, parent: Parent, group: Group) -> bool:
+    async def _tend(self, parent: Parent, group: ParentPodGroup) -> bool:
         """Have a group's workload say what the group demands; False if that cannot be said."""
         job, name = parent.metadata, self._name(parent, group.index)
         workload = self._workloads.get(f"{job.namespace}/{name}")
@@ -135,7 +135,9 @@ class ParentReconciler:
             await self._sync(parent, group, workload, priority)
         return True
 
-    async def _body(self, parent: Parent, group: Group, name: str, priority: Priority) -> Json:
+    async def _body(
+        self, parent: Parent, group: ParentPodGroup, name: str, priority: Priority
+    ) -> Json:
         """Return the body of a group's workload; None if the parent changed meanwhile."""
         metadata = parent.metadata
         whole = await self._writes.client.get(
@@ -145,7 +147,7 @@ class ParentReconciler:
             self._mirror.wrote(msgspec.convert(whole, self._kind.type))
             return None
         pod_sets = self._steps.demanded(group.pod_sets)
-        group = Group(index=group.index, pod_sets=pod_sets, paths=group.paths)
+        group = ParentPodGroup(index=group.index, pod_sets=pod_sets, paths=group.paths)
         workload = group_workload(self._kind, parent, group, name=name, priority=priority)
         templates = [Draft(whole).get(path) for path in group.paths]
         if self._kind.bare:
@@ -153,7 +155,7 @@ class ParentReconciler:
         return body_of(workload, templates, self._steps.copied(metadata))
 
     async def _sync(
-        self, parent: Parent, group: Group, workload: Workload, priority: Priority
+        self, parent: Parent, group: ParentPodGroup, workload: Workload, priority: Priority
     ) -> None:
         counts = [each.count for each in workload.spec.pod_sets]
         resized = counts != [each.count for each in group.pod_sets]
@@ -184,7 +186,9 @@ class ParentReconciler:
 
     def _has_pods(self, workload: Workload) -> bool:
         metadata = workload.metadata
-        return bool(self._cache.pods_of(Key("PodGroup", metadata.namespace, metadata.name)))
+        return bool(
+            self._cache.pods_of(ReconcileKey("PodGroup", metadata.namespace, metadata.name))
+        )
 
     async def _hold(self, workload: Workload) -> None:
         """Take the quota of a group without pods back, until its parent wants some again."""
@@ -219,7 +223,7 @@ class ParentReconciler:
             message = f'Updated workload AdmissionGatedBy to "{gates[1] or ""}"'
             self._writes.tell(self._resource, parent.metadata, "UpdatedWorkload", message)
 
-    async def _drop_others(self, parent: Parent, groups: dict[str, Group]) -> None:
+    async def _drop_others(self, parent: Parent, groups: dict[str, ParentPodGroup]) -> None:
         """Delete the workloads of groups that are no more."""
         names = {self._name(parent, index) for index in groups}
         for workload in self._cache.workloads_of(parent.metadata.uid):
@@ -232,15 +236,17 @@ class ParentReconciler:
 
     # Pods.
 
-    async def _seat(self, parent: Parent, groups: dict[str, Group], pods: list[Pod]) -> None:
-        by_index: dict[str, list[Pod]] = {}
+    async def _seat(
+        self, parent: Parent, groups: dict[str, ParentPodGroup], pods: list[QueuedPod]
+    ) -> None:
+        by_index: dict[str, list[QueuedPod]] = {}
         for pod in pods:
             by_index.setdefault(self._kind.index_of(pod), []).append(pod)
         for number, (index, group) in enumerate(groups.items()):
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
             name = self._name(parent, index)
-            seated = self._cache.pods_of(Key("PodGroup", parent.metadata.namespace, name))
+            seated = self._cache.pods_of(ReconcileKey("PodGroup", parent.metadata.namespace, name))
             seat = Seat(
                 kind=self._kind,
                 parent=parent,
@@ -252,7 +258,7 @@ class ParentReconciler:
                 await self._pods.place(pod, seat)
 
 
-_NO_GROUP = Group(index="", pod_sets=(), paths=())
+_NO_GROUP = ParentPodGroup(index="", pod_sets=(), paths=())
 
 
 def _submission(workload: Workload) -> Json:

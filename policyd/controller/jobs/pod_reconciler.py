@@ -16,19 +16,19 @@ from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.membership import Membership
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.keys import Key, owner_keys
+from policyd.controller.watch.keys import ReconcileKey, owner_keys
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.jobs.base import controller_of
 from policyd.jobs.copied import Copied, DifferentMetadataError
 from policyd.jobs.gangs.gang import start_order
-from policyd.jobs.injection import FlavorMissingError, Injection, StartError, injections
+from policyd.jobs.injection import FlavorMissingError, PodInjection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import without_prebuilt
 from policyd.jobs.pod_groups import PodGroup, new_group_workload
 from policyd.jobs.pods import (
     SUSPENDING_PARENT,
-    Pod,
+    QueuedPod,
     by_age,
     is_kept,
     is_let_go,
@@ -65,14 +65,14 @@ class PodReconciler:
         return self._cache.state.settings.gates
 
     @property
-    def _pods(self) -> Mirror[Pod]:
+    def _pods(self) -> Mirror[QueuedPod]:
         return self._cache.mirrors.pods
 
     @property
     def _workloads(self) -> Mirror[Workload]:
         return self._cache.mirrors.workloads
 
-    async def reconcile(self, key: Key) -> float | None:
+    async def reconcile(self, key: ReconcileKey) -> float | None:
         """Do what is to be done next. Returns the seconds until it should be looked at again.
 
         Raises:
@@ -95,14 +95,14 @@ class PodReconciler:
             self._tell(group, "ErrWorkloadCompose", contradiction, bad=True)
         return bool(contradiction) or (bool(group.name) and self._name_is_taken(group))
 
-    def _tell_parent(self, key: Key) -> None:
+    def _tell_parent(self, key: ReconcileKey) -> None:
         """Have what a group was made for look at it, now that none of its pods is left."""
         workload = self._workloads.get(key.path)
         if key.subject == "PodGroup" and workload is not None:
             for owner in owner_keys(workload) - {key}:
                 self._cache.ears.reconcile(owner)
 
-    def _concerns(self, pod: Pod) -> bool:
+    def _concerns(self, pod: QueuedPod) -> bool:
         made = SUSPENDING_PARENT in pod.metadata.annotations
         on = made or self._cache.integrations.plain_pods
         return on and self._steps.concerns(pod.metadata)
@@ -327,7 +327,7 @@ class PodReconciler:
         return None
 
     def _ungating(
-        self, pod: Pod, workload: Workload, given: dict[str, Injection]
+        self, pod: QueuedPod, workload: Workload, given: dict[str, PodInjection]
     ) -> Sequence[object]:
         draft = draft_of(pod)
         ungate(draft, given[pod_set_of(pod, workload)])

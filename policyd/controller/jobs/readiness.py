@@ -9,7 +9,7 @@ from policyd.jobs.readiness import STARTING
 from policyd.workload.transitions import holding_queue, set_condition
 
 
-class Readiness:
+class AwaitedPods:
     """Knows whose pods somebody waits for.
 
     Args:

@@ -47,7 +47,7 @@ class MetricsSettings:
     custom: tuple[CustomLabel, ...] = ()
 
 
-class Metrics:
+class ControllerMetrics:
     """The controller's metrics, in a registry of their own."""
 
     def __init__(self, custom: tuple[CustomLabel, ...] = ()) -> None:

@@ -9,7 +9,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from policyd.connections import Bounds, Connections, Listening
-from policyd.controller.metrics.counters import Metrics
+from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.exposition import Exposition
 from policyd.serving import KEEP_ALIVE_SECONDS, listen
 
@@ -18,10 +18,10 @@ BOUNDS = Bounds(connections=64, first=10.0, body=5.0)
 
 
 @dataclass(slots=True)
-class Health:
+class ControllerHealth:
     """How the controller is, for probes and tests."""
 
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
     missing: tuple[str, ...] = ()
     """Custom resources that it waits for."""
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -33,7 +33,7 @@ class Health:
         return self.synced.is_set()
 
 
-def create_app(health: Health) -> web.Application:
+def create_app(health: ControllerHealth) -> web.Application:
     """Return the application with `/livez`, `/readyz` and `/metrics`."""
 
     async def live(_request: web.Request) -> web.Response:
@@ -58,7 +58,7 @@ def create_app(health: Health) -> web.Application:
 
 
 @asynccontextmanager
-async def serve_health(health: Health, *, host: str, port: int) -> AsyncIterator[int]:
+async def serve_health(health: ControllerHealth, *, host: str, port: int) -> AsyncIterator[int]:
     """Serve the application while the block runs; give the port.
 
     Raises:

@@ -9,13 +9,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from policyd.alloc.fair_sharing import share_of
-from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.queue import FlavorResource, Quota
-from policyd.alloc.workload import Workload
+from policyd.alloc.workload import QueuedWorkload
 from policyd.api.kueue import LocalQueue
 from policyd.api.kueue.names import ACTIVE, FINISHED
 from policyd.api.meta import find_condition
-from policyd.controller.metrics.counters import Metrics, MetricsSettings, Role
+from policyd.controller.metrics.counters import ControllerMetrics, MetricsSettings, Role
 from policyd.controller.metrics.custom_labels import CustomLabels, custom_names
 from policyd.controller.metrics.metric_families import MEASURED
 from policyd.controller.metrics.standings import Standings
@@ -24,7 +24,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.status.quantities import in_units
 from policyd.status.queues import queue_status
 from policyd.status.shares import weighted_share
-from policyd.status.tallies import Tallies, Tally, tallies
+from policyd.status.tallies import QueueTally, Tallies, tallies
 
 Sample = tuple[str, tuple[str, ...], float]
 """A family's name without Kueue's prefix, the labels, and a number."""
@@ -38,7 +38,11 @@ _LIMITS: tuple[tuple[str, Callable[[Quota], int | None]], ...] = (
 
 
 def measure(
-    cache: Cache, metrics: Metrics, settings: MetricsSettings, *, leading: Callable[[], bool]
+    cache: Cache,
+    metrics: ControllerMetrics,
+    settings: MetricsSettings,
+    *,
+    leading: Callable[[], bool],
 ) -> WorkloadMetrics:
     """Have what happens to workloads counted, and what queues hold told when it is asked.
 
@@ -130,7 +134,7 @@ class QueueGauges(Collector):
         return found
 
     def _series(
-        self, queue: str, value: Workload, name: str, *labels: str
+        self, queue: str, value: QueuedWorkload, name: str, *labels: str
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield the series that a workload is counted in: of its ClusterQueue and LocalQueue."""
         mirrors = self._cache.mirrors
@@ -151,7 +155,7 @@ class QueueGauges(Collector):
         for queue in self._cache.mirrors.cluster_queues:
             name, tally = (
                 queue.metadata.name,
-                found.cluster_queues.get(queue.metadata.name, Tally()),
+                found.cluster_queues.get(queue.metadata.name, QueueTally()),
             )
             yield from _workloads("", (name,), tally)
             active = queue_status(state, name).active
@@ -170,7 +174,7 @@ class QueueGauges(Collector):
             if node is not None:
                 yield from self._in_tree(node, tally)
 
-    def _in_tree(self, node: Node, tally: Tally) -> Iterator[Sample]:
+    def _in_tree(self, node: QuotaNode, tally: QueueTally) -> Iterator[Sample]:
         yield "cluster_queue_info", (node.name, *_above(node)), 1
         parent = "" if node.parent is None else node.parent.name
         if self._shares(node):
@@ -186,10 +190,10 @@ class QueueGauges(Collector):
                 amount = _limit(resource, limit(quota))
                 yield name, labels, amount
 
-    def _shares(self, node: Node) -> bool:
+    def _shares(self, node: QuotaNode) -> bool:
         return self._cache.state.settings.fair_sharing is not None and not node.cyclic
 
-    def _share(self, node: Node) -> float:
+    def _share(self, node: QuotaNode) -> float:
         """Return the share of a ClusterQueue or Cohort; one without end is no number to Kueue."""
         share = weighted_share(share_of(self._cache.state.tree, node))
         return nan if isinf(share) else share
@@ -201,7 +205,7 @@ class QueueGauges(Collector):
                 continue
             key = queue.metadata.key
             labels = queue.metadata.name, queue.metadata.namespace
-            tally = found.local_queues.get(key, Tally())
+            tally = found.local_queues.get(key, QueueTally())
             yield from _workloads("local_queue_", labels, tally)
             condition = find_condition(queue.status.conditions, ACTIVE)
             present = "Unknown" if condition is None else condition.status
@@ -260,7 +264,7 @@ class QueueGauges(Collector):
                 yield "cohort_weighted_share", (node.name,), self._share(node)
             yield from self._below(node, found.cluster_queues)
 
-    def _below(self, cohort: Node, found: Mapping[str, Tally]) -> Iterator[Sample]:
+    def _below(self, cohort: QuotaNode, found: Mapping[str, QueueTally]) -> Iterator[Sample]:
         """Yield what a cohort has, with what all below it lend, and what is held there."""
         subtree = self._cache.state.tree.subtree
         quotas = {names: subtree[cell] for names, cell in cohort.cells.items()}
@@ -279,14 +283,14 @@ class QueueGauges(Collector):
         yield "cohort_subtree_admitted_active_workloads", (cohort.name,), admitted
 
 
-def _workloads(prefix: str, labels: tuple[str, ...], tally: Tally) -> Iterator[Sample]:
+def _workloads(prefix: str, labels: tuple[str, ...], tally: QueueTally) -> Iterator[Sample]:
     for status, number in (("active", tally.active), ("inadmissible", tally.parked)):
         yield f"{prefix}pending_workloads", (*labels, status), number
     yield f"{prefix}reserving_active_workloads", labels, tally.reserving
     yield f"{prefix}admitted_active_workloads", labels, tally.admitted
 
 
-def _above(node: Node) -> tuple[str, str]:
+def _above(node: QuotaNode) -> tuple[str, str]:
     """Return the names of the cohort right above, and of the highest; empty if there is none."""
     return ("", "") if node.parent is None else (node.parent.name, node.root.name)
 

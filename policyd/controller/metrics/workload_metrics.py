@@ -6,11 +6,11 @@ from policyd.alloc.ladder import above
 from policyd.api.kueue import ClusterQueue, Cohort, LocalQueue, Workload
 from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED
 from policyd.api.meta import ObjectMeta, condition_true, find_condition
-from policyd.controller.metrics.counters import FAMILIES, Metrics, MetricsSettings
+from policyd.controller.metrics.counters import FAMILIES, ControllerMetrics, MetricsSettings
 from policyd.controller.metrics.custom_labels import CustomLabels
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.index import local_queue_key
-from policyd.jobs.pods import Pod, group_name
+from policyd.jobs.pods import QueuedPod, group_name
 from policyd.workload.progress import (
     became_true,
     eviction_end,
@@ -30,7 +30,7 @@ class WorkloadMetrics:
     def __init__(
         self,
         cache: Cache,
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         *,
         leading: Callable[[], bool],
         settings: MetricsSettings,
@@ -65,7 +65,7 @@ class WorkloadMetrics:
             took = max(0.0, self._cache.now - job.creation_timestamp.timestamp())
             self._metrics.observe("workload_creation_latency_seconds", took, kind)
 
-    def let_go(self, gate: str, pod: Pod, workload: Workload) -> None:
+    def let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
         """Observe how long after the admission of its workload a pod lost a gate."""
         admitted, queue = time_of(workload, ADMITTED), holding_queue(workload)
         if admitted is not None and queue:

@@ -18,8 +18,8 @@ from policyd.api.meta import Json
 from policyd.controller.policies.reports import Reports
 from policyd.controller.writes import NotLeadingError
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.offline.report import Key, ReportApi, Rows, scanned
-from policyd.engine.offline.scan import Found, Listed, Scan, resources_to_list
+from policyd.engine.offline.report import ReportApi, ResultKey, Rows, scanned
+from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject, resources_to_list
 from policyd.jobs.kinds.registry import KINDS
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
@@ -147,7 +147,7 @@ class Scanner:
         if await self._reports.api() is None:
             return
         began = self._pace.clock.monotonic()
-        scan = Scan(self._policies())
+        scan = PolicyScan(self._policies())
         for listed in resources_to_list(scan.policies, _KNOWN):
             try:
                 await self._look_at(scan, listed)
@@ -158,7 +158,7 @@ class Scanner:
         self._metrics.scans.labels("complete").inc()
         log.info("scan_complete", namespaces=len(scan.book.namespaces))
 
-    async def _look_at(self, scan: Scan, listed: Listed) -> None:
+    async def _look_at(self, scan: PolicyScan, listed: Listed) -> None:
         """Look at all objects of a resource."""
         api_version = f"{listed.group}/{listed.version}" if listed.group else listed.version
         served = await self._client.served(api_version)
@@ -169,7 +169,7 @@ class Scanner:
             await self._take(scan, listed, resource, page.items)
 
     async def _take(
-        self, scan: Scan, listed: Listed, resource: Resource, items: Iterable[Json]
+        self, scan: PolicyScan, listed: Listed, resource: Resource, items: Iterable[Json]
     ) -> None:
         """Look at some objects, and wait as long as they may take."""
         number = 0
@@ -199,11 +199,11 @@ class Scanner:
             raise NotLeadingError
 
 
-def found_of(listed: Listed, resource: Resource, item: Json) -> Found:
+def found_of(listed: Listed, resource: Resource, item: Json) -> ScannedObject:
     """Return an item of a list as the object it is; who manages which field is left out."""
     metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
     named = {"apiVersion": resource.api_version, "kind": resource.kind}
-    return Found(
+    return ScannedObject(
         resource=listed,
         kind=resource.kind,
         namespace=metadata.get("namespace", ""),
@@ -212,9 +212,9 @@ def found_of(listed: Listed, resource: Resource, item: Json) -> Found:
     )
 
 
-def _leave_out(scan: Scan, listed: Listed, error: ApiError) -> None:
+def _leave_out(scan: PolicyScan, listed: Listed, error: ApiError) -> None:
     """Say in the report of the cluster what could not be looked at."""
     name = f"{listed.plural}.{listed.group}" if listed.group else listed.plural
     log.warning("resource_not_scanned", resource=name, reason=str(error))
     message = f"{name} cannot be listed: {error}"
-    scan.book.note("", Key("policyd", name, "skip", ""), message=message, subject=None)
+    scan.book.note("", ResultKey("policyd", name, "skip", ""), message=message, subject=None)

@@ -16,7 +16,7 @@ from policyd.api.meta import ObjectMeta
 from policyd.controller.patches import with_finalizer, without_finalizer
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.keys import Key, Subject
+from policyd.controller.watch.keys import ReconcileKey, Subject
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.status.queues import queue_figures
@@ -49,18 +49,18 @@ class InUse:
         mirrors.topologies.listen(lambda _, new: self._look("Topology", new))
         mirrors.checks.listen(lambda _, new: self._look("CheckInUse", new))
 
-    def everything(self) -> Iterator[Key]:
+    def everything(self) -> Iterator[ReconcileKey]:
         """Yield what has to be held, and what may have to be let go."""
         for subject, kind in self._kinds.items():
             for obj in kind.mirror:
                 if _is_due(obj.metadata):
-                    yield Key(subject, "", obj.metadata.name)
+                    yield ReconcileKey(subject, "", obj.metadata.name)
 
     def reconcilers(self) -> dict[str, Reconcile]:
         """Return what looks after the objects, by the subjects of their keys."""
         return dict.fromkeys(self._kinds, self._reconcile)
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: ReconcileKey) -> None:
         """Hold an object, or let it go if it is deleted and not in use."""
         kind = self._kinds[key.subject]
         obj = kind.mirror.get(key.name)
@@ -107,7 +107,7 @@ class InUse:
         obj: ClusterQueue | ResourceFlavor | Topology | AdmissionCheck | None,
     ) -> None:
         if obj is not None and _is_due(obj.metadata):
-            self._cache.ears.reconcile(Key(subject, "", obj.metadata.name))
+            self._cache.ears.reconcile(ReconcileKey(subject, "", obj.metadata.name))
 
 
 def _is_due(metadata: ObjectMeta) -> bool:

@@ -16,7 +16,7 @@ from policyd.controller.reasons.shortage import naming_in
 from policyd.controller.watch.cache import Cache
 from policyd.errors import PolicydError
 from policyd.status.naming import Naming
-from policyd.status.places import Place, places
+from policyd.status.places import QueuePosition, places
 
 
 class QueueNotFoundError(PolicydError):
@@ -29,20 +29,20 @@ class QueueNotFoundError(PolicydError):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PendingPage:
     """Which of those that wait are asked for; too large or too small is as far as it goes."""
 
     offset: int = 0
     limit: int = DEFAULT_LIMIT
 
-    def of(self, found: list[Place]) -> list[Place]:
+    def of(self, found: list[QueuePosition]) -> list[QueuePosition]:
         """Return the part that is asked for."""
         start = max(0, self.offset)
         return found[start : start + min(max(0, self.limit), LARGEST_LIMIT)]
 
 
 def waiting_in_cluster_queue(
-    cache: Cache, name: str, page: Page, reader: str = ""
+    cache: Cache, name: str, page: PendingPage, reader: str = ""
 ) -> list[PendingWorkload]:
     """Return who waits in a ClusterQueue, in order.
 
@@ -61,7 +61,7 @@ def waiting_in_cluster_queue(
 
 
 def waiting_in_local_queue(
-    cache: Cache, namespace: str, name: str, page: Page
+    cache: Cache, namespace: str, name: str, page: PendingPage
 ) -> list[PendingWorkload]:
     """Return who waits in a LocalQueue, in order.
 
@@ -82,12 +82,12 @@ def summary(version: str, items: Iterable[PendingWorkload]) -> PendingWorkloadsS
     return PendingWorkloadsSummary(f"{GROUP}/{version}", KIND, tuple(items))
 
 
-def _items(cache: Cache, found: Iterable[Place], reader: str) -> list[PendingWorkload]:
+def _items(cache: Cache, found: Iterable[QueuePosition], reader: str) -> list[PendingWorkload]:
     naming = naming_in(cache, reader)
     return [_item(cache, place, naming) for place in found]
 
 
-def _item(cache: Cache, place: Place, naming: Naming) -> PendingWorkload:
+def _item(cache: Cache, place: QueuePosition, naming: Naming) -> PendingWorkload:
     """Return what is told of a workload: of one that is not named its place and its priority."""
     value, known = place.workload, cache.mirrors.workloads.get(place.workload.key)
     metadata = ObjectMeta() if known is None else known.metadata

@@ -28,14 +28,14 @@ from policyd.controller.queues.provisioning_checks import (
 )
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.writes import Writes
 from policyd.errors import PolicydError
 from policyd.jobs.injection import FlavorMissingError, StartError
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.provisioning import (
     InconsistentError,
-    Template,
+    WantedPodTemplate,
     attempt_of,
     is_needed,
     request_body,
@@ -80,14 +80,16 @@ class Provisioning:
         """Return what looks after the requests of workloads, and after the checks themselves."""
         return {"Provisioning": self.reconcile, "AdmissionCheck": self._checks.reconcile}
 
-    def everything(self) -> Iterator[Key]:
+    def everything(self) -> Iterator[ReconcileKey]:
         """Yield a key for all there is, as after a start."""
-        yield from (Key("AdmissionCheck", "", each.metadata.name) for each in self._checks.all())
+        yield from (
+            ReconcileKey("AdmissionCheck", "", each.metadata.name) for each in self._checks.all()
+        )
         yield from filter(None, (self._key(each) for each in self._mirrors.workloads))
 
     # Workloads.
 
-    async def reconcile(self, key: Key) -> float | None:
+    async def reconcile(self, key: ReconcileKey) -> float | None:
         """Do what is to be done next. Returns the seconds until it should be tried again.
 
         Raises:
@@ -189,7 +191,7 @@ class Provisioning:
         return None
 
     async def _make_template(
-        self, workload: Workload, state: AdmissionCheckState, template: Template
+        self, workload: Workload, state: AdmissionCheckState, template: WantedPodTemplate
     ) -> None:
         """Make a PodTemplate, which is the workload's as long as there is no request for it."""
         body = _owned_by(template_body(template), workload.metadata, WORKLOADS)
@@ -202,7 +204,7 @@ class Provisioning:
             await self._failed(workload, state, "PodTemplate", template.name, error)
             raise
 
-    async def _hand_over(self, template: Template, request: ProvisioningRequest) -> None:
+    async def _hand_over(self, template: WantedPodTemplate, request: ProvisioningRequest) -> None:
         owners = _owned_by({}, request.metadata, PROVISIONING_REQUESTS)
         options = PatchOptions(namespace=request.metadata.namespace)
         await self._writes.client.patch(
@@ -234,10 +236,10 @@ class Provisioning:
 
     # What changes.
 
-    def _key(self, workload: Workload) -> Key | None:
+    def _key(self, workload: Workload) -> ReconcileKey | None:
         if not any(self._checks.is_ours(each.name) for each in workload.status.admission_checks):
             return None
-        return Key("Provisioning", workload.metadata.namespace, workload.metadata.name)
+        return ReconcileKey("Provisioning", workload.metadata.namespace, workload.metadata.name)
 
     def _workload_changed(self, _old: Workload | None, new: Workload | None) -> None:
         key = None if new is None else self._key(new)
@@ -248,12 +250,12 @@ class Provisioning:
         if new is None or not asks_autoscaler(new):
             return
         self.wanted.set()
-        self._cache.ears.reconcile(Key("AdmissionCheck", "", new.metadata.name))
+        self._cache.ears.reconcile(ReconcileKey("AdmissionCheck", "", new.metadata.name))
         self._look_at_all()
 
     def _config_changed(self, _old: object, _new: object) -> None:
         for check in self._checks.all():
-            self._cache.ears.reconcile(Key("AdmissionCheck", "", check.metadata.name))
+            self._cache.ears.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
         self._look_at_all()
 
     def _look_at_all(self) -> None:
@@ -273,7 +275,7 @@ class Provisioning:
                 keys.add(request.metadata.key)
             if not keys:
                 del self._by_owner[owner.uid]
-            key = Key("Provisioning", request.metadata.namespace, owner.name)
+            key = ReconcileKey("Provisioning", request.metadata.namespace, owner.name)
             self._cache.ears.reconcile(key)
 
 

@@ -15,7 +15,7 @@ from policyd.api.kueue import (
 from policyd.api.kueue.names import ACTIVE, GROUP, PROVISIONING
 from policyd.api.meta import Condition, timestamp, with_condition
 from policyd.controller.patches import status_difference
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirrors import Mirrors
 from policyd.controller.writes import Writes
 from policyd.kube.resources import PROVISIONING_CONFIGS
@@ -35,7 +35,7 @@ class ProvisioningChecks:
         """Whether it is known what has been asked: until then nothing is."""
         return all(mirror.informer.synced.is_set() for mirror in self._mirrors.of_provisioning)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ReconcileKey) -> None:
         """Say of a check whether its parameters can be used.
 
         Raises:

@@ -5,7 +5,13 @@ from typing import cast
 
 import msgspec
 
-from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Gates, Settings, Strategy
+from policyd.alloc.settings import (
+    FairSharingRules,
+    Gates,
+    QueueingSettings,
+    Strategy,
+    UsageBasedOrder,
+)
 from policyd.api.configuration import (
     API_VERSION,
     OLD_API_VERSION,
@@ -101,7 +107,7 @@ def copied_keys(configuration: Configuration) -> CopiedKeys:
     return CopiedKeys(labels=labels, annotations=annotations)
 
 
-def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings:
+def queue_settings(configuration: Configuration, *, gates: str = "") -> QueueingSettings:
     """Return the settings that a Configuration stands for.
 
     Args:
@@ -114,7 +120,7 @@ def queue_settings(configuration: Configuration, *, gates: str = "") -> Settings
     chosen = _checked(configuration, gates)
     resources, ready = configuration.resources, configuration.wait_for_pods_ready
     requeuing = None if ready is None else ready.requeuing_strategy
-    return Settings(
+    return QueueingSettings(
         gates=Gates.of(chosen),
         fair_sharing=_fair_sharing(configuration),
         admission_fair_sharing=_admission_fair_sharing(configuration, chosen),
@@ -184,21 +190,21 @@ def _ready_rules(configuration: Configuration, chosen: Mapping[str, bool]) -> Re
     )
 
 
-def _fair_sharing(configuration: Configuration) -> FairSharing | None:
+def _fair_sharing(configuration: Configuration) -> FairSharingRules | None:
     sharing = configuration.fair_sharing
     if sharing is None:
         return None
     strategies = cast("tuple[Strategy, ...]", sharing.preemption_strategies)
-    return FairSharing(strategies=strategies) if strategies else FairSharing()
+    return FairSharingRules(strategies=strategies) if strategies else FairSharingRules()
 
 
 def _admission_fair_sharing(
     configuration: Configuration, gates: Mapping[str, bool]
-) -> AdmissionFairSharing | None:
+) -> UsageBasedOrder | None:
     sharing = configuration.admission_fair_sharing
     if sharing is None or not all_gates(gates)["AdmissionFairSharing"]:
         return None
-    return AdmissionFairSharing(
+    return UsageBasedOrder(
         half_life_seconds=duration_seconds(sharing.usage_half_life_time),
         sampling_seconds=duration_seconds(sharing.usage_sampling_interval),
         weights=sharing.resource_weights,

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.api.configuration.duration import DurationError
 from policyd.api.kueue import (
     ClusterQueue,
@@ -29,7 +29,7 @@ S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
 Status = ClusterQueueStatus | LocalQueueStatus | CohortStatus
 
 
-def cluster_queue_active(state: State, queue: ClusterQueue) -> Condition:
+def cluster_queue_active(state: CoreState, queue: ClusterQueue) -> Condition:
     """Return the condition `Active` of a ClusterQueue, without its time."""
     if queue.metadata.deletion_timestamp is not None:
         message = "Can't admit new workloads; clusterQueue is terminating"

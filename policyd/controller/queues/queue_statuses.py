@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from policyd.alloc.fair_sharing import share_of
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.ladder import above
 from policyd.alloc.topology.fragmentation import measured
 from policyd.api.kueue import (
@@ -25,7 +25,7 @@ from policyd.api.kueue.names import ACTIVE
 from policyd.api.meta import Condition, timestamp
 from policyd.api.quantity import Quantity
 from policyd.api.schema import QuantityText
-from policyd.controller.metrics.counters import Metrics
+from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.queues.queue_status_values import (
     cluster_queue_active,
     cluster_queue_status,
@@ -66,7 +66,9 @@ MEASURE_SECONDS = 10.0
 class QueueStatuses:
     """Keeps the statuses of ClusterQueues, LocalQueues and Cohorts up to date."""
 
-    def __init__(self, cache: Cache, writes: Writes, *, metrics: Metrics, pace: Pace) -> None:
+    def __init__(
+        self, cache: Cache, writes: Writes, *, metrics: ControllerMetrics, pace: Pace
+    ) -> None:
         self._cache = cache
         self._writes = writes
         self._metrics = metrics
@@ -197,7 +199,7 @@ class QueueStatuses:
         status = msgspec.structs.replace(status, fair_sharing=self._share(node))
         await self._store(mirror, queue, status)
 
-    def _share(self, node: Node | None) -> FairSharingStatus | None:
+    def _share(self, node: QuotaNode | None) -> FairSharingStatus | None:
         """Return the share of a ClusterQueue or a Cohort, where shares decide."""
         state = self._cache.state
         if state.settings.fair_sharing is None or node is None:

@@ -17,7 +17,7 @@ from policyd.api.kueue.visibility import DEFAULT_LIMIT, GROUP, KIND, VERSIONS, P
 from policyd.api.meta import Json
 from policyd.certificates import Authority
 from policyd.controller.queues.pending_workloads import (
-    Page,
+    PendingPage,
     QueueNotFoundError,
     summary,
     waiting_in_cluster_queue,
@@ -147,14 +147,14 @@ def create_app(
     return app
 
 
-def _page(request: web.Request) -> Page:
+def _page(request: web.Request) -> PendingPage:
     given = {"offset": 0, "limit": DEFAULT_LIMIT}
     for name in given.keys() & request.query.keys():
         try:
             given[name] = int(request.query[name])
         except ValueError as error:
             raise web.HTTPBadRequest(text=f"`{name}` must be a whole number") from error
-    return Page(**given)
+    return PendingPage(**given)
 
 
 def _namespace(request: web.Request) -> str:

@@ -14,8 +14,8 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import NoReturn
 
-from policyd.alloc.cluster_queue import ClusterQueue
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import Refusal
@@ -26,7 +26,7 @@ from policyd.controller.reasons.job_reasons import JobReasons
 from policyd.controller.reasons.shortage import naming_for
 from policyd.controller.reasons.workload_reasons import AGAIN_SECONDS, Said, Waiting
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.keys import Key, workload_key
+from policyd.controller.watch.keys import ReconcileKey, workload_key
 from policyd.kube.pace import Pace
 from policyd.kube.unforeseen import going_on
 from policyd.status.standing import behind_text, refused_now
@@ -53,7 +53,7 @@ FRESH_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class Known:
+class KnownReason:
     """What was worked out about a workload.
 
     Attributes:
@@ -78,7 +78,7 @@ class Pending:
     workload: Workload
     ticket: Ticket
     ahead: Ticket | None
-    queue: ClusterQueue
+    queue: QueueState
     options: QueueOptions
     since: float = 0.0
 
@@ -89,7 +89,7 @@ class Pending:
 
 
 @dataclass(slots=True)
-class Found:
+class PendingSurvey:
     """What a look at all that is pending found.
 
     Attributes:
@@ -115,15 +115,15 @@ class Reasons:
         jobs: JobReasons,
         *,
         pace: Pace,
-        hand_out: Callable[[Key], None],
+        hand_out: Callable[[ReconcileKey], None],
     ) -> None:
         self._cache = cache
         self._waiting = waiting
         self._jobs = jobs
         self._pace = pace
         self._hand_out = hand_out
-        self._known: dict[str, Known] = {}
-        self._moved: dict[Node, tuple[int, float]] = {}
+        self._known: dict[str, KnownReason] = {}
+        self._moved: dict[QuotaNode, tuple[int, float]] = {}
         self._changed = asyncio.Event()
         self._open = True
         self._took = 0.0
@@ -160,9 +160,9 @@ class Reasons:
             await self._look(each, now)
         self._jobs.flush()
 
-    def _compared(self, now: float) -> Found:
+    def _compared(self, now: float) -> PendingSurvey:
         """Compare what all that is pending should be told with what it was."""
-        found, self._open = Found(), False
+        found, self._open = PendingSurvey(), False
         for each in self._pending():
             found.count += 1
             found.leaders.setdefault(each.leader.workload.key, each)
@@ -218,7 +218,7 @@ class Reasons:
         known = self._known.get(pending.leader.workload.key)
         return 0.0 if known is None else known.at
 
-    async def _look(self, pending: Pending, now: float) -> Known | None:
+    async def _look(self, pending: Pending, now: float) -> KnownReason | None:
         """Work out the reason of a workload, or of who is before it, if that may be another now.
 
         None if it waits no longer.
@@ -241,7 +241,7 @@ class Reasons:
             if refusal is not None:
                 requests = ticket.requests(pending.options).totals
                 own = self._waiting.own(ticket.workload, refusal, requests, decided)
-        known = self._known[key] = Known(stamp, now, refusal, own)
+        known = self._known[key] = KnownReason(stamp, now, refusal, own)
         await self._pace.sleep(0)  # others have their turn
         return known
 
@@ -258,7 +258,7 @@ class Reasons:
         said = None if known is None else self._said(pending, known)
         return said is not None and said.message != told
 
-    def _said(self, pending: Pending, known: Known) -> Said | None:
+    def _said(self, pending: Pending, known: KnownReason) -> Said | None:
         """Return what to tell a workload; None if nothing is known that would be of use."""
         shared = pending.queue.pending.shared_refusal(pending.ticket.workload.key)
         if pending.ahead is None:
@@ -270,7 +270,7 @@ class Reasons:
             reason = present.reason
         return Said(reason, self._behind(pending, known))
 
-    def _behind(self, pending: Pending, known: Known) -> str:
+    def _behind(self, pending: Pending, known: KnownReason) -> str:
         key, ahead = pending.ticket.workload.key, pending.leader.workload.key
         namespace = key.partition("/")[0]
         text = known.behind.get(namespace)

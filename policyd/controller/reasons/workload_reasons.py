@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from policyd.alloc.plan import Requeue, RequeueReason
 from policyd.alloc.reasons import Refusal
-from policyd.alloc.workload import Workload as Value
+from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import find_condition
-from policyd.controller.jobs.readiness import Readiness
+from policyd.controller.jobs.readiness import AwaitedPods
 from policyd.controller.reasons.shortage import held_by, naming_for
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.preemptions import GATED_MESSAGE, blocked_on_gates
@@ -71,7 +71,7 @@ class Waiting:
         crowded: Whether so much is pending that only these are told at once.
     """
 
-    def __init__(self, cache: Cache, writes: Writes, readiness: Readiness) -> None:
+    def __init__(self, cache: Cache, writes: Writes, readiness: AwaitedPods) -> None:
         self._cache = cache
         self._writes = writes
         self._readiness = readiness

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from policyd.api.nodes import Node
 from policyd.controller.watch.cache import Cache
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.kube.pace import Pace
 from policyd.workload.topology_values import node_spec, put_pod
 
@@ -52,7 +52,7 @@ class NodeChanges:
             self._nodes.put(spec)
             self._changed.set()
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
         if new is not None:
             freed = put_pod(self._nodes, new)
         else:

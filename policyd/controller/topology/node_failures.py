@@ -14,17 +14,17 @@ from policyd.api.nodes import Node
 from policyd.controller.jobs.job_reconciler import flavors_by_name
 from policyd.controller.patches import merge_patch
 from policyd.controller.watch.index import discard
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirrors import Mirrors
 from policyd.controller.watch.pod_places import PodPlaces, node_of, workload_keys
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import is_finished
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import PODS, WORKLOADS
 from policyd.workload.node_health import (
     NODE_FAILURES,
-    Health,
+    NodeHealth,
     acceptance,
     after_failure,
     after_recovery,
@@ -56,7 +56,7 @@ class NodeFailures:
         self._sent_to: dict[str, set[str]] = defaultdict(set)
         mirrors.workloads.listen(self._workload_changed)
 
-    async def reconcile(self, key: Key) -> float | None:
+    async def reconcile(self, key: ReconcileKey) -> float | None:
         """Note on workloads whether a node has failed them.
 
         Returns:
@@ -73,16 +73,16 @@ class NodeFailures:
             await self._look_at(workload, key.name, node, left)
         return left or None
 
-    def everything(self) -> list[Key]:
+    def everything(self) -> list[ReconcileKey]:
         """Return all nodes that workloads were sent to."""
         return [_key(name) for name in sorted(self._sent_to)]
 
-    def of_workload(self, workload: Workload) -> list[Key]:
+    def of_workload(self, workload: Workload) -> list[ReconcileKey]:
         """Return the nodes that a workload is sent to and that are not simply fine."""
         names = assigned_nodes(workload.status.admission)
         return [_key(name) for name in sorted(names) if not self._is_fine(name)]
 
-    def of_node(self, old: Node | None, new: Node | None) -> list[Key]:
+    def of_node(self, old: Node | None, new: Node | None) -> list[ReconcileKey]:
         """Return what to look at when a node changes: itself, if the change is about its health."""
         if old is not None and new is not None and _health_of(old) == _health_of(new):
             return []
@@ -90,7 +90,7 @@ class NodeFailures:
         assert present is not None, "a change has an object before or after"
         return [_key(present.metadata.name)]
 
-    def of_pod(self, old: Pod | None, new: Pod | None) -> list[Key]:
+    def of_pod(self, old: QueuedPod | None, new: QueuedPod | None) -> list[ReconcileKey]:
         """Return what to look at when a pod changes: its node, if the pod may be why it failed."""
         present = new or old
         assert present is not None, "a change has an object before or after"
@@ -137,10 +137,10 @@ class NodeFailures:
         taints = acceptance(node, workload, flavors_by_name(self._mirrors.flavors))
         there = [pod for pod in pods if pod.spec.node_name == name]
         found = health(node, taints, there, self._gates, left=left)
-        if found is Health.FAILED:
+        if found is NodeHealth.FAILED:
             await self._end(hopeless(pods, name), name)
             await self._note(workload, name)
-        elif found is Health.FINE:
+        elif found is NodeHealth.FINE:
             status = after_recovery(workload, name)
             if status != workload.status:
                 await self._writes.status(self._mirrors.workloads, workload, status)
@@ -157,7 +157,7 @@ class NodeFailures:
                 WORKLOADS, stored.metadata, f"EvictedDueTo{NODE_FAILURES}", evicted.message
             )
 
-    async def _end(self, pods: list[Pod], node: str) -> None:
+    async def _end(self, pods: list[QueuedPod], node: str) -> None:
         """Let pods fail that can be scheduled nowhere, so that others are made for them."""
         message = f"The pod may only go to the node {node}, which is not, or no longer, its place"
         for pod in pods:
@@ -175,8 +175,8 @@ class NodeFailures:
             self._writes.tell(PODS, pod.metadata, TERMINATED_EVENT, message)
 
 
-def _key(node: str) -> Key:
-    return Key("Node", "", node)
+def _key(node: str) -> ReconcileKey:
+    return ReconcileKey("Node", "", node)
 
 
 def _health_of(node: Node) -> tuple[object, ...]:

@@ -12,10 +12,10 @@ from policyd.controller.topology.node_changes import NodeChanges
 from policyd.controller.topology.node_failures import NodeFailures
 from policyd.controller.topology.ungating import Ungating, places_keys
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.pod_places import PodPlaces
 from policyd.controller.writes import Writes
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.kube.pace import Pace
 
 
@@ -46,7 +46,7 @@ class Topologies:
         """Return what looks after pods that wait for their places, and after nodes."""
         return {"Places": self._ungating.reconcile, "Node": self._failures.reconcile}
 
-    def everything(self) -> list[Key]:
+    def everything(self) -> list[ReconcileKey]:
         """Return a key for all there is, as after a start."""
         waiting = [key for pod in self._mirrors.placed for key in places_keys(pod)]
         return [*dict.fromkeys(waiting), *self._failures.everything()]
@@ -74,7 +74,7 @@ class Topologies:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         self._look_at(self._failures.of_node(old, new))
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
         self._look_at(self._failures.of_pod(old, new))
         # One that ends leaves its place to one that was made for it and waits.
         self._look_at([] if new is None else places_keys(new))
@@ -86,12 +86,12 @@ class Topologies:
             return
         if old is None or old.status != new.status:
             self._look_at(self._failures.of_workload(new))
-            self._look_at([Key("Places", new.metadata.namespace, new.metadata.name)])
+            self._look_at([ReconcileKey("Places", new.metadata.namespace, new.metadata.name)])
 
-    def _let_go(self, gate: str, pod: Pod, workload: Workload) -> None:
+    def _let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
         self._cache.ears.let_go(gate, pod, workload)
 
-    def _look_at(self, keys: list[Key]) -> None:
+    def _look_at(self, keys: list[ReconcileKey]) -> None:
         # Before they are listed, nodes are not gone but unknown.
         if all(mirror.informer.synced.is_set() for mirror in self._mirrors.of_topologies):
             for key in keys:

@@ -8,13 +8,13 @@ import structlog
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import TOPOLOGY_GATE
 from policyd.controller.patches import draft_of, versioned
-from policyd.controller.watch.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.pod_places import PodPlaces, workload_keys
 from policyd.controller.writes import Writes
-from policyd.jobs.injection import Injection, StartError, inject
+from policyd.jobs.injection import PodInjection, StartError, inject
 from policyd.jobs.places import Departure, departures, waits_for_place, without_offset
-from policyd.jobs.pods import Pod, without_gates
+from policyd.jobs.pods import QueuedPod, without_gates
 from policyd.jobs.slices import oldest_first
 from policyd.jobs.topology import POD_INDEX_OFFSET
 from policyd.kube.errors import ConflictError, NotFoundError
@@ -37,12 +37,12 @@ class Ungating:
     def __init__(  # noqa: PLR0913 - what is seen, what is written, who is told
         self,
         workloads: Mirror[Workload],
-        pods: Mirror[Pod],
+        pods: Mirror[QueuedPod],
         places: PodPlaces,
         writes: Writes,
         *,
         chain: Callable[[str], Iterable[str]] = lambda path: (path,),
-        told: Callable[[str, Pod, Workload], None] = lambda _gate, _pod, _workload: None,
+        told: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None,
     ) -> None:
         self._workloads = workloads
         self._pods = pods
@@ -51,7 +51,7 @@ class Ungating:
         self._chain = chain
         self._told = told
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ReconcileKey) -> None:
         """Let the pods of a workload go that can.
 
         Raises:
@@ -69,7 +69,7 @@ class Ungating:
         if leaving:
             log.info("pods_placed", workload=key.path, pods=len(leaving))
 
-    def _tell_held(self, pod: Pod | None) -> None:
+    def _tell_held(self, pod: QueuedPod | None) -> None:
         """Say that the pods of a workload are held by what one of them says, if that is so."""
         if pod is None:
             return
@@ -90,7 +90,7 @@ class Ungating:
         slices = oldest_first(each for each in found if each is not None)
         return next(filter(is_admitted, reversed(slices)), None)
 
-    def beside(self, pod: Pod) -> list[Key]:
+    def beside(self, pod: QueuedPod) -> list[ReconcileKey]:
         """Return the workload of a pod, whose other pods may get its place."""
         return [_key(name) for name in sorted(workload_keys(pod))]
 
@@ -109,7 +109,7 @@ class Ungating:
     def _patch(self, departure: Departure) -> Sequence[object]:
         draft = draft_of(departure.pod)
         try:
-            inject(draft, (), Injection(node_selector=dict(departure.node_selector)))
+            inject(draft, (), PodInjection(node_selector=dict(departure.node_selector)))
         except StartError as error:
             log.warning("pod_elsewhere", pod=departure.pod.metadata.key, error=str(error))
             return ()
@@ -117,13 +117,13 @@ class Ungating:
         return versioned(draft, departure.pod.metadata)
 
 
-def places_keys(pod: Pod) -> list[Key]:
+def places_keys(pod: QueuedPod) -> list[ReconcileKey]:
     """Return what to look at for a pod: its workload, if it waits for its place."""
     if not waits_for_place(pod):
         return []
     return [_key(name) for name in sorted(workload_keys(pod))]
 
 
-def _key(workload: str) -> Key:
+def _key(workload: str) -> ReconcileKey:
     namespace, _, name = workload.partition("/")
-    return Key("Places", namespace, name)
+    return ReconcileKey("Places", namespace, name)

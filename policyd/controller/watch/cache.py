@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import msgspec
 
 from policyd.alloc.plan import Preempt
-from policyd.alloc.settings import DEFAULTS, Settings
-from policyd.alloc.state import State
+from policyd.alloc.settings import DEFAULTS, QueueingSettings
+from policyd.alloc.state import CoreState
 from policyd.alloc.workload import Objection
-from policyd.alloc.workload import Workload as Value
-from policyd.api.configuration.kinds import Resources
+from policyd.alloc.workload import QueuedWorkload as Value
+from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
@@ -24,14 +24,14 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import ObjectMeta, condition_true
 from policyd.api.pods import PodSpec
-from policyd.controller.watch.index import Index, local_queue_key, replaced_key
-from policyd.controller.watch.keys import Key, job_key, owner_keys, pod_key, workload_key
+from policyd.controller.watch.index import OwnerIndex, local_queue_key, replaced_key
+from policyd.controller.watch.keys import ReconcileKey, job_key, owner_keys, pod_key, workload_key
 from policyd.controller.watch.mirrors import Mirrors
 from policyd.controller.watch.request_rules import RulesByNamespace
 from policyd.controller.watch.second_pass import SecondPass
 from policyd.controller.watch.workload_values import (
     NAMESPACE_MISMATCH,
-    Circumstances,
+    WorkloadContext,
     needs_second_pass,
     workload_value,
 )
@@ -39,7 +39,7 @@ from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.jobs.requests import prepared, requests_of
 from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
@@ -50,7 +50,7 @@ from policyd.status.naming import OtherTeams
 class Ears:
     """Whom to tell of a change."""
 
-    reconcile: Callable[[Key], None] = lambda _key: None
+    reconcile: Callable[[ReconcileKey], None] = lambda _key: None
     """Something about this object may have to be done."""
     schedule: Callable[[], None] = lambda: None
     """The state changed: another cycle may decide otherwise."""
@@ -60,7 +60,7 @@ class Ears:
     """A workload was made for this job."""
     preempted: Callable[[Preempt], None] = lambda _action: None
     """A workload is being stopped for another."""
-    let_go: Callable[[str, Pod, Workload], None] = lambda _gate, _pod, _workload: None
+    let_go: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None
     """A pod of a workload lost a gate."""
 
 
@@ -72,18 +72,18 @@ class Cache:
         mirrors: Mirrors,
         *,
         pace: Pace,
-        settings: Settings = DEFAULTS,
-        resources: Resources | None = None,
+        settings: QueueingSettings = DEFAULTS,
+        resources: ResourcesConfiguration | None = None,
         integrations: Integrations = EVERYTHING,
     ) -> None:
         self.mirrors = mirrors
         self.integrations = integrations
-        self.state = State(settings)
+        self.state = CoreState(settings)
         self.other_teams: OtherTeams = "names"
-        self._rules = RulesByNamespace(mirrors, resources or Resources())
+        self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
         self.ears = Ears()
         self._pace = pace
-        self.index = Index()
+        self.index = OwnerIndex()
         self._held_back: set[str] = set()
         self.second_pass = SecondPass()
         mirrors.workloads.listen(self._workload_changed)
@@ -100,7 +100,7 @@ class Cache:
         found = (self.mirrors.workloads.get(key) for key in self.index.owned(uid))
         return [workload for workload in found if workload is not None]
 
-    def pods_of(self, key: Key) -> list[Pod]:
+    def pods_of(self, key: ReconcileKey) -> list[QueuedPod]:
         """Return the pods of a group, or the one pod, that a key names."""
         found = (self.mirrors.pods.get(name) for name in self.index.group(key))
         return [pod for pod in found if pod is not None]
@@ -143,7 +143,7 @@ class Cache:
         queue = self.state.queues.get(cluster_queue)
         return None if queue is None else queue.pending.shared_refusal(key)
 
-    def everything(self) -> Iterable[Key]:
+    def everything(self) -> Iterable[ReconcileKey]:
         """Yield a key for all there is, as after a start."""
         for workload in self.mirrors.workloads:
             yield workload_key(workload)
@@ -218,7 +218,7 @@ class Cache:
         reserved = has_quota(workload)
         objection = None if reserved else self._objection(workload, cluster_queue)
         opted = self.state.opted.get(cluster_queue)
-        circumstances = Circumstances(
+        circumstances = WorkloadContext(
             now=self._pace.clock.now(),
             settings=self.state.settings,
             rules=self._rules.of(workload.metadata.namespace),
@@ -292,11 +292,11 @@ class Cache:
         for key in keys:
             self.ears.reconcile(key)
 
-    def _owner_keys(self, workload: Workload) -> set[Key]:
+    def _owner_keys(self, workload: Workload) -> set[ReconcileKey]:
         """Return the keys of what a workload stands for; a pod that is in a group is that group."""
         return {self._group_of(key) for key in owner_keys(workload)}
 
-    def _group_of(self, key: Key) -> Key:
+    def _group_of(self, key: ReconcileKey) -> ReconcileKey:
         pod = self.mirrors.pods.get(key.path) if key.subject == "Pod" else None
         return key if pod is None else pod_key(pod)
 
@@ -309,7 +309,7 @@ class Cache:
                 self.put(workload)
                 self.ears.reconcile(workload_key(workload))
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
         if old is not None:
             self.index.remove_pod(old)
             self.ears.reconcile(pod_key(old))
@@ -354,7 +354,7 @@ class Cache:
             found = (self.mirrors.children[key.kind].get(key.path) for key in keys)
             uids = {each.metadata.uid for each in found if each is not None}
 
-    def _orphan(self, owner: JobObject | Pod | None) -> None:
+    def _orphan(self, owner: JobObject | QueuedPod | None) -> None:
         """Look at the workloads whose owner has gone."""
         if owner is not None:
             for workload in self.workloads_of(owner.metadata.uid):

@@ -7,23 +7,23 @@ from typing import TypeVar
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import SLICE_REPLACEMENT_FOR
 from policyd.api.meta import ObjectMeta
-from policyd.controller.watch.keys import Key, job_key, pod_key
+from policyd.controller.watch.keys import ReconcileKey, job_key, pod_key
 from policyd.jobs.base import controller_of
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.jobs.workload import slice_name
 
 K = TypeVar("K")
 M = TypeVar("M")
 
 
-class Index:
+class OwnerIndex:
     """Keys of objects, by what they belong to."""
 
     def __init__(self) -> None:
         self._by_local_queue: dict[str, set[str]] = defaultdict(set)
         self._by_owner: dict[str, set[str]] = defaultdict(set)
-        self._by_group: dict[Key, set[str]] = defaultdict(set)
-        self._by_parent: dict[str, set[Key]] = defaultdict(set)
+        self._by_group: dict[ReconcileKey, set[str]] = defaultdict(set)
+        self._by_parent: dict[str, set[ReconcileKey]] = defaultdict(set)
         self._by_chain: dict[str, set[str]] = defaultdict(set)
         self._by_replaced: dict[str, set[str]] = defaultdict(set)
 
@@ -52,11 +52,11 @@ class Index:
         if replaced:
             yield self._by_replaced, replaced
 
-    def add_pod(self, pod: Pod) -> None:
+    def add_pod(self, pod: QueuedPod) -> None:
         """Take in a pod."""
         self._by_group[pod_key(pod)].add(pod.metadata.key)
 
-    def remove_pod(self, pod: Pod) -> None:
+    def remove_pod(self, pod: QueuedPod) -> None:
         """Forget a pod, as it was when it was added."""
         discard(self._by_group, pod_key(pod), pod.metadata.key)
 
@@ -72,7 +72,7 @@ class Index:
         if owner is not None:
             discard(self._by_parent, owner.uid, job_key(child, kind))
 
-    def children(self, uid: str) -> list[Key]:
+    def children(self, uid: str) -> list[ReconcileKey]:
         """Return the keys of the jobs without a queue that belong to a job, sorted."""
         return sorted(self._by_parent.get(uid, ()))
 
@@ -97,7 +97,7 @@ class Index:
         prefix = f"{namespace}/"
         return sorted(key for key in self._by_local_queue if key.startswith(prefix))
 
-    def group(self, key: Key) -> list[str]:
+    def group(self, key: ReconcileKey) -> list[str]:
         """Return the keys of the pods of a group, sorted; or of the one pod that `key` names."""
         return sorted(self._by_group.get(key, ()))
 

@@ -7,7 +7,7 @@ from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import ObjectMeta
 from policyd.jobs.base import is_pod
 from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner, parent_of_pod
-from policyd.jobs.pods import Pod, group_name
+from policyd.jobs.pods import QueuedPod, group_name
 
 Subject = Literal[
     "Workload",
@@ -27,7 +27,7 @@ Subject = Literal[
 ]
 
 
-class Key(NamedTuple):
+class ReconcileKey(NamedTuple):
     """One thing to reconcile."""
 
     subject: Subject
@@ -42,41 +42,41 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-def workload_key(workload: Workload) -> Key:
+def workload_key(workload: Workload) -> ReconcileKey:
     """Return the key of a workload."""
-    return Key("Workload", workload.metadata.namespace, workload.metadata.name)
+    return ReconcileKey("Workload", workload.metadata.namespace, workload.metadata.name)
 
 
-def job_key(job: ObjectMeta, kind: str) -> Key:
+def job_key(job: ObjectMeta, kind: str) -> ReconcileKey:
     """Return the key of a job of a kind."""
-    return Key("Job", job.namespace, job.name, kind)
+    return ReconcileKey("Job", job.namespace, job.name, kind)
 
 
-def pod_key(pod: Pod) -> Key:
+def pod_key(pod: QueuedPod) -> ReconcileKey:
     """Return the key of the group that a pod is in, or of what it waits to be put into one by.
 
     A pod that is in none, and will be in none, has a key of its own.
     """
     group = group_name(pod.metadata)
     if group:
-        return Key("PodGroup", pod.metadata.namespace, group)
+        return ReconcileKey("PodGroup", pod.metadata.namespace, group)
     parent = parent_of_pod(pod.metadata)
     if parent is not None and parent.name_of(pod):
-        return Key("Job", pod.metadata.namespace, parent.name_of(pod), parent.kind)
-    return Key("Pod", pod.metadata.namespace, pod.metadata.name)
+        return ReconcileKey("Job", pod.metadata.namespace, parent.name_of(pod), parent.kind)
+    return ReconcileKey("Pod", pod.metadata.namespace, pod.metadata.name)
 
 
-def owner_keys(workload: Workload) -> set[Key]:
+def owner_keys(workload: Workload) -> set[ReconcileKey]:
     """Return the keys of the jobs or pods that a workload stands for."""
     metadata = workload.metadata
     keys = set()
     for owner in metadata.owner_references:
         kind = kind_of_owner(owner) or parent_of_owner(owner)
         if kind is not None:
-            keys.add(Key("Job", metadata.namespace, owner.name, kind.kind))
+            keys.add(ReconcileKey("Job", metadata.namespace, owner.name, kind.kind))
         elif is_pod(owner):
             if metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
-                keys.add(Key("PodGroup", metadata.namespace, metadata.name))
+                keys.add(ReconcileKey("PodGroup", metadata.namespace, metadata.name))
             else:
-                keys.add(Key("Pod", metadata.namespace, owner.name))
+                keys.add(ReconcileKey("Pod", metadata.namespace, owner.name))
     return keys

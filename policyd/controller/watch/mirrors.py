@@ -26,7 +26,7 @@ from policyd.jobs.base import JobKind, JobObject, controller_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.jobs.parents import ParentKind
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.pace import Pace
 from policyd.kube.resources import (
@@ -99,7 +99,7 @@ class Mirrors:
     namespaces: Mirror[PartialObject]
     limit_ranges: Mirror[LimitRange]
     runtime_classes: Mirror[RuntimeClass]
-    pods: Mirror[Pod]
+    pods: Mirror[QueuedPod]
     jobs: dict[str, Mirror[JobObject]]
     """By kind."""
     children: dict[str, Mirror[PartialObject]]
@@ -111,7 +111,7 @@ class Mirrors:
     """Which of the kinds are watched, and what of them."""
     nodes: Mirror[Node]
     """Watched once a flavor has a topology, as `placed` is."""
-    placed: Mirror[Pod]
+    placed: Mirror[QueuedPod]
     """All pods, whoever runs them."""
     provisioning_configs: Mirror[ProvisioningRequestConfig]
     """Watched once a check asks an autoscaler, as `provisioning_requests` is."""
@@ -223,12 +223,12 @@ def open_mirrors(
         namespaces=mirror(NAMESPACES, PartialObject),
         limit_ranges=mirror(LIMIT_RANGES, LimitRange),
         runtime_classes=mirror(RUNTIME_CLASSES, RuntimeClass),
-        pods=named_mirror(PODS, Pod, f"{MANAGED}=true"),
+        pods=named_mirror(PODS, QueuedPod, f"{MANAGED}=true"),
         jobs=jobs,
         children=children,
         integrations=integrations,
         nodes=mirror(NODES, Node),
-        placed=Mirror(reader, PODS, into=Pod, pace=pace, trim=Trimmer().trimmed),
+        placed=Mirror(reader, PODS, into=QueuedPod, pace=pace, trim=Trimmer().trimmed),
         provisioning_configs=mirror(PROVISIONING_CONFIGS, ProvisioningRequestConfig),
         provisioning_requests=mirror(PROVISIONING_REQUESTS, ProvisioningRequest),
     )

@@ -2,7 +2,7 @@
 
 import structlog
 
-from policyd.api.configuration.kinds import Resources
+from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.limit_ranges import summarize
 from policyd.api.quantity import QuantityError
 from policyd.controller.watch.mirrors import Mirrors
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 class RulesByNamespace:
     """The rules for each namespace, worked out when they are first asked for."""
 
-    def __init__(self, mirrors: Mirrors, resources: Resources) -> None:
+    def __init__(self, mirrors: Mirrors, resources: ResourcesConfiguration) -> None:
         self._mirrors = mirrors
         self._resources = resources
         self._known: dict[str, RequestRules] = {}

@@ -4,13 +4,13 @@ from sys import intern
 
 import msgspec
 
-from policyd.api.configuration.kinds import Resources
+from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import MANAGED, POD_SET, QUEUE_NAME
 from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.api.pods import PodSpec
 from policyd.controller.watch.mirror import Mirror
 from policyd.jobs.base import controller_of
-from policyd.jobs.pods import PodStatus
+from policyd.jobs.pods import QueuedPodStatus
 from policyd.jobs.requests import InvalidRequestsError, RequestRules, requests_of
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
@@ -29,7 +29,7 @@ class RunningPod(Wire, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    status: QueuedPodStatus = QueuedPodStatus()
     amounts: dict[str, int] = {}
     """Worked out here; no part of what the API server sends."""
     queues: bool = False
@@ -48,7 +48,7 @@ def is_device(resource: str) -> bool:
 
 
 def open_running_pods(
-    reader: Reader, pace: Pace, *, resources: Resources | None, everything: bool
+    reader: Reader, pace: Pace, *, resources: ResourcesConfiguration | None, everything: bool
 ) -> Mirror[RunningPod]:
     """Return a mirror of pods that have not ended.
 
@@ -58,7 +58,7 @@ def open_running_pods(
         resources: Which requests count against quota, and as what.
         everything: Whether all pods queue; if not, of those in no queue only devices matter.
     """
-    rules = RequestRules(resources=resources or Resources())
+    rules = RequestRules(resources=resources or ResourcesConfiguration())
 
     def trim(pod: RunningPod) -> RunningPod:
         return _trimmed(pod, rules, everything=everything)
@@ -94,7 +94,7 @@ def _trimmed(pod: RunningPod, rules: RequestRules, *, everything: bool) -> Runni
         pod,
         metadata=kept,
         spec=spec if amounts else _NOTHING,
-        status=PodStatus(intern(pod.status.phase)),
+        status=QueuedPodStatus(intern(pod.status.phase)),
         amounts=amounts,
         queues=queues,
     )

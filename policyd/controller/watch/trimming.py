@@ -10,7 +10,7 @@ from policyd.api.pods import PodSpec
 from policyd.controller.watch.pod_places import workload_keys
 from policyd.jobs.base import JobObject
 from policyd.jobs.places import waits_for_place
-from policyd.jobs.pods import Pod, PodStatus
+from policyd.jobs.pods import QueuedPod, QueuedPodStatus
 from policyd.jobs.rules.submission import IDENTIFIERS, fits_label
 from policyd.jobs.topology import asks_for_topology
 
@@ -41,7 +41,7 @@ class Trimmer:
     def __init__(self) -> None:
         self._specs: dict[bytes, PodSpec] = {}
 
-    def trimmed(self, pod: Pod) -> Pod:
+    def trimmed(self, pod: QueuedPod) -> QueuedPod:
         """Return what is to be kept of a pod: all of it, if a topology places it or may yet."""
         annotations = pod.metadata.annotations
         if workload_keys(pod) or waits_for_place(pod) or asks_for_topology(annotations):
@@ -54,7 +54,7 @@ class Trimmer:
             resource_version=metadata.resource_version,
             deletion_timestamp=metadata.deletion_timestamp,
         )
-        return Pod(kept, self._shared(pod.spec), PodStatus(intern(pod.status.phase)))
+        return QueuedPod(kept, self._shared(pod.spec), QueuedPodStatus(intern(pod.status.phase)))
 
     def _shared(self, spec: PodSpec) -> PodSpec:
         """Return a specification with the parts of others that are alike but for the node."""

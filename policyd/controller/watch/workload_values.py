@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from policyd.alloc.settings import DEFAULTS, Settings
-from policyd.alloc.workload import Admission, Objection, PodSet, Workload
+from policyd.alloc.settings import DEFAULTS, QueueingSettings
+from policyd.alloc.workload import Objection, QueuedPodSet, QueuedWorkload, ReservedQuota
 from policyd.api import kueue
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.kueue.names import (
@@ -40,12 +40,12 @@ _JUST_AFTER: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class WorkloadContext:
     """What decides about a workload beside itself."""
 
     now: float
     """Seconds since the epoch, for its back-off."""
-    settings: Settings = DEFAULTS
+    settings: QueueingSettings = DEFAULTS
     """What the administrator set."""
     rules: RequestRules = NO_RULES
     """What its namespace, its runtime and the administrator make of its requests."""
@@ -55,11 +55,11 @@ class Circumstances:
 
 def workload_value(
     workload: kueue.Workload,
-    circumstances: Circumstances,
+    circumstances: WorkloadContext,
     *,
     cluster_queue: str,
     objection: Objection | None = None,
-) -> Workload:
+) -> QueuedWorkload:
     """Convert a workload that holds quota, or waits for it.
 
     Args:
@@ -71,12 +71,12 @@ def workload_value(
     metadata, settings = workload.metadata, circumstances.settings
     given_back = _given_back(workload, settings)
     admission = _admission(workload, given_back, circumstances.rules)
-    pod_sets: tuple[PodSet, ...] = ()
+    pod_sets: tuple[QueuedPodSet, ...] = ()
     invalid: Objection | None = None
     uncounted = None if admission else _uncounted(workload, settings)
     if admission is None or circumstances.movable or needs_second_pass(workload):
         pod_sets, invalid = pod_set_values(workload, given_back, circumstances.rules)
-    return Workload(
+    return QueuedWorkload(
         key=metadata.key,
         uid=metadata.uid,
         cluster_queue=cluster_queue if admission is None else admission.cluster_queue,
@@ -104,7 +104,7 @@ def workload_value(
     )
 
 
-def _elastic(workload: kueue.Workload, settings: Settings) -> bool:
+def _elastic(workload: kueue.Workload, settings: QueueingSettings) -> bool:
     said = workload.metadata.annotations.get(ELASTIC_JOB) == "true"
     return said and settings.gates.elastic_jobs_via_workload_slices
 
@@ -151,7 +151,7 @@ def _saves_seconds(workload: kueue.Workload) -> float | None:
     return None
 
 
-def _replaces(workload: kueue.Workload, settings: Settings) -> str:
+def _replaces(workload: kueue.Workload, settings: QueueingSettings) -> str:
     """Return the key of the smaller slice of the same job that a workload is to replace."""
     if not settings.gates.elastic_jobs_via_workload_slices:
         return ""
@@ -164,14 +164,16 @@ def _gated(workload: kueue.Workload) -> bool:
     return any(gate.name not in open_ for gate in workload.spec.preemption_gates)
 
 
-def _allowed_flavors(workload: kueue.Workload, settings: Settings) -> tuple[str, ...] | None:
+def _allowed_flavors(
+    workload: kueue.Workload, settings: QueueingSettings
+) -> tuple[str, ...] | None:
     named = workload.metadata.annotations.get(ALLOWED_FLAVORS)
     if named is None or not settings.gates.concurrent_admission:
         return None
     return tuple(named.split(","))
 
 
-def queued_at(workload: kueue.Workload, settings: Settings = DEFAULTS) -> float:
+def queued_at(workload: kueue.Workload, settings: QueueingSettings = DEFAULTS) -> float:
     """Return since when a workload has its place in the queue: an eviction keeps it, mostly.
 
     Pods that did not get ready cost the place, unless the administrator lets it be kept; so does an
@@ -241,7 +243,7 @@ def needs_second_pass(workload: kueue.Workload) -> bool:
     return ready and any(delayed)
 
 
-def _uncounted(workload: kueue.Workload, settings: Settings) -> Objection | None:
+def _uncounted(workload: kueue.Workload, settings: QueueingSettings) -> Objection | None:
     """Return that a workload asks for what no quota counts; nobody behind it waits for it."""
     refuses = settings.gates.kueue_dra_reject_workloads_when_dra_disabled
     message = uncounted_claims(workload) if refuses else ""
@@ -254,7 +256,7 @@ def _failed_checks(workload: kueue.Workload) -> Objection | None:
     return None
 
 
-def _given_back(workload: kueue.Workload, settings: Settings) -> dict[str, int]:
+def _given_back(workload: kueue.Workload, settings: QueueingSettings) -> dict[str, int]:
     """Return how many pods of each pod set no longer need their quota."""
     if not settings.gates.reclaimable_pods:
         return {}
@@ -263,13 +265,13 @@ def _given_back(workload: kueue.Workload, settings: Settings) -> dict[str, int]:
 
 def _admission(
     workload: kueue.Workload, given_back: Mapping[str, int], rules: RequestRules
-) -> Admission | None:
+) -> ReservedQuota | None:
     admission = workload.status.admission
     if admission is None or not condition_true(workload.status.conditions, QUOTA_RESERVED):
         return None
     counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
     specs = {pod_set.name: pod_set.template.spec for pod_set in workload.spec.pod_sets}
-    return Admission(
+    return ReservedQuota(
         cluster_queue=admission.cluster_queue,
         pod_sets=tuple(
             assignment_value(

@@ -5,9 +5,9 @@ from datetime import date
 
 import msgspec
 
-from policyd.api.inject import Expression, Inject, Resources, Toleration
+from policyd.api.inject import Expression, Inject, InjectedResources, InjectedToleration
 from policyd.api.names import is_label_key, is_label_value
-from policyd.api.policy import MatchConstraints, MatchResources, Policy, PolicyException, Validation
+from policyd.api.policy import LiftedRule, MatchConstraints, MatchResources, Policy, Validation
 from policyd.api.quantity import Quantity, QuantityError, parse_quantity
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
@@ -117,7 +117,7 @@ def _validation(validation: Validation, path: Path) -> Iterator[_At]:
         yield "field `message` is missing", path, hint
 
 
-def _exception(exception: PolicyException, names: set[str], path: Path) -> Iterator[_At]:
+def _exception(exception: LiftedRule, names: set[str], path: Path) -> Iterator[_At]:
     for index, name in enumerate(exception.validations):
         if name not in names:
             hint = did_you_mean(name, names) or "give the validation a `name`"
@@ -158,7 +158,7 @@ def _entries(inject: Inject, field: str) -> Mapping[str, object]:
     return entries
 
 
-def _toleration(toleration: Toleration, path: Path) -> Iterator[_At]:
+def _toleration(toleration: InjectedToleration, path: Path) -> Iterator[_At]:
     if toleration.operator == "Exists" and toleration.value:
         yield "`Exists` takes no `value`", (*path, "value"), "use `operator: Equal`"
     if toleration.operator in ("", "Equal") and not toleration.key:
@@ -172,7 +172,7 @@ def _toleration(toleration: Toleration, path: Path) -> Iterator[_At]:
         yield "`tolerationSeconds` needs `effect: NoExecute`", where, None
 
 
-def _resources(resources: Resources, path: Path) -> Iterator[_At]:
+def _resources(resources: InjectedResources, path: Path) -> Iterator[_At]:
     amounts: dict[tuple[str, str], Quantity] = {}
     for side in ("requests", "limits"):
         for name, amount in getattr(resources, side).items():

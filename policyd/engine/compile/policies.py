@@ -28,8 +28,14 @@ from policyd.cel.errors import TooMuchError
 from policyd.cel.types import DYN, Type
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
-from policyd.engine.inject.operations import READ_BY_MERGING, Step, compile_inject
-from policyd.engine.inject.templates import KIND_NAMES, Kind, Template, build_template, type_fits
+from policyd.engine.inject.operations import READ_BY_MERGING, InjectedField, compile_inject
+from policyd.engine.inject.templates import (
+    KIND_NAMES,
+    Kind,
+    ValueTemplate,
+    build_template,
+    type_fits,
+)
 from policyd.engine.model.compiled import (
     OWN,
     CompiledBinding,
@@ -173,7 +179,9 @@ def _is_named_only(constraints: MatchConstraints) -> bool:
     )
 
 
-def _reads(policy: Policy, steps: tuple[Step, ...], programs: Iterable[Program]) -> frozenset[str]:
+def _reads(
+    policy: Policy, steps: tuple[InjectedField, ...], programs: Iterable[Program]
+) -> frozenset[str]:
     """Return what decides how a policy changes the object: expressions, its selector, merging."""
     if policy.spec.mutations:
         return EVERYTHING
@@ -314,7 +322,7 @@ class _Compiler:
         at = self.document.position_within(path, issue.line, issue.column)
         return self.document.finding(issue.message, path, hint=issue.hint, at=at)
 
-    def _text(self, text: Text, path: Path) -> Template:
+    def _text(self, text: Text, path: Path) -> ValueTemplate:
         return build_template(text, path, self.hole)
 
     def _unique(self, name: str, before: tuple[NamedExpression, ...], path: Path) -> None:

@@ -137,7 +137,7 @@ def policy_shape() -> Shape:
         "pattern": _NAME,
         "maxLength": LONGEST_SUBDOMAIN,
     }
-    definitions["TopologyRequest"] |= {"minProperties": 1, "maxProperties": 1}
+    definitions["InjectedTopology"] |= {"minProperties": 1, "maxProperties": 1}
     for name in ("Expression", "Validation", "NamedExpression"):
         definitions[name]["properties"]["expression"]["minLength"] = 1
     _complete_rule(definitions["Rule"])

@@ -17,7 +17,7 @@ from policyd.cel.cost import EXPRESSION_LIMIT, MATCH_CONDITIONS_LIMIT, POLICY_LI
 from policyd.cel.errors import CelCompileError
 from policyd.cel.estimate.estimator import estimate_cost
 from policyd.cel.estimate.spans import NOTHING, Span
-from policyd.cel.kinds import Kind, TypeCheck, kind_of
+from policyd.cel.kinds import BuiltinKind, TypeCheck, kind_of
 from policyd.cel.types import DYN
 from policyd.engine.compile.policies import OWN_FORM, Form, Layout
 from policyd.engine.documents.findings import Finding
@@ -90,7 +90,7 @@ def _expressions(policy: Policy, layout: Layout) -> Iterator[_Expression]:
                 yield _Expression(path, given.expression, "mutations")
 
 
-def named_kinds(constraints: MatchConstraints) -> tuple[Kind, ...]:
+def named_kinds(constraints: MatchConstraints) -> tuple[BuiltinKind, ...]:
     """Return the kinds that rules name; none if they also name what nobody knows the type of."""
     named = dict.fromkeys(
         kind_of(group, version, resource)

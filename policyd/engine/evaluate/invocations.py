@@ -13,7 +13,7 @@ from policyd.engine.model.facts import Facts
 from policyd.engine.model.params import find_params
 from policyd.engine.objects.equivalents import equivalent_match
 from policyd.engine.objects.match import (
-    Attributes,
+    RequestAttributes,
     rules_match,
     selects_all,
     selects_namespace,
@@ -32,10 +32,10 @@ class Invocation(msgspec.Struct, frozen=True):  # made for each policy, three ti
     policy: CompiledPolicy
     binding: CompiledBinding
     param: Json
-    matched: Attributes | None
+    matched: RequestAttributes | None
 
 
-class ConfigurationError(PolicydError):
+class BindingError(PolicydError):
     """A policy cannot be asked at all: `binding` is the one that is wrong, if one is."""
 
     def __init__(self, error: PolicydError, binding: CompiledBinding | None = None) -> None:
@@ -74,7 +74,7 @@ def _narrowed(policy: CompiledPolicy, facts: Facts) -> Iterator[Invocation]:
         else:
             matched = seen_by(constraints, facts)
     except PolicydError as error:
-        raise ConfigurationError.of(policy, error) from error
+        raise BindingError.of(policy, error) from error
     if matched is None or (policy.applies is not None and not policy.applies(facts)):
         return
     _check_param_kind(policy, facts)
@@ -107,7 +107,7 @@ def _check_param_kind(policy: CompiledPolicy, facts: Facts) -> None:
     try:
         facts.surroundings.params.namespaced(kind)
     except PolicydError as error:
-        raise ConfigurationError.of(policy, error) from error
+        raise BindingError.of(policy, error) from error
 
 
 def _acting(binding: CompiledBinding, facts: Facts) -> CompiledBinding:
@@ -117,7 +117,10 @@ def _acting(binding: CompiledBinding, facts: Facts) -> CompiledBinding:
 
 
 def _bound(
-    policy: CompiledPolicy, binding: CompiledBinding, facts: Facts, matched: Attributes | None
+    policy: CompiledPolicy,
+    binding: CompiledBinding,
+    facts: Facts,
+    matched: RequestAttributes | None,
 ) -> Iterator[Invocation]:
     """Yield what is to be asked by one binding: once for each of its params."""
     kind = policy.policy.spec.param_kind
@@ -132,12 +135,14 @@ def _bound(
             check_params(kind, binding.param_ref, source, policy.namespace)
         params = find_params(kind, binding.param_ref, source, namespace=namespace)
     except PolicydError as error:
-        raise ConfigurationError.of(policy, error, binding) from error
+        raise BindingError.of(policy, error, binding) from error
     for param in params:
         yield Invocation(policy, binding, param, matched)
 
 
-def seen_by(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
+def seen_by(
+    constraints: MatchConstraints | MatchResources, facts: Facts
+) -> RequestAttributes | None:
     """Return the request as rules see it that pick it; None if they or the selectors do not.
 
     Raises:
@@ -147,7 +152,9 @@ def seen_by(constraints: MatchConstraints | MatchResources, facts: Facts) -> Att
     return matched if matched is not None and _selected(constraints, facts) else None
 
 
-def named_by(constraints: MatchConstraints | MatchResources, facts: Facts) -> Attributes | None:
+def named_by(
+    constraints: MatchConstraints | MatchResources, facts: Facts
+) -> RequestAttributes | None:
     """Return the request as rules see it that pick it, selectors aside; None if none does.
 
     Exclude rules pick what is left out in the same way. Without any rules, everything is picked.

@@ -14,10 +14,10 @@ from policyd.engine.evaluate.conditions import (
     object_of,
     variables_of,
 )
-from policyd.engine.evaluate.invocations import ConfigurationError, Invocation, invocations
+from policyd.engine.evaluate.invocations import BindingError, Invocation, invocations
 from policyd.engine.evaluate.patches import POD, mutated
-from policyd.engine.evaluate.verdict import CATCHABLE, Verdict
-from policyd.engine.inject.operations import Step, Target, apply_step
+from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
+from policyd.engine.inject.operations import InjectedField, InjectionTarget, apply_step
 from policyd.engine.inject.templates import ABSENT
 from policyd.engine.model.compiled import MUTATING, CompiledMutation, CompiledPolicy
 from policyd.engine.model.deadline import OutOfTimeError
@@ -37,7 +37,7 @@ _SHORT = 100
 
 
 def mutate(
-    policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict, *, twice: bool = True
+    policies: Sequence[CompiledPolicy], facts: Facts, verdict: VerdictBuilder, *, twice: bool = True
 ) -> list[Operation]:
     """Let policies change the object, and return how; `facts.object` is the result.
 
@@ -59,7 +59,7 @@ def mutate(
 class _Mutation:
     """The object as the policies so far left it."""
 
-    def __init__(self, facts: Facts, verdict: Verdict) -> None:
+    def __init__(self, facts: Facts, verdict: VerdictBuilder) -> None:
         self._changes: list[frozenset[str]] = []
         self._changed: set[str] = set()
         self._seen: dict[str, int] = {}
@@ -110,7 +110,7 @@ class _Mutation:
         try:
             found = invocations(policy, self._facts)
             self._chosen[policy.id] = [i for i in found if among is None or _key(i) in among]
-        except ConfigurationError as error:
+        except BindingError as error:
             self._verdict.fail(policy, error, error.binding, configuration=True)
 
     def _may_change(self, policy: CompiledPolicy) -> bool:
@@ -272,14 +272,14 @@ class _Mutation:
 
     def _edits(
         self, policy: CompiledPolicy, match: Match, *, first: bool
-    ) -> list[tuple[Step, Target, Json]]:
+    ) -> list[tuple[InjectedField, InjectionTarget, Json]]:
         """Compute everything that is to be set, before anything is."""
         facts = self._facts
         facts.check_time()
         if facts.allowance.strained:
             match.budget.renew()
         created = facts.request.operation == "CREATE"
-        target = Target(facts.kind, match.view.paths, created)
+        target = InjectionTarget(facts.kind, match.view.paths, created)
         edits = []
         for step in policy.steps:
             # What belongs to the object as a whole is set once, whatever its templates are.
@@ -291,7 +291,7 @@ class _Mutation:
                     edits.append((step, target, value))
         return edits
 
-    def _merge(self, edits: list[tuple[Step, Target, Json]]) -> bool:
+    def _merge(self, edits: list[tuple[InjectedField, InjectionTarget, Json]]) -> bool:
         """Set what is injected; tell whether that changed anything."""
         facts = self._facts
         before = facts.object

@@ -40,7 +40,7 @@ _CUSTOM: Final = schema_from_openapi({"x-kubernetes-preserve-unknown-fields": Tr
 _NONE: Final[Mapping[tuple[str, str, str], Schema]] = {}
 
 
-class UndecodableError(MutationError):
+class UndecodablePatchError(MutationError):
     """A patched object is not one of its kind, which the API server calls an error of its own."""
 
     def __init__(self, message: str) -> None:
@@ -91,13 +91,13 @@ def _read(obj: Json, before: Json, struct: str, *, strict: bool) -> Json:
         read, unknown = changed_view(obj, before, struct)
     except MistypedError as error:
         if strict:
-            raise UndecodableError(str(error)) from error
+            raise UndecodablePatchError(str(error)) from error
         text = _FRACTION.sub(r"cannot convert float64 to \1", str(error))
         wrong = f"unable to convert unstructured object to {_shown(_kind(obj))}: {text}"
         raise MutationError(wrong) from error
     if unknown and strict:
         shown = ", ".join(f'unknown field "{path}"' for path in sorted(unknown))
-        raise UndecodableError(f"strict decoding error: {shown}")
+        raise UndecodablePatchError(f"strict decoding error: {shown}")
     return read
 
 

@@ -13,15 +13,20 @@ from policyd.api.admission import AdmissionRequest
 from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.rollout import stage
 from policyd.engine.evaluate.validation import validate
-from policyd.engine.evaluate.verdict import Verdict
+from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.model.bindings import bind
 from policyd.engine.model.compiled import CompiledBinding, CompiledException, CompiledPolicy
 from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.decision import ALLOWED, Decision
 from policyd.engine.model.facts import Facts
-from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.equivalents import ServedVersions, equivalents
-from policyd.engine.objects.match import Attributes, NamespaceLookup, attributes_of, rule_names
+from policyd.engine.objects.match import (
+    NamespaceLookup,
+    RequestAttributes,
+    attributes_of,
+    rule_names,
+)
 
 _MOST_RESOURCES: Final = 10_000
 """Resources whose policies are remembered: more than any cluster has, so that none can flood it."""
@@ -69,7 +74,7 @@ class PolicySet:
         namespaces: NamespaceLookup | None = None,
         bindings: Iterable[CompiledBinding] = (),
         exceptions: Iterable[CompiledException] = (),
-        surroundings: Surroundings | None = None,
+        surroundings: PolicyContext | None = None,
     ) -> None:
         """Take policies in any order.
 
@@ -83,11 +88,11 @@ class PolicySet:
         """
         if surroundings is None:
             assert namespaces is not None, "namespaces are looked up somewhere"
-            surroundings = Surroundings(namespaces=namespaces)
+            surroundings = PolicyContext(namespaces=namespaces)
         self._arrange(bind(policies, bindings, exceptions), surroundings)
 
     @classmethod
-    def of(cls, policies: Iterable[CompiledPolicy], surroundings: Surroundings) -> Self:
+    def of(cls, policies: Iterable[CompiledPolicy], surroundings: PolicyContext) -> Self:
         """Make a set of policies that are bound already, shadows put into force."""
         made = cls.__new__(cls)
         made._arrange(policies, surroundings, shadows=False)  # noqa: SLF001 - its own
@@ -96,7 +101,7 @@ class PolicySet:
     def _arrange(
         self,
         policies: Iterable[CompiledPolicy],
-        surroundings: Surroundings,
+        surroundings: PolicyContext,
         *,
         shadows: bool = True,
     ) -> None:
@@ -149,7 +154,7 @@ class PolicySet:
         if not concerned:
             return ALLOWED
         facts = Facts(request, self.surroundings, out_of_time, asked=len(concerned))
-        verdict = Verdict()
+        verdict = VerdictBuilder()
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
         operations = mutate(concerned, facts, verdict, twice=twice)
@@ -161,7 +166,7 @@ class PolicySet:
         if not concerned:
             return ALLOWED
         facts = Facts(request, self.surroundings, out_of_time, asked=len(concerned))
-        verdict = Verdict()
+        verdict = VerdictBuilder()
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
         validate(concerned, facts, verdict)
@@ -172,7 +177,7 @@ class PolicySet:
         mutating, validating = self._mutating.find(request), self._validating.find(request)
         asked = len(mutating) + len(validating)
         facts = Facts(request, self.surroundings, out_of_time, asked=asked)
-        verdict = Verdict()
+        verdict = VerdictBuilder()
         if self._staged:
             mutating = _as_enforced(mutating, facts, verdict)
             validating = _as_enforced(validating, facts, verdict)
@@ -182,7 +187,7 @@ class PolicySet:
 
 
 def _as_enforced(
-    policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict
+    policies: Sequence[CompiledPolicy], facts: Facts, verdict: VerdictBuilder
 ) -> tuple[CompiledPolicy, ...]:
     """Return policies that are being rolled out as they are enforced for this request."""
     enforced = []
@@ -221,20 +226,20 @@ class _Index:
                 self._found[key] = found
         return found
 
-    def _search(self, attributes: Attributes) -> tuple[CompiledPolicy, ...]:
+    def _search(self, attributes: RequestAttributes) -> tuple[CompiledPolicy, ...]:
         if is_exempt(attributes):
             return tuple(p for p in self.policies if p.own and not p.unusable)
         concerned = (_as_concerned(p, attributes, self._served) for p in self.policies)
         return tuple(policy for policy in concerned if policy is not None)
 
 
-def is_exempt(attributes: Attributes) -> bool:
+def is_exempt(attributes: RequestAttributes) -> bool:
     """Tell whether policies of kinds other than policyd's own never concern the resource."""
     return (attributes.group, attributes.resource) in _EXEMPT
 
 
 def _as_concerned(
-    policy: CompiledPolicy, attributes: Attributes, served: ServedVersions
+    policy: CompiledPolicy, attributes: RequestAttributes, served: ServedVersions
 ) -> CompiledPolicy | None:
     """Return a policy if a rule names the resource and operation, be it under another version.
 

@@ -9,8 +9,8 @@ from policyd.api.admission import (
     AdmissionRequest,
     AdmissionResponse,
     AnsweredReview,
+    RefusalStatus,
     ReviewError,
-    Status,
     StatusCause,
     StatusDetails,
     decode_object,
@@ -57,11 +57,11 @@ def _wire_key(key: str) -> str:
     return key.replace("/", ".")[:_LONGEST_KEY].rstrip("-.")
 
 
-def refusal(request: AdmissionRequest, decision: Decision) -> Status:
+def refusal(request: AdmissionRequest, decision: Decision) -> RefusalStatus:
     """Say why a request is refused: all denials, the first one's code and reason."""
     first = decision.denials[0]
     lines = "\n".join(map(str, decision.denials))
-    return Status(
+    return RefusalStatus(
         code=first.code,
         reason=first.reason,
         message=f"{_forbidden(request)}{lines}" if first.kind == VALIDATING else lines,

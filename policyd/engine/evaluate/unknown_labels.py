@@ -11,7 +11,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.engine.evaluate.policy_set import PHASES, PolicySet
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.objects.match import Attributes, attributes_of, rules_match, selects_all
+from policyd.engine.objects.match import RequestAttributes, attributes_of, rules_match, selects_all
 
 NAME: Final = "kubernetes.io/metadata.name"
 """The label that every namespace has: its name."""
@@ -40,7 +40,7 @@ def undecided(
             yield policy.id, label
 
 
-def _unknown_label(policy: CompiledPolicy, attributes: Attributes) -> str | None:
+def _unknown_label(policy: CompiledPolicy, attributes: RequestAttributes) -> str | None:
     if rules_match(policy.constraints.exclude_resource_rules, (), attributes):
         return None
     for selector in _selectors(policy):

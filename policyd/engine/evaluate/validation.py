@@ -5,9 +5,9 @@ from typing import Final
 
 from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
 from policyd.cel.cost import POLICY_LIMIT
-from policyd.cel.lib.authorizer import Attributes as Permission
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction as Permission
 from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
-from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.cel.values import type_name
 from policyd.engine.documents.findings import field_path
 from policyd.engine.evaluate.conditions import (
@@ -17,8 +17,8 @@ from policyd.engine.evaluate.conditions import (
     matches,
     stop,
 )
-from policyd.engine.evaluate.invocations import ConfigurationError, Invocation, invocations
-from policyd.engine.evaluate.verdict import CATCHABLE, Verdict
+from policyd.engine.evaluate.invocations import BindingError, Invocation, invocations
+from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
 from policyd.engine.inject.templates import ABSENT
 from policyd.engine.model.compiled import VALIDATING, CompiledPolicy, CompiledValidation
 from policyd.engine.model.decision import Denial
@@ -33,19 +33,19 @@ MAXIMUM_ANNOTATION = 10 * 1024
 """Letters of an audit annotation that are kept."""
 
 
-def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: Verdict) -> None:
+def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: VerdictBuilder) -> None:
     """Ask every policy that concerns the request."""
     for policy in policies:
         try:
             for invocation in invocations(policy, facts):
                 _invoke(invocation, facts, verdict)
-        except ConfigurationError as error:
+        except BindingError as error:
             verdict.fail(policy, error, error.binding, configuration=True)
         except CATCHABLE as error:
             verdict.fail(policy, error)
 
 
-def _invoke(invocation: Invocation, facts: Facts, verdict: Verdict) -> None:
+def _invoke(invocation: Invocation, facts: Facts, verdict: VerdictBuilder) -> None:
     policy, binding = invocation.policy, invocation.binding
     try:
         for match in matches(invocation, facts):
@@ -61,7 +61,7 @@ def _invoke(invocation: Invocation, facts: Facts, verdict: Verdict) -> None:
         verdict.fail(policy, error, binding)
 
 
-def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: Verdict) -> None:
+def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
     """Ask all validations first, as messages are computed out of what they leave of the budget."""
     policy = invocation.policy
     objections: list[tuple[CompiledValidation, Match, CelError | None]] = []
@@ -181,7 +181,7 @@ def _remedy(validation: CompiledValidation, match: Match) -> str:
     return "" if remedy is ABSENT else str(remedy)
 
 
-def _annotate(invocation: Invocation, match: Match, facts: Facts, verdict: Verdict) -> None:
+def _annotate(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
     """Tell the audit log what the policy says, out of a budget of its own."""
     facts.check_time()
     policy = invocation.policy

@@ -10,7 +10,7 @@ from policyd.api.policy import Reason
 from policyd.cel import CelError
 from policyd.engine.evaluate.conditions import failed_expression
 from policyd.engine.evaluate.invocations import Invocation
-from policyd.engine.evaluate.patches import UndecodableError
+from policyd.engine.evaluate.patches import UndecodablePatchError
 from policyd.engine.evaluate.rollout import ROLLED_OUT, Staged
 from policyd.engine.model.compiled import (
     MUTATING,
@@ -41,7 +41,7 @@ CATCHABLE = (PolicydError, RecursionError)
 _FORBIDDEN = 403
 
 
-class Verdict:
+class VerdictBuilder:
     """Gathers what policies say about one request."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Verdict:
         """
         self._failed.add(policy.id)
         # What is an error of the API server's own refuses whatever the policy says there.
-        internal = isinstance(error, UndecodableError) and not policy.own
+        internal = isinstance(error, UndecodablePatchError) and not policy.own
         ignored = policy.ignores_failures and not internal
         text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)
         self._failures.append(Failure(policy=policy.name, message=text, ignored=ignored))

@@ -10,7 +10,7 @@ from policyd.api.selectors import LabelSelector
 from policyd.engine.evaluate.invocations import invocations, is_of_its_namespace, seen_by
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.facts import Facts
-from policyd.engine.objects.match import Attributes, labels_of, resource_matches
+from policyd.engine.objects.match import RequestAttributes, labels_of, resource_matches
 from policyd.errors import PolicydError
 
 _ALL = LabelSelector()
@@ -70,13 +70,13 @@ def _namespace_labels(facts: Facts) -> Mapping[str, str]:
     return labels_of(facts.namespaces(facts.attributes.namespace))
 
 
-def _not_named(rules: tuple[Rule, ...], attributes: Attributes) -> str:
+def _not_named(rules: tuple[Rule, ...], attributes: RequestAttributes) -> str:
     """Say what the rule that comes nearest has against the request."""
     reasons = min((list(_against(rule, attributes)) for rule in rules), key=len, default=[])
     return f"no rule names it: {'; '.join(reasons)}"
 
 
-def _against(rule: Rule, attributes: Attributes) -> Iterator[str]:
+def _against(rule: Rule, attributes: RequestAttributes) -> Iterator[str]:
     resource = attributes.resource
     if attributes.subresource:
         resource = f"{resource}/{attributes.subresource}"

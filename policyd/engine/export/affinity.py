@@ -7,8 +7,8 @@ nothing is computed, that is decided here and the patch is shorter.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from policyd.api.inject import Affinity
-from policyd.engine.export.inject import Injection, spelled
+from policyd.api.inject import InjectedAffinity
+from policyd.engine.export.inject import ExportedField, spelled
 from policyd.engine.export.patch import PatchText, Plain, at, literal, quoted
 from policyd.engine.export.places import both
 
@@ -18,7 +18,7 @@ _AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
 _CONDITIONS: Final = ("matchExpressions", "matchFields")
 
 
-def affinity(injection: Injection, patch: PatchText, given: Affinity) -> None:
+def affinity(injection: ExportedField, patch: PatchText, given: InjectedAffinity) -> None:
     """Draw the pods to nodes: what is required joins each term that the author wrote.
 
     Raises:
@@ -53,7 +53,7 @@ def _conditions(term: Mapping[str, Any]) -> dict[str, Any]:
     return {field: conditions for field, conditions in kept.items() if conditions}
 
 
-def _require(injection: Injection, patch: PatchText, terms: list[dict[str, Any]]) -> None:
+def _require(injection: ExportedField, patch: PatchText, terms: list[dict[str, Any]]) -> None:
     steps = (*_AFFINITY, _REQUIRED, "nodeSelectorTerms")
     present = f"{at(patch.base, *steps)}.orValue([])"
     distinct = [term for index, term in enumerate(terms) if term not in terms[:index]]
@@ -89,7 +89,9 @@ def _joined(own: str, term: Mapping[str, Any]) -> str:
     return f"{{{', '.join(fields)}}}"
 
 
-def _require_computed(injection: Injection, patch: PatchText, terms: list[dict[str, Any]]) -> None:
+def _require_computed(
+    injection: ExportedField, patch: PatchText, terms: list[dict[str, Any]]
+) -> None:
     """Require terms of which only the patch can tell what is left of them."""
     steps = (*_AFFINITY, _REQUIRED, "nodeSelectorTerms")
     present = f"{at(patch.base, *steps)}.orValue([])"

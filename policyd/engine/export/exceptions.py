@@ -1,12 +1,12 @@
 """Exceptions of a policy as conditions of the API server's own."""
 
-from policyd.api.policy import PolicyException
+from policyd.api.policy import LiftedRule
 from policyd.engine.export.expressions import NotExportableError
 from policyd.engine.export.patch import literal
 from policyd.engine.export.places import both
 
 
-def exempting(exception: PolicyException) -> str:
+def exempting(exception: LiftedRule) -> str:
     """Return what tells, in CEL, whether an exception concerns a request.
 
     Raises:

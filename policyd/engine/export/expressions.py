@@ -57,10 +57,14 @@ class Scope:
             text = text[:start] + plain + text[end:]
         return text.strip()
 
-    def _replacements(self, node: ast.Node, source: str) -> Iterator[tuple[int, int, str]]:
+    def _replacements(
+        self, node: ast.ExpressionNode, source: str
+    ) -> Iterator[tuple[int, int, str]]:
         """Yield what is to be replaced: from where, to where, and by what."""
         match node:
-            case ast.Call(function=function, target=ast.Node() as target) if function in _METHODS:
+            case ast.Call(function=function, target=ast.ExpressionNode() as target) if (
+                function in _METHODS
+            ):
                 yield self._method(node, target, source)
                 return
             case ast.Select(operand=ast.Identifier(name="variables") as names, field=name):
@@ -79,7 +83,9 @@ class Scope:
         for part in ast.children(node):
             yield from self._replacements(part, source)
 
-    def _method(self, call: ast.Call, target: ast.Node, source: str) -> tuple[int, int, str]:
+    def _method(
+        self, call: ast.Call, target: ast.ExpressionNode, source: str
+    ) -> tuple[int, int, str]:
         end = source.find(")", call.position) + 1
         shown = source[target.position : end]
         if not isinstance(target, ast.Identifier) or target.name not in _OBJECTS:
@@ -128,14 +134,14 @@ def _sum(place: PodPlace, of_pod: OfPod | None) -> str:
     return f"({place.present} ? {amount} : 0)" if place.present else amount
 
 
-def _check_names(node: ast.Node) -> None:
+def _check_names(node: ast.ExpressionNode) -> None:
     """Refuse loops whose variables are called like what stands in for `pod`."""
     taken = [name for name in _bound(node) if name in _TAKEN]
     if taken:
         raise NotExportableError(f"the loop variable `{taken[0]}` needs another name")
 
 
-def _bound(node: ast.Node) -> Sequence[str]:
+def _bound(node: ast.ExpressionNode) -> Sequence[str]:
     """Return the variables that an expression binds for its parts."""
     match node:
         case ast.Comprehension(variables=variables):
@@ -178,7 +184,7 @@ def _expressions(value: object) -> Iterator[str]:
             return
 
 
-def _methods(node: ast.Node) -> Iterator[str]:
+def _methods(node: ast.ExpressionNode) -> Iterator[str]:
     if isinstance(node, ast.Call) and node.target is not None and node.function in _METHODS:
         on_pod = isinstance(node.target, ast.Identifier) and node.target.name == "pod"
         yield f"pod.{node.function}" if on_pod else node.function

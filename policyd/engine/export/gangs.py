@@ -3,13 +3,13 @@
 import msgspec
 
 from policyd.api.kueue.names import MIN_PARALLELISM, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT
-from policyd.engine.export.inject import Injection
+from policyd.engine.export.inject import ExportedField
 from policyd.engine.export.patch import PatchText, at
 from policyd.engine.export.places import both
 from policyd.engine.inject.templates import set_fields
 
 
-def gang_of_pods(injection: Injection, patch: PatchText, gang: msgspec.Struct) -> None:
+def gang_of_pods(injection: ExportedField, patch: PatchText, gang: msgspec.Struct) -> None:
     """Make a plain pod a member of a group; without a name, only if it is in one already."""
     injection.refuse_override()
     fields = set_fields(gang)
@@ -29,7 +29,7 @@ def gang_of_pods(injection: Injection, patch: PatchText, gang: msgspec.Struct) -
     patch.put(size, *annotations, POD_GROUP_TOTAL_COUNT, when=when, absent=absent)
 
 
-def gang_of_job(injection: Injection, patch: PatchText, gang: msgspec.Struct) -> None:
+def gang_of_job(injection: ExportedField, patch: PatchText, gang: msgspec.Struct) -> None:
     """Let a Job start with fewer pods than it wants, but no fewer than the gang."""
     size = injection.certain(set_fields(gang)["minMember"])
     fewer = f"int({size}) < {at(patch.base, 'spec', 'parallelism')}.orValue(0)"

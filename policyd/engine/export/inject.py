@@ -30,7 +30,7 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Injection:
+class ExportedField:
     """One field on its way into one place.
 
     Attributes:
@@ -89,23 +89,23 @@ def _as_text(value: str, type_: Type) -> str:
     return value if type_.name == "string" else f"string({value})"
 
 
-Write = Callable[[Injection, PatchText, Any], None]
+Write = Callable[[ExportedField, PatchText, Any], None]
 
 
-def _labels(injection: Injection, patch: PatchText, labels: Mapping[str, object]) -> None:
+def _labels(injection: ExportedField, patch: PatchText, labels: Mapping[str, object]) -> None:
     _entries(injection, patch, labels, "metadata", "labels")
 
 
-def _annotations(injection: Injection, patch: PatchText, given: Mapping[str, object]) -> None:
+def _annotations(injection: ExportedField, patch: PatchText, given: Mapping[str, object]) -> None:
     _entries(injection, patch, given, "metadata", "annotations")
 
 
-def _node_selector(injection: Injection, patch: PatchText, given: Mapping[str, object]) -> None:
+def _node_selector(injection: ExportedField, patch: PatchText, given: Mapping[str, object]) -> None:
     _entries(injection, patch, given, "spec", "nodeSelector")
 
 
 def _entries(
-    injection: Injection, patch: PatchText, given: Mapping[str, object], *steps: str
+    injection: ExportedField, patch: PatchText, given: Mapping[str, object], *steps: str
 ) -> None:
     """Set the entries of an object, each for itself."""
     for key, value in given.items():
@@ -115,15 +115,15 @@ def _entries(
         patch.put(computed.value, *steps, key, when=when, absent=missing)
 
 
-def _queue_name(injection: Injection, patch: PatchText, name: object) -> None:
+def _queue_name(injection: ExportedField, patch: PatchText, name: object) -> None:
     _name(injection, patch, name, "metadata", "labels", QUEUE_NAME)
 
 
-def _workload_priority(injection: Injection, patch: PatchText, name: object) -> None:
+def _workload_priority(injection: ExportedField, patch: PatchText, name: object) -> None:
     _name(injection, patch, name, "metadata", "labels", PRIORITY_CLASS)
 
 
-def _name(injection: Injection, patch: PatchText, name: object, *steps: str) -> str:
+def _name(injection: ExportedField, patch: PatchText, name: object, *steps: str) -> str:
     """Set a name; return what tells whether it is set."""
     computed = injection.computed(name)
     named = "" if isinstance(name, str) else f"{computed.value} != ''"
@@ -132,7 +132,7 @@ def _name(injection: Injection, patch: PatchText, name: object, *steps: str) -> 
     return both(when, absent)
 
 
-def _priority_class(injection: Injection, patch: PatchText, name: object) -> None:
+def _priority_class(injection: ExportedField, patch: PatchText, name: object) -> None:
     """Name the class of the pods; the number that the API server took from another goes."""
     if injection.override:
         computed = injection.computed(name)
@@ -143,14 +143,14 @@ def _priority_class(injection: Injection, patch: PatchText, name: object) -> Non
     patch.remove("spec", "preemptionPolicy", when=when)
 
 
-def _on(injection: Injection, *, when: str) -> Injection:
+def _on(injection: ExportedField, *, when: str) -> ExportedField:
     """Return an injection on other conditions."""
-    return Injection(
+    return ExportedField(
         scope=injection.scope, type_of=injection.type_of, override=injection.override, when=when
     )
 
 
-def _tolerations(injection: Injection, patch: PatchText, tolerations: object) -> None:
+def _tolerations(injection: ExportedField, patch: PatchText, tolerations: object) -> None:
     injection.refuse_override()
     _refuse_computed(tolerations)
     wanted = [_toleration(injection, given) for given in _structs(tolerations)]
@@ -162,7 +162,7 @@ def _tolerations(injection: Injection, patch: PatchText, tolerations: object) ->
         patch.append(value, "spec", "tolerations", when=injection.when, absent=absent)
 
 
-def _toleration(injection: Injection, given: msgspec.Struct) -> tuple[str, str]:
+def _toleration(injection: ExportedField, given: msgspec.Struct) -> tuple[str, str]:
     """Return a toleration, and what tells whether the toleration `t` covers it or is the same."""
     fields = set_fields(given)
     seconds = fields.pop("tolerationSeconds", None)
@@ -185,7 +185,7 @@ def _toleration(injection: Injection, given: msgspec.Struct) -> tuple[str, str]:
     return f"{{{shown}}}", f"({covers}) || ({alike} && {own['effect']} == {effect})"
 
 
-def _spread(injection: Injection, patch: PatchText, constraints: object) -> None:
+def _spread(injection: ExportedField, patch: PatchText, constraints: object) -> None:
     injection.refuse_override()
     _refuse_computed(constraints)
     seen = set()
@@ -202,7 +202,7 @@ def _spread(injection: Injection, patch: PatchText, constraints: object) -> None
         _append_unless(injection, patch, value, same, "spec", "topologySpreadConstraints")
 
 
-def _gates(injection: Injection, patch: PatchText, gates: Sequence[msgspec.Struct]) -> None:
+def _gates(injection: ExportedField, patch: PatchText, gates: Sequence[msgspec.Struct]) -> None:
     for given in gates:
         value = spelled(injection, given)
         same = f"o.?name.orValue('') == {literal(value['name'])}"
@@ -210,7 +210,7 @@ def _gates(injection: Injection, patch: PatchText, gates: Sequence[msgspec.Struc
 
 
 def _append_unless(
-    injection: Injection,
+    injection: ExportedField,
     patch: PatchText,
     value: Mapping[str, Any],
     same: str,
@@ -221,7 +221,7 @@ def _append_unless(
     patch.append(literal(dict(value)), *steps, when=injection.when, absent=absent)
 
 
-def _topology(injection: Injection, patch: PatchText, topology: msgspec.Struct) -> None:
+def _topology(injection: ExportedField, patch: PatchText, topology: msgspec.Struct) -> None:
     annotations = ("metadata", "annotations")
     given = [f"{at(patch.base, *annotations, key)}.hasValue()" for key in TOPOLOGY.values()]
     absent = "" if injection.override else f"!({' || '.join(given)})"
@@ -247,12 +247,12 @@ def _structs(value: object) -> Sequence[msgspec.Struct]:
     return value if isinstance(value, tuple) else ()
 
 
-def spelled(injection: Injection, value: msgspec.Struct) -> Any:  # noqa: ANN401 - JSON
+def spelled(injection: ExportedField, value: msgspec.Struct) -> Any:  # noqa: ANN401 - JSON
     """Return a value as JSON in which what is computed is written in CEL."""
     return _spelled(injection, as_json(value), "")
 
 
-def _spelled(injection: Injection, value: Any, name: str) -> Any:  # noqa: ANN401 - JSON
+def _spelled(injection: ExportedField, value: Any, name: str) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         if set(value) == {"expression"}:
             return Plain(_computed(injection, Expression(value["expression"]), name))
@@ -262,7 +262,7 @@ def _spelled(injection: Injection, value: Any, name: str) -> Any:  # noqa: ANN40
     return value
 
 
-def _computed(injection: Injection, given: Expression, name: str) -> str:
+def _computed(injection: ExportedField, given: Expression, name: str) -> str:
     """Return what computes a list of texts, a number, or a text.
 
     Raises:

@@ -8,12 +8,12 @@ from policyd.api.policy import Mutation
 from policyd.engine.export.affinity import affinity
 from policyd.engine.export.expressions import NotExportableError, Scope
 from policyd.engine.export.gangs import gang_of_job, gang_of_pods
-from policyd.engine.export.inject import CREATED, WRITERS, Injection, Write
+from policyd.engine.export.inject import CREATED, WRITERS, ExportedField, Write
 from policyd.engine.export.patch import PatchText
 from policyd.engine.export.places import PodPlace
 from policyd.engine.export.resources import resources
 from policyd.engine.export.target import Exporter
-from policyd.engine.inject.operations import Step
+from policyd.engine.inject.operations import InjectedField
 from policyd.engine.inject.templates import set_fields
 from policyd.patch.operations import pointer
 
@@ -82,11 +82,11 @@ class MutationExporter(Exporter):
         gathered = place.gather(chosen, f"({text})")
         return f"{gathered}.flatten()"
 
-    def _write(self, step: Step, patch: PatchText, scope: Scope) -> None:
+    def _write(self, step: InjectedField, patch: PatchText, scope: Scope) -> None:
         """Add to a patch what a step sets, under the conditions of its level."""
         inject = self.policy.policy.spec.inject
         assert inject is not None, "a policy with steps injects something"
-        injection = Injection(
+        injection = ExportedField(
             scope=scope, type_of=self.type_of, override=step.override, when=self._when(step)
         )
         write = self._writer(step)
@@ -94,13 +94,13 @@ class MutationExporter(Exporter):
         if write is not None:
             self.attempt(("spec", "inject", step.field), lambda: write(injection, patch, value))
 
-    def _writer(self, step: Step) -> Write | None:
+    def _writer(self, step: InjectedField) -> Write | None:
         if step.field == "gang":
             name = self.target.kind.kind if self.target.kind else ""
             return {"Pod": gang_of_pods, "Job": gang_of_job}.get(name)
         return WRITERS.get(step.field) or _IN_PARTS[step.field]
 
-    def _when(self, step: Step) -> str:
+    def _when(self, step: InjectedField) -> str:
         kind = self.target.kind
         changeable = step.level == "object" or (
             step.level == "pods-metadata" and kind is not None and kind.kind == "Pod"

@@ -22,7 +22,7 @@ from policyd.engine.export.expressions import NotExportableError, methods_of
 from policyd.engine.export.mutations import MutationExporter
 from policyd.engine.export.patch import as_json
 from policyd.engine.export.refused import refused
-from policyd.engine.export.rules import Target, changing, needs_of, targets_of
+from policyd.engine.export.rules import ExportTarget, changing, needs_of, targets_of
 from policyd.engine.export.target import Problem
 from policyd.engine.export.validations import ValidationExporter
 from policyd.engine.model.bindings import completed, needs_binding
@@ -118,7 +118,7 @@ def _objects(
                 yield from _bindings_for(kind, policy, target, bindings)
 
 
-def _targets(policy: CompiledPolicy) -> list[Target]:
+def _targets(policy: CompiledPolicy) -> list[ExportTarget]:
     needs = needs_of(policy, methods_of(policy))
     return targets_of(policy.constraints.resource_rules, needs)
 
@@ -140,7 +140,7 @@ def _of_bindings(policy: CompiledPolicy, bindings: Sequence[CompiledBinding]) ->
 
 
 def _specs(
-    policy: CompiledPolicy, target: Target, problems: list[Problem]
+    policy: CompiledPolicy, target: ExportTarget, problems: list[Problem]
 ) -> Iterator[tuple[str, dict[str, Json]]]:
     """Yield the specifications of one target, by kind; empty if there is nothing to do."""
     yield VALIDATING, ValidationExporter(policy, target, problems).spec()
@@ -152,7 +152,7 @@ def _specs(
 def _bindings_for(
     kind: str,
     policy: CompiledPolicy,
-    target: Target,
+    target: ExportTarget,
     bindings: Sequence[CompiledBinding],
 ) -> Iterator[dict[str, Json]]:
     """Yield the bindings of a policy of one target."""
@@ -166,7 +166,7 @@ def _bindings_for(
         }
 
 
-def _named(name: str, target: Target) -> str:
+def _named(name: str, target: ExportTarget) -> str:
     return f"{name}-{target.suffix}" if target.suffix else name
 
 

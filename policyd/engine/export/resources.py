@@ -2,13 +2,13 @@
 
 import msgspec
 
-from policyd.api.inject import Resources
+from policyd.api.inject import InjectedResources
 from policyd.engine.export.expressions import NotExportableError
-from policyd.engine.export.inject import Injection
+from policyd.engine.export.inject import ExportedField
 from policyd.engine.export.patch import PatchText, at
 
 
-def resources(injection: Injection, patch: PatchText, given: Resources) -> None:
+def resources(injection: ExportedField, patch: PatchText, given: InjectedResources) -> None:
     """Set what containers ask for, where their authors did not say."""
     whole = at(patch.base, "spec", "resources")
     for field in ("initContainers", "containers"):
@@ -23,7 +23,9 @@ def resources(injection: Injection, patch: PatchText, given: Resources) -> None:
         patch.include(f"({injection.when} ? {loop} : [])" if injection.when else loop)
 
 
-def _request(injection: Injection, inner: PatchText, name: str, amount: object, whole: str) -> None:
+def _request(
+    injection: ExportedField, inner: PatchText, name: str, amount: object, whole: str
+) -> None:
     others = [at("c", "resources", "limits", name)]
     others += [f"{whole}{at('', side, name)}" for side in ("requests", "limits")]
     stated = " || ".join(f"{other}.hasValue()" for other in others)
@@ -35,7 +37,9 @@ def _request(injection: Injection, inner: PatchText, name: str, amount: object, 
     inner.put(value, *steps, when=f"!({stated})", absent=injection.missing(inner, *steps))
 
 
-def _limit(injection: Injection, inner: PatchText, name: str, amount: object, whole: str) -> None:
+def _limit(
+    injection: ExportedField, inner: PatchText, name: str, amount: object, whole: str
+) -> None:
     value = _amount(injection, amount)
     steps = ("resources", "limits", name)
     if injection.override:
@@ -50,7 +54,7 @@ def _limit(injection: Injection, inner: PatchText, name: str, amount: object, wh
     inner.put(value, *steps, when=unstated, absent=injection.missing(inner, *steps))
 
 
-def _amount(injection: Injection, amount: object) -> str:
+def _amount(injection: ExportedField, amount: object) -> str:
     if isinstance(amount, msgspec.Struct):
         raise NotExportableError("a computed amount cannot be exported")
     return injection.certain(amount)

@@ -20,7 +20,7 @@ _SAME_OBJECT = frozenset({"ephemeralcontainers", "resize", "status"})
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ExportTarget:
     """Kinds that are alike in all that a policy asks about them, and the rules that name them.
 
     `kind` is one of them, None for what makes no pods; `suffix` tells the target from the others of
@@ -71,11 +71,11 @@ def needs_of(policy: CompiledPolicy, methods: frozenset[str]) -> Needs:
     )
 
 
-def targets_of(rules: Iterable[Rule], needs: Needs) -> list[Target]:
+def targets_of(rules: Iterable[Rule], needs: Needs) -> list[ExportTarget]:
     """Group what the rules name by what the policy needs to know of it."""
     rules = tuple(rules)
     if needs.nothing:
-        return [Target(None, rules)]
+        return [ExportTarget(None, rules)]
     kinds: dict[object, list[WorkloadKind | None]] = {}
     grouped: dict[object, list[Rule]] = {}
     for kind, rule in _by_kind(rules):
@@ -84,7 +84,7 @@ def targets_of(rules: Iterable[Rule], needs: Needs) -> list[Target]:
         grouped.setdefault(key, []).append(rule)
     single = len(kinds) == 1
     return [
-        Target(
+        ExportTarget(
             alike[0],
             _joined(grouped[key]),
             "" if single else _suffix(alike),
@@ -160,7 +160,7 @@ def _joined(rules: list[Rule]) -> tuple[Rule, ...]:
     )
 
 
-def changing(target: Target) -> Target | None:
+def changing(target: ExportTarget) -> ExportTarget | None:
     """Return a target with only those operations in which an object can be changed."""
     rules = tuple(rule for given in target.rules if (rule := _changing(given)).operations)
     return replace(target, rules=rules) if rules else None

@@ -14,7 +14,7 @@ from policyd.engine.export.exceptions import exempting
 from policyd.engine.export.expressions import NotExportableError, Scope
 from policyd.engine.export.patch import as_json
 from policyd.engine.export.places import PodPlace, both, places_of
-from policyd.engine.export.rules import Target
+from policyd.engine.export.rules import ExportTarget
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.dialects import DEFAULT_DIALECT, own_places
 from policyd.patch.operations import Path
@@ -57,7 +57,7 @@ class Exporter:
     """
 
     policy: CompiledPolicy
-    target: Target
+    target: ExportTarget
     problems: list[Problem] = field(default_factory=list)
 
     def shared(self) -> dict[str, Json]:

@@ -30,7 +30,7 @@ from policyd.engine.inject.merging import (
     set_queue_name,
     set_workload_priority_class,
 )
-from policyd.engine.inject.templates import Compile, Template, build_template, set_fields
+from policyd.engine.inject.templates import Compile, ValueTemplate, build_template, set_fields
 from policyd.engine.objects.workloads import WorkloadKind
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -91,18 +91,18 @@ READ_BY_MERGING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class InjectedField:
     """One field to set; `writes` are the names of the object's fields that it changes."""
 
     field: str
     level: Level
     merge: Merge
     writes: frozenset[str]
-    template: Template
+    template: ValueTemplate
     override: bool
 
 
-class Target(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
+class InjectionTarget(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
     """What is injected into: the object's kind, the pods in it, and whether it is new.
 
     `kind` is None for what makes no pods; `pods` are the paths of the pod or its templates.
@@ -113,11 +113,11 @@ class Target(msgspec.Struct, frozen=True):  # made for each policy, three times 
     created: bool
 
 
-def compile_inject(inject: Inject, path: Path, compile_: Compile) -> tuple[Step, ...]:
+def compile_inject(inject: Inject, path: Path, compile_: Compile) -> tuple[InjectedField, ...]:
     """Turn the fields that are given into steps, their expressions compiled."""
     given = set_fields(inject)
     return tuple(
-        Step(
+        InjectedField(
             field.name,
             field.level,
             field.merge,
@@ -130,7 +130,7 @@ def compile_inject(inject: Inject, path: Path, compile_: Compile) -> tuple[Step,
     )
 
 
-def apply_step(step: Step, value: Json, target: Target, draft: Draft) -> None:
+def apply_step(step: InjectedField, value: Json, target: InjectionTarget, draft: Draft) -> None:
     """Merge a step's value into all places of an object where it belongs.
 
     Raises:
@@ -143,7 +143,7 @@ def apply_step(step: Step, value: Json, target: Target, draft: Draft) -> None:
         step.merge(Edit(draft, at, step.override), value)
 
 
-def places(level: Level, target: Target) -> tuple[Path, ...]:
+def places(level: Level, target: InjectionTarget) -> tuple[Path, ...]:
     """Return the paths at which a level's fields belong in an object."""
     kind = target.kind
     if level == "object" or (level == "pods-metadata" and kind is None):
@@ -155,7 +155,7 @@ def places(level: Level, target: Target) -> tuple[Path, ...]:
     return (kind.queued,) if level == "workload" else target.pods
 
 
-def _form_gang(step: Step, value: Json, target: Target, draft: Draft) -> None:
+def _form_gang(step: InjectedField, value: Json, target: InjectionTarget, draft: Draft) -> None:
     """Form a gang the way the kind is queued: plain pods by group, a Job by its parallelism.
 
     Every other kind is admitted whole, or not as a gang at all.

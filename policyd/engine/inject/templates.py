@@ -45,7 +45,7 @@ VALUE_KINDS: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class ValueTemplate:
     """A value with holes; `evaluate` is None if it has none and `constant` is all of it."""
 
     constant: Json
@@ -61,7 +61,7 @@ class Template:
         return self.constant if self.evaluate is None else self.evaluate(variables, budget)
 
 
-def build_template(value: object, path: Path, compile_: Compile) -> Template:
+def build_template(value: object, path: Path, compile_: Compile) -> ValueTemplate:
     """Turn a literal, a Struct with expressions in it, or an expression into a template."""
     if isinstance(value, Expression):
         return _hole(value, path, compile_)
@@ -71,7 +71,7 @@ def build_template(value: object, path: Path, compile_: Compile) -> Template:
         return _object(value, path, compile_)
     if isinstance(value, tuple | list):
         return _list(list(value), path, compile_)
-    return Template(value)
+    return ValueTemplate(value)
 
 
 def set_fields(struct: msgspec.Struct) -> dict[str, Any]:
@@ -89,11 +89,11 @@ def _default(field: msgspec.structs.FieldInfo) -> object:
     return field.default
 
 
-def _hole(expression: Expression, path: Path, compile_: Compile) -> Template:
+def _hole(expression: Expression, path: Path, compile_: Compile) -> ValueTemplate:
     kind = _kind(path)
     program = compile_(expression, (*path, "expression"), kind)
     if program is None:
-        return Template(ABSENT)
+        return ValueTemplate(ABSENT)
     convert, what = _CONVERSIONS[kind], KIND_NAMES[kind]
     place = field_path(path[1:])
     evaluate = program.evaluate
@@ -109,15 +109,15 @@ def _hole(expression: Expression, path: Path, compile_: Compile) -> Template:
             raise InjectError(f"`{place}` came out as {_shown(value)}, which is not {what}")
         return converted
 
-    return Template(None, fill)
+    return ValueTemplate(None, fill)
 
 
-def _object(fields: Mapping[str, object], path: Path, compile_: Compile) -> Template:
+def _object(fields: Mapping[str, object], path: Path, compile_: Compile) -> ValueTemplate:
     templates = {k: build_template(v, (*path, k), compile_) for k, v in fields.items()}
     constant = {k: t.constant for k, t in templates.items() if t.evaluate is None}
     holes = [(k, t.evaluate) for k, t in templates.items() if t.evaluate is not None]
     if not holes:
-        return Template(constant)
+        return ValueTemplate(constant)
 
     def fill(variables: Mapping[str, object], budget: Budget) -> Json:
         filled = dict(constant)
@@ -127,19 +127,19 @@ def _object(fields: Mapping[str, object], path: Path, compile_: Compile) -> Temp
                 filled[key] = value
         return filled
 
-    return Template(None, fill)
+    return ValueTemplate(None, fill)
 
 
-def _list(items: list[object], path: Path, compile_: Compile) -> Template:
+def _list(items: list[object], path: Path, compile_: Compile) -> ValueTemplate:
     templates = [build_template(v, (*path, i), compile_) for i, v in enumerate(items)]
     if all(template.evaluate is None for template in templates):
-        return Template([template.constant for template in templates])
+        return ValueTemplate([template.constant for template in templates])
 
     def fill(variables: Mapping[str, object], budget: Budget) -> Json:
         values = [template.value(variables, budget) for template in templates]
         return [value for value in values if value is not ABSENT]
 
-    return Template(None, fill)
+    return ValueTemplate(None, fill)
 
 
 def _kind(path: Path) -> Kind:

@@ -122,14 +122,14 @@ def _adds_nothing(mutation: CompiledMutation) -> bool:
     return mutation.patch_type == "JSONPatch" and any(map(_is_empty, _values(tree)))
 
 
-def _values(node: ast.Node) -> Iterator[ast.Node]:
+def _values(node: ast.ExpressionNode) -> Iterator[ast.ExpressionNode]:
     if isinstance(node, ast.StructLiteral) and node.name == "JSONPatch":
         yield from (field.value for field in node.fields if field.name == "value")
     for part in ast.children(node):
         yield from _values(part)
 
 
-def _is_empty(node: ast.Node) -> bool:
+def _is_empty(node: ast.ExpressionNode) -> bool:
     literal = isinstance(node, ast.MapLiteral | ast.ListLiteral | ast.StructLiteral)
     return literal and not ast.children(node)
 
@@ -242,7 +242,7 @@ def _moved(source: str, target: _Target) -> str:
     return text
 
 
-def _roots(node: ast.Node, above: tuple[ast.Node, ...]) -> Iterator[int]:
+def _roots(node: ast.ExpressionNode, above: tuple[ast.ExpressionNode, ...]) -> Iterator[int]:
     """Yield the ends of the names of objects whose template is meant."""
     if isinstance(node, ast.Identifier) and node.name in _OBJECTS:
         if _is_of_pod(above):
@@ -252,7 +252,7 @@ def _roots(node: ast.Node, above: tuple[ast.Node, ...]) -> Iterator[int]:
         yield from _roots(part, (node, *above))
 
 
-def _is_of_pod(above: tuple[ast.Node, ...]) -> bool:
+def _is_of_pod(above: tuple[ast.ExpressionNode, ...]) -> bool:
     """Tell whether what is taken of an object is the pod's, and not the object's own.
 
     Raises:

@@ -166,7 +166,7 @@ def _unescaped(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
 
 
-def _leaves(node: ast.Node, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _leaves(node: ast.ExpressionNode, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield the literals of a configuration, by where they go."""
     match node:
         case ast.StructLiteral():

@@ -29,7 +29,7 @@ from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.exceptions import NOTHING
 from policyd.engine.model.facts import Facts
 from policyd.engine.model.places import places_for
-from policyd.engine.offline.cases import Asked
+from policyd.engine.offline.cases import PreparedCase
 
 
 class Branch(NamedTuple):
@@ -95,7 +95,7 @@ class BranchCoverage:
         """The branches that no case took."""
         return tuple(branch for branch in self.branches if branch not in self._taken)
 
-    def note(self, asked: Asked) -> None:
+    def note(self, asked: PreparedCase) -> None:
         """Take note of the branches that a case takes."""
         changed = asked.policies.mutate(asked.request).object
         for policy in asked.policies.policies:
@@ -148,7 +148,7 @@ def _probes(
                 yield _Probe(Branch(policy.id, place, part, holds), taken)
 
 
-def _deciding(node: ast.Node, reach: Reach) -> Iterator[tuple[ast.Node, Reach]]:
+def _deciding(node: ast.ExpressionNode, reach: Reach) -> Iterator[tuple[ast.ExpressionNode, Reach]]:
     """Yield the parts that decide something, each with how the whole gets to it."""
     match node:
         case ast.Logic():
@@ -166,14 +166,14 @@ def _deciding(node: ast.Node, reach: Reach) -> Iterator[tuple[ast.Node, Reach]]:
                 yield from _deciding(part, reach)
 
 
-def _joined(node: ast.Logic, reach: Reach) -> Iterator[tuple[ast.Node, Reach]]:
+def _joined(node: ast.Logic, reach: Reach) -> Iterator[tuple[ast.ExpressionNode, Reach]]:
     for operand in node.operands:
         yield from _part(operand, reach)
         text = unparse(operand)
         reach = _after(reach, text if node.conjunction else f"!({text})")
 
 
-def _part(node: ast.Node, reach: Reach) -> Iterator[tuple[ast.Node, Reach]]:
+def _part(node: ast.ExpressionNode, reach: Reach) -> Iterator[tuple[ast.ExpressionNode, Reach]]:
     """Yield a part that decides; of what is joined itself, the parts of that."""
     inner = node
     while isinstance(inner, ast.Call) and inner.function == "!_":
@@ -189,7 +189,7 @@ def _after(reach: Reach, condition: str) -> Reach:
     return lambda text: reach(f"({condition}) && ({text})")
 
 
-def _looped(node: ast.Comprehension, reach: Reach) -> Iterator[tuple[ast.Node, Reach]]:
+def _looped(node: ast.Comprehension, reach: Reach) -> Iterator[tuple[ast.ExpressionNode, Reach]]:
     yield from _deciding(node.range, reach)
     over, names = unparse(node.range), ", ".join(node.variables)
 

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final
 
 from policyd.api.admission import Operation
-from policyd.api.kinds import Resource, resources
+from policyd.api.kinds import BuiltinResource, resources
 from policyd.cel import Budget, CelCompileError, CelError
 from policyd.cel.check.checker import check
 from policyd.cel.recursion import deep_recursion
@@ -24,15 +24,20 @@ from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.conditions import EvaluationError, Match, matches
 from policyd.engine.evaluate.invocations import Invocation
 from policyd.engine.evaluate.mutation import mutate
-from policyd.engine.evaluate.verdict import Verdict
+from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.export.refused import refused
 from policyd.engine.lint.least import least_object, least_of
 from policyd.engine.lint.never_true import never_true
 from policyd.engine.model.compiled import MUTATING, NATIVE, VALIDATING, CompiledPolicy
 from policyd.engine.model.facts import Facts
 from policyd.engine.model.places import expressions_of
-from policyd.engine.model.surroundings import Surroundings
-from policyd.engine.offline.requests import Circumstances, as_it_was, namespace_lookup, request_for
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import (
+    RequestCircumstances,
+    as_it_was,
+    namespace_lookup,
+    request_for,
+)
 from policyd.errors import PolicydError
 
 _MISSING: Final = "no such key"
@@ -123,12 +128,12 @@ def _surprises(policy: CompiledPolicy) -> Iterator[Doubt]:
                 return
 
 
-def _failure(policy: CompiledPolicy, of: Resource, operation: Operation) -> str:
+def _failure(policy: CompiledPolicy, of: BuiltinResource, operation: Operation) -> str:
     """Say how a policy fails for the least object of a kind; empty if it does not."""
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}))
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}))
     obj = least_object(of)
     old = as_it_was(obj, operation)
-    request = request_for(obj, Circumstances(operation=operation), old_object=old)
+    request = request_for(obj, RequestCircumstances(operation=operation), old_object=old)
     facts = Facts(request, surroundings)
     try:
         found = matches(Invocation(policy, policy.bindings[0], None, None), facts)
@@ -138,7 +143,7 @@ def _failure(policy: CompiledPolicy, of: Resource, operation: Operation) -> str:
         return ""
     failures = [*_failing_validations(policy, found)]
     if policy.mutations:
-        verdict = Verdict()
+        verdict = VerdictBuilder()
         mutate([policy], facts, verdict)
         failures += (
             failure.message
@@ -172,7 +177,9 @@ def _of_no_optional(policy: CompiledPolicy) -> Iterator[Doubt]:
             yield Doubt(message, "write `.?` before the field that may be missing", "dialect")
 
 
-def _called_on_none(node: ast.Node, types: Mapping[ast.Node, Type]) -> Iterator[str]:
+def _called_on_none(
+    node: ast.ExpressionNode, types: Mapping[ast.ExpressionNode, Type]
+) -> Iterator[str]:
     if isinstance(node, ast.Call) and node.function in _SINCE_1_37 and node.target is not None:
         plain = isinstance(node.target, ast.Select | ast.Index | ast.Identifier)
         if plain and types.get(node.target) == DYN and not getattr(node.target, "optional", False):

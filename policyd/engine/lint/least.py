@@ -6,7 +6,7 @@ What a policy takes for granted and these have not, some object of a user lacks 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from policyd.api.kinds import Resource, resource
+from policyd.api.kinds import BuiltinResource, resource
 from policyd.api.meta import Json
 from policyd.api.policy import MatchConstraints
 from policyd.patch.builtin_views import type_of, typed_view
@@ -70,7 +70,7 @@ _LEAST: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
 beside their metadata."""
 
 
-def least_of(constraints: MatchConstraints, operation: str) -> Iterator[Resource]:
+def least_of(constraints: MatchConstraints, operation: str) -> Iterator[BuiltinResource]:
     """Yield the resources that rules name for an operation, if their least objects are known."""
     for group, plural in _LEAST:
         found = resource(group, "v1", plural)
@@ -83,7 +83,7 @@ def least_of(constraints: MatchConstraints, operation: str) -> Iterator[Resource
             yield found
 
 
-def least_object(of: Resource) -> Json:
+def least_object(of: BuiltinResource) -> Json:
     """Return an object as policies see it that has nothing but what it must have."""
     version = f"{of.group}/{of.version}" if of.group else of.version
     obj: dict[str, Any] = {"apiVersion": version, "kind": of.kind, "metadata": {"name": "a"}}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from policyd.api.kinds import Resource, resources
+from policyd.api.kinds import BuiltinResource, resources
 from policyd.api.policy import MatchConstraints
 from policyd.api.selectors import LabelSelector
 from policyd.cel import Budget, CelCompileError, CelError, Environment, compile_expression
@@ -93,7 +93,7 @@ def _conditions(policy: CompiledPolicy) -> Iterator[Doubt]:
                 break
 
 
-def _conjuncts(source: str, environment: Environment) -> list[ast.Node]:
+def _conjuncts(source: str, environment: Environment) -> list[ast.ExpressionNode]:
     """Return the parts that must all be true."""
     try:
         tree = parse(source, macros=environment.macros)
@@ -103,7 +103,7 @@ def _conjuncts(source: str, environment: Environment) -> list[ast.Node]:
 
 
 def _is_never_true(
-    part: ast.Node, environment: Environment, requests: list[dict[str, object]]
+    part: ast.ExpressionNode, environment: Environment, requests: list[dict[str, object]]
 ) -> bool:
     names = _names(part)
     if names is None or not names <= _TOLD or (names and not requests):
@@ -121,7 +121,7 @@ def _is_never_true(
     return True
 
 
-def _names(node: ast.Node) -> set[tuple[str, ...]] | None:
+def _names(node: ast.ExpressionNode) -> set[tuple[str, ...]] | None:
     """Return what an expression asks about; None if it cannot be told, as for loops."""
     path = ast.qualified_name(node)
     if path is not None:
@@ -152,7 +152,7 @@ def _requests(constraints: MatchConstraints) -> Iterator[dict[str, object]]:
         }
 
 
-def _named(constraints: MatchConstraints, resource: Resource) -> Resource | None:
+def _named(constraints: MatchConstraints, resource: BuiltinResource) -> BuiltinResource | None:
     return (
         resource
         if any(

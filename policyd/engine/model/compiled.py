@@ -11,17 +11,17 @@ from typing import Literal
 
 from policyd.api.policy import (
     Enforcement,
+    LiftedRule,
     MatchConstraints,
     MatchResources,
     ParamRef,
     Policy,
-    PolicyException,
     Reason,
 )
 from policyd.api.rollout import RolloutStep
 from policyd.cel import Program
-from policyd.engine.inject.operations import Step
-from policyd.engine.inject.templates import Template
+from policyd.engine.inject.operations import InjectedField
+from policyd.engine.inject.templates import ValueTemplate
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.match import selects_all
 
@@ -42,7 +42,7 @@ class CompiledValidation:
     program: Program
     message: str
     message_program: Program | None
-    remedy: Template
+    remedy: ValueTemplate
     reason: Reason
 
 
@@ -106,7 +106,7 @@ class CompiledException:
     conditions: tuple[Program, ...]
     images: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
-    terms: PolicyException | None = None
+    terms: LiftedRule | None = None
     picks: "Callable[[CompiledPolicy, Facts], bool] | None" = None
     until: float = math.inf
     place: str = ""
@@ -174,7 +174,7 @@ class CompiledPolicy:
     constraints: MatchConstraints
     conditions: tuple[tuple[str, Program], ...]
     variables: dict[str, Program]
-    steps: tuple[Step, ...]
+    steps: tuple[InjectedField, ...]
     mutations: tuple[CompiledMutation, ...]
     validations: tuple[CompiledValidation, ...]
     annotations: tuple[tuple[str, Program], ...]

@@ -13,9 +13,15 @@ from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
 from policyd.api.policy import ParamKind, ParamRef
 from policyd.cel import CelError
-from policyd.cel.kyverno import Resources
-from policyd.cel.lib.authorizer import Attributes, Authorize, Authorizer, Decision, ResourceCheck
-from policyd.cel.lib.kyverno.outside import RESOURCE, Outside
+from policyd.cel.kyverno import ClusterReads
+from policyd.cel.lib.authorizer import (
+    Authorization,
+    Authorize,
+    AuthorizedAction,
+    Authorizer,
+    ResourceCheck,
+)
+from policyd.cel.lib.kyverno.outside import RESOURCE, Provider
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.patch_values import to_json
@@ -47,7 +53,7 @@ class ElsewhereError(PolicydError):
 class OwnObjects:
     """The objects of one namespace."""
 
-    def __init__(self, resources: Resources, namespace: str) -> None:
+    def __init__(self, resources: ClusterReads, namespace: str) -> None:
         """Read the objects of a namespace from those of the cluster."""
         self._resources = resources
         self.namespace = namespace
@@ -98,28 +104,28 @@ def confined(variables: Mapping[str, object], namespace: str) -> dict[str, objec
     """Return what stands for the world outside as something of a namespace sees it."""
     found: dict[str, object] = {}
     for name, value in variables.items():
-        if isinstance(value, Outside):
-            found[name] = Outside(name, RESOURCE, _own(value, namespace))
+        if isinstance(value, Provider):
+            found[name] = Provider(name, RESOURCE, _own(value, namespace))
         elif isinstance(value, (Authorizer, ResourceCheck)):
             found[name] = replace(value, authorize=_within(value.authorize, namespace))
     return found
 
 
-def _own(outside: Outside, namespace: str) -> OwnObjects | None:
+def _own(outside: Provider, namespace: str) -> OwnObjects | None:
     """Return the objects of a namespace; None for what is not there for it."""
     given = outside.provider
     if outside.name != "resource" or given is None:
         return None
     if isinstance(given, OwnObjects):  # an exception of one namespace, from a policy of one
         return given if given.namespace == namespace else None
-    resources: Resources = given  # type: ignore[assignment]
+    resources: ClusterReads = given  # type: ignore[assignment]
     return OwnObjects(resources, namespace)
 
 
 def _within(authorize: Authorize, namespace: str) -> Authorize:
     """Answer what users may do in a namespace, and what its own service accounts may."""
 
-    def decide(asked: Attributes) -> Decision:
+    def decide(asked: AuthorizedAction) -> Authorization:
         account = asked.service_account
         if asked.path or asked.namespace != namespace:
             said = f"permissions elsewhere: write `.namespace('{namespace}')`"

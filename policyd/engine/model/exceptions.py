@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from policyd.api.policy import PolicyException
+from policyd.api.policy import LiftedRule
 from policyd.cel import Budget, CelError, CelTimeError, Program
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
@@ -42,7 +42,7 @@ NOTHING: Final = Lifted()
 
 
 def compile_exceptions(
-    exceptions: tuple[PolicyException, ...],
+    exceptions: tuple[LiftedRule, ...],
     at: Path,
     compile_: Callable[[str, Path, str], Program | None],
 ) -> tuple[CompiledException, ...]:
@@ -93,11 +93,11 @@ def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) 
     )
 
 
-def _is_whole(terms: PolicyException | None) -> bool:
+def _is_whole(terms: LiftedRule | None) -> bool:
     return terms is None or not (terms.validations or terms.containers)
 
 
-def _named(policy: CompiledPolicy, terms: PolicyException | None) -> tuple[str, ...]:
+def _named(policy: CompiledPolicy, terms: LiftedRule | None) -> tuple[str, ...]:
     if terms is None or _is_whole(terms):
         return ()
     return terms.validations or tuple(validation.place for validation in policy.validations)
@@ -125,7 +125,7 @@ def _applies(exception: CompiledException, facts: Facts, variables: Mapping[str,
         raise ExceptionError(f"exception `{exception.name}` failed: {error}") from error
 
 
-def _concerns(terms: PolicyException, facts: Facts) -> bool:
+def _concerns(terms: LiftedRule, facts: Facts) -> bool:
     request = facts.request
     user = request.user_info
     return (
@@ -135,7 +135,7 @@ def _concerns(terms: PolicyException, facts: Facts) -> bool:
     )
 
 
-def _holds(terms: PolicyException, facts: Facts) -> bool:
+def _holds(terms: LiftedRule, facts: Facts) -> bool:
     """Tell whether an exception has not ended; the day it names is its last."""
     if not terms.until:
         return True

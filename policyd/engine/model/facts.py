@@ -14,21 +14,21 @@ from policyd.api.admission import (
 )
 from policyd.api.meta import Json
 from policyd.cel.cost import RequestBudget
-from policyd.cel.lib.authorizer import Attributes as Permission
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction as Permission
 from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
-from policyd.cel.lib.authorizer import Decision as PermissionDecision
 from policyd.engine.model.deadline import OutOfTime, OutOfTimeError, never
-from policyd.engine.model.surroundings import Surroundings
+from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.equivalents import convert, matched_kind
 from policyd.engine.objects.extracts import CONTAINER_LISTS
 from policyd.engine.objects.match import (
-    Attributes,
+    RequestAttributes,
     UnknownNamespaceError,
     attributes_of,
     original_attributes_of,
 )
 from policyd.engine.objects.workloads import (
-    PodTemplate,
+    PodLocation,
     WorkloadKind,
     find_kind,
     pod_templates,
@@ -85,7 +85,7 @@ class Facts:
     def __init__(
         self,
         request: AdmissionRequest,
-        surroundings: Surroundings,
+        surroundings: PolicyContext,
         out_of_time: OutOfTime = never,
         *,
         asked: int = 1,
@@ -121,7 +121,7 @@ class Facts:
             raise OutOfTimeError
 
     @_Once
-    def original_attributes(self) -> Attributes:
+    def original_attributes(self) -> RequestAttributes:
         """What rules with `matchPolicy: Exact` look at."""
         return original_attributes_of(self.request)
 
@@ -164,7 +164,7 @@ class Facts:
         return find_kind(self.subject)
 
     @_Once
-    def templates(self) -> tuple[PodTemplate, ...]:
+    def templates(self) -> tuple[PodLocation, ...]:
         """Where the pods are."""
         return pod_templates(self.subject, self.kind) if self.kind else ()
 
@@ -245,20 +245,20 @@ class Facts:
         )
         return ResourceCheck(self.authorizer.authorize, permission)
 
-    def seen_as(self, matched: Attributes) -> "Seen":
+    def seen_as(self, matched: RequestAttributes) -> "PolicyView":
         """Return the request as a policy sees it whose rule names another version of it.
 
         Raises:
             ConversionError: If its object cannot be put in that version.
         """
         if matched is self.attributes or matched is self.original_attributes:
-            return Seen(self.object, self.old_object, self.request_variable)
+            return PolicyView(self.object, self.old_object, self.request_variable)
         kind = matched_kind(self.request.kind, self.attributes, matched)
         resource = GroupVersionResource(
             group=matched.group, version=matched.version, resource=matched.resource
         )
         named = {"kind": _named(kind), "resource": _named(resource)}
-        return Seen(
+        return PolicyView(
             convert(self.object, kind),
             convert(self.old_object, kind),
             {**self.request_variable, **named},
@@ -292,7 +292,7 @@ class Facts:
         return found
 
 
-class Seen(NamedTuple):
+class PolicyView(NamedTuple):
     """What a policy sees of a request."""
 
     object: Json

@@ -50,7 +50,7 @@ def meet(changed: frozenset[str], reads: frozenset[str]) -> bool:
     return reads is EVERYTHING or changed is EVERYTHING or not changed.isdisjoint(reads)
 
 
-def _gather(node: ast.Node, names: set[str], *, whole: bool) -> bool:
+def _gather(node: ast.ExpressionNode, names: set[str], *, whole: bool) -> bool:
     """Add what `node` looks at; False if it may be anything.
 
     `whole` tells that the value itself is used, and not only something in it.
@@ -63,7 +63,9 @@ def _gather(node: ast.Node, names: set[str], *, whole: bool) -> bool:
             return not whole or name in _ELSEWHERE
         case ast.Index(operand=inner, index=index):
             return _gather(index, names, whole=True) and _gather(inner, names, whole=whole)
-        case ast.Call(function=function, target=ast.Node() as receiver) if function in _METHODS:
+        case ast.Call(function=function, target=ast.ExpressionNode() as receiver) if (
+            function in _METHODS
+        ):
             names.update(_METHODS[function])
             return _gather_parts(node, receiver, names)
         case ast.Comprehension(range=looped):
@@ -72,7 +74,7 @@ def _gather(node: ast.Node, names: set[str], *, whole: bool) -> bool:
             return _gather_parts(node, None, names)
 
 
-def selected(node: ast.Node) -> tuple[ast.Node, str] | None:
+def selected(node: ast.ExpressionNode) -> tuple[ast.ExpressionNode, str] | None:
     """Return the operand and the field of a selection by name."""
     match node:
         case ast.Select(operand=operand, field=field) | ast.Has(operand=operand, field=field):
@@ -83,13 +85,15 @@ def selected(node: ast.Node) -> tuple[ast.Node, str] | None:
             return None
 
 
-def _gather_field(operand: ast.Node, field: str, names: set[str], *, whole: bool) -> bool:
+def _gather_field(operand: ast.ExpressionNode, field: str, names: set[str], *, whole: bool) -> bool:
     names.add(field)
     if whole and field in _ON_THE_WAY:
         return False
     return _gather(operand, names, whole=False)
 
 
-def _gather_parts(node: ast.Node, looked_into: ast.Node | None, names: set[str]) -> bool:
+def _gather_parts(
+    node: ast.ExpressionNode, looked_into: ast.ExpressionNode | None, names: set[str]
+) -> bool:
     """Add what the parts of a node look at, all but one of which are used whole."""
     return all(_gather(part, names, whole=part is not looked_into) for part in ast.children(node))

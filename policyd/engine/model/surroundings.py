@@ -7,8 +7,8 @@ from policyd.api.admission import UserInfo
 from policyd.api.makers import Makers
 from policyd.cel import CelError
 from policyd.cel.kyverno import kyverno_values
-from policyd.cel.lib.authorizer import Attributes as Permission
-from policyd.cel.lib.authorizer import Decision as PermissionDecision
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction as Permission
 from policyd.engine.model.params import NO_PARAMS, ParamSource
 from policyd.engine.objects.equivalents import ServedVersions, served_versions
 from policyd.engine.objects.match import NamespaceLookup
@@ -28,7 +28,7 @@ def authorize_nobody(_user: UserInfo, _permission: Permission) -> PermissionDeci
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class PolicyContext:
     """What policies may ask about.
 
     Attributes:

@@ -13,7 +13,7 @@ from policyd.api import kinds
 from policyd.api.admission import GroupVersionKind, Rule
 from policyd.api.meta import Json
 from policyd.engine.objects.autoscalers import to_v1, to_v2
-from policyd.engine.objects.match import Attributes, rule_matches
+from policyd.engine.objects.match import RequestAttributes, rule_matches
 from policyd.errors import PolicydError
 from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import typed_view
@@ -43,7 +43,7 @@ _AUTOSCALER: Final = ("autoscaling", "HorizontalPodAutoscaler")
 _AUTOSCALERS: Final = (("v1", "v2"), ("v2", "v1"))
 
 
-class ConversionError(PolicydError):
+class VersionError(PolicydError):
     """An object is to be seen in a version that it cannot be put in here."""
 
 
@@ -66,8 +66,8 @@ def served_versions(group: str, plural: str) -> frozenset[str] | None:
 
 
 def equivalent_match(
-    rules: Iterable[Rule], attributes: Attributes, served: ServedVersions
-) -> Attributes | None:
+    rules: Iterable[Rule], attributes: RequestAttributes, served: ServedVersions
+) -> RequestAttributes | None:
     """Return the request as the first rule sees it that concerns it under another name."""
     for rule in rules:
         for other in equivalents(rule, attributes, served):
@@ -76,7 +76,9 @@ def equivalent_match(
     return None
 
 
-def equivalents(rule: Rule, attributes: Attributes, served: ServedVersions) -> Iterator[Attributes]:
+def equivalents(
+    rule: Rule, attributes: RequestAttributes, served: ServedVersions
+) -> Iterator[RequestAttributes]:
     """Yield the request under the other names of its resource that a rule may mean."""
     groups = _GROUPS.get((attributes.group, attributes.resource), (attributes.group,))
     for group in groups:
@@ -87,7 +89,9 @@ def equivalents(rule: Rule, attributes: Attributes, served: ServedVersions) -> I
                 yield replace(attributes, group=group, version=version)
 
 
-def matched_kind(kind: GroupVersionKind, own: Attributes, matched: Attributes) -> GroupVersionKind:
+def matched_kind(
+    kind: GroupVersionKind, own: RequestAttributes, matched: RequestAttributes
+) -> GroupVersionKind:
     """Return the kind of an object when its resource is seen under another name.
 
     What is of another group than its resource, as the Eviction of a pod, stays what it is.
@@ -119,7 +123,7 @@ def convert(obj: Json, kind: GroupVersionKind) -> Json:
     if (kind.group, kind.kind) == _AUTOSCALER and (old, kind.version) in _AUTOSCALERS:
         return _autoscaler(obj, kind.version)
     if served_versions(kind.group, "") is not None and not _same_fields(group, old, kind):
-        raise ConversionError(
+        raise VersionError(
             f"failed to convert object version: {group}/{old} {kind.kind} to {version}",
             hint="name the version in the policy's rules that clients use",
         )
@@ -147,7 +151,7 @@ def _autoscaler(obj: dict[str, Json], version: str) -> Json:
         made = to_v1(obj) if version == "v1" else to_v2(obj)
         return typed_view(made, f"autoscaling/{version}.HorizontalPodAutoscaler")[0]
     except (MistypedError, AttributeError, TypeError) as error:
-        raise ConversionError(f"not a HorizontalPodAutoscaler: {error}") from error
+        raise VersionError(f"not a HorizontalPodAutoscaler: {error}") from error
 
 
 def _same_fields(group: str, version: str, kind: GroupVersionKind) -> bool:

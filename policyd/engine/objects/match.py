@@ -25,7 +25,7 @@ class UnknownNamespaceError(PolicydError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attributes:
+class RequestAttributes:
     """The envelope of a request, as far as rules look at it.
 
     As in the API server, a request for a Namespace object carries that namespace's own name in
@@ -51,9 +51,9 @@ class Attributes:
         return bool(self.namespace) and not self.for_namespace
 
 
-def attributes_of(request: AdmissionRequest) -> Attributes:
+def attributes_of(request: AdmissionRequest) -> RequestAttributes:
     """Return what rules see of `request`, in the version the API server converted it to."""
-    return Attributes(
+    return RequestAttributes(
         group=request.resource.group,
         version=request.resource.version,
         resource=request.resource.resource,
@@ -64,12 +64,12 @@ def attributes_of(request: AdmissionRequest) -> Attributes:
     )
 
 
-def original_attributes_of(request: AdmissionRequest) -> Attributes:
+def original_attributes_of(request: AdmissionRequest) -> RequestAttributes:
     """Return what rules with `matchPolicy: Exact` see: the request as the client sent it."""
     resource = request.request_resource
     if resource is None:
         return attributes_of(request)
-    return Attributes(
+    return RequestAttributes(
         group=resource.group,
         version=resource.version,
         resource=resource.resource,
@@ -80,14 +80,16 @@ def original_attributes_of(request: AdmissionRequest) -> Attributes:
     )
 
 
-def rules_match(rules: Iterable[Rule], exclude: Iterable[Rule], attributes: Attributes) -> bool:
+def rules_match(
+    rules: Iterable[Rule], exclude: Iterable[Rule], attributes: RequestAttributes
+) -> bool:
     """Tell whether any of `rules` concerns the request and none of `exclude` does."""
     return any(rule_matches(rule, attributes) for rule in rules) and not any(
         rule_matches(rule, attributes) for rule in exclude
     )
 
 
-def rule_matches(rule: Rule, attributes: Attributes) -> bool:
+def rule_matches(rule: Rule, attributes: RequestAttributes) -> bool:
     """Tell whether one rule concerns the request."""
     return (
         rule_names(rule, attributes)
@@ -96,7 +98,7 @@ def rule_matches(rule: Rule, attributes: Attributes) -> bool:
     )
 
 
-def rule_names(rule: Rule, attributes: Attributes) -> bool:
+def rule_names(rule: Rule, attributes: RequestAttributes) -> bool:
     """Tell whether a rule names the resource and operation, whatever the object's name and scope.
 
     The answer is the same for all requests of a resource, version and operation.
@@ -124,7 +126,11 @@ def resource_matches(patterns: Iterable[str], resource: str, subresource: str = 
 
 
 def selects_namespace(
-    selector: LabelSelector, attributes: Attributes, obj: Json, *, namespaces: NamespaceLookup
+    selector: LabelSelector,
+    attributes: RequestAttributes,
+    obj: Json,
+    *,
+    namespaces: NamespaceLookup,
 ) -> bool:
     """Tell whether the namespace of the request has the labels that `selector` asks for.
 
@@ -183,7 +189,7 @@ def _named(patterns: tuple[str, ...], word: str) -> bool:
     return word in patterns or "*" in patterns
 
 
-def _in_scope(scope: str, attributes: Attributes) -> bool:
+def _in_scope(scope: str, attributes: RequestAttributes) -> bool:
     if scope == "*":
         return True
     return attributes.namespaced == (scope == "Namespaced")

@@ -17,7 +17,7 @@ EACH = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class PodTemplate:
+class PodLocation:
     """A pod, or a template of pods: where it stands, and how many pods come of it."""
 
     path: Path
@@ -65,10 +65,10 @@ def _kind_of(version: str, kind: str) -> WorkloadKind | None:
     return _BY_KIND.get((group if slash else "", kind))
 
 
-def pod_templates(obj: Json, kind: WorkloadKind) -> tuple[PodTemplate, ...]:
+def pod_templates(obj: Json, kind: WorkloadKind) -> tuple[PodLocation, ...]:
     """Return the pod templates that are there in an object of a workload kind."""
     return tuple(
-        PodTemplate(path, place.count(obj, path))
+        PodLocation(path, place.count(obj, path))
         for place in kind.places
         for path in _expand(obj, place.path)
     )

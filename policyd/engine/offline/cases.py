@@ -16,8 +16,8 @@ from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.inject import Closed
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cel.lib.authorizer import Attributes
-from policyd.cel.lib.authorizer import Decision as PermissionDecision
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction
 from policyd.engine.compile.load import Loaded
 from policyd.engine.compile.schema import Shape, schema_of
 from policyd.engine.documents.findings import Finding
@@ -28,8 +28,8 @@ from policyd.engine.model.surroundings import Authorize
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.ordering import order_matters, yaml_diff
 from policyd.engine.offline.requests import (
-    Circumstances,
     ObjectError,
+    RequestCircumstances,
     alone,
     as_it_was,
     namespace_lookup,
@@ -42,7 +42,7 @@ from policyd.patch.json_patch import apply_json_patch
 Texts = str | tuple[str, ...]
 
 
-class User(Closed, frozen=True):
+class CaseUser(Closed, frozen=True):
     """Who sends the request."""
 
     username: str
@@ -76,7 +76,7 @@ class Permission(Closed, frozen=True):
     name: str = ""
     path: str = ""
 
-    def allows(self, asked: Attributes) -> bool:
+    def allows(self, asked: AuthorizedAction) -> bool:
         """Tell whether this is what is asked for."""
         given = ((field, getattr(self, field)) for field in Permission.__struct_fields__)
         return all(getattr(asked, field) == value for field, value in given if value)
@@ -96,7 +96,7 @@ class Case(Closed, frozen=True):
     old_object: dict[str, Any] | None = None
     operation: Operation = "CREATE"
     sub_resource: str = ""
-    user: User | None = None
+    user: CaseUser | None = None
     namespace_labels: dict[str, str] | None = None
     params: tuple[dict[str, Any], ...] = ()
     permissions: tuple[Permission, ...] = ()
@@ -114,7 +114,7 @@ class Cases(Closed, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseOutcome:
     """How a case went: what was not as expected, and how what came differs from what should."""
 
     case: Case
@@ -155,12 +155,12 @@ def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Findi
     return (None, findings) if findings else (msgspec.convert(document.value, Cases), [])
 
 
-def run_case(case: Case, cases: Cases, loaded: Loaded) -> Outcome:
+def run_case(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
     """Send a case's request through policies, and compare what comes with what should."""
     try:
         asked = ask_case(case, cases, loaded)
     except ObjectError as error:
-        return Outcome(case, (str(error),))
+        return CaseOutcome(case, (str(error),))
     decision = asked.policies.review(asked.request)
     result = apply_json_patch(case.object, decision.operations)
     problems = [*_problems(case.expect, decision)]
@@ -175,18 +175,18 @@ def run_case(case: Case, cases: Cases, loaded: Loaded) -> Outcome:
             problems.append("the object came out differently")
             differing += lines
     violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
-    return Outcome(case, tuple(problems), tuple(differing), violated)
+    return CaseOutcome(case, tuple(problems), tuple(differing), violated)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PreparedCase:
     """The request of a case, and the policies that are asked, under its circumstances."""
 
     request: AdmissionRequest
     policies: PolicySet
 
 
-def ask_case(case: Case, cases: Cases, loaded: Loaded) -> Asked:
+def ask_case(case: Case, cases: Cases, loaded: Loaded) -> PreparedCase:
     """Return the request that a case sends, and the policies as they are where it is sent.
 
     Raises:
@@ -200,28 +200,28 @@ def ask_case(case: Case, cases: Cases, loaded: Loaded) -> Asked:
         authorize=_authorize(case),
         makers=Makers(),
     )
-    user = case.user or User(username="someone")
-    circumstances = Circumstances(
+    user = case.user or CaseUser(username="someone")
+    circumstances = RequestCircumstances(
         operation=case.operation,
         user=UserInfo(username=user.username, groups=user.groups),
     )
     old = as_it_was(case.object, case.operation, case.old_object)
     request = request_for(case.object, circumstances, old_object=old)
-    return Asked(msgspec.structs.replace(request, sub_resource=case.sub_resource), policies)
+    return PreparedCase(msgspec.structs.replace(request, sub_resource=case.sub_resource), policies)
 
 
-def run_together(case: Case, cases: Cases, loaded: Loaded) -> Outcome:
+def run_together(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
     """Send a case's request through all policies there are: does their order matter?"""
     try:
         asked = ask_case(case, cases, loaded)
     except ObjectError as error:
-        return Outcome(case, (str(error),))
+        return CaseOutcome(case, (str(error),))
     found = list(order_matters(asked.policies, asked.request))
     lines = [line for each in found for line in each.difference]
-    return Outcome(case, tuple(map(str, found)), tuple(lines))
+    return CaseOutcome(case, tuple(map(str, found)), tuple(lines))
 
 
-def uncovered(loaded: Loaded, outcomes: Iterable[Outcome]) -> list[tuple[str, str]]:
+def uncovered(loaded: Loaded, outcomes: Iterable[CaseOutcome]) -> list[tuple[str, str]]:
     """Return the validations that no case violates: nobody knows whether they refuse anything.
 
     Returns:
@@ -237,7 +237,7 @@ def uncovered(loaded: Loaded, outcomes: Iterable[Outcome]) -> list[tuple[str, st
 
 
 def _authorize(case: Case) -> Authorize:
-    def decide(_user: UserInfo, asked: Attributes) -> PermissionDecision:
+    def decide(_user: UserInfo, asked: AuthorizedAction) -> PermissionDecision:
         return PermissionDecision(allowed=any(p.allows(asked) for p in case.permissions))
 
     return decide

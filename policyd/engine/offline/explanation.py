@@ -12,7 +12,7 @@ import msgspec
 from policyd.api.admission import AdmissionRequest
 from policyd.cel import Budget, CelCompileError, CelError, Environment, Program
 from policyd.cel.estimate.spans import NOTHING as FREE
-from policyd.cel.explain import Explanation, Outcome, explain
+from policyd.cel.explain import EvaluationOutcome, Explanation, explain
 from policyd.engine.documents.findings import field_path
 from policyd.engine.evaluate.conditions import (
     Match,
@@ -27,7 +27,7 @@ from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.policy_set import Phase, PolicySet, is_exempt
 from policyd.engine.evaluate.rollout import Staged, stage
 from policyd.engine.evaluate.validation import match_for, validate
-from policyd.engine.evaluate.verdict import CATCHABLE, Verdict
+from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
 from policyd.engine.evaluate.why_not import why_not
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.decision import Decision
@@ -39,7 +39,7 @@ from policyd.patch.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExplainedExpression:
     """An expression of a policy: what it is called there, and how its value comes about.
 
     `explanation` is None if an exception lifts it, so that it is not asked at all.
@@ -55,7 +55,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ExplainedPolicy:
     """A policy asked for one pod template of the object, or for the object as a whole.
 
     Attributes:
@@ -70,9 +70,9 @@ class Seen:
     path: str
     binding: str
     lifted: bool
-    conditions: tuple[Asked, ...]
-    variables: tuple[Asked, ...] = ()
-    validations: tuple[Asked, ...] = ()
+    conditions: tuple[ExplainedExpression, ...]
+    variables: tuple[ExplainedExpression, ...] = ()
+    validations: tuple[ExplainedExpression, ...] = ()
 
     @property
     def matched(self) -> bool:
@@ -96,7 +96,7 @@ class PolicyExplanation:
     policy: CompiledPolicy
     phase: Phase
     why_not: str
-    seen: tuple[Seen, ...]
+    seen: tuple[ExplainedPolicy, ...]
     decision: Decision
     staged: tuple[Staged, ...] = ()
 
@@ -160,8 +160,8 @@ def _explain(
     enforced, staged = stage(policy, facts) if policy.staged and not reason else (policy, ())
     if enforced is None:
         reason = f"left out: {'; '.join(map(str, staged))}"
-    seen: tuple[Seen, ...] = ()
-    verdict, operations = Verdict(), list[Operation]()
+    seen: tuple[ExplainedPolicy, ...] = ()
+    verdict, operations = VerdictBuilder(), list[Operation]()
     if enforced is not None and not reason:
         seen = tuple(_all_seen(enforced, facts, phase, dialect))
         if phase == "mutate":
@@ -181,7 +181,7 @@ def _explain(
 
 def _all_seen(
     policy: CompiledPolicy, facts: Facts, phase: Phase, dialect: Dialect
-) -> Iterator[Seen]:
+) -> Iterator[ExplainedPolicy]:
     places = places_for(policy, dialect)
     for invocation in invocations(policy, facts):
         for view in views_of(policy, facts):
@@ -191,17 +191,19 @@ def _all_seen(
                 continue
 
 
-def _seen(invocation: Invocation, view: View, facts: Facts, phase: Phase, places: Places) -> Seen:
+def _seen(
+    invocation: Invocation, view: View, facts: Facts, phase: Phase, places: Places
+) -> ExplainedPolicy:
     policy = invocation.policy
     variables = variables_of(invocation, facts, view)
     lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
     asked = condition_variables(policy, facts, variables)
-    seen = Seen(
+    seen = ExplainedPolicy(
         path=field_path(view.template or ()) if len(facts.templates) > 1 else "",
         binding=invocation.binding.name,
         lifted=lifted.whole,
         conditions=tuple(
-            Asked(name, _explained(program, places.conditions, asked))
+            ExplainedExpression(name, _explained(program, places.conditions, asked))
             for name, program in policy.conditions
         ),
     )
@@ -212,7 +214,7 @@ def _seen(invocation: Invocation, view: View, facts: Facts, phase: Phase, places
     return replace(
         seen,
         variables=tuple(
-            Asked(name, _explained(program, places.expressions, match.variables))
+            ExplainedExpression(name, _explained(program, places.expressions, match.variables))
             for name, program in policy.variables.items()
         ),
         validations=tuple(validations),
@@ -221,13 +223,13 @@ def _seen(invocation: Invocation, view: View, facts: Facts, phase: Phase, places
 
 def _validations(
     policy: CompiledPolicy, match: Match, facts: Facts, places: Places
-) -> Iterator[Asked]:
+) -> Iterator[ExplainedExpression]:
     for validation in policy.validations:
         asked = match_for(policy, validation, match, facts)
         explanation = None
         if asked is not None:
             explanation = _explained(validation.program, places.expressions, asked.variables)
-        yield Asked(validation.place, explanation)
+        yield ExplainedExpression(validation.place, explanation)
 
 
 def _explained(
@@ -239,7 +241,7 @@ def _explained(
     except CelCompileError:
         budget = Budget()
         try:
-            outcome = Outcome(program.evaluate(variables, budget))
+            outcome = EvaluationOutcome(program.evaluate(variables, budget))
         except CelError as error:
-            outcome = Outcome(error=error)
+            outcome = EvaluationOutcome(error=error)
         return Explanation(program.source, outcome, program.result_type, budget.spent, FREE, ())

@@ -18,7 +18,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
 from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.evaluate.verdict import Verdict
+from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.facts import Facts
 
@@ -67,14 +67,14 @@ def order_matters(policies: PolicySet, request: AdmissionRequest) -> Iterator[Or
 
 
 def _changes(policy: CompiledPolicy, request: AdmissionRequest, policies: PolicySet) -> bool:
-    return bool(mutate([policy], Facts(request, policies.surroundings), Verdict()))
+    return bool(mutate([policy], Facts(request, policies.surroundings), VerdictBuilder()))
 
 
 def _result(
     order: Sequence[CompiledPolicy], request: AdmissionRequest, policies: PolicySet
 ) -> Json:
     facts = Facts(request, policies.surroundings)
-    mutate(order, facts, Verdict())
+    mutate(order, facts, VerdictBuilder())
     return facts.object
 
 

@@ -30,7 +30,7 @@ class RecordingError(PolicydError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ReplayedAnswer:
     """What came or would come of a request.
 
     Attributes:
@@ -51,7 +51,7 @@ class Recording:
     """A request, and what was answered if that was kept."""
 
     request: AdmissionRequest
-    answer: Answer | None
+    answer: ReplayedAnswer | None
 
     @property
     def name(self) -> str:
@@ -69,8 +69,8 @@ class Difference:
 
     recording: Recording
     kind: Kind
-    before: Answer
-    after: Answer
+    before: ReplayedAnswer
+    after: ReplayedAnswer
     shadows: tuple[ShadowDifference, ...] = ()
 
     @property
@@ -121,7 +121,7 @@ def read_recording(text: bytes) -> Recording:
         raise RecordingError(str(error), hint=hint) from error
 
 
-def _recorded(request: AdmissionRequest, response: _Response | None) -> Answer | None:
+def _recorded(request: AdmissionRequest, response: _Response | None) -> ReplayedAnswer | None:
     if response is None:
         return None
     result = None
@@ -129,7 +129,7 @@ def _recorded(request: AdmissionRequest, response: _Response | None) -> Answer |
         patch = base64.b64decode(response.patch, validate=True)
         operations = msgspec.json.decode(patch, type=list[Operation])
         result = apply_json_patch(decode_object(request.object), operations)
-    return Answer(allowed=response.allowed, result=result)
+    return ReplayedAnswer(allowed=response.allowed, result=result)
 
 
 def compare(recording: Recording, new: PolicySet, old: PolicySet | None) -> Difference:
@@ -157,9 +157,9 @@ def compare(recording: Recording, new: PolicySet, old: PolicySet | None) -> Diff
     )
 
 
-def _answer(request: AdmissionRequest, decision: Decision) -> Answer:
+def _answer(request: AdmissionRequest, decision: Decision) -> ReplayedAnswer:
     obj = decode_object(request.object)
-    return Answer(
+    return ReplayedAnswer(
         allowed=decision.allowed,
         denials=tuple(map(str, decision.denials)),
         warnings=decision.warnings,
@@ -167,7 +167,7 @@ def _answer(request: AdmissionRequest, decision: Decision) -> Answer:
     )
 
 
-def _kind(before: Answer, after: Answer) -> Kind:
+def _kind(before: ReplayedAnswer, after: ReplayedAnswer) -> Kind:
     if before.allowed != after.allowed:
         return "allowed" if after.allowed else "denied"
     pairs = (

@@ -36,7 +36,7 @@ FORGOTTEN_SECONDS: Final = 24 * 3600.0
 _ORDER: Final = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
 
 
-class Key(NamedTuple):
+class ResultKey(NamedTuple):
     """What a result is about; each has a count."""
 
     policy: str
@@ -48,7 +48,7 @@ class Key(NamedTuple):
     """The policy that this one may replace, if it has no say yet."""
 
 
-class Subject(NamedTuple):
+class ReportSubject(NamedTuple):
     """An object that a result is about."""
 
     api_version: str
@@ -58,22 +58,22 @@ class Subject(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row:
+class ResultCount:
     """How many objects a result is about, and which were the first."""
 
     count: int = 0
     message: str = ""
-    subjects: list[Subject] = field(default_factory=list)
+    subjects: list[ReportSubject] = field(default_factory=list)
 
 
-Rows = Mapping[Key, Row]
+Rows = Mapping[ResultKey, ResultCount]
 
 
 class ReportBook:
     """Gathers what is said of objects, by namespace; what belongs to the cluster is under ""."""
 
     def __init__(self) -> None:
-        self._namespaces: dict[str, dict[Key, Row]] = {}
+        self._namespaces: dict[str, dict[ResultKey, ResultCount]] = {}
         self._named = 0
 
     @property
@@ -81,9 +81,11 @@ class ReportBook:
         """The results of each namespace."""
         return self._namespaces
 
-    def note(self, namespace: str, key: Key, *, message: str = "", subject: Subject | None) -> None:
+    def note(
+        self, namespace: str, key: ResultKey, *, message: str = "", subject: ReportSubject | None
+    ) -> None:
         """Take note that a result is about one more object, or about none in particular."""
-        row = self._namespaces.setdefault(namespace, {}).setdefault(key, Row())
+        row = self._namespaces.setdefault(namespace, {}).setdefault(key, ResultCount())
         row.count += subject is not None
         row.message = row.message or cut(message, LONGEST_MESSAGE, end="…")
         named = key.result in ("fail", "error") and len(row.subjects) < MOST_NAMED
@@ -92,7 +94,11 @@ class ReportBook:
             row.subjects.append(subject)
 
     def take(
-        self, subject: Subject, decision: Decision, *, shadows: Mapping[str, str] | None = None
+        self,
+        subject: ReportSubject,
+        decision: Decision,
+        *,
+        shadows: Mapping[str, str] | None = None,
     ) -> None:
         """Take note of all that was decided of an object.
 
@@ -105,27 +111,27 @@ class ReportBook:
             self.note(subject.namespace, key, message=message, subject=subject)
 
 
-def results_of(decision: Decision, shadows: Mapping[str, str]) -> Iterator[tuple[Key, str]]:
+def results_of(decision: Decision, shadows: Mapping[str, str]) -> Iterator[tuple[ResultKey, str]]:
     """Yield what a decision says of an object, each result once, with a message."""
-    said: dict[Key, str] = {}
+    said: dict[ResultKey, str] = {}
     for objection in decision.objections:
         result: Result = "error" if objection.failed else "fail"
         shadow_of = shadows.get(objection.policy, "")
         enforcement = "" if shadow_of else "+".join(objection.actions)
-        key = Key(objection.policy, objection.validation, result, enforcement, shadow_of)
+        key = ResultKey(objection.policy, objection.validation, result, enforcement, shadow_of)
         said.setdefault(key, objection.advice)
     for failure in decision.failures:
         if failure.ignored:
-            key = Key(failure.policy, "", "error", "", shadows.get(failure.policy, ""))
+            key = ResultKey(failure.policy, "", "error", "", shadows.get(failure.policy, ""))
             said.setdefault(key, failure.message)
     spoken = {key.policy for key in said}
     for policy in decision.matched:
         if policy not in spoken:
-            said[Key(policy, "", "pass", "", shadows.get(policy, ""))] = ""
+            said[ResultKey(policy, "", "pass", "", shadows.get(policy, ""))] = ""
     for text in decision.lifted:
         policy, _, why = text.partition(": ")
         if policy not in spoken and policy not in decision.matched:
-            said[Key(policy, "", "skip", "", shadows.get(policy, ""))] = f"lifted: {why}"
+            said[ResultKey(policy, "", "skip", "", shadows.get(policy, ""))] = f"lifted: {why}"
     yield from said.items()
 
 
@@ -176,7 +182,9 @@ def scanned(api: ReportApi, namespace: str, rows: Rows, old: Json | None, *, now
     for key, result in before.items():
         admitted = _number(result, "admitted")
         if admitted and now - _seconds(result) < FORGOTTEN_SECONDS:
-            kept = results.setdefault(key, _found(key, Row(message=result.get("message", ""))))
+            kept = results.setdefault(
+                key, _found(key, ResultCount(message=result.get("message", "")))
+            )
             kept["properties"]["admitted"] = str(admitted)
     return _report(api, namespace, results, old, now=now)
 
@@ -185,7 +193,7 @@ def admitted(api: ReportApi, namespace: str, rows: Rows, old: Json | None, *, no
     """Return a report with what was let through meanwhile counted beside what scans found."""
     results = {key: _copied(result) for key, result in _results(old).items()}
     for key, row in rows.items():
-        result = results.setdefault(key, _found(key, Row(message=row.message)))
+        result = results.setdefault(key, _found(key, ResultCount(message=row.message)))
         result["properties"]["admitted"] = str(_number(result, "admitted") + row.count)
         result["message"] = row.message
     return _report(api, namespace, results, old, now=now)
@@ -200,7 +208,12 @@ def same_report(one: Json | None, other: Json | None) -> bool:
 
 
 def _report(
-    api: ReportApi, namespace: str, results: Mapping[Key, Json], old: Json | None, *, now: float
+    api: ReportApi,
+    namespace: str,
+    results: Mapping[ResultKey, Json],
+    old: Json | None,
+    *,
+    now: float,
 ) -> Json:
     if not results:
         return None
@@ -226,7 +239,7 @@ def _report(
     }
 
 
-def _summary(results: Mapping[Key, Json]) -> Json:
+def _summary(results: Mapping[ResultKey, Json]) -> Json:
     counts = dict.fromkeys(("pass", "fail", "warn", "error", "skip"), 0)
     for key, result in results.items():
         if not key.shadow_of:
@@ -234,7 +247,7 @@ def _summary(results: Mapping[Key, Json]) -> Json:
     return counts
 
 
-def _found(key: Key, row: Row) -> dict[str, Json]:
+def _found(key: ResultKey, row: ResultCount) -> dict[str, Json]:
     properties = {"count": str(row.count)}
     if key.enforcement:
         properties["enforcement"] = key.enforcement
@@ -251,18 +264,18 @@ def _found(key: Key, row: Row) -> dict[str, Json]:
 _SUBJECT: Final = ("apiVersion", "kind", "namespace", "name")
 
 
-def _results(report: Json | None) -> dict[Key, Json]:
+def _results(report: Json | None) -> dict[ResultKey, Json]:
     """Return the results of a report that are ours: others may have written into it."""
     listed = (report or {}).get("results") or ()
     ours = [each for each in listed if isinstance(each, dict) and each.get("source") == NAME]
     return {_key(each): each for each in ours if each.get("result") in _ORDER}
 
 
-def _key(result: Json) -> Key:
+def _key(result: Json) -> ResultKey:
     properties = result.get("properties") or {}
     enforcement, shadow_of = properties.get("enforcement", ""), properties.get("shadowOf", "")
     policy, validation = result.get("policy", ""), result.get("rule", "")
-    return Key(policy, validation, result["result"], enforcement, shadow_of)
+    return ResultKey(policy, validation, result["result"], enforcement, shadow_of)
 
 
 def _number(result: Json, name: str) -> int:

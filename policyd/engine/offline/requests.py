@@ -23,7 +23,7 @@ from policyd.engine.compile.load import Loaded
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.bindings import in_force
 from policyd.engine.model.params import StoredParams
-from policyd.engine.model.surroundings import Authorize, Surroundings, authorize_nobody
+from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
 from policyd.engine.objects.equivalents import plural_of
 from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.objects.workloads import find_kind, value_at
@@ -66,7 +66,7 @@ CustomKinds = Mapping[tuple[Json, Json], tuple[str, bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class RequestCircumstances:
     """What a request depends on besides its objects."""
 
     operation: Operation = "CREATE"
@@ -117,7 +117,7 @@ def _defined(objects: Iterable[Json]) -> Iterator[tuple[str, str, Json]]:
 
 
 def request_for(
-    obj: Json, circumstances: Circumstances, *, old_object: Json = None
+    obj: Json, circumstances: RequestCircumstances, *, old_object: Json = None
 ) -> AdmissionRequest:
     """Make the request that the API server would send for an object.
 
@@ -214,7 +214,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         makers: Who makes what belongs to others; whoever it says if left out.
     """
     known = (*loaded.objects, *objects)
-    surroundings = Surroundings(
+    surroundings = PolicyContext(
         namespaces=namespaces,
         params=StoredParams(known),
         authorize=authorize,

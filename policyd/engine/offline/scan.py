@@ -28,7 +28,7 @@ from policyd.cel import Program
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.match import resource_matches
-from policyd.engine.offline.report import Key, ReportBook, Subject, results_of
+from policyd.engine.offline.report import ReportBook, ReportSubject, ResultKey, results_of
 from policyd.engine.offline.requests import BELIEVING
 from policyd.engine.remember.alike import Alike, looked_at_alike
 from policyd.engine.remember.footprint_tree import Footprint
@@ -63,7 +63,7 @@ class Listed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ScannedObject:
     """An object that exists: what it is, and its JSON with apiVersion and kind."""
 
     resource: Listed
@@ -79,11 +79,11 @@ class Found:
         return self.name if own else self.namespace
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> ReportSubject:
         """The object, as results name it."""
         group, version, _ = self.resource
         api_version = f"{group}/{version}" if group else version
-        return Subject(api_version, self.kind, self.namespace, self.name)
+        return ReportSubject(api_version, self.kind, self.namespace, self.name)
 
 
 _Asked = tuple[Operation, PolicySet]
@@ -91,7 +91,7 @@ _Asked = tuple[Operation, PolicySet]
 
 _Choice = tuple[Operation, CompiledPolicy]
 
-_Said = tuple[tuple[Key, str], ...]
+_Said = tuple[tuple[ResultKey, str], ...]
 """What policies say of an object."""
 
 
@@ -107,7 +107,7 @@ class _Group:
         self._tries = 0
         self._known = 0
 
-    def known(self, found: Found) -> _Said | None:
+    def known(self, found: ScannedObject) -> _Said | None:
         """Return what was said of an object that is the same to them; None if none was."""
         self._seen = None
         if self._tries >= TRIES and self._known * RARELY < self._tries:
@@ -118,13 +118,13 @@ class _Group:
         self._known += said is not None
         return said
 
-    def remember(self, said: Iterable[tuple[Key, str]]) -> None:
+    def remember(self, said: Iterable[tuple[ResultKey, str]]) -> None:
         """Keep what its policies say of the object that was not known."""
         if self._seen is not None and len(self._said) < MOST_ALIKE:
             self._said[self._seen] = tuple(said)
 
 
-class Scan:
+class PolicyScan:
     """One look at what exists, with the policies there were when it began."""
 
     def __init__(self, policies: PolicySet) -> None:
@@ -150,7 +150,7 @@ class Scan:
         self._always: list[_Choice] = []
         self._sets: dict[tuple[_Group, ...], tuple[_Asked, ...]] = {}
         for policy in self.left_out:
-            key = Key(policy.name, "", "skip", "", policy.shadow_of)
+            key = ResultKey(policy.name, "", "skip", "", policy.shadow_of)
             self.book.note("", key, message=NOT_ASKED, subject=None)
 
     @cached_property
@@ -187,7 +187,7 @@ class Scan:
             self._sets[missed] = made
         return made
 
-    def look_at(self, found: Found) -> None:
+    def look_at(self, found: ScannedObject) -> None:
         """Ask all policies about an object, and note what they say.
 
         What they said of another that is the same to them, they say of this one.
@@ -202,9 +202,9 @@ class Scan:
         for key, message in (*known, *said):
             self.book.note(subject.namespace, key, message=message, subject=subject)
 
-    def _asked_apart(self, found: Found, groups: Iterable[_Group]) -> tuple[_Said, _Said]:
+    def _asked_apart(self, found: ScannedObject, groups: Iterable[_Group]) -> tuple[_Said, _Said]:
         """Return what groups say of an object, and what those say that are always asked."""
-        known: list[tuple[Key, str]] = []
+        known: list[tuple[ResultKey, str]] = []
         missed: list[_Group] = []
         for group in groups:
             said = group.known(found)
@@ -221,9 +221,9 @@ class Scan:
             rest = [each for each in rest if each not in own]
         return tuple(known), tuple(rest)
 
-    def _ask(self, found: Found, asked: Iterable[_Asked]) -> _Said:
+    def _ask(self, found: ScannedObject, asked: Iterable[_Asked]) -> _Said:
         """Return what policies say of an object."""
-        said: list[tuple[Key, str]] = []
+        said: list[tuple[ResultKey, str]] = []
         for operation, policies in asked:
             request = _request(found, operation)
             if policies.concerned(request, "validate"):
@@ -299,7 +299,7 @@ def _listed(rule: Rule, known: Iterable[Listed], *, exact: bool) -> Iterator[Lis
                     yield Listed(group, version, plural)
 
 
-def _request(found: Found, operation: Operation) -> AdmissionRequest:
+def _request(found: ScannedObject, operation: Operation) -> AdmissionRequest:
     raw = msgspec.Raw(msgspec.json.encode(found.value))
     group, version, plural = found.resource
     return AdmissionRequest(

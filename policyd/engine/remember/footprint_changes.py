@@ -14,7 +14,7 @@ from policyd.cel.recursion import deep_recursion
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.engine.inject.merging import TOPOLOGY
-from policyd.engine.inject.operations import Step
+from policyd.engine.inject.operations import InjectedField
 from policyd.engine.inject.templates import set_fields
 from policyd.engine.model.compiled import MUTATING, CompiledMutation, CompiledPolicy
 from policyd.engine.remember.footprint_expressions import ASKED_FOR
@@ -64,7 +64,7 @@ def changed(policy: CompiledPolicy) -> Iterator[Path]:
         yield from _mutated(policy, mutation)
 
 
-def _injected(policy: CompiledPolicy, step: Step) -> Iterator[Path]:
+def _injected(policy: CompiledPolicy, step: InjectedField) -> Iterator[Path]:
     if step.field in _MERGED:
         yield from _MERGED[step.field]
     elif step.field in _KEYED:
@@ -90,7 +90,7 @@ class _Texts:
         self._programs = variables
         self._variables: dict[str, frozenset[Text]] = {}
 
-    def of(self, node: ast.Node) -> frozenset[Text]:
+    def of(self, node: ast.ExpressionNode) -> frozenset[Text]:
         """Return what a text may be, or begin with.
 
         Raises:
@@ -124,7 +124,7 @@ def _sums(left: frozenset[Text], right: frozenset[Text]) -> frozenset[Text]:
     return frozenset(sums.union((text, False) for text, complete in left if not complete))
 
 
-def _made(node: ast.Node, texts: _Texts) -> Iterator[Path]:
+def _made(node: ast.ExpressionNode, texts: _Texts) -> Iterator[Path]:
     """Yield where the objects go that an expression makes."""
     if isinstance(node, ast.StructLiteral):
         fields = {field.name: field.value for field in node.fields}
@@ -136,7 +136,7 @@ def _made(node: ast.Node, texts: _Texts) -> Iterator[Path]:
         yield from _made(part, texts)
 
 
-def _applied(name: str, fields: Mapping[str, ast.Node]) -> Iterator[Path]:
+def _applied(name: str, fields: Mapping[str, ast.ExpressionNode]) -> Iterator[Path]:
     """Yield what `Object{…}` and `Object.spec{…}` are merged with; the rest is in these."""
     if name == "Object":
         whole = (f for f, value in fields.items() if not isinstance(value, ast.StructLiteral))
@@ -145,7 +145,7 @@ def _applied(name: str, fields: Mapping[str, ast.Node]) -> Iterator[Path]:
         yield from (_two_levels((name.partition(".")[2], field)) for field in fields)
 
 
-def _patched(fields: Mapping[str, ast.Node], texts: _Texts) -> Iterator[Path]:
+def _patched(fields: Mapping[str, ast.ExpressionNode], texts: _Texts) -> Iterator[Path]:
     """Yield what is at the paths of an operation that asks nothing of what is there."""
     nothing = ast.Literal(0, None)
     if not texts.of(fields.get("op", nothing)) <= _VERBS:

@@ -92,12 +92,12 @@ class Looking:
         with deep_recursion():
             self._take(parse(source), {})
 
-    def _take(self, node: ast.Node, scope: Scope) -> None:
+    def _take(self, node: ast.ExpressionNode, scope: Scope) -> None:
         """Add a value that is used whole."""
         for place in self._look(node, scope):
             place.take()
 
-    def _look(self, node: ast.Node, scope: Scope) -> Places:
+    def _look(self, node: ast.ExpressionNode, scope: Scope) -> Places:
         """Add what is looked at to find a value, and return what it may be of the pod."""
         field = selected(node)
         if field is not None:
@@ -106,7 +106,7 @@ class Looking:
         look = self._LOOKS.get(type(node), Looking._take_parts)
         return look(self, node, scope)
 
-    def _select(self, operand: ast.Node, field: str, scope: Scope) -> Places:
+    def _select(self, operand: ast.ExpressionNode, field: str, scope: Scope) -> Places:
         if isinstance(operand, ast.Identifier) and operand.name == "variables":
             return self._variable(field)
         return tuple(place.at(field) for place in self._look(operand, scope))
@@ -177,12 +177,14 @@ class Looking:
             self._take(argument, scope)
         return ()
 
-    def _take_parts(self, node: ast.Node, scope: Scope) -> Places:
+    def _take_parts(self, node: ast.ExpressionNode, scope: Scope) -> Places:
         for part in ast.children(node):
             self._take(part, scope)
         return ()
 
-    _LOOKS: ClassVar[Mapping[type[ast.Node], Callable[["Looking", Any, Scope], Places]]] = {
+    _LOOKS: ClassVar[
+        Mapping[type[ast.ExpressionNode], Callable[["Looking", Any, Scope], Places]]
+    ] = {
         ast.Identifier: _identifier,
         ast.Index: _index,
         ast.Conditional: _conditional,

@@ -18,7 +18,7 @@ from policyd.api.kueue.names import (
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.base import Elastic, JobKind, JobObject, Outcome, ended_by
+from policyd.jobs.base import Elastic, JobKind, JobObject, JobOutcome, ended_by
 from policyd.jobs.injection import OF_JOBS
 from policyd.jobs.topology import NO, YES, topology_request
 from policyd.jobs.workload import is_elastic
@@ -142,13 +142,13 @@ def active(job: BatchJob) -> bool:
     return job.status.active > 0
 
 
-def outcome(job: BatchJob) -> Outcome | None:
+def outcome(job: BatchJob) -> JobOutcome | None:
     """Return how a Job ended."""
     ended = ended_by(job.status.conditions, succeeded="Complete", failed="Failed")
     if ended is None or ended.message:
         return ended
     said = "Job finished successfully" if ended.succeeded else "Job failed"
-    return Outcome(succeeded=ended.succeeded, message=said)
+    return JobOutcome(succeeded=ended.succeeded, message=said)
 
 
 def ready(job: BatchJob) -> bool:

@@ -2,7 +2,7 @@
 
 from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.meta import Condition, Wire
-from policyd.jobs.base import JobKind, JobObject, Outcome, ended_by
+from policyd.jobs.base import JobKind, JobObject, JobOutcome, ended_by
 from policyd.jobs.gangs.gang import Coming
 from policyd.jobs.kinds.batch_job import POD_INDEX_LABEL, BatchJobSpec, pods_at_a_time
 from policyd.jobs.topology import topology_request
@@ -92,7 +92,7 @@ def active(job: JobSet) -> bool:
     return any(each.active for each in job.status.replicated_jobs_status)
 
 
-def outcome(job: JobSet) -> Outcome | None:
+def outcome(job: JobSet) -> JobOutcome | None:
     """Return how a JobSet ended."""
     return ended_by(job.status.conditions, succeeded="Completed", failed="Failed")
 

@@ -9,7 +9,7 @@ from typing import Final
 from policyd.api.kueue import PodSet
 from policyd.api.meta import Condition, Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.base import JobKind, JobObject, Outcome, ended_by
+from policyd.jobs.base import JobKind, JobObject, JobOutcome, ended_by
 from policyd.jobs.gangs.gang import Coming
 from policyd.jobs.topology import POD_INDEX_OFFSET, POD_SET_GROUP_NAME, topology_request
 from policyd.patch.draft import Draft
@@ -76,7 +76,7 @@ def active(job: TrainingJob) -> bool:
     return any(each.active for each in job.status.replica_statuses.values())
 
 
-def outcome(job: TrainingJob) -> Outcome | None:
+def outcome(job: TrainingJob) -> JobOutcome | None:
     """Return how a training job ended."""
     return ended_by(job.status.conditions, succeeded="Succeeded", failed="Failed")
 

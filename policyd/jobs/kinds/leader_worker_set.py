@@ -9,9 +9,9 @@ from policyd.api.kueue.names import DEFAULT_POD_SET
 from policyd.api.kueue.validation import IMMUTABLE, FieldError
 from policyd.api.meta import Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.parents import SUBMISSION, Group, Parent, ParentKind, annotate, pass_on
-from policyd.jobs.pods import SERVING, SUSPENDING_PARENT, Pod
-from policyd.jobs.rules.surroundings import Surroundings
+from policyd.jobs.parents import SUBMISSION, Parent, ParentKind, ParentPodGroup, annotate, pass_on
+from policyd.jobs.pods import SERVING, SUSPENDING_PARENT, QueuedPod
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.jobs.topology import POD_INDEX_OFFSET, POD_SET_GROUP_NAME, topology_request
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -66,7 +66,7 @@ class LeaderWorkerSet(Parent, frozen=True):
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
-def _groups(parent: LeaderWorkerSet) -> tuple[Group, ...]:
+def _groups(parent: LeaderWorkerSet) -> tuple[ParentPodGroup, ...]:
     made = parent.spec.leader_worker_template
     pod_sets: tuple[PodSet, ...]
     if made.leader_template is None:
@@ -77,7 +77,8 @@ def _groups(parent: LeaderWorkerSet) -> tuple[Group, ...]:
         pod_sets = (leader, workers)
     paths = _templates(parent)
     return tuple(
-        Group(index=str(index), pod_sets=pod_sets, paths=paths) for index in range(_count(parent))
+        ParentPodGroup(index=str(index), pod_sets=pod_sets, paths=paths)
+        for index in range(_count(parent))
     )
 
 
@@ -126,14 +127,14 @@ def _mark(draft: Draft, parent: LeaderWorkerSet) -> None:
         annotate(draft, _WORKER, {POD_INDEX_OFFSET: "1"})
 
 
-def _role_of(parent: LeaderWorkerSet, pod: Pod) -> str:
+def _role_of(parent: LeaderWorkerSet, pod: QueuedPod) -> str:
     if len(_templates(parent)) == 1:
         return DEFAULT_POD_SET
     return "worker" if LEADER_NAME in pod.metadata.annotations else "leader"
 
 
 def _mistakes(
-    parent: LeaderWorkerSet, old: LeaderWorkerSet | None, around: Surroundings
+    parent: LeaderWorkerSet, old: LeaderWorkerSet | None, around: JobContext
 ) -> Iterator[FieldError]:
     replicas = parent.spec.replicas
     if replicas is not None and not 0 <= replicas <= MOST_REPLICAS:

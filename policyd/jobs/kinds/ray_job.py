@@ -10,7 +10,7 @@ from policyd.api.kueue import PodSet
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.base import JobKind, Outcome
+from policyd.jobs.base import JobKind, JobOutcome
 from policyd.jobs.kinds.ray_cluster import (
     RayClusterSpec,
     RayClusterStatus,
@@ -114,11 +114,11 @@ def _prepare(draft: Draft, job: RayJob) -> None:
         draft.set(_SUBMITTER, _submitter(job))
 
 
-def _outcome(job: RayJob) -> Outcome | None:
+def _outcome(job: RayJob) -> JobOutcome | None:
     status = job.status
     if status.job_deployment_status not in {"Complete", "Failed"}:
         return None
-    return Outcome(succeeded=status.job_status == "SUCCEEDED", message=status.message)
+    return JobOutcome(succeeded=status.job_status == "SUCCEEDED", message=status.message)
 
 
 def _mistakes(job: RayJob, _old: RayJob | None) -> Iterator[FieldError]:

@@ -8,10 +8,10 @@ from policyd.api.kueue.names import DEFAULT_POD_SET
 from policyd.api.kueue.validation import IMMUTABLE, FieldError
 from policyd.api.meta import Wire
 from policyd.api.pods import PodTemplate
-from policyd.jobs.parents import Group, Parent, ParentKind, annotate
+from policyd.jobs.parents import Parent, ParentKind, ParentPodGroup, annotate
 from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.jobs.pods import SERVING, SUSPENDING_PARENT
-from policyd.jobs.rules.surroundings import Surroundings
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.jobs.topology import POD_INDEX_LABEL_NAME, topology_request
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -38,7 +38,7 @@ def _replicas(parent: StatefulSet) -> int:
     return 1 if parent.spec.replicas is None else parent.spec.replicas
 
 
-def _groups(parent: StatefulSet) -> tuple[Group, ...]:
+def _groups(parent: StatefulSet) -> tuple[ParentPodGroup, ...]:
     template = parent.spec.template
     request = topology_request(template.metadata.annotations, pod_index_label=POD_INDEX_LABEL)
     pod_set = PodSet(
@@ -47,7 +47,7 @@ def _groups(parent: StatefulSet) -> tuple[Group, ...]:
         count=_replicas(parent),
         topology_request=request,
     )
-    return (Group(index="", pod_sets=(pod_set,), paths=(_TEMPLATE,)),)
+    return (ParentPodGroup(index="", pod_sets=(pod_set,), paths=(_TEMPLATE,)),)
 
 
 def _mark(draft: Draft, _parent: StatefulSet) -> None:
@@ -55,7 +55,7 @@ def _mark(draft: Draft, _parent: StatefulSet) -> None:
 
 
 def _mistakes(
-    parent: StatefulSet, old: StatefulSet | None, _around: Surroundings
+    parent: StatefulSet, old: StatefulSet | None, _around: JobContext
 ) -> Iterator[FieldError]:
     """Yield what is wrong with the number of pods: a group can only come and go as a whole."""
     if old is None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.meta import Condition, Json, Wire
-from policyd.jobs.base import Basis, JobKind, JobObject, Outcome, ended_by
+from policyd.jobs.base import Basis, JobKind, JobObject, JobOutcome, ended_by
 from policyd.jobs.kinds import job_set
 from policyd.jobs.kinds.job_set import JobSet, JobSetSpec, ReplicatedJobStatus
 from policyd.patch.draft import Draft
@@ -207,7 +207,7 @@ def clear(draft: Draft) -> None:
         draft.set((*_PATCHES, index), _OWN)
 
 
-def _outcome(job: TrainJob) -> Outcome | None:
+def _outcome(job: TrainJob) -> JobOutcome | None:
     return ended_by(job.status.conditions, succeeded="Complete", failed="Failed")
 
 

@@ -34,7 +34,7 @@ from policyd.jobs.rules.ownership import (
     is_made,
     is_part,
 )
-from policyd.jobs.rules.surroundings import NOWHERE, Surroundings
+from policyd.jobs.rules.surroundings import NOWHERE, JobContext
 from policyd.jobs.shape import check_shape
 from policyd.jobs.topology import POD_INDEX_LABEL_NAME
 from policyd.patch.draft import Draft
@@ -47,9 +47,7 @@ _ANNOTATIONS = ("metadata", "annotations")
 _FINALIZERS = ("metadata", "finalizers")
 
 
-def default_on_create(
-    draft: Draft, *, group: str, kind: str, around: Surroundings = NOWHERE
-) -> None:
+def default_on_create(draft: Draft, *, group: str, kind: str, around: JobContext = NOWHERE) -> None:
     """Hold a new job or pod that is submitted to a queue; leave all others as they are.
 
     Those of some kinds get what nobody may add later, should they be submitted then. What belongs
@@ -112,7 +110,7 @@ def _number(draft: Draft, kind: JobKind[Any]) -> None:
         return  # the API server says what is wrong with an object that is not of its type
 
 
-def default_parent(draft: Draft, *, group: str, kind: str, around: Surroundings = NOWHERE) -> None:
+def default_parent(draft: Draft, *, group: str, kind: str, around: JobContext = NOWHERE) -> None:
     """Mark the templates of what makes pods that are held, when it is created or changed.
 
     The arguments as in `default_on_create`. Anything else is left as it is.
@@ -129,7 +127,7 @@ def default_parent(draft: Draft, *, group: str, kind: str, around: Surroundings 
     known.mark(draft, parent)
 
 
-def _submit(draft: Draft, around: Surroundings, *, group: str, kind: str) -> bool:
+def _submit(draft: Draft, around: JobContext, *, group: str, kind: str) -> bool:
     """Tell whether an object queues, after it was given the queue and the class of default."""
     if not _queues(draft, around):
         return False
@@ -146,17 +144,17 @@ def _submit(draft: Draft, around: Surroundings, *, group: str, kind: str) -> boo
     return queues
 
 
-def _gives_class(draft: Draft, around: Surroundings) -> bool:
+def _gives_class(draft: Draft, around: JobContext) -> bool:
     on = around.default_class and CLASSES_GATE not in around.integrations.off
     return on and not _text(draft, _LABELS, PRIORITY_CLASS)
 
 
-def _queues(draft: Draft, around: Surroundings) -> bool:
+def _queues(draft: Draft, around: JobContext) -> bool:
     everywhere = around.default_queue or around.integrations.manages_all
     return everywhere or bool(_text(draft, _LABELS, QUEUE_NAME))
 
 
-def _default_pod(draft: Draft, around: Surroundings) -> None:
+def _default_pod(draft: Draft, around: JobContext) -> None:
     parent = _text(draft, _ANNOTATIONS, SUSPENDING_PARENT)
     if parent and is_held_for_set(draft.object, around):
         check_shape(draft.object, group="", kind="Pod")
@@ -181,7 +179,7 @@ def holds(group: str, kind: str, integrations: Integrations = EVERYTHING) -> boo
     return (group, kind) == POD or known is not None
 
 
-def is_held_twice(pod: Json, around: Surroundings = NOWHERE) -> bool:
+def is_held_twice(pod: Json, around: JobContext = NOWHERE) -> bool:
     """Tell whether a pod is marked as held by itself, though what it belongs to is held."""
     draft = Draft(pod)
     return (
@@ -191,7 +189,7 @@ def is_held_twice(pod: Json, around: Surroundings = NOWHERE) -> bool:
     )
 
 
-def _gate(draft: Draft, around: Surroundings) -> None:
+def _gate(draft: Draft, around: JobContext) -> None:
     draft.set((*_LABELS, MANAGED), "true")
     # Which flavor it gets, and so whether its place is chosen too, is not known yet; later the API
     # server takes no more gates.
@@ -200,7 +198,7 @@ def _gate(draft: Draft, around: Surroundings) -> None:
         add_gate(draft, (), TOPOLOGY_GATE)
 
 
-def _hold_pod(draft: Draft, around: Surroundings) -> None:
+def _hold_pod(draft: Draft, around: JobContext) -> None:
     _gate(draft, around)
     if not _text(draft, _ANNOTATIONS, SUSPENDING_PARENT):
         _keep(draft)

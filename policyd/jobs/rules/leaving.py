@@ -35,7 +35,7 @@ from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.jobs.pods import SERVING, SUSPENDING_PARENT
 from policyd.jobs.rules.ownership import Identity, belongs_to_managed, identity
 from policyd.jobs.rules.submission import IDENTIFIERS, annotations_of, labels_of, named_by
-from policyd.jobs.rules.surroundings import Surroundings
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.patch.draft import Draft
 
 GATES: Final = frozenset({ADMISSION_GATE, TOPOLOGY_GATE, ELASTIC_JOB})
@@ -66,7 +66,7 @@ _CONTROLLER: Final = "metadata.ownerReferences"
 
 
 def departures(
-    new: Json, old: Json | None, *, group: str, kind: str, around: Surroundings
+    new: Json, old: Json | None, *, group: str, kind: str, around: JobContext
 ) -> Iterator[FieldError]:
     """Yield by what a change takes an object out of its queue, if not the queue itself asks for it.
 
@@ -95,7 +95,7 @@ def departures(
         yield from _of_suspension(known, new, old)
 
 
-def growth(new: Json, old: Json, around: Surroundings) -> Iterator[FieldError]:
+def growth(new: Json, old: Json, around: JobContext) -> Iterator[FieldError]:
     """Yield that a pod that queues is resized to more than its workload was admitted with.
 
     Args:
@@ -122,7 +122,7 @@ def _queues(pod: Json) -> bool:
     return MANAGED in labels or POD_SET in labels or bool(_gates(pod))
 
 
-def _is_held(obj: Json, around: Surroundings) -> bool:
+def _is_held(obj: Json, around: JobContext) -> bool:
     return around.integrations.manages_all or bool(_queue(obj))
 
 
@@ -161,13 +161,13 @@ def _of_pod(new: Json, old: Json, off: Set[str]) -> Iterator[FieldError]:
             yield FieldError(where, now, _KEPT, "Forbidden")
 
 
-def _of_owner(new: Json, old: Json, around: Surroundings) -> Iterator[FieldError]:
+def _of_owner(new: Json, old: Json, around: JobContext) -> Iterator[FieldError]:
     was, now = ([identity(each) for each in controllers_of(obj)] for obj in (old, new))
     if was != now and not (around.author == "system" or _vouches(around, was + now)):
         yield FieldError(_CONTROLLER, None, _OWNED, "Forbidden")
 
 
-def _vouches(around: Surroundings, owners: Iterable[Identity]) -> bool:
+def _vouches(around: JobContext, owners: Iterable[Identity]) -> bool:
     """Tell whether who asks makes what such owners own: controllers adopt, and let go."""
     groups = {group for (group, _), *_ in owners}
     return all(around.integrations.makers.vouch(around.account, group) for group in groups)

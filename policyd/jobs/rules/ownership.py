@@ -27,7 +27,7 @@ from policyd.jobs.kinds.registry import PARENTS, find_kind, find_parent
 from policyd.jobs.parents import ParentKind
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.rules.submission import annotations_of, labels_of
-from policyd.jobs.rules.surroundings import NOWHERE, Surroundings
+from policyd.jobs.rules.surroundings import NOWHERE, JobContext
 from policyd.patch.draft import Draft
 
 Identity = tuple[GroupKind, Any, Any]
@@ -39,7 +39,7 @@ _OF_GROUPS: Final = frozenset(each.word for each in PARENTS if each.in_groups)
 _WORD: Final = f"metadata.annotations[{SUSPENDING_PARENT}]"
 
 
-def belongs_to_managed(obj: Json, around: Surroundings = NOWHERE) -> bool:
+def belongs_to_managed(obj: Json, around: JobContext = NOWHERE) -> bool:
     """Tell whether the controller of an object is of a kind that the queue holds itself.
 
     Whether that very owner has a queue cannot be seen here; if it has none, its pods say so by
@@ -51,7 +51,7 @@ def belongs_to_managed(obj: Json, around: Surroundings = NOWHERE) -> bool:
     )
 
 
-def is_made(obj: Json, around: Surroundings) -> bool:
+def is_made(obj: Json, around: JobContext) -> bool:
     """Tell whether what has made an object queues, or could have: its queue would be that one's."""
     return any(
         may_queue(group_kind_of(owner), around.integrations) and _is_true(owner, around)
@@ -59,7 +59,7 @@ def is_made(obj: Json, around: Surroundings) -> bool:
     )
 
 
-def is_part(obj: Json, around: Surroundings = NOWHERE) -> bool:
+def is_part(obj: Json, around: JobContext = NOWHERE) -> bool:
     """Tell whether an object belongs to what is held, or whose pods are: that one counts."""
     return belongs_to_managed(obj, around) or any(
         find_parent(*group_kind_of(owner)) is not None and _is_true(owner, around)
@@ -67,7 +67,7 @@ def is_part(obj: Json, around: Surroundings = NOWHERE) -> bool:
     )
 
 
-def is_held_for_set(pod: Json, around: Surroundings) -> bool:
+def is_held_for_set(pod: Json, around: JobContext) -> bool:
     """Tell whether a pod is held for what starts its pods in groups, and comes from such a set."""
     word = annotations_of(pod).get(SUSPENDING_PARENT)
     if word not in _OF_GROUPS:
@@ -78,7 +78,7 @@ def is_held_for_set(pod: Json, around: Surroundings) -> bool:
     )
 
 
-def is_held_otherwise(kind: ParentKind[Any], obj: Json, around: Surroundings = NOWHERE) -> bool:
+def is_held_otherwise(kind: ParentKind[Any], obj: Json, around: JobContext = NOWHERE) -> bool:
     """Tell whether the pods of a parent are held for something else, which has made it.
 
     Raises:
@@ -96,7 +96,7 @@ def is_held_otherwise(kind: ParentKind[Any], obj: Json, around: Surroundings = N
     return False
 
 
-def _has_put(word: Json, around: Surroundings) -> bool:
+def _has_put(word: Json, around: JobContext) -> bool:
     """Tell whether who asks makes what the kind owns that a word stands for."""
     makers = around.integrations.makers
     return makers.trusted or any(
@@ -104,7 +104,7 @@ def _has_put(word: Json, around: Surroundings) -> bool:
     )
 
 
-def owner_errors(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldError]:
+def owner_errors(new: Json, old: Json | None, around: JobContext) -> Iterator[FieldError]:
     """Yield what is not true of who an object says to belong to, and owners that it must keep.
 
     Args:
@@ -127,7 +127,7 @@ def owner_errors(new: Json, old: Json | None, around: Surroundings) -> Iterator[
     yield from _held_for(new, old, around)
 
 
-def lost_owners(new: Json, old: Json, around: Surroundings) -> Iterator[FieldError]:
+def lost_owners(new: Json, old: Json, around: JobContext) -> Iterator[FieldError]:
     """Yield the owners that something which runs for them would lose, and run on by itself."""
     makers = around.integrations.makers
     if makers.trusted:
@@ -142,7 +142,7 @@ def lost_owners(new: Json, old: Json, around: Surroundings) -> Iterator[FieldErr
             yield FieldError("metadata.ownerReferences", "", detail, "Forbidden")
 
 
-def _held_for(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldError]:
+def _held_for(new: Json, old: Json | None, around: JobContext) -> Iterator[FieldError]:
     """Yield that a pod is not held for a set, if it says so."""
     word, was = (annotations_of(each or {}).get(SUSPENDING_PARENT) for each in (new, old))
     if old is not None and word == was:
@@ -170,7 +170,7 @@ def _is_managed(name: GroupKind, integrations: Integrations) -> bool:
     return find_kind(*name) is not None and integrations.has(*name)
 
 
-def _is_true(owner: Mapping[str, Any], around: Surroundings) -> bool:
+def _is_true(owner: Mapping[str, Any], around: JobContext) -> bool:
     makers = around.integrations.makers
     before = {identity(each) for each in controllers_of(around.before)}
     if makers.trusted:
@@ -180,7 +180,7 @@ def _is_true(owner: Mapping[str, Any], around: Surroundings) -> bool:
     return identity(owner) in before and _was_queued(around)
 
 
-def _was_queued(around: Surroundings) -> bool:
+def _was_queued(around: JobContext) -> bool:
     """Tell whether an object that is changed was looked at before, as one that queues."""
     if around.before is None:
         return False

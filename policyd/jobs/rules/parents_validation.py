@@ -19,8 +19,8 @@ from policyd.jobs.rules.submission import (
     labels_of,
     priority_changes,
 )
-from policyd.jobs.rules.surroundings import Surroundings
-from policyd.jobs.rules.topology_validation import Template, topology_errors
+from policyd.jobs.rules.surroundings import JobContext
+from policyd.jobs.rules.topology_validation import TopologyTemplate, topology_errors
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
@@ -28,7 +28,7 @@ _OF_CONTAINERS: Final[tuple[Path, ...]] = (("resources", "requests"), ("ports",)
 """What of a container decides where its pod can run."""
 
 
-def is_others(kind: ParentKind[Any], obj: Json, around: Surroundings) -> bool:
+def is_others(kind: ParentKind[Any], obj: Json, around: JobContext) -> bool:
     """Tell whether the pods of an object are held for something else."""
     try:
         return is_part(obj, around) or is_held_otherwise(kind, obj, around)
@@ -37,7 +37,7 @@ def is_others(kind: ParentKind[Any], obj: Json, around: Surroundings) -> bool:
 
 
 def parent_errors(
-    kind: ParentKind[Any], new: Json, old: Json | None, around: Surroundings
+    kind: ParentKind[Any], new: Json, old: Json | None, around: JobContext
 ) -> Iterator[FieldError]:
     """Yield what is wrong with an object that makes pods, or with how it is changed."""
     try:
@@ -60,7 +60,7 @@ def parent_errors(
 
 
 def _contents(
-    kind: ParentKind[P], parent: P, before: P | None, around: Surroundings
+    kind: ParentKind[P], parent: P, before: P | None, around: JobContext
 ) -> Iterator[FieldError]:
     off, metadata = around.integrations.off, parent.metadata
     if ELASTIC_GATE not in off:
@@ -70,17 +70,17 @@ def _contents(
         yield from kind.mistakes(parent, before, around)
 
 
-def _templates(kind: ParentKind[P], parent: P) -> list[Template]:
+def _templates(kind: ParentKind[P], parent: P) -> list[TopologyTemplate]:
     """Return what the templates of a group ask for, or those of pods that queue one by one."""
     if kind.groups is not None:
         return [
-            Template(_annotations_at(path), each.template.metadata.annotations, each.count)
+            TopologyTemplate(_annotations_at(path), each.template.metadata.annotations, each.count)
             for group in kind.groups(parent)[:1]
             for path, each in zip(group.paths, group.pod_sets, strict=True)
         ]
     draft = Draft(msgspec.to_builtins(parent))
     return [
-        Template(_annotations_at(path), annotations_of(draft.get(path) or {}))
+        TopologyTemplate(_annotations_at(path), annotations_of(draft.get(path) or {}))
         for path in kind.templates(parent)
     ]
 

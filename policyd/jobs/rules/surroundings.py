@@ -17,7 +17,7 @@ def believed(_owner: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class JobContext:
     """What counts beside the object.
 
     Attributes:
@@ -41,5 +41,5 @@ class Surroundings:
     is_there: Callable[[Mapping[str, Any]], bool] = believed
 
 
-NOWHERE = Surroundings()
+NOWHERE = JobContext()
 """Where only the queue counts that an object names itself."""

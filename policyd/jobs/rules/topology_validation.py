@@ -35,7 +35,7 @@ _LAYERS: Final = 3
 _GROUP_SIZE: Final = 2
 
 
-class Template(NamedTuple):
+class TopologyTemplate(NamedTuple):
     """A pod template.
 
     Attributes:
@@ -55,7 +55,7 @@ class Template(NamedTuple):
 
 
 def topology_errors(
-    templates: Sequence[Template], *, off: Set[str] = frozenset()
+    templates: Sequence[TopologyTemplate], *, off: Set[str] = frozenset()
 ) -> Iterator[FieldError]:
     """Yield what is wrong with what the pod templates of one job ask for.
 
@@ -67,7 +67,7 @@ def topology_errors(
         return
     for template in templates:
         yield from template_errors(template, off=off)
-    groups: dict[str, list[Template]] = defaultdict(list)
+    groups: dict[str, list[TopologyTemplate]] = defaultdict(list)
     for template in templates:
         groups[template.annotations.get(POD_SET_GROUP_NAME, "")].append(template)
     for name, members in groups.items():
@@ -75,7 +75,7 @@ def topology_errors(
             yield from _group(name, members)
 
 
-def template_errors(template: Template, *, off: Set[str]) -> Iterator[FieldError]:
+def template_errors(template: TopologyTemplate, *, off: Set[str]) -> Iterator[FieldError]:
     """Yield what is wrong with what one template asks for, or a pod that was made from it.
 
     The arguments as in `topology_errors`.
@@ -88,7 +88,7 @@ def template_errors(template: Template, *, off: Set[str]) -> Iterator[FieldError
     yield from _group_name(template)
 
 
-def _levels(template: Template) -> Iterator[FieldError]:
+def _levels(template: TopologyTemplate) -> Iterator[FieldError]:
     annotations = template.annotations
     given = [name for name in LEVEL_ANNOTATIONS if name in annotations]
     if len(given) > 1:
@@ -103,7 +103,7 @@ def _levels(template: Template) -> Iterator[FieldError]:
         yield template.error(PODSET_UNCONSTRAINED_TOPOLOGY, "must be true or false")
 
 
-def _slices(template: Template) -> Iterator[FieldError]:
+def _slices(template: TopologyTemplate) -> Iterator[FieldError]:
     topology = template.annotations.get(SLICE_REQUIRED_TOPOLOGY)
     text = template.annotations.get(SLICE_SIZE)
     if topology is None and text is not None:
@@ -116,7 +116,7 @@ def _slices(template: Template) -> Iterator[FieldError]:
         yield from _size(template, SLICE_SIZE, whole_number(text, bits=32))
 
 
-def _size(template: Template, name: str, size: int | None) -> Iterator[FieldError]:
+def _size(template: TopologyTemplate, name: str, size: int | None) -> Iterator[FieldError]:
     if size is None:
         yield template.error(name, "must be a numeric value")
     elif size < 1:
@@ -125,7 +125,7 @@ def _size(template: Template, name: str, size: int | None) -> Iterator[FieldErro
         yield template.error(name, f"must not be greater than pod set count {template.pods}")
 
 
-def _constraints(template: Template, *, several: bool) -> Iterator[FieldError]:
+def _constraints(template: TopologyTemplate, *, several: bool) -> Iterator[FieldError]:
     constraints = slice_constraints(template.annotations)
     if SLICE_CONSTRAINTS in template.annotations and not several:
         detail = f"may not be set while the feature gate {LAYERS_GATE} is off"
@@ -140,7 +140,7 @@ def _constraints(template: Template, *, several: bool) -> Iterator[FieldError]:
         yield from _layers(template, constraints)
 
 
-def _layers(template: Template, layers: Sequence[SliceConstraint]) -> Iterator[FieldError]:
+def _layers(template: TopologyTemplate, layers: Sequence[SliceConstraint]) -> Iterator[FieldError]:
     if not 1 <= len(layers) <= _LAYERS:
         yield template.error(SLICE_CONSTRAINTS, f"must have between 1 and {_LAYERS} entries")
         return
@@ -162,11 +162,11 @@ def _layer_problems(layers: Sequence[SliceConstraint]) -> Iterator[str]:
             yield f"size {inner.size} must divide the size around it, {outer.size}"
 
 
-def _excluded(template: Template, name: str, *, by: str) -> FieldError:
+def _excluded(template: TopologyTemplate, name: str, *, by: str) -> FieldError:
     return template.error(name, f"may not be set when '{by}' is specified", "Forbidden")
 
 
-def _group_name(template: Template) -> Iterator[FieldError]:
+def _group_name(template: TopologyTemplate) -> Iterator[FieldError]:
     annotations = template.annotations
     name = annotations.get(POD_SET_GROUP_NAME)
     if name is None:
@@ -184,7 +184,7 @@ def _group_name(template: Template) -> Iterator[FieldError]:
             yield _excluded(template, POD_SET_GROUP_NAME, by=other)
 
 
-def _group(name: str, members: Sequence[Template]) -> Iterator[FieldError]:
+def _group(name: str, members: Sequence[TopologyTemplate]) -> Iterator[FieldError]:
     """Yield what is wrong with pod sets that are to be placed together: a leader and workers."""
     if len(members) != _GROUP_SIZE:
         detail = f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)"
@@ -204,6 +204,6 @@ def _group(name: str, members: Sequence[Template]) -> Iterator[FieldError]:
             yield FieldError(this.where, this.annotations, detail)
 
 
-def _level(template: Template) -> tuple[str | None, str | None]:
+def _level(template: TopologyTemplate) -> tuple[str | None, str | None]:
     annotations = template.annotations
     return annotations.get(PODSET_REQUIRED_TOPOLOGY), annotations.get(PODSET_PREFERRED_TOPOLOGY)

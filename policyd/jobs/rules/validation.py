@@ -38,8 +38,12 @@ from policyd.jobs.rules.submission import (
     named_by,
     priority_changes,
 )
-from policyd.jobs.rules.surroundings import NOWHERE, Surroundings
-from policyd.jobs.rules.topology_validation import Template, template_errors, topology_errors
+from policyd.jobs.rules.surroundings import NOWHERE, JobContext
+from policyd.jobs.rules.topology_validation import (
+    TopologyTemplate,
+    template_errors,
+    topology_errors,
+)
 from policyd.jobs.shape import check_shape
 from policyd.patch.operations import Path
 
@@ -64,7 +68,7 @@ def validate_job(
     *,
     group: str,
     kind: str,
-    around: Surroundings = NOWHERE,
+    around: JobContext = NOWHERE,
 ) -> tuple[FieldError, ...]:
     """Check a job or a pod that is created or, with `old`, changed.
 
@@ -114,10 +118,12 @@ def _news(
     yield from (each for each in errors if str(each) not in known)
 
 
-def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldError]:
+def _pod(new: Json, old: Json | None, around: JobContext) -> Iterator[FieldError]:
     off = around.integrations.off
     yield from pod_errors(new, off)
-    yield from template_errors(Template("metadata.annotations", annotations_of(new)), off=off)
+    yield from template_errors(
+        TopologyTemplate("metadata.annotations", annotations_of(new)), off=off
+    )
     if old is not None:
         yield from pod_changes(new, old, off)
         gated = is_gated_object(old), is_gated_object(new)
@@ -127,7 +133,7 @@ def _pod(new: Json, old: Json | None, around: Surroundings) -> Iterator[FieldErr
 
 
 def _unreadable(
-    kind: JobKind[Any] | ParentKind[Any] | None, new: Json, old: Json | None, around: Surroundings
+    kind: JobKind[Any] | ParentKind[Any] | None, new: Json, old: Json | None, around: JobContext
 ) -> Iterator[FieldError]:
     """Yield that the queue could not read a job, and so not follow what becomes of it.
 
@@ -148,7 +154,7 @@ def _unreadable(
 
 
 def _job(
-    kind: JobKind[Any], new: Json, old: Json | None, around: Surroundings
+    kind: JobKind[Any], new: Json, old: Json | None, around: JobContext
 ) -> Iterator[FieldError]:
     everywhere = around.integrations.manages_all
     held, was_held = (everywhere or QUEUE_NAME in labels_of(each) for each in (new, old or {}))
@@ -215,7 +221,7 @@ def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iter
         paths = kind.annotation_paths(job)
     yield from topology_errors(
         [
-            Template(path, each.template.metadata.annotations, _asked_pods(kind, job, each))
+            TopologyTemplate(path, each.template.metadata.annotations, _asked_pods(kind, job, each))
             for path, each in zip(paths, pod_sets, strict=True)
         ],
         off=off,
@@ -236,7 +242,7 @@ def _written(path: Path) -> str:
     return "".join(written).removeprefix(".")
 
 
-def _names(obj: Json, around: Surroundings, *, created: bool) -> Iterator[FieldError]:
+def _names(obj: Json, around: JobContext, *, created: bool) -> Iterator[FieldError]:
     yield from gate_errors(annotations_of(obj), around.integrations.off)
     queue = labels_of(obj).get(QUEUE_NAME)
     if queue is not None and not is_subdomain(queue) and (queue or created):
@@ -256,7 +262,7 @@ def _names(obj: Json, around: Surroundings, *, created: bool) -> Iterator[FieldE
 
 
 def _changes(
-    new: Json, old: Json, *, suspended: tuple[bool, bool], around: Surroundings, instead: str
+    new: Json, old: Json, *, suspended: tuple[bool, bool], around: JobContext, instead: str
 ) -> Iterator[FieldError]:
     """Yield changes that are not allowed; `instead` says how a job that runs gets another queue."""
     before, after = labels_of(old), labels_of(new)

@@ -17,7 +17,7 @@ Cell = Callable[[Object, float], Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TableColumn:
     """One column; those with a priority above 0 are for `-o wide`."""
 
     name: str
@@ -39,47 +39,47 @@ def _age(value: Object, now: float) -> Json:
     return age(value["metadata"].get("creationTimestamp"), now)
 
 
-NAME = Column(name="Name", cell=_name, format="name")
-AGE = Column(name="Age", cell=_age)
+NAME = TableColumn(name="Name", cell=_name, format="name")
+AGE = TableColumn(name="Age", cell=_age)
 DEFAULT = (NAME, AGE)
 
-CONTAINERS = Column(name="Containers", cell=cells.container_names, priority=1)
-IMAGES = Column(name="Images", cell=cells.images, priority=1)
-SELECTOR = Column(name="Selector", cell=cells.selector, priority=1)
+CONTAINERS = TableColumn(name="Containers", cell=cells.container_names, priority=1)
+IMAGES = TableColumn(name="Images", cell=cells.images, priority=1)
+SELECTOR = TableColumn(name="Selector", cell=cells.selector, priority=1)
 
 
-def _count(name: str, path: str) -> Column:
-    return Column(name=name, cell=_at(path, default=0), type="integer")
+def _count(name: str, path: str) -> TableColumn:
+    return TableColumn(name=name, cell=_at(path, default=0), type="integer")
 
 
 CREATED_AT = _at("metadata.creationTimestamp", default="")
-ROLE = (NAME, Column(name="Created At", cell=CREATED_AT, type="date"))
+ROLE = (NAME, TableColumn(name="Created At", cell=CREATED_AT, type="date"))
 BINDING = (
     NAME,
-    Column(name="Role", cell=cells.bound_role),
+    TableColumn(name="Role", cell=cells.bound_role),
     AGE,
-    Column(name="Users", cell=partial(cells.subjects, "User"), priority=1),
-    Column(name="Groups", cell=partial(cells.subjects, "Group"), priority=1),
-    Column(name="ServiceAccounts", cell=partial(cells.subjects, "ServiceAccount"), priority=1),
+    TableColumn(name="Users", cell=partial(cells.subjects, "User"), priority=1),
+    TableColumn(name="Groups", cell=partial(cells.subjects, "Group"), priority=1),
+    TableColumn(name="ServiceAccounts", cell=partial(cells.subjects, "ServiceAccount"), priority=1),
 )
 
-COLUMNS: Mapping[str, Sequence[Column]] = {
+COLUMNS: Mapping[str, Sequence[TableColumn]] = {
     "pods": (
         NAME,
-        Column(name="Ready", cell=cells.pod_ready),
-        Column(name="Status", cell=cells.pod_status),
-        Column(name="Restarts", cell=cells.pod_restarts),
+        TableColumn(name="Ready", cell=cells.pod_ready),
+        TableColumn(name="Status", cell=cells.pod_status),
+        TableColumn(name="Restarts", cell=cells.pod_restarts),
         AGE,
-        Column(name="IP", cell=_at("status.podIP"), priority=1),
-        Column(name="Node", cell=_at("spec.nodeName"), priority=1),
-        Column(name="Nominated Node", cell=_at("status.nominatedNodeName"), priority=1),
-        Column(name="Readiness Gates", cell=cells.readiness_gates, priority=1),
+        TableColumn(name="IP", cell=_at("status.podIP"), priority=1),
+        TableColumn(name="Node", cell=_at("spec.nodeName"), priority=1),
+        TableColumn(name="Nominated Node", cell=_at("status.nominatedNodeName"), priority=1),
+        TableColumn(name="Readiness Gates", cell=cells.readiness_gates, priority=1),
     ),
     "jobs.batch": (
         NAME,
-        Column(name="Status", cell=cells.job_status),
-        Column(name="Completions", cell=cells.job_completions),
-        Column(name="Duration", cell=cells.job_duration),
+        TableColumn(name="Status", cell=cells.job_status),
+        TableColumn(name="Completions", cell=cells.job_completions),
+        TableColumn(name="Duration", cell=cells.job_duration),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -87,26 +87,26 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
     ),
     "nodes": (
         NAME,
-        Column(name="Status", cell=cells.node_status),
-        Column(name="Roles", cell=cells.node_roles),
+        TableColumn(name="Status", cell=cells.node_status),
+        TableColumn(name="Roles", cell=cells.node_roles),
         AGE,
-        Column(name="Version", cell=_at("status.nodeInfo.kubeletVersion", default="")),
-        Column(name="Internal-IP", cell=partial(cells.node_address, "InternalIP"), priority=1),
-        Column(name="External-IP", cell=partial(cells.node_address, "ExternalIP"), priority=1),
-        Column(name="OS-Image", cell=partial(cells.node_fact, "osImage"), priority=1),
-        Column(name="Kernel-Version", cell=cells.node_kernel, priority=1),
-        Column(
+        TableColumn(name="Version", cell=_at("status.nodeInfo.kubeletVersion", default="")),
+        TableColumn(name="Internal-IP", cell=partial(cells.node_address, "InternalIP"), priority=1),
+        TableColumn(name="External-IP", cell=partial(cells.node_address, "ExternalIP"), priority=1),
+        TableColumn(name="OS-Image", cell=partial(cells.node_fact, "osImage"), priority=1),
+        TableColumn(name="Kernel-Version", cell=cells.node_kernel, priority=1),
+        TableColumn(
             name="Container-Runtime",
             cell=partial(cells.node_fact, "containerRuntimeVersion"),
             priority=1,
         ),
     ),
-    "namespaces": (NAME, Column(name="Status", cell=_at("status.phase", default="")), AGE),
+    "namespaces": (NAME, TableColumn(name="Status", cell=_at("status.phase", default="")), AGE),
     "deployments.apps": (
         NAME,
-        Column(name="Ready", cell=partial(cells.ready_of, wanted="spec.replicas")),
-        Column(name="Up-to-date", cell=_at("status.updatedReplicas", default=0)),
-        Column(name="Available", cell=_at("status.availableReplicas", default=0)),
+        TableColumn(name="Ready", cell=partial(cells.ready_of, wanted="spec.replicas")),
+        TableColumn(name="Up-to-date", cell=_at("status.updatedReplicas", default=0)),
+        TableColumn(name="Available", cell=_at("status.availableReplicas", default=0)),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -124,7 +124,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
     ),
     "statefulsets.apps": (
         NAME,
-        Column(name="Ready", cell=partial(cells.ready_of, wanted="spec.replicas")),
+        TableColumn(name="Ready", cell=partial(cells.ready_of, wanted="spec.replicas")),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -138,47 +138,49 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
     ),
     "cronjobs.batch": (
         NAME,
-        Column(name="Schedule", cell=_at("spec.schedule")),
-        Column(name="Timezone", cell=_at("spec.timeZone")),
-        Column(name="Suspend", cell=cells.cron_job_suspended),
-        Column(name="Active", cell=cells.cron_job_active, type="integer"),
-        Column(name="Last Schedule", cell=cells.cron_job_last),
+        TableColumn(name="Schedule", cell=_at("spec.schedule")),
+        TableColumn(name="Timezone", cell=_at("spec.timeZone")),
+        TableColumn(name="Suspend", cell=cells.cron_job_suspended),
+        TableColumn(name="Active", cell=cells.cron_job_active, type="integer"),
+        TableColumn(name="Last Schedule", cell=cells.cron_job_last),
         AGE,
     ),
     "events": (
-        Column(name="Last Seen", cell=cells.event_last_seen),
-        Column(name="Type", cell=_at("type", default="")),
-        Column(name="Reason", cell=_at("reason", default="")),
-        Column(name="Object", cell=cells.event_object),
-        Column(name="Subobject", cell=_at("involvedObject.fieldPath", default=""), priority=1),
-        Column(name="Source", cell=cells.event_source, priority=1),
-        Column(name="Message", cell=cells.event_message),
-        Column(name="First Seen", cell=cells.event_first_seen, priority=1),
-        Column(name="Count", cell=_at("count", default=1), priority=1),
-        Column(name="Name", cell=_name, priority=1, format="name"),
+        TableColumn(name="Last Seen", cell=cells.event_last_seen),
+        TableColumn(name="Type", cell=_at("type", default="")),
+        TableColumn(name="Reason", cell=_at("reason", default="")),
+        TableColumn(name="Object", cell=cells.event_object),
+        TableColumn(name="Subobject", cell=_at("involvedObject.fieldPath", default=""), priority=1),
+        TableColumn(name="Source", cell=cells.event_source, priority=1),
+        TableColumn(name="Message", cell=cells.event_message),
+        TableColumn(name="First Seen", cell=cells.event_first_seen, priority=1),
+        TableColumn(name="Count", cell=_at("count", default=1), priority=1),
+        TableColumn(name="Name", cell=_name, priority=1, format="name"),
     ),
-    "configmaps": (NAME, Column(name="Data", cell=cells.data_count), AGE),
+    "configmaps": (NAME, TableColumn(name="Data", cell=cells.data_count), AGE),
     "secrets": (
         NAME,
-        Column(name="Type", cell=_at("type", default="")),
-        Column(name="Data", cell=cells.data_count),
+        TableColumn(name="Type", cell=_at("type", default="")),
+        TableColumn(name="Data", cell=cells.data_count),
         AGE,
     ),
     "services": (
         NAME,
-        Column(name="Type", cell=_at("spec.type", default="")),
-        Column(name="Cluster-IP", cell=_at("spec.clusterIP")),
-        Column(name="External-IP", cell=_at("spec.externalName")),
-        Column(name="Port(s)", cell=cells.service_ports),
+        TableColumn(name="Type", cell=_at("spec.type", default="")),
+        TableColumn(name="Cluster-IP", cell=_at("spec.clusterIP")),
+        TableColumn(name="External-IP", cell=_at("spec.externalName")),
+        TableColumn(name="Port(s)", cell=cells.service_ports),
         AGE,
-        Column(name="Selector", cell=cells.service_selector, priority=1),
+        TableColumn(name="Selector", cell=cells.service_selector, priority=1),
     ),
     "priorityclasses.scheduling.k8s.io": (
         NAME,
-        Column(name="Value", cell=_at("value", default=0), type="integer"),
-        Column(name="Global-Default", cell=_at("globalDefault", default=False), type="boolean"),
+        TableColumn(name="Value", cell=_at("value", default=0), type="integer"),
+        TableColumn(
+            name="Global-Default", cell=_at("globalDefault", default=False), type="boolean"
+        ),
         AGE,
-        Column(name="PreemptionPolicy", cell=_at("preemptionPolicy", default="")),
+        TableColumn(name="PreemptionPolicy", cell=_at("preemptionPolicy", default="")),
     ),
     "clusterrolebindings.rbac.authorization.k8s.io": BINDING,
     "clusterroles.rbac.authorization.k8s.io": ROLE,
@@ -186,28 +188,30 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
     "roles.rbac.authorization.k8s.io": ROLE,
     "leases.coordination.k8s.io": (
         NAME,
-        Column(name="Holder", cell=_at("spec.holderIdentity", default="")),
+        TableColumn(name="Holder", cell=_at("spec.holderIdentity", default="")),
         AGE,
     ),
     "customresourcedefinitions.apiextensions.k8s.io": (
         NAME,
-        Column(name="Created At", cell=_at("metadata.creationTimestamp", default=""), type="date"),
+        TableColumn(
+            name="Created At", cell=_at("metadata.creationTimestamp", default=""), type="date"
+        ),
     ),
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": (
         NAME,
-        Column(name="Webhooks", cell=cells.webhook_count, type="integer"),
+        TableColumn(name="Webhooks", cell=cells.webhook_count, type="integer"),
         AGE,
     ),
     "validatingwebhookconfigurations.admissionregistration.k8s.io": (
         NAME,
-        Column(name="Webhooks", cell=cells.webhook_count, type="integer"),
+        TableColumn(name="Webhooks", cell=cells.webhook_count, type="integer"),
         AGE,
     ),
 }
 """The tables of built-in kinds; others have name and age."""
 
 
-def columns_of(served: Served) -> Sequence[Column]:
+def columns_of(served: Served) -> Sequence[TableColumn]:
     """Return the columns of a kind's table."""
     if served.custom is None:
         return COLUMNS.get(served.storage, DEFAULT)
@@ -216,7 +220,7 @@ def columns_of(served: Served) -> Sequence[Column]:
     return (NAME, *(_custom(column) for column in served.custom.columns))
 
 
-def _custom(column: Object) -> Column:
+def _custom(column: Object) -> TableColumn:
     kind = column["type"]
     path = compile_path(column["jsonPath"])
 
@@ -226,7 +230,7 @@ def _custom(column: Object) -> Column:
             return age(found, now) if isinstance(found, str) else found
         return found if kind in {"integer", "number", "boolean"} else cells.text(found)
 
-    return Column(
+    return TableColumn(
         name=column["name"],
         cell=cell,
         type=kind,

@@ -8,8 +8,8 @@ from policyd.local.apiserver.checks.options import check_list_options
 from policyd.local.apiserver.conversion import as_item, for_table, to_served
 from policyd.local.apiserver.reading.selectors import is_selective, selection
 from policyd.local.apiserver.reading.tables import table
-from policyd.local.apiserver.requests import Request
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.requests import ApiRequest
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import (
     Object,
     bad_request,
@@ -17,26 +17,26 @@ from policyd.local.apiserver.status import (
     not_acceptable,
 )
 from policyd.local.apiserver.store import Key, TooOldError
-from policyd.local.apiserver.wire.responses import Answer, Form, wanted_form
+from policyd.local.apiserver.wire.responses import Form, ServerResponse, wanted_form
 
 
-async def get(state: State, request: Request) -> Answer:
+async def get(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer GET on an object."""
     found = state.find(request)
     shown = to_served(request.served, found)
     match form_wanted(request):
         case "object":
-            return Answer(body=shown)
+            return ServerResponse(body=shown)
         case "Table":
             version = found["metadata"]["resourceVersion"]
             about = {"resourceVersion": version}
             shown = for_table(request.served, found)
-            return Answer(body=table(request, [shown], about=about, now=state.clock.now()))
+            return ServerResponse(body=table(request, [shown], about=about, now=state.clock.now()))
         case "PartialObjectMetadata":
-            return Answer(body=metadata_only(shown))
+            return ServerResponse(body=metadata_only(shown))
 
 
-def form_wanted(request: Request) -> Form:
+def form_wanted(request: ApiRequest) -> Form:
     """Return the form in which the client wants objects.
 
     Raises:
@@ -54,7 +54,7 @@ def metadata_only(value: Object) -> Object:
     return {**kind, "metadata": value["metadata"]}
 
 
-async def list_(state: State, request: Request) -> Answer:
+async def list_(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer GET on a collection."""
     check_list_options(request)
     form = form_wanted(request)
@@ -63,17 +63,17 @@ async def list_(state: State, request: Request) -> Answer:
         if not about.get("continue"):
             about.pop("continue", None)
         shown = [for_table(request.served, value) for value in found]
-        return Answer(body=table(request, shown, about=about, now=state.clock.now()))
+        return ServerResponse(body=table(request, shown, about=about, now=state.clock.now()))
     shown = [as_item(request.served, value) for value in found]
     kind, api_version = request.served.list_kind, request.served.api_version
     if form == "PartialObjectMetadata":
         kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
         shown = [metadata_only(value) for value in shown]
     body = {"kind": kind, "apiVersion": api_version, "metadata": about, "items": shown}
-    return Answer(body=body)
+    return ServerResponse(body=body)
 
 
-def _page(state: State, request: Request) -> tuple[list[Object], Object]:
+def _page(state: ServerState, request: ApiRequest) -> tuple[list[Object], Object]:
     """Return one page of a list as it is stored, and the list's metadata.
 
     A later page shows the present objects but keeps the version of the first: who watches from
@@ -102,7 +102,7 @@ def _token(version: int, last: Key) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode([version, *last])).decode()
 
 
-def _continued(state: State, request: Request) -> tuple[int, Key]:
+def _continued(state: ServerState, request: ApiRequest) -> tuple[int, Key]:
     token = request.options.text("continue")
     if not token:
         return state.store.version, ("", "")

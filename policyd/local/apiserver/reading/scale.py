@@ -5,11 +5,11 @@ from collections.abc import Callable
 from policyd.local.apiserver.admission.attributes import attributes_of
 from policyd.local.apiserver.reading.cells import at, selector
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.requests import Request, decode
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.requests import ApiRequest, decode
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import Object, conflict, invalid, wrong
 from policyd.local.apiserver.store import ChangedError
-from policyd.local.apiserver.wire.responses import Answer
+from policyd.local.apiserver.wire.responses import ServerResponse
 from policyd.local.apiserver.writing import metadata, shape
 from policyd.local.apiserver.writing.ownership import tracked
 from policyd.local.apiserver.writing.patching import Patcher, patcher_of
@@ -22,18 +22,18 @@ BUILT_IN = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status
 """Where built-in kinds have their numbers."""
 
 
-async def get_scale(state: State, request: Request) -> Answer:
+async def get_scale(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer GET on the scale of an object."""
-    return Answer(body=scale_of(state.find(request), request.served))
+    return ServerResponse(body=scale_of(state.find(request), request.served))
 
 
-async def update_scale(state: State, request: Request) -> Answer:
+async def update_scale(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer PUT on the scale of an object."""
     given = decode(request.body, request.media_type)
     return await _change(state, request, lambda _old: metadata.own_copy(given))
 
 
-async def patch_scale(state: State, request: Request) -> Answer:
+async def patch_scale(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer PATCH on the scale of an object."""
     return await _change(state, request, patcher_of(request, SCALE_TYPE))
 
@@ -62,19 +62,19 @@ def _paths(served: Served) -> Object:
     return (served.custom.scale if served.custom else None) or BUILT_IN
 
 
-async def _change(state: State, request: Request, rewrite: Patcher) -> Answer:
+async def _change(state: ServerState, request: ApiRequest, rewrite: Patcher) -> ServerResponse:
     for _ in range(ATTEMPTS):
         old = state.find(request)
         try:
             stored = await _rescale(state, request, old, rewrite)
         except ChangedError:
             continue
-        return Answer(body=scale_of(stored, request.served))
+        return ServerResponse(body=scale_of(stored, request.served))
     raise conflict(request.served.resource, request.target.name)
 
 
 async def _rescale(
-    state: State, request: Request, old: Object, rewrite: Callable[[Object], Object]
+    state: ServerState, request: ApiRequest, old: Object, rewrite: Callable[[Object], Object]
 ) -> Object:
     served = request.served
     before = scale_of(old, served)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from policyd.api.meta import Json
 from policyd.api.queries import SelectorError, parse_query
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.requests import Request
+from policyd.local.apiserver.requests import ApiRequest
 from policyd.local.apiserver.status import Object, bad_request
 
 EVERYWHERE = ("metadata.name", "metadata.namespace")
@@ -44,7 +44,7 @@ SELECTABLE: dict[str, tuple[str, ...]] = {
 Selects = Callable[[Object], bool]
 
 
-def selection(request: Request) -> Selects:
+def selection(request: ApiRequest) -> Selects:
     """Build the test for the objects that a list, watch or collection's deletion is about.
 
     Raises:
@@ -61,7 +61,7 @@ def selection(request: Request) -> Selects:
     return lambda value: all(test(value) for test in tests)
 
 
-def is_selective(request: Request) -> bool:
+def is_selective(request: ApiRequest) -> bool:
     """Tell whether a request has a selector."""
     return any(request.options.text(name) for name in ("fieldSelector", "labelSelector"))
 
@@ -76,7 +76,7 @@ def _labels(text: str) -> list[Selects]:
     return [lambda value: query.matches(value["metadata"].get("labels") or {})]
 
 
-def _fields(request: Request) -> list[Selects]:
+def _fields(request: ApiRequest) -> list[Selects]:
     terms = [t for t in request.options.text("fieldSelector").split(",") if t.strip()]
     return [_field(term.strip(), request.served) for term in terms]
 

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from policyd.local.apiserver.reading.cells import row_conditions
-from policyd.local.apiserver.reading.columns import Column, columns_of
-from policyd.local.apiserver.requests import Request
+from policyd.local.apiserver.reading.columns import TableColumn, columns_of
+from policyd.local.apiserver.requests import ApiRequest
 from policyd.local.apiserver.status import Object, bad_request, wrong
 
 INCLUDED = frozenset({"", "Metadata", "None", "Object"})
 """What a client may want beside the cells."""
 
 
-def table(request: Request, shown: Sequence[Object], *, about: Object, now: float) -> Object:
+def table(request: ApiRequest, shown: Sequence[Object], *, about: Object, now: float) -> Object:
     """Write objects as a Table.
 
     Args:
@@ -35,7 +35,7 @@ def table(request: Request, shown: Sequence[Object], *, about: Object, now: floa
     }
 
 
-def _definition(column: Column) -> Object:
+def _definition(column: TableColumn) -> Object:
     return {
         "name": column.name,
         "type": column.type,
@@ -45,7 +45,7 @@ def _definition(column: Column) -> Object:
     }
 
 
-def _row(value: Object, columns: Sequence[Column], include: str, now: float) -> Object:
+def _row(value: Object, columns: Sequence[TableColumn], include: str, now: float) -> Object:
     row: Object = {"cells": [column.cell(value, now) for column in columns]}
     conditions = row_conditions(value)
     if conditions:

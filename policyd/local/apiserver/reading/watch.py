@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from policyd.clock import Clock
 from policyd.local.apiserver.status import Object
-from policyd.local.apiserver.store import Change, Event
+from policyd.local.apiserver.store import Change, StoreEvent
 
 BACKLOG = 2000
 """Changes that wait for one client; one that is slower than this is cut off, and lists again."""
@@ -36,7 +36,7 @@ class Watcher:
         self._news = asyncio.Event()
         self.closed = False
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: StoreEvent) -> None:
         """Take a change, if it concerns the client; close when too many wait."""
         change = seen_as(event, self._selects)
         if change is None or self.closed:
@@ -64,7 +64,7 @@ class Watcher:
         return taken
 
 
-def notice_of(event: Event, change: Change) -> Notice:
+def notice_of(event: StoreEvent, change: Change) -> Notice:
     """Write a change down as it is seen: what leaves a selection is shown as it was in it."""
     shown = event.object
     if change == "DELETED" and event.type != "DELETED" and event.previous is not None:
@@ -73,7 +73,7 @@ def notice_of(event: Event, change: Change) -> Notice:
     return Notice(change, shown, event.version)
 
 
-def seen_as(event: Event, selects: Selects) -> Change | None:
+def seen_as(event: StoreEvent, selects: Selects) -> Change | None:
     """Say what a change is to somebody who sees only what `selects` lets through.
 
     An object that begins to match is new to them, one that ceases to match is gone.
@@ -91,14 +91,14 @@ def seen_as(event: Event, selects: Selects) -> Change | None:
             return None
 
 
-def changes(events: list[Event], selects: Selects) -> list[Notice]:
+def changes(events: list[StoreEvent], selects: Selects) -> list[Notice]:
     """Return what past changes are to somebody who sees only what `selects` lets through."""
     seen = ((seen_as(event, selects), event) for event in events)
     return [notice_of(event, change) for change, event in seen if change]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class WatchTerms:
     """How long a watch lasts (seconds), and whether the client wants bookmarks."""
 
     seconds: float
@@ -106,7 +106,7 @@ class Terms:
 
 
 async def follow(
-    watcher: Watcher, terms: Terms, *, clock: Clock, version: Callable[[], int]
+    watcher: Watcher, terms: WatchTerms, *, clock: Clock, version: Callable[[], int]
 ) -> AsyncIterator[list[Notice]]:
     """Yield what is to be sent, in batches, until the time is up or the watcher is closed."""
     end = clock.monotonic() + terms.seconds

@@ -11,9 +11,9 @@ from policyd.local.apiserver.conversion import for_table, to_served
 from policyd.local.apiserver.reading.read import form_wanted, metadata_only
 from policyd.local.apiserver.reading.selectors import Selects, selection
 from policyd.local.apiserver.reading.tables import table
-from policyd.local.apiserver.reading.watch import Notice, Terms, Watcher, changes, follow
-from policyd.local.apiserver.requests import Request
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.reading.watch import Notice, Watcher, WatchTerms, changes, follow
+from policyd.local.apiserver.requests import ApiRequest
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import Object, failure
 from policyd.local.apiserver.store import TooOldError
 from policyd.local.apiserver.wire.responses import Form, Stream
@@ -24,10 +24,10 @@ WATCH_SECONDS = 1800.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-class Writer:
+class WatchWriter:
     """Writes the lines of one watch in the form the client wants."""
 
-    def __init__(self, request: Request, form: Form) -> None:
+    def __init__(self, request: ApiRequest, form: Form) -> None:
         self._request = request
         self._form = form
         self._headers_sent = False
@@ -62,7 +62,7 @@ class Writer:
                 return written
 
 
-async def watch(state: State, request: Request) -> Stream:
+async def watch(state: ServerState, request: ApiRequest) -> Stream:
     """Answer GET on a collection with `watch=true`."""
     check_list_options(request)
     form, selects = form_wanted(request), selection(request)
@@ -85,11 +85,11 @@ async def watch(state: State, request: Request) -> Stream:
             stop()
 
     return Stream(
-        chunks=_chunks(state, request, watcher, first, Writer(request, form)), close=close
+        chunks=_chunks(state, request, watcher, first, WatchWriter(request, form)), close=close
     )
 
 
-def _first_notices(state: State, request: Request, selects: Selects) -> list[Notice]:
+def _first_notices(state: ServerState, request: ApiRequest, selects: Selects) -> list[Notice]:
     """Return what a watch begins with: the objects there are, or the changes since a version."""
     resource, version = request.served.storage, request.options.integer("resourceVersion") or 0
     initial = request.options.flag("sendInitialEvents")
@@ -110,7 +110,11 @@ async def _once(status: Object) -> AsyncIterator[bytes]:
 
 
 async def _chunks(
-    state: State, request: Request, watcher: Watcher, first: list[Notice], writer: Writer
+    state: ServerState,
+    request: ApiRequest,
+    watcher: Watcher,
+    first: list[Notice],
+    writer: WatchWriter,
 ) -> AsyncIterator[bytes]:
     def now() -> float:
         return state.clock.now()
@@ -123,10 +127,10 @@ async def _chunks(
         yield writer.lines(notices, now=now())
 
 
-def _terms(request: Request) -> Terms:
+def _terms(request: ApiRequest) -> WatchTerms:
     seconds = request.options.integer("timeoutSeconds")
     spread = WATCH_SECONDS * (1 + random.random())  # noqa: S311 - nothing depends on the number
-    return Terms(
+    return WatchTerms(
         seconds=spread if seconds is None else float(seconds),
         bookmarks=request.options.flag("allowWatchBookmarks"),
     )

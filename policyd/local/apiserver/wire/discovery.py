@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from policyd.api.meta import Json
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import Object
-from policyd.local.apiserver.wire.responses import Answer, accepted
+from policyd.local.apiserver.wire.responses import ServerResponse, accepted
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -31,7 +31,7 @@ def versions(address: str) -> Object:
     }
 
 
-def group_list(state: State) -> Object:
+def group_list(state: ServerState) -> Object:
     """Write what /apis says."""
     groups = [group(name, list(found)) for name, found in state.registry.groups().items() if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
@@ -43,7 +43,7 @@ def group(name: str, found: Sequence[str]) -> Object:
     return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
-def one_group(state: State, name: str) -> Object | None:
+def one_group(state: ServerState, name: str) -> Object | None:
     """Write what /apis/GROUP says; None if there is no such group."""
     found = state.registry.groups().get(name)
     if not found:
@@ -51,7 +51,7 @@ def one_group(state: State, name: str) -> Object | None:
     return {"kind": "APIGroup", "apiVersion": "v1", **group(name, list(found))}
 
 
-def resource_list(state: State, group_name: str, version: str) -> Object | None:
+def resource_list(state: ServerState, group_name: str, version: str) -> Object | None:
     """Write what /apis/GROUP/VERSION says; None if there is no such version."""
     kinds = state.registry.groups().get(group_name, {}).get(version)
     if not kinds:
@@ -101,7 +101,7 @@ def wants_aggregated(accept: str) -> bool:
     )
 
 
-def aggregated(state: State, *, core: bool) -> Answer:
+def aggregated(state: ServerState, *, core: bool) -> ServerResponse:
     """Write all of /api or of /apis in one document."""
     items = [
         _group_discovery(name, found)
@@ -109,7 +109,7 @@ def aggregated(state: State, *, core: bool) -> Answer:
         if (not name) is core
     ]
     kind = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2"}
-    return Answer(body=kind | {"metadata": {}, "items": items}, content_type=AGGREGATED)
+    return ServerResponse(body=kind | {"metadata": {}, "items": items}, content_type=AGGREGATED)
 
 
 def _group_discovery(name: str, found: Mapping[str, Sequence[Served]]) -> Object:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.wire import discovery
-from policyd.local.apiserver.wire.responses import Answer, text
+from policyd.local.apiserver.wire.responses import ServerResponse, text
 
 HEALTH = frozenset({"healthz", "livez", "readyz"})
 
@@ -23,7 +23,7 @@ VERSION = {
 }
 """What the server says it is: the version of Kubernetes whose kinds it has."""
 
-NO_DEFINITIONS = Answer(
+NO_DEFINITIONS = ServerResponse(
     body=b"\x0a\x032.0",
     content_type="application/octet-stream",
 )
@@ -32,27 +32,27 @@ NO_DEFINITIONS = Answer(
 NO_SUCH_PAGE = "404 page not found\n"
 
 
-def public_document(path: str) -> Answer | None:
+def public_document(path: str) -> ServerResponse | None:
     """Answer what anybody may ask; None if it is nothing of that."""
     first = path.strip("/").partition("/")[0]
     if first in HEALTH:
         return text("ok")
-    return Answer(body=VERSION) if path == "/version" else None
+    return ServerResponse(body=VERSION) if path == "/version" else None
 
 
-def document(state: State, path: str, headers: Mapping[str, str]) -> Answer:
+def document(state: ServerState, path: str, headers: Mapping[str, str]) -> ServerResponse:
     """Answer a path that is no resource."""
     parts = path.strip("/").split("/")
     wants_all = discovery.wants_aggregated(headers.get("accept", ""))
     if wants_all and parts in (["api"], ["apis"]):
         return discovery.aggregated(state, core=parts == ["api"])
     found = _found(state, parts, headers.get("host", ""))
-    if isinstance(found, Answer):
+    if isinstance(found, ServerResponse):
         return found
-    return text(NO_SUCH_PAGE, code=404) if found is None else Answer(body=found)
+    return text(NO_SUCH_PAGE, code=404) if found is None else ServerResponse(body=found)
 
 
-def _found(state: State, parts: list[str], address: str) -> object:
+def _found(state: ServerState, parts: list[str], address: str) -> object:
     match parts:
         case ["openapi", "v2"]:
             return NO_DEFINITIONS
@@ -66,7 +66,7 @@ def _found(state: State, parts: list[str], address: str) -> object:
             return _discovery(state, parts, address)
 
 
-def _discovery(state: State, parts: list[str], address: str) -> object:
+def _discovery(state: ServerState, parts: list[str], address: str) -> object:
     match parts:
         case ["api"]:
             return discovery.versions(address)

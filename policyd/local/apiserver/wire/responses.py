@@ -22,7 +22,7 @@ CONTENT_JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ServerResponse:
     """A complete answer; `body` is what is sent, encoded already or as decoded JSON."""
 
     body: Json
@@ -55,9 +55,9 @@ class MediaType:
     parameters: dict[str, str]
 
 
-def text(body: str, *, code: int = 200) -> Answer:
+def text(body: str, *, code: int = 200) -> ServerResponse:
     """Answer with plain text."""
-    return Answer(body=body, code=code, content_type="text/plain; charset=utf-8")
+    return ServerResponse(body=body, code=code, content_type="text/plain; charset=utf-8")
 
 
 def accepted(header: str) -> list[MediaType]:

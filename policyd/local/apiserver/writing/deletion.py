@@ -8,11 +8,11 @@ from policyd.local.apiserver.checks.options import check_propagation
 from policyd.local.apiserver.conversion import as_item, to_served
 from policyd.local.apiserver.reading.selectors import selection
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.requests import Request, decode
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.requests import ApiRequest, decode
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import Object, conflict, named, not_found, success
 from policyd.local.apiserver.store import Store
-from policyd.local.apiserver.wire.responses import Answer
+from policyd.local.apiserver.wire.responses import ServerResponse
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -56,7 +56,7 @@ def is_released(value: Object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOptions:
+class DeletionRules:
     """How to delete; grace is in seconds, None is what the object asks for."""
 
     grace: int | None = None
@@ -78,7 +78,7 @@ class DeleteOptions:
         return {name: value for name, value in shown.items() if value is not None}
 
 
-def read_options(request: Request) -> DeleteOptions:
+def read_options(request: ApiRequest) -> DeletionRules:
     """Read the options of a deletion, from the body and the query."""
     body = decode(request.body, request.media_type) if request.body else {}
     options = options_of(body, dry_run=request.options.dry_run)
@@ -89,11 +89,11 @@ def read_options(request: Request) -> DeleteOptions:
     return replace(options, grace=grace, policy=policy)
 
 
-def options_of(body: Object, *, dry_run: bool = False) -> DeleteOptions:
+def options_of(body: Object, *, dry_run: bool = False) -> DeletionRules:
     """Read a DeleteOptions object."""
     preconditions = body.get("preconditions") or {}
     orphan = "Orphan" if body.get("orphanDependents") else ""
-    return DeleteOptions(
+    return DeletionRules(
         grace=body.get("gracePeriodSeconds"),
         policy=body.get("propagationPolicy") or orphan,
         uid=preconditions.get("uid", ""),
@@ -102,19 +102,19 @@ def options_of(body: Object, *, dry_run: bool = False) -> DeleteOptions:
     )
 
 
-async def delete(state: State, request: Request) -> Answer:
+async def delete(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer DELETE on an object."""
     served, options, old = request.served, read_options(request), state.find(request)
     final = await _admit_and_delete(state, request, old, options)
     if not is_released(final):
-        return Answer(body=to_served(served, final))
+        return ServerResponse(body=to_served(served, final))
     if served.resource in RETURNED:
-        return Answer(body=to_served(served, final if served.resource in GRACEFUL else old))
+        return ServerResponse(body=to_served(served, final if served.resource in GRACEFUL else old))
     about = final["metadata"]
-    return Answer(body=success(named(served.resource, about["name"], about["uid"])))
+    return ServerResponse(body=success(named(served.resource, about["name"], about["uid"])))
 
 
-async def delete_collection(state: State, request: Request) -> Answer:
+async def delete_collection(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer DELETE on a collection: delete what its selectors let through, and say what it was."""
     options, selects = read_options(request), selection(request)
     served = request.served
@@ -122,7 +122,7 @@ async def delete_collection(state: State, request: Request) -> Answer:
     matching = [value for _, value in found if selects(value)]
     for old in matching:
         await _admit_and_delete(state, request, old, options)
-    return Answer(
+    return ServerResponse(
         body={
             "kind": served.list_kind,
             "apiVersion": served.api_version,
@@ -133,7 +133,7 @@ async def delete_collection(state: State, request: Request) -> Answer:
 
 
 async def _admit_and_delete(
-    state: State, request: Request, old: Object, options: DeleteOptions
+    state: ServerState, request: ApiRequest, old: Object, options: DeletionRules
 ) -> Object:
     """Delete an object if admission lets it go; return it as it is now, or was last.
 
@@ -152,7 +152,9 @@ async def _admit_and_delete(
     return delete_object(state, request.served, now, _with_default_policy(request, options))
 
 
-def delete_object(state: State, served: Served, old: Object, options: DeleteOptions) -> Object:
+def delete_object(
+    state: ServerState, served: Served, old: Object, options: DeletionRules
+) -> Object:
     """Delete an object, or mark it for deletion if something is to happen before.
 
     Raises:
@@ -183,7 +185,7 @@ def settle(store: Store, resource: str, old: Object, new: Object) -> Object:
     return old if new == old else store.put(resource, new, replacing=old)
 
 
-def check_preconditions(old: Object, options: DeleteOptions) -> None:
+def check_preconditions(old: Object, options: DeletionRules) -> None:
     """Check that an object is the one that is to be deleted.
 
     Raises:
@@ -206,7 +208,7 @@ def check_preconditions(old: Object, options: DeleteOptions) -> None:
         raise conflict(old["kind"], about["name"], why)
 
 
-def mark_deleted(old: Object, resource: str, options: DeleteOptions, *, now: float) -> Object:
+def mark_deleted(old: Object, resource: str, options: DeletionRules, *, now: float) -> Object:
     """Return an object as it is once its deletion is asked for."""
     about = dict(old["metadata"])
     grace = _grace(old, resource, options)
@@ -226,7 +228,7 @@ def mark_deleted(old: Object, resource: str, options: DeleteOptions, *, now: flo
     return marked
 
 
-def _grace(old: Object, resource: str, options: DeleteOptions) -> int:
+def _grace(old: Object, resource: str, options: DeletionRules) -> int:
     """Only a pod that a node runs needs time to end."""
     spec, status = old.get("spec", {}), old.get("status", {})
     if resource != "pods" or not spec.get("nodeName"):
@@ -248,7 +250,7 @@ def _finalizers(about: Object, policy: str) -> list[str]:
     return finalizers
 
 
-def _with_default_policy(request: Request, options: DeleteOptions) -> DeleteOptions:
+def _with_default_policy(request: ApiRequest, options: DeletionRules) -> DeletionRules:
     if options.policy or request.served.resource not in ORPHANED_BY_DEFAULT:
         return options
     request.warn(ORPHAN_WARNING)

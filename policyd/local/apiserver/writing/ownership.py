@@ -4,12 +4,12 @@ from functools import lru_cache
 
 from policyd.local.apiserver.custom.version import CustomVersion
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.requests import Request
+from policyd.local.apiserver.requests import ApiRequest
 from policyd.local.apiserver.status import Object
 from policyd.patch.fields_v1 import EMPTY, FieldSet, field_element, field_set
 from policyd.patch.managed_fields import with_managed_fields
 from policyd.patch.schema import Schema, schema_from_openapi, schema_of_type
-from policyd.patch.structured import Writer, track_update
+from policyd.patch.structured import FieldWriter, track_update
 
 STATUS = field_set([(field_element("status"),)])
 SPEC = field_set([(field_element("spec"),)])
@@ -27,9 +27,9 @@ def _custom_schema(version: CustomVersion) -> Schema:
     return schema_from_openapi(version.schema)
 
 
-def writer(request: Request, now: float) -> Writer:
+def writer(request: ApiRequest, now: float) -> FieldWriter:
     """Describe who writes."""
-    return Writer(
+    return FieldWriter(
         manager=request.field_manager,
         api_version=request.served.api_version,
         now=now,
@@ -38,13 +38,13 @@ def writer(request: Request, now: float) -> Writer:
     )
 
 
-def _ignored(request: Request) -> FieldSet:
+def _ignored(request: ApiRequest) -> FieldSet:
     if request.target.subresource == "status":
         return SPEC
     return STATUS if request.served.has("status") else EMPTY
 
 
-def tracked(old: Object | None, new: Object, request: Request, now: float) -> Object:
+def tracked(old: Object | None, new: Object, request: ApiRequest, now: float) -> Object:
     """Return an object with its managedFields brought up to date."""
     entries = track_update(old, new, schema=schema_of(request.served), writer=writer(request, now))
     return with_managed_fields(new, entries)

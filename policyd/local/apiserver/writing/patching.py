@@ -6,8 +6,8 @@ import msgspec
 
 from policyd.local.apiserver.checks.options import check_write_options
 from policyd.local.apiserver.conversion import to_served
-from policyd.local.apiserver.requests import Request, decode, decode_any
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.requests import ApiRequest, decode, decode_any
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import (
     Object,
     StatusError,
@@ -18,12 +18,12 @@ from policyd.local.apiserver.status import (
     unsupported_media_type,
     wrong,
 )
-from policyd.local.apiserver.wire.responses import Answer
+from policyd.local.apiserver.wire.responses import ServerResponse
 from policyd.local.apiserver.writing import shape
 from policyd.local.apiserver.writing.metadata import own_copy
 from policyd.local.apiserver.writing.ownership import schema_of, writer
 from policyd.local.apiserver.writing.write import (
-    Change,
+    ObjectChange,
     change_object,
     check_address,
     check_type,
@@ -47,7 +47,7 @@ REJECTED = "the server rejected our request due to an error in our request"
 Patcher = Callable[[Object], Object]
 
 
-async def patch(state: State, request: Request) -> Answer:
+async def patch(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer PATCH on an object or on a subresource that is written like one."""
     check_write_options(request, "PatchOptions")
     if request.media_type == APPLY:
@@ -65,11 +65,11 @@ async def patch(state: State, request: Request) -> Answer:
             raise _refusal(request)(str(error)) from error
         return shape.read_shape(own_copy(patched), request, refuse=_refusal(request))
 
-    stored = await change_object(state, request, Change(rewrite=rewrite))
-    return Answer(body=to_served(request.served, stored))
+    stored = await change_object(state, request, ObjectChange(rewrite=rewrite))
+    return ServerResponse(body=to_served(request.served, stored))
 
 
-def _refusal(request: Request) -> shape.Refusal:
+def _refusal(request: ApiRequest) -> shape.Refusal:
     """What is wrong with a patch's result is said of the patch."""
 
     def refuse(why: str) -> StatusError:
@@ -79,7 +79,7 @@ def _refusal(request: Request) -> shape.Refusal:
     return refuse
 
 
-def patcher_of(request: Request, type_name: str) -> Patcher:
+def patcher_of(request: ApiRequest, type_name: str) -> Patcher:
     """Return what applies the patch in a request's body.
 
     Args:
@@ -115,7 +115,7 @@ def _object(patched: object) -> Object:
     return patched
 
 
-async def _apply(state: State, request: Request) -> Answer:
+async def _apply(state: ServerState, request: ApiRequest) -> ServerResponse:
     if not request.options.text("fieldManager"):
         cause = required("fieldManager", "is required for apply patch")
         raise invalid("PatchOptions.meta.k8s.io", "", [cause])
@@ -134,13 +134,13 @@ async def _apply(state: State, request: Request) -> Answer:
     if found is None and not request.target.subresource:
         new = _merged(state, request, None, applied)
         stored = await create_object(state, request, new, owns=True)
-        return Answer(body=to_served(request.served, stored), code=201)
-    change = Change(rewrite=lambda old: _merged(state, request, old, applied), owns=True)
+        return ServerResponse(body=to_served(request.served, stored), code=201)
+    change = ObjectChange(rewrite=lambda old: _merged(state, request, old, applied), owns=True)
     stored = await change_object(state, request, change)
-    return Answer(body=to_served(request.served, stored))
+    return ServerResponse(body=to_served(request.served, stored))
 
 
-def _declared(given: Object, request: Request, *, title: str) -> Object:
+def _declared(given: Object, request: ApiRequest, *, title: str) -> Object:
     """Read what is applied; a field that its kind does not have is an error, whatever is asked."""
     served = request.served
     try:
@@ -155,7 +155,7 @@ def _declared(given: Object, request: Request, *, title: str) -> Object:
     return applied
 
 
-def _merged(state: State, request: Request, old: Object | None, applied: Object) -> Object:
+def _merged(state: ServerState, request: ApiRequest, old: Object | None, applied: Object) -> Object:
     try:
         merged = apply(
             old,

@@ -2,11 +2,11 @@
 
 from policyd.api.meta import rfc3339
 from policyd.local.apiserver.admission.attributes import attributes_of
-from policyd.local.apiserver.requests import Request, decode
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.requests import ApiRequest, decode
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import Object, bad_request, conflict
 from policyd.local.apiserver.store import ChangedError
-from policyd.local.apiserver.wire.responses import Answer, text
+from policyd.local.apiserver.wire.responses import ServerResponse, text
 from policyd.local.apiserver.writing import metadata
 from policyd.local.apiserver.writing.deletion import delete_object, options_of
 
@@ -16,14 +16,16 @@ BINDING = ("", "v1", "Binding")
 EVICTION = ("policy", "v1", "Eviction")
 
 
-async def _admit(state: State, request: Request, given: Object, kind: tuple[str, str, str]) -> None:
+async def _admit(
+    state: ServerState, request: ApiRequest, given: Object, kind: tuple[str, str, str]
+) -> None:
     attributes = attributes_of(request, "CREATE", new=given)
     attributes.kind = kind
     await state.admission.mutate(attributes)
     await state.admission.validate(attributes)
 
 
-async def bind(state: State, request: Request) -> Answer:
+async def bind(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer POST on a pod's binding: give it a node."""
     given = decode(request.body, request.media_type)
     given.setdefault("metadata", {}).setdefault("namespace", request.target.namespace)
@@ -35,7 +37,7 @@ async def bind(state: State, request: Request) -> Answer:
     if not request.options.dry_run:
         bound = _bound(pod, node, given, rfc3339(state.clock.now()))
         state.store.put("pods", bound, replacing=pod)
-    return Answer(body={**DONE, "code": 201}, code=201)
+    return ServerResponse(body={**DONE, "code": 201}, code=201)
 
 
 def _check_unbound(pod: Object, node: str) -> None:
@@ -66,7 +68,7 @@ def _bound(pod: Object, node: str, binding: Object, now: str) -> Object:
     return bound
 
 
-async def evict(state: State, request: Request) -> Answer:
+async def evict(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer POST on a pod's eviction: delete it. Disruption budgets are not looked at."""
     given = decode(request.body, request.media_type)
     given.setdefault("metadata", {}).setdefault("name", request.target.name)
@@ -79,10 +81,10 @@ async def evict(state: State, request: Request) -> Answer:
         delete_object(state, request.served, pod, options_of(options, dry_run=dry_run))
     except ChangedError:
         raise conflict("pods", request.target.name) from None
-    return Answer(body={**DONE, "code": 201}, code=201)
+    return ServerResponse(body={**DONE, "code": 201}, code=201)
 
 
-async def log(state: State, request: Request) -> Answer:
+async def log(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer GET on a pod's log."""
     pod = state.find(request)
     name = request.target.name

@@ -10,7 +10,7 @@ from policyd.local.apiserver.custom.rules import check_rules, has_rules
 from policyd.local.apiserver.kinds import table
 from policyd.local.apiserver.kinds.pod_defaults import first_status
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.requests import Request
+from policyd.local.apiserver.requests import ApiRequest
 from policyd.local.apiserver.status import (
     Cause,
     Object,
@@ -57,7 +57,7 @@ UNCHECKED = (
 Refusal = Callable[[str], StatusError]
 
 
-def read_shape(given: Object, request: Request, *, refuse: Refusal | None = None) -> Object:
+def read_shape(given: Object, request: ApiRequest, *, refuse: Refusal | None = None) -> Object:
     """Read a client's object as its kind has it, and see to its unknown fields as asked.
 
     Args:

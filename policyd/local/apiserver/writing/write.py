@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from policyd.api.meta import rfc3339
-from policyd.local.apiserver.admission.attributes import Attributes, attributes_of
+from policyd.local.apiserver.admission.attributes import WriteAttributes, attributes_of
 from policyd.local.apiserver.checks.options import check_write_options
 from policyd.local.apiserver.conversion import to_served, to_stored
-from policyd.local.apiserver.requests import Request, decode
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.requests import ApiRequest, decode
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import (
     Object,
     already_exists,
@@ -19,7 +19,7 @@ from policyd.local.apiserver.status import (
     wrong,
 )
 from policyd.local.apiserver.store import ChangedError
-from policyd.local.apiserver.wire.responses import Answer
+from policyd.local.apiserver.wire.responses import ServerResponse
 from policyd.local.apiserver.writing import metadata, shape
 from policyd.local.apiserver.writing.deletion import settle
 from policyd.local.apiserver.writing.ownership import tracked
@@ -32,7 +32,7 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ObjectChange:
     """How an object is to change.
 
     `rewrite` makes the new object out of the one there is, both in the version of the request. With
@@ -44,15 +44,15 @@ class Change:
     attempts: int = ATTEMPTS
 
 
-async def create(state: State, request: Request) -> Answer:
+async def create(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer POST on a collection."""
     check_write_options(request, "CreateOptions")
     given = shape.read_shape(read_body(request), request)
     stored = await create_object(state, request, given)
-    return Answer(body=to_served(request.served, stored), code=201)
+    return ServerResponse(body=to_served(request.served, stored), code=201)
 
 
-async def update(state: State, request: Request) -> Answer:
+async def update(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer PUT on an object or its status."""
     check_write_options(request, "UpdateOptions")
     body = shape.read_shape(read_body(request), request)
@@ -61,17 +61,19 @@ async def update(state: State, request: Request) -> Answer:
     check_address(request, given)
     served, target = request.served, request.target
     if _is_unknown(state, request) and served.resource in CREATED_BY_UPDATE:
-        return Answer(body=to_served(served, await create_object(state, request, body)), code=201)
+        return ServerResponse(
+            body=to_served(served, await create_object(state, request, body)), code=201
+        )
     conditional = served.custom is not None or served.resource in CREATED_BY_UPDATE
     if conditional and not given.get("resourceVersion") and not _is_unknown(state, request):
         why = wrong("metadata.resourceVersion", 0, "must be specified for an update")
         raise invalid(served.resource, target.name, [why])
-    change = Change(rewrite=lambda _old: metadata.own_copy(body), attempts=1)
+    change = ObjectChange(rewrite=lambda _old: metadata.own_copy(body), attempts=1)
     stored = await change_object(state, request, change)
-    return Answer(body=to_served(request.served, stored))
+    return ServerResponse(body=to_served(request.served, stored))
 
 
-def check_address(request: Request, given: Object) -> None:
+def check_address(request: ApiRequest, given: Object) -> None:
     """Check that an object's metadata name the object that the path does.
 
     Raises:
@@ -87,23 +89,23 @@ def check_address(request: Request, given: Object) -> None:
         raise bad_request(metadata.OTHER_NAMESPACE)
 
 
-def _is_unknown(state: State, request: Request) -> bool:
+def _is_unknown(state: ServerState, request: ApiRequest) -> bool:
     target = request.target
     return state.store.get(request.served.storage, target.namespace, target.name) is None
 
 
-async def finalize(state: State, request: Request) -> Answer:
+async def finalize(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer PUT on a namespace's finalize: set its finalizers, and nothing else."""
     given = read_body(request).get("spec", {}).get("finalizers", [])
 
     def rewrite(old: Object) -> Object:
         return metadata.own_copy({**old, "spec": {**old.get("spec", {}), "finalizers": given}})
 
-    stored = await change_object(state, request, Change(rewrite=rewrite))
-    return Answer(body=to_served(request.served, stored))
+    stored = await change_object(state, request, ObjectChange(rewrite=rewrite))
+    return ServerResponse(body=to_served(request.served, stored))
 
 
-def read_body(request: Request) -> Object:
+def read_body(request: ApiRequest) -> Object:
     """Read the object that a request brings, and check that it is of the kind the path says.
 
     Raises:
@@ -114,7 +116,7 @@ def read_body(request: Request) -> Object:
     return given
 
 
-def check_type(given: Object, request: Request) -> None:
+def check_type(given: Object, request: ApiRequest) -> None:
     """Check that an object is of the kind the path says; it may leave that out.
 
     Raises:
@@ -138,7 +140,7 @@ def check_type(given: Object, request: Request) -> None:
 
 
 async def create_object(
-    state: State, request: Request, given: Object, *, owns: bool = False
+    state: ServerState, request: ApiRequest, given: Object, *, owns: bool = False
 ) -> Object:
     """Take a new object through admission into the store; return it as stored.
 
@@ -171,13 +173,13 @@ async def create_object(
     return _store_new(state, request, new)
 
 
-async def _mutated(state: State, attributes: Attributes) -> Object:
+async def _mutated(state: ServerState, attributes: WriteAttributes) -> Object:
     await state.admission.mutate(attributes)
     assert attributes.object is not None, "mutation leaves an object"
     return attributes.object
 
 
-def _store_new(state: State, request: Request, new: Object) -> Object:
+def _store_new(state: ServerState, request: ApiRequest, new: Object) -> Object:
     served = request.served
     namespace, name = new["metadata"].get("namespace", ""), new["metadata"]["name"]
     if state.store.get(served.storage, namespace, name) is not None:
@@ -187,7 +189,7 @@ def _store_new(state: State, request: Request, new: Object) -> Object:
     return state.store.put(served.storage, new, replacing=None)
 
 
-async def change_object(state: State, request: Request, change: Change) -> Object:
+async def change_object(state: ServerState, request: ApiRequest, change: ObjectChange) -> Object:
     """Change an object; return it as stored.
 
     Raises:
@@ -213,7 +215,7 @@ async def change_object(state: State, request: Request, change: Change) -> Objec
 
 
 async def _change(
-    state: State, request: Request, old: Object, new: Object, *, owns: bool
+    state: ServerState, request: ApiRequest, old: Object, new: Object, *, owns: bool
 ) -> Object:
     served = request.served
     shape.fill_in(new, served)
@@ -230,7 +232,7 @@ async def _change(
     return _store_change(state, request, old, new)
 
 
-def _store_change(state: State, request: Request, old: Object, new: Object) -> Object:
+def _store_change(state: ServerState, request: ApiRequest, old: Object, new: Object) -> Object:
     """Store a change unless it is none, or nothing may be stored; drop what is released by it."""
     if new == old:
         return old
@@ -239,7 +241,7 @@ def _store_change(state: State, request: Request, old: Object, new: Object) -> O
     return settle(state.store, request.served.storage, old, new)
 
 
-def _keep_other_half(request: Request, old: Object, new: Object) -> None:
+def _keep_other_half(request: ApiRequest, old: Object, new: Object) -> None:
     """Keep the status when the object is written, and all but the status when that is."""
     served = request.served
     if request.target.subresource == "status":
