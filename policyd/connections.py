@@ -121,7 +121,7 @@ class Connections:
         """
         self.make = make
         self.listening = listening
-        self.all: set[Connection] = set()
+        self.all: set[BoundedConnection] = set()
         self.turn = itertools.count().__next__
         self.less = asyncio.Event()
         """Set when one is gone, or at rest, while `crowded`."""
@@ -133,7 +133,7 @@ class Connections:
         """Return how many there are."""
         return len(self.all)
 
-    def at(self, *states: State) -> "list[Connection]":
+    def at(self, *states: State) -> "list[BoundedConnection]":
         """Return those that are in one of some states."""
         return [one for one in self.all if one.state in states]
 
@@ -167,7 +167,7 @@ class Connections:
                 self._shed()
                 self._pause(listener, asyncio.sleep(SWEEP_SECONDS))
             return  # or it hung up before
-        connection = Connection(self, address[0])
+        connection = BoundedConnection(self, address[0])
         opening = self._open(connection, accepted)
         connection.opening = asyncio.get_running_loop().create_task(opening)
 
@@ -187,7 +187,7 @@ class Connections:
 
             self._waiting = loop.create_task(wait())
 
-    async def _open(self, connection: "Connection", accepted: socket.socket) -> None:
+    async def _open(self, connection: "BoundedConnection", accepted: socket.socket) -> None:
         loop, listening = asyncio.get_running_loop(), self.listening
         more: dict[str, Any] = {}
         if listening.tls is not None:
@@ -229,7 +229,7 @@ class Connections:
         many = len(waiting) * 2 > self.listening.bounds.connections
         return self._end_oldest(waiting if many or not resting else resting)
 
-    def _end_oldest(self, some: "list[Connection]") -> bool:
+    def _end_oldest(self, some: "list[BoundedConnection]") -> bool:
         if not some:
             return False
         ((address, most),) = Counter(one.address for one in some).most_common(1)
@@ -247,7 +247,7 @@ class Connections:
                 connection.run_out()
 
 
-class Connection(asyncio.Protocol):
+class BoundedConnection(asyncio.Protocol):
     """One connection, between its transport and what answers it.
 
     Attributes:
@@ -444,7 +444,7 @@ class Outgoing:
 
     __slots__ = ("_connection", "_transport", "is_closing")
 
-    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+    def __init__(self, transport: asyncio.Transport, connection: BoundedConnection) -> None:
         self._transport = transport
         self._connection = connection
         self.is_closing = transport.is_closing

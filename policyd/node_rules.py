@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 
-class Taint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class NodeTaint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Keeps pods away that do not tolerate it. `PreferNoSchedule` keeps nobody away."""
 
     key: str
@@ -18,7 +18,7 @@ class Taint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     effect: str = "NoSchedule"
 
 
-class Toleration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TaintToleration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which taints a pod accepts. No key means any, no effect means every effect."""
 
     key: str = ""
@@ -26,7 +26,7 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     value: str = ""
     effect: str = ""
 
-    def tolerates(self, taint: Taint) -> bool:
+    def tolerates(self, taint: NodeTaint) -> bool:
         """Tell whether a pod with this toleration accepts `taint`."""
         if self.effect and self.effect != taint.effect:
             return False
@@ -68,7 +68,9 @@ Term = tuple[LabelRequirement, ...]
 """Requirements that must all hold; of several terms, one must hold."""
 
 
-def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+def untolerated(
+    taints: Iterable[NodeTaint], tolerations: Sequence[TaintToleration]
+) -> NodeTaint | None:
     """Return the first of `taints` that would keep out a pod with `tolerations`."""
     for taint in taints:
         keeps_out = taint.effect in {"NoSchedule", "NoExecute"}

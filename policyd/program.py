@@ -53,7 +53,7 @@ def _flat(errors: BaseExceptionGroup[PolicydError]) -> list[PolicydError]:
     return flat
 
 
-class Program(click.Command):
+class CommandProcess(click.Command):
     """A command as a process: whatever ends it early is said in words, by one exit code each.
 
     2 for what cannot be used as it was given, and 130 for what was interrupted.

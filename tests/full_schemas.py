@@ -13,7 +13,7 @@ import yaml
 
 from policyd.api.admission import parse_review
 from policyd.api.crd import KINDS, definition
-from policyd.engine.decision import ALLOWED
+from policyd.engine.model.decision import ALLOWED
 from policyd.local.apiserver.custom.checking import check_custom
 from policyd.local.apiserver.custom.rules import check_rules
 from policyd.local.apiserver.custom.schema import fill_in

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from policyd.cel import estimates
-from policyd.cel.describe import Entry, describe
+from policyd.cel.describe import FunctionEntry, describe
 from policyd.cel.environments import base_environment, extended_environment
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload
 from policyd.cel.kyverno import kyverno_environment
 from policyd.cel.lib.authorizer import JSON_PATCHES
 from policyd.cel.summaries import ALIASES
-from policyd.engine.functions import expression_environment
+from policyd.engine.model.functions import expression_environment
 
 NEWEST = (1, 37)
 
@@ -68,8 +68,8 @@ A call that fails for the size of what it would make says so before it makes it.
 """
 
 
-def _sections() -> dict[str, list[tuple[Entry, str]]]:
-    sections: dict[str, list[tuple[Entry, str]]] = {}
+def _sections() -> dict[str, list[tuple[FunctionEntry, str]]]:
+    sections: dict[str, list[tuple[FunctionEntry, str]]] = {}
     seen = set()
     for where, environment in _environments():
         for entry in describe(environment):
@@ -85,18 +85,18 @@ def _environments():
     yield "Kyverno", kyverno_environment()
 
 
-def _section(name: str, rows: Iterable[tuple[Entry, str]], table) -> str:
+def _section(name: str, rows: Iterable[tuple[FunctionEntry, str]], table) -> str:
     columns = "How it is written | What it is | Cost | Since | Where"
     return f"## {name}\n\n{table(columns, _rows(rows))}"
 
 
-def _rows(rows: Iterable[tuple[Entry, str]]) -> Iterator[tuple[str, ...]]:
+def _rows(rows: Iterable[tuple[FunctionEntry, str]]) -> Iterator[tuple[str, ...]]:
     for entry, where in rows:
         written = "<br>".join(f"`{signature}`" for signature in _spelled_once(entry))
         yield written, entry.summary, _cost(entry), entry.since, where
 
 
-def _spelled_once(entry: Entry) -> list[str]:
+def _spelled_once(entry: FunctionEntry) -> list[str]:
     """Leave out other spellings, and operators' longest lists of types."""
     others = [spelling for spelling, name in ALIASES.items() if name == entry.name]
     written = [s for s in entry.signatures if not any(_is_call_of(s, each) for each in others)]
@@ -108,7 +108,7 @@ def _is_call_of(signature: str, name: str) -> bool:
     return name in (call, call.rpartition(".")[2]) or signature.startswith(f"{name}(")
 
 
-def _cost(entry: Entry) -> str:
+def _cost(entry: FunctionEntry) -> str:
     if entry.section == "Macros":
         return "that of its parts" if entry.name in ("has", "bind") else "that of its rounds"
     if entry.name in OPERATOR_COSTS:

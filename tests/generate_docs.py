@@ -26,16 +26,16 @@ from policyd.api.meta import ObjectMeta
 from policyd.api.policy import Policy
 from policyd.cli import COMMANDS, main
 from policyd.config import PREFIX, Settings
-from policyd.controller.metric_families import COUNTED, MEASURED
-from policyd.controller.scanning import ScanMetrics
-from policyd.engine.schema import policy_shape
+from policyd.controller.metrics.metric_families import COUNTED, MEASURED
+from policyd.controller.policies.scanning import ScanMetrics
+from policyd.engine.compile.schema import policy_shape
 from policyd.field_notes import field_notes
 from tests.gates import flipped
 from tests.generate_cel import functions_page
 from tests.generate_errors import errors_page
 from tests.generate_library import library_page
 from webhooks.__main__ import main as webhooks_main
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- Made from the code by `python -m tests.generate_docs`. Do not edit. -->\n"
@@ -291,7 +291,7 @@ def left_out_rows() -> Iterator[tuple[str, ...]]:
 
 
 def metrics_page() -> str:
-    door = DoorMetrics(CollectorRegistry())
+    door = WebhookMetrics(CollectorRegistry())
     scans = ScanMetrics(CollectorRegistry())
     return f"""\
 # Metrics

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import policyd
 import webhooks
-from policyd.engine.findings import RULES
+from policyd.engine.documents.findings import RULES
 from policyd.errors import PolicydError
 
 ROOT = Path(policyd.__file__).parents[1]

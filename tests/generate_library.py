@@ -5,7 +5,7 @@ from pathlib import Path
 
 from policyd.api.policy import Policy
 from policyd.cli.furnishing import default_policies
-from policyd.engine.load import load_policies
+from policyd.engine.compile.load import load_policies
 
 LIBRARY = Path(__file__).parents[1] / "policies"
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from policyd.controller.reports import resource_of
-from policyd.engine.report import ReportApi
+from policyd.controller.policies.reports import resource_of
+from policyd.engine.offline.report import ReportApi
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "object", "additionalProperties": TEXT}

@@ -6,34 +6,34 @@ from msgspec.structs import replace
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.queue import Fungibility, PreemptionPolicy
-from policyd.alloc.settings import FairSharing, Gates, Settings
-from policyd.alloc.state import State
-from policyd.alloc.topology.values import NodeSpec, Placement, TopologyRequest
-from policyd.alloc.workload import Admission, PodSetAssignment
+from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
+from policyd.alloc.state import CoreState
+from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyNode
+from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.api.configuration import decode_configuration
 from policyd.api.kueue import Workload
 from policyd.api.kueue.gates import ValidationGates
 from policyd.api.nodes import Node
-from policyd.controller.conversion import admission_object
-from policyd.controller.node_health import Accepts, Health, health, seconds_left
-from policyd.controller.priorities import effective_priority
-from policyd.controller.queue_settings import metrics_settings
+from policyd.controller.queues.queue_settings import metrics_settings
+from policyd.controller.watch.priorities import effective_priority
 from policyd.jobs.injection import injections
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.pod_groups import PodGroup
-from policyd.jobs.pods import Pod
-from policyd.jobs.surroundings import Surroundings
-from policyd.jobs.validation import validate_job
+from policyd.jobs.pods import QueuedPod
+from policyd.jobs.rules.surroundings import JobContext
+from policyd.jobs.rules.validation import validate_job
 from policyd.kube import resources as r
+from policyd.workload.conversion import admission_object
+from policyd.workload.node_health import Accepts, NodeHealth, health, seconds_left
 from tests.alloc.builders import admission, cohort, group, pod_set, put, queue, state, workload
 from tests.alloc.test_cycle import run
 from tests.alloc.test_cycle_preemption import ANY, held, made, told
 from tests.alloc.topology.builders import HOSTNAME, assignment, hosts, only, request
 from tests.controller import test_topologies as topologies
-from tests.controller.test_obstacles import told as obstacle
-from tests.controller.test_obstacles import workload as pending
 from tests.controller.world import World, running
 from tests.webhooks.test_queues import decide, item
+from tests.workload.test_obstacles import told as obstacle
+from tests.workload.test_obstacles import workload as pending
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 BOTH = pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
@@ -74,7 +74,7 @@ def test_a_pod_that_is_to_stop_gives_its_quota_back_at_once(on):
         "deletionTimestamp": "2023-11-14T22:13:20Z",
         "deletionGracePeriodSeconds": 60,
     }
-    stops = msgspec.convert({"metadata": metadata, "status": {"phase": "Running"}}, Pod)
+    stops = msgspec.convert({"metadata": metadata, "status": {"phase": "Running"}}, QueuedPod)
     group = PodGroup(name="g", pods=(stops,))
     fast = Gates(fast_quota_release_in_pod_integration=on).fast_quota_release_in_pod_integration
 
@@ -85,7 +85,7 @@ def test_a_pod_that_is_to_stop_gives_its_quota_back_at_once(on):
 @pytest.mark.anyio
 @pytest.mark.gate("PodIntegrationValidateGroupOwner")
 async def test_a_group_of_pods_does_not_take_a_workload_that_is_no_groups(on):
-    world = World(Settings(gates=Gates(pod_integration_validate_group_owner=on)))
+    world = World(QueueingSettings(gates=Gates(pod_integration_validate_group_owner=on)))
     world.furnish()
     metadata = {"name": "g", "namespace": "ns"}
     async with running(world):
@@ -100,7 +100,7 @@ async def test_a_group_of_pods_does_not_take_a_workload_that_is_no_groups(on):
 @pytest.mark.anyio
 @pytest.mark.gate("FinishOrphanedWorkloads")
 async def test_a_workload_that_its_job_left_behind_is_finished(on):
-    world = World(Settings(gates=Gates(finish_orphaned_workloads=on)))
+    world = World(QueueingSettings(gates=Gates(finish_orphaned_workloads=on)))
     world.furnish()
     metadata = {"name": "left", "namespace": "ns", "labels": {"kueue.x-k8s.io/job-uid": "1"}}
     async with running(world):
@@ -116,7 +116,7 @@ async def test_a_workload_that_its_job_left_behind_is_finished(on):
 @pytest.mark.anyio
 @pytest.mark.gate("WorkloadIdentifierAnnotations")
 async def test_annotations_name_the_group_of_a_pod(on):
-    world = World(Settings(gates=Gates(workload_identifier_annotations=on)))
+    world = World(QueueingSettings(gates=Gates(workload_identifier_annotations=on)))
     world.furnish()
     async with running(world):
         name = "kueue.x-k8s.io/pod-group-name"
@@ -138,7 +138,7 @@ def test_what_annotations_name_is_checked_where_they_name_anything(on):
     notes["kueue.x-k8s.io/pod-group-total-count"] = "1"
     pod = {"metadata": {"name": "a", "labels": {QUEUE: "q"}, "annotations": notes}}
     off = frozenset() if on else frozenset({"WorkloadIdentifierAnnotations"})
-    around = Surroundings(integrations=Integrations(off=off))
+    around = JobContext(integrations=Integrations(off=off))
 
     found = validate_job(pod, None, group="", kind="Pod", around=around)
 
@@ -160,7 +160,7 @@ def test_a_leader_worker_set_keeps_the_size_of_its_groups(on):
 
     found = validate_job(
         new, old, group="leaderworkerset.x-k8s.io", kind="LeaderWorkerSet",
-        around=Surroundings(integrations=Integrations(off=off)),
+        around=JobContext(integrations=Integrations(off=off)),
     )  # fmt: skip
 
     assert ("spec.leaderWorkerTemplate.size" in [each.path for each in found]) is on
@@ -177,7 +177,7 @@ def test_a_ray_job_is_checked_when_it_loses_its_queue(on):
 
     found = validate_job(
         new, old, group="ray.io", kind="RayJob",
-        around=Surroundings(integrations=Integrations(off=off)),
+        around=JobContext(integrations=Integrations(off=off)),
     )  # fmt: skip
 
     assert bool(found) is on
@@ -243,7 +243,7 @@ def test_a_queue_takes_its_nominal_quota_back_whatever_the_shares_of_cohorts():
             queue("other", "right", gpu=4),
             held("g", "greedy", 3), held("o", "other", 3),
             workload("m", "mine", gpu=2),
-            fair_sharing=FairSharing(), **flips,
+            fair_sharing=FairSharingRules(), **flips,
         )  # fmt: skip
 
     entitled = told(run(contested()))
@@ -299,7 +299,7 @@ def test_queues_of_a_cohort_take_turns_by_priority(on):
 @pytest.mark.gate("QuotaCheckStrategy")
 def test_resources_that_a_queue_does_not_declare_pass():
     def undeclared(**flips):
-        of = State(Settings(ignores_undeclared=True, gates=Gates(**flips)))
+        of = CoreState(QueueingSettings(ignores_undeclared=True, gates=Gates(**flips)))
         of.put_flavor(FlavorSpec(name="default"))
         for thing in (queue("a", gpu=4), workload("w", "a", gpu=1, cpu=1)):
             put(of, thing)
@@ -312,7 +312,7 @@ def test_resources_that_a_queue_does_not_declare_pass():
 @BOTH
 @pytest.mark.gate("SchedulingEquivalenceHashing")
 def test_who_asks_for_the_same_is_not_tried_in_vain(on):
-    rules = Settings(gates=Gates(scheduling_equivalence_hashing=on))
+    rules = QueueingSettings(gates=Gates(scheduling_equivalence_hashing=on))
     of = state(
         queue("a", gpu=4), workload("first", "a", gpu=8), workload("second", "a", gpu=8, at=1),
         rules=rules,
@@ -333,8 +333,8 @@ def test_nodes_are_told_by_the_prefixes_of_their_names(on):
         f"nodes-of-the-{side}-hall-{index}" for side in ("left", "right") for index in range(9)
     )
     placed = assignment(**dict.fromkeys(names, 1))
-    given = PodSetAssignment(name="main", count=18, flavors={}, usage={}, placement=placed)
-    admitted = Admission(cluster_queue="cq", pod_sets=(given,))
+    given = PodSetFlavors(name="main", count=18, flavors={}, usage={}, placement=placed)
+    admitted = ReservedQuota(cluster_queue="cq", pod_sets=(given,))
     flips = Gates(tas_assignments_encoding_by_hostname_prefix=on)
 
     found = admission_object(admitted, by_prefix=flips.tas_assignments_encoding_by_hostname_prefix)
@@ -353,12 +353,12 @@ def test_pods_that_may_go_anywhere_fill_what_is_nearly_full():
 
 def racked(**flips):
     """Two nodes of a topology with one GPU each, and two queues with quota for both."""
-    of = State(Settings(gates=Gates(**flips)))
+    of = CoreState(QueueingSettings(gates=Gates(**flips)))
     for name in ("default", "other"):
         of.put_flavor(FlavorSpec(name=name, topology="racks", levels=(HOSTNAME,)))
     for host in ("x1", "x2"):
         labels = {HOSTNAME: host}
-        spec = NodeSpec(name=host, labels=labels, allocatable={"gpu": 1, "pods": 9})
+        spec = TopologyNode(name=host, labels=labels, allocatable={"gpu": 1, "pods": 9})
         of.ground.nodes.put(spec)
     for name in ("a", "b"):
         put(of, queue(name, gpu=2))
@@ -367,7 +367,9 @@ def racked(**flips):
 
 def placed(key, queue_name):
     asks = {"gpu": 1}
-    place = TopologyRequest(pod_set="main", count=1, requests=asks, mode="Required", level=HOSTNAME)
+    place = PlacementRequest(
+        pod_set="main", count=1, requests=asks, mode="Required", level=HOSTNAME
+    )
     return workload(key, queue_name, replace(pod_set(gpu=1), placed=True, place=place))
 
 
@@ -406,7 +408,7 @@ def test_flavors_of_the_same_nodes_know_of_each_others_usage(on):
 @pytest.mark.anyio
 @pytest.mark.gate("TASFailedNodeReplacement", "TASFailedNodeReplacementFailFast")
 async def test_who_finds_no_place_but_that_of_a_node_that_failed_starts_over(flips, reason):
-    world = World(Settings(gates=Gates(**flips)))
+    world = World(QueueingSettings(gates=Gates(**flips)))
     world.furnish(gpus=16)
     world.put(r.RESOURCE_FLAVORS, topologies.flavor())
     world.put(r.TOPOLOGIES, topologies.racks())
@@ -427,7 +429,7 @@ def tainted(ready="True"):
     return msgspec.convert({"metadata": {"name": "n"}, "status": {"conditions": [since]}}, Node)
 
 
-POD = msgspec.convert({"metadata": {"name": "p"}, "status": {"phase": "Running"}}, Pod)
+POD = msgspec.convert({"metadata": {"name": "p"}, "status": {"phase": "Running"}}, QueuedPod)
 
 
 @pytest.mark.gate("TASReplaceNodeDueToNotReadyOverFixedTime")
@@ -436,24 +438,24 @@ def test_a_node_that_is_not_ready_fails_after_a_time():
 
     assert seconds_left(tainted("False"), by_time, now=NOW) == 20
     assert seconds_left(tainted("False"), Gates(), now=NOW) == 0
-    assert health(tainted("False"), Accepts.ALWAYS, [POD], by_time, left=0) is Health.FAILED
-    assert health(tainted("False"), Accepts.ALWAYS, [POD], Gates(), left=0) is Health.WAITS
+    assert health(tainted("False"), Accepts.ALWAYS, [POD], by_time, left=0) is NodeHealth.FAILED
+    assert health(tainted("False"), Accepts.ALWAYS, [POD], Gates(), left=0) is NodeHealth.WAITS
 
 
 @pytest.mark.gate("TASReplaceNodeOnNodeTaints")
 def test_a_node_that_keeps_pods_away_fails():
     off = Gates(tas_replace_node_on_node_taints=False)
 
-    assert health(tainted(), Accepts.NEVER, [], Gates(), left=0) is Health.FAILED
-    assert health(tainted(), Accepts.NEVER, [], off, left=0) is Health.FINE
+    assert health(tainted(), Accepts.NEVER, [], Gates(), left=0) is NodeHealth.FAILED
+    assert health(tainted(), Accepts.NEVER, [], off, left=0) is NodeHealth.FINE
 
 
 @pytest.mark.gate("TASReplaceNodeOnPodTermination")
 def test_a_node_fails_when_its_pods_have_ended():
     off = Gates(tas_replace_node_on_pod_termination=False)
 
-    assert health(tainted(), Accepts.NEVER, [POD], Gates(), left=0) is Health.WAITS
-    assert health(tainted(), Accepts.NEVER, [POD], off, left=0) is Health.FAILED
+    assert health(tainted(), Accepts.NEVER, [POD], Gates(), left=0) is NodeHealth.WAITS
+    assert health(tainted(), Accepts.NEVER, [POD], off, left=0) is NodeHealth.FAILED
 
 
 # What is measured.

@@ -16,15 +16,21 @@ from policyd.errors import ConfigurationError
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import keep_for_good, run
-from policyd.program import Program
+from policyd.program import CommandProcess
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
-from webhooks.choices import certificate_files, check_callers, endpoint, needs_cluster, secret_name
-from webhooks.door import Door, run_door
+from webhooks.server import WebhookServer, run_door
+from webhooks.settings_checks import (
+    certificate_files,
+    check_callers,
+    endpoint,
+    needs_cluster,
+    secret_name,
+)
 
 
-@click.command(cls=Program)
+@click.command(cls=CommandProcess)
 @click.option(
     "--policies",
     multiple=True,
@@ -115,7 +121,7 @@ async def _serve(
         listener, beside = (stack.enter_context(opened) for opened in sockets)
         kinds = configured_kinds(settings.config)
         kinds = replace(kinds, makers=settings.whose_word_counts)
-        door = Door(settings=settings, integrations=kinds, variables=variables)
+        door = WebhookServer(settings=settings, integrations=kinds, variables=variables)
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             door.client = client = await stack.enter_async_context(HttpClient(connection))

@@ -18,13 +18,13 @@ from starlette.types import Receive, Scope, Send
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.clock import Clock, SystemClock
-from policyd.engine.deadline import OutOfTime
-from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, Room, UnreadError
+from policyd.engine.model.deadline import OutOfTime
+from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, BodyBudget, UnreadError
 from webhooks.conversion import PATH as CONVERT
 from webhooks.conversion import unconverted
-from webhooks.deadlines import Deadlines, OutOfTimeError, resumed
-from webhooks.lines import Lines
-from webhooks.metrics import DoorMetrics
+from webhooks.deadlines import Deadlines, TooLateError, resumed
+from webhooks.metrics import WebhookMetrics
+from webhooks.observe.lines import Lines
 from webhooks.unjudged import HEAD_BYTES, Unjudged, refuse
 
 Answer = Callable[[bytes, OutOfTime], Coroutine[Any, Any, bytes]]
@@ -84,10 +84,10 @@ class CallerGoneError(Exception):
 def create_app(
     answers: Mapping[str, Answer],
     *,
-    metrics: DoorMetrics,
+    metrics: WebhookMetrics,
     clock: Clock | None = None,
     unjudged: Mapping[str, Unjudged] = MappingProxyType({}),
-) -> "Application":
+) -> "WebhookApplication":
     """Build the application around functions that answer the API server.
 
     Args:
@@ -97,20 +97,20 @@ def create_app(
         unjudged: What answers reviews that cannot be judged, by path. Where none is given, they
             are refused.
     """
-    clock, room = clock or SystemClock(), Room()
+    clock, room = clock or SystemClock(), BodyBudget()
     doors = {
-        path.encode(): Door(
+        path.encode(): Endpoint(
             path, (answer, unjudged.get(path, UNJUDGED[path])), room, metrics, clock
         )
         for path, answer in answers.items()
     }
-    return Application(doors)
+    return WebhookApplication(doors)
 
 
-class Application:
+class WebhookApplication:
     """Doors, by the path of each."""
 
-    def __init__(self, doors: "Mapping[bytes, Door]") -> None:
+    def __init__(self, doors: "Mapping[bytes, Endpoint]") -> None:
         self.doors = doors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,15 +125,15 @@ class Application:
             await door(scope, receive, send)
 
 
-class Door:
+class Endpoint:
     """One path that answers reviews."""
 
     def __init__(
         self,
         path: str,
         answers: tuple[Answer, Unjudged],
-        room: Room,
-        metrics: DoorMetrics,
+        room: BodyBudget,
+        metrics: WebhookMetrics,
         clock: Clock,
     ) -> None:
         self.room = room
@@ -216,7 +216,7 @@ class Door:
         return HTTPStatus.OK, answer
 
     def _not_answered(self, body: bytes, error: Exception) -> Answered:
-        if isinstance(error, OutOfTimeError):
+        if isinstance(error, TooLateError):
             return self.without_verdict(body, OUT_OF_TIME, HTTPStatus.SERVICE_UNAVAILABLE)
         if isinstance(error, ReviewError):
             return self.without_verdict(body, str(error), HTTPStatus.BAD_REQUEST)
@@ -270,7 +270,7 @@ def check_call(scope: Scope) -> None:
         )
 
 
-async def read_body(body: Body, room: Room, scope: Scope, receive: Receive) -> None:
+async def read_body(body: Body, room: BodyBudget, scope: Scope, receive: Receive) -> None:
     """Read a call's body.
 
     Raises:
@@ -304,7 +304,7 @@ async def read_body(body: Body, room: Room, scope: Scope, receive: Receive) -> N
         raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0])
 
 
-async def _have_room(body: Body, room: Room, length: int | None) -> None:
+async def _have_room(body: Body, room: BodyBudget, length: int | None) -> None:
     """Wait for room if a body is large, its head being there.
 
     Raises:
@@ -320,7 +320,7 @@ async def _have_room(body: Body, room: Room, length: int | None) -> None:
         await room.reserve(body, length)
 
 
-async def _more(body: Body, room: Room, receive: Receive, length: int | None) -> bool:
+async def _more(body: Body, room: BodyBudget, receive: Receive, length: int | None) -> bool:
     """Read on, and have room for it; tell whether there is more."""
     message = await receive()
     if message["type"] == "http.disconnect":

@@ -7,7 +7,7 @@ import structlog
 
 from policyd.api.admission import UserInfo
 from policyd.api.meta import Wire
-from policyd.jobs.surroundings import Author
+from policyd.jobs.rules.surroundings import Author
 from policyd.kube.client import Writer
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import SELF_SUBJECT_REVIEWS
@@ -26,7 +26,7 @@ class ReviewStatus(Wire, frozen=True):
     user_info: UserInfo = UserInfo()
 
 
-class Review(Wire, frozen=True):
+class SelfReview(Wire, frozen=True):
     """What the API server says of who asks it."""
 
     status: ReviewStatus = ReviewStatus()
@@ -62,7 +62,7 @@ class Authors:
         changes nothing.
         """
         try:
-            review = await writer.create(SELF_SUBJECT_REVIEWS, {}, into=Review)
+            review = await writer.create(SELF_SUBJECT_REVIEWS, {}, into=SelfReview)
         except ApiError as error:
             log.warning("own_account_unknown", reason=str(error))
             return

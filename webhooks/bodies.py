@@ -66,7 +66,7 @@ class Body:
 
     __slots__ = ("_all", "_first", "_room", "give_up", "reserved", "size")
 
-    def __init__(self, room: "Room") -> None:
+    def __init__(self, room: "BodyBudget") -> None:
         self.size = 0
         self.give_up: Callable[[str], None] = _nobody
         self.reserved = 0
@@ -128,7 +128,7 @@ class Body:
         self._first, self._all = b"", None
 
 
-class Room:
+class BodyBudget:
     """The room for all bodies of a process."""
 
     def __init__(self, *, light: int = LIGHT_ROOM, heavy: int = HEAVY_ROOM) -> None:

@@ -21,7 +21,7 @@ from policyd.api.admission import (
 from policyd.api.kueue.names import API_VERSION
 from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, title, upgraded
 from policyd.api.meta import Json, Wire
-from policyd.engine.deadline import OutOfTime
+from policyd.engine.model.deadline import OutOfTime
 from policyd.errors import PolicydError
 from webhooks.unjudged import HEAD_BYTES
 

@@ -17,7 +17,7 @@ LOOK_SECONDS: Final = 0.05
 Result = TypeVar("Result")
 
 
-class OutOfTimeError(Exception):
+class TooLateError(Exception):
     """What was waited for would come too late."""
 
 
@@ -45,7 +45,7 @@ class Deadlines:
             return await work
         except asyncio.CancelledError:
             if task in self._late and not task.uncancel():
-                raise OutOfTimeError from None
+                raise TooLateError from None
             raise
         finally:
             del self._until[task]

@@ -15,16 +15,16 @@ import structlog
 from policyd.api.admission import AdmissionRequest, decode_object, parse_review
 from policyd.api.meta import Json
 from policyd.clock import Clock
-from policyd.engine.deadline import OutOfTime, never
-from policyd.engine.decision import ALLOWED, Decision, Denial
-from policyd.engine.review import answer_review
+from policyd.engine.evaluate.review import answer_review
+from policyd.engine.model.deadline import OutOfTime, never
+from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.errors import PolicydError
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.app import Answer
 from webhooks.bodies import HEAVY_BYTES
-from webhooks.lines import Lines
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
+from webhooks.observe.lines import Lines
 
 Decide = Callable[[AdmissionRequest, OutOfTime], Decision]
 """Decides on a request, as far as it can before it is out of time."""
@@ -134,7 +134,7 @@ def validate_together(policies: Decide, others: Sequence[Validator]) -> Decide:
 
 def answer_with(  # noqa: PLR0913 - what comes before and after deciding
     decide: Decide,
-    metrics: DoorMetrics,
+    metrics: WebhookMetrics,
     path: str,
     *,
     prepare: Prepare | None = None,
@@ -184,7 +184,7 @@ def answer_with(  # noqa: PLR0913 - what comes before and after deciding
 
 
 def _note(
-    request: AdmissionRequest, decision: Decision, metrics: DoorMetrics, lines: Lines
+    request: AdmissionRequest, decision: Decision, metrics: WebhookMetrics, lines: Lines
 ) -> None:
     about = {
         "uid": request.uid,

@@ -9,31 +9,31 @@ import msgspec
 from policyd.api.admission import AdmissionRequest, decode_object
 from policyd.api.kueue.names import GROUP, MANAGED, QUEUE_NAME
 from policyd.api.meta import Json
-from policyd.engine.decision import ALLOWED, Decision, Denial
-from policyd.engine.match import labels_of
-from policyd.engine.pods import PodError, claims
-from policyd.jobs.defaults import (
+from policyd.engine.model.decision import ALLOWED, Decision, Denial
+from policyd.engine.objects.match import labels_of
+from policyd.engine.objects.pods import PodError, claims
+from policyd.jobs.integrations import EVERYTHING, POD, Integrations
+from policyd.jobs.kinds.registry import find_parent
+from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.jobs.rules.defaults import (
     default_on_create,
     default_parent,
     holds,
     is_held_twice,
     is_prepared,
 )
-from policyd.jobs.hidden import hidden_from_queue
-from policyd.jobs.integrations import EVERYTHING, POD, Integrations
-from policyd.jobs.kinds import find_parent
-from policyd.jobs.leaving import growth
-from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.jobs.rules.hidden import hidden_from_queue
+from policyd.jobs.rules.leaving import growth
+from policyd.jobs.rules.submission import annotations_of
+from policyd.jobs.rules.surroundings import JobContext
+from policyd.jobs.rules.validation import validate_job
 from policyd.jobs.shape import MisshapenError
-from policyd.jobs.submission import annotations_of
-from policyd.jobs.surroundings import Surroundings
-from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
 from webhooks.authors import NOBODY_KNOWN, Authors
 from webhooks.decisions import Mutator, object_of
 from webhooks.defaults import DefaultClass
-from webhooks.inquiries import PendingError
-from webhooks.owners import Owners
+from webhooks.external_data.inquiries import PendingError
+from webhooks.external_data.owners import Owners
 
 QUEUE_WORDS = b"kueue.x-k8s.io"
 """What stands in an object that has to do with a queue. The API server never escapes a letter of
@@ -82,7 +82,7 @@ def job_defaults(
         classed: Whether there is a priority class for new jobs that name none.
         owners: Looks owners up, where everybody's word for them is taken.
     """
-    around = Surroundings(integrations=integrations)
+    around = JobContext(integrations=integrations)
 
     def concerns(request: AdmissionRequest, decision: Decision) -> bool:
         kind = request.kind
@@ -114,7 +114,7 @@ def job_defaults(
     return Mutator(name=SPEAKER, concerns=concerns, change=change)
 
 
-def _asked(around: Surroundings, request: AdmissionRequest, owners: Owners | None) -> Surroundings:
+def _asked(around: JobContext, request: AdmissionRequest, owners: Owners | None) -> JobContext:
     """Add who asks, what the object was, and who can tell whether its owner is there."""
     account, before = request.user_info.username, decode_object(request.old_object)
     if owners is not None:
@@ -156,7 +156,7 @@ def validate_jobs(  # noqa: PLR0913 - what counts beside the request
         or QUEUE_WORDS in bytes(request.old_object)
     ):
         return ALLOWED
-    around = Surroundings(
+    around = JobContext(
         integrations=integrations,
         default_queue=gives_queue(request.namespace),
         author=authors.author_of(request.user_info),
@@ -184,7 +184,7 @@ def warn_of_hidden(
     return Decision(warnings=(f"{SPEAKER}: {said}",)) if said else ALLOWED
 
 
-def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundings) -> Decision:
+def _looked_at(request: AdmissionRequest, policies: Decision, around: JobContext) -> Decision:
     obj, old = object_of(request, policies), around.before
     group, kind = request.kind.group, request.kind.kind
     try:
@@ -201,7 +201,7 @@ def _looked_at(request: AdmissionRequest, policies: Decision, around: Surroundin
     return Decision(denials=denials, warnings=warnings) if denials or warnings else ALLOWED
 
 
-def _warnings(request: AdmissionRequest, obj: Json, around: Surroundings) -> Iterator[str]:
+def _warnings(request: AdmissionRequest, obj: Json, around: JobContext) -> Iterator[str]:
     if (request.kind.group, request.kind.kind) == POD and is_held_twice(obj, around):
         yield HELD_TWICE
     if (

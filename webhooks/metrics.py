@@ -12,7 +12,7 @@ BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 """Seconds. A review takes a fraction of a millisecond; what is above 10 ms wants an explanation."""
 
 
-class DoorMetrics:
+class WebhookMetrics:
     """The figures of one admission server."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

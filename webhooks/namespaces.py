@@ -12,7 +12,7 @@ from policyd.clock import Clock, SystemClock
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import NAMESPACES
-from webhooks.lines import Lines
+from webhooks.observe.lines import Lines
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label that the API server gives every namespace."""

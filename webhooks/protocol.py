@@ -21,8 +21,8 @@ from typing import Any, Final, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from policyd.connections import Answering
-from webhooks.app import JSON_HEADERS, Answered, Door, body_seconds, late_body
-from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, Room
+from webhooks.app import JSON_HEADERS, Answered, Endpoint, body_seconds, late_body
+from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, BodyBudget
 
 _HEADERS: Final = b"".join(b"%b: %b\r\n" % header for header in JSON_HEADERS)
 _HEADS: Final = {
@@ -32,10 +32,10 @@ BROKEN: Final = b'{"code":500,"message":"the review could not be answered"}'
 _JSON: Final = dict(JSON_HEADERS)[b"content-type"]
 
 
-class Review:
+class DirectCall:
     """A call that is answered directly, with what uvicorn asks of the call in flight."""
 
-    def __init__(self, protocol: "DoorProtocol", door: Door, query: bytes) -> None:
+    def __init__(self, protocol: "ReviewProtocol", door: Endpoint, query: bytes) -> None:
         self.keep_alive = True
         self.disconnected = False
         self.response_complete = False
@@ -112,16 +112,16 @@ class Review:
             protocol.respond(self._door.room, status, answer, last=not self.keep_alive)
 
 
-class DoorProtocol(HttpToolsProtocol, Answering):
+class ReviewProtocol(HttpToolsProtocol, Answering):
     """uvicorn's HTTP/1.1, but for plain reviews."""
 
-    route: tuple[Door, bytes] | None
+    route: tuple[Endpoint, bytes] | None
 
     def __init__(self, *given: Any, **settings: Any) -> None:  # noqa: ANN401 - as uvicorn has it
         super().__init__(*given, **settings)
         self.message_event = asyncio.Event()
-        self._doors: Mapping[bytes, Door] = getattr(self.app, "doors", {})
-        self._incoming: Review | None = None
+        self._doors: Mapping[bytes, Endpoint] = getattr(self.app, "doors", {})
+        self._incoming: DirectCall | None = None
         self._answered_at = 0.0
 
     def data_received(self, data: bytes) -> None:
@@ -135,7 +135,7 @@ class DoorProtocol(HttpToolsProtocol, Answering):
         """Begin to gather a review, or answer it if that is all of it."""
         if self._is_busy() or not 0 < length <= LIGHT_BYTES or self.flow.write_paused:
             return False
-        door, query = cast("tuple[Door, bytes]", route)
+        door, query = cast("tuple[Endpoint, bytes]", route)
         if len(piece) == length:
             self._answer(door, query, piece)
         else:
@@ -173,7 +173,7 @@ class DoorProtocol(HttpToolsProtocol, Answering):
         for door in self._doors.values():
             door.room.taken_by(self.transport)
 
-    def leave(self, review: Review) -> None:
+    def leave(self, review: DirectCall) -> None:
         """Gather no more of a review."""
         if self._incoming is review:
             self._incoming = None
@@ -188,12 +188,12 @@ class DoorProtocol(HttpToolsProtocol, Answering):
         self.route = door, query
         self._gather(door, query)
 
-    def _gather(self, door: Door, query: bytes) -> Review:
-        review = self._incoming = Review(self, door, query)
+    def _gather(self, door: Endpoint, query: bytes) -> DirectCall:
+        review = self._incoming = DirectCall(self, door, query)
         self.cycle = review  # type: ignore[assignment]  # it has all that uvicorn asks of one
         return review
 
-    def _answer(self, door: Door, query: bytes, body: bytes) -> None:
+    def _answer(self, door: Endpoint, query: bytes, body: bytes) -> None:
         """Answer what came in all at once: it takes room only while something is waited for."""
         try:
             answered = door.answer(body, query, door.now())
@@ -217,7 +217,9 @@ class DoorProtocol(HttpToolsProtocol, Answering):
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
-    def respond(self, room: Room, status: HTTPStatus, answer: bytes, *, last: bool = False) -> None:
+    def respond(
+        self, room: BodyBudget, status: HTTPStatus, answer: bytes, *, last: bool = False
+    ) -> None:
         """Write an answer, all at once; close the connection if it is the last one."""
         transport = self.transport
         if transport.is_closing():

@@ -32,7 +32,7 @@ from policyd.api.kueue.validation import (
     validate_topology,
 )
 from policyd.api.kueue.workload_validation import validate_workload
-from policyd.engine.decision import ALLOWED, Decision, Denial
+from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.jobs.integrations import Integrations
 from policyd.patch.draft import Draft
 from webhooks.decisions import Mutator

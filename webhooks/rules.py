@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from policyd.engine.compiled import CompiledPolicy
-from webhooks.calls import DoorRules
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.registration.webhook_rules import WebhookRules
 
 Policies = tuple[CompiledPolicy, ...]
 Namespaces = frozenset[str]
@@ -17,17 +17,17 @@ class Rules:
     labels of their own it takes a second, in which no review must wait.
     """
 
-    def __init__(self, derive: Callable[[Policies, Namespaces], DoorRules]) -> None:
+    def __init__(self, derive: Callable[[Policies, Namespaces], WebhookRules]) -> None:
         """Begin with no policies.
 
         Args:
             derive: Derives the rules; called in a thread.
         """
         self._derive = derive
-        self._last: tuple[Policies, Namespaces, DoorRules] | None = None
+        self._last: tuple[Policies, Namespaces, WebhookRules] | None = None
         self._deriving = asyncio.Lock()
 
-    async def of(self, policies: Policies, *, defaulted: Namespaces = frozenset()) -> DoorRules:
+    async def of(self, policies: Policies, *, defaulted: Namespaces = frozenset()) -> WebhookRules:
         """Return what is sent for these policies, and these namespaces with a default queue."""
         async with self._deriving:  # who comes second mostly wants the same
             last = self._last

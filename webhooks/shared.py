@@ -10,17 +10,17 @@ from prometheus_client import CollectorRegistry
 
 from policyd.certificates import CertificatePair, certificate_facts
 from policyd.config import Settings
-from policyd.engine.match import labels_of
+from policyd.engine.objects.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
 from webhooks.authors import Authors
+from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultClass, DefaultQueues
+from webhooks.external_data.inquiries import Inquiries
 from webhooks.health import Readiness
-from webhooks.inquiries import Inquiries
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespaces
-from webhooks.tls import LiveContext
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
 """Starts what runs as long as the server does."""
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Door:
+class WebhookServer:
     """One admission server: its settings, and what its parts know and say."""
 
     settings: Settings
@@ -38,7 +38,7 @@ class Door:
     variables: Mapping[str, str] = field(default_factory=dict)
     """The environment's, which may name a proxy."""
     pace: Pace = field(default_factory=Pace)
-    metrics: DoorMetrics = field(default_factory=lambda: DoorMetrics(CollectorRegistry()))
+    metrics: WebhookMetrics = field(default_factory=lambda: WebhookMetrics(CollectorRegistry()))
     readiness: Readiness = field(default_factory=Readiness)
     policies_changed: asyncio.Event = field(default_factory=asyncio.Event)
     namespaces: Namespaces = field(default_factory=Namespaces)

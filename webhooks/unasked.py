@@ -16,21 +16,21 @@ from policyd.api.admission import (
     AdmissionResponse,
     AnsweredReview,
     Head,
+    RefusalStatus,
     Rule,
-    Status,
     read_head,
 )
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.api.policy import GROUP
 from policyd.api.selectors import LabelSelector
-from policyd.engine.match import NamespaceLookup, attributes_of, labels_of, rules_match
-from policyd.engine.policy_set import Phase, PolicySet
-from policyd.engine.unjudged import Unheard, unheard
+from policyd.engine.evaluate.policy_set import Phase, PolicySet
+from policyd.engine.evaluate.unjudged import Unheard, unheard
+from policyd.engine.objects.match import NamespaceLookup, attributes_of, labels_of, rules_match
 from policyd.jobs.integrations import Integrations
-from webhooks.calls import Call, door_rules
+from policyd.registration.configurations import exempt_groups
+from policyd.registration.webhook_rules import DerivedWebhook, door_rules
 from webhooks.jobs import QUEUE_WORDS, SPEAKER, nowhere
-from webhooks.metrics import DoorMetrics
-from webhooks.registration import exempt_groups
+from webhooks.metrics import WebhookMetrics
 from webhooks.unjudged import HEAD_BYTES, Unjudged
 
 WHAT_TO_TRY: Final = "try again in a moment, or with a smaller object"
@@ -53,7 +53,7 @@ class Unasked:
     namespaces: NamespaceLookup
     own_namespace: str
     queue: Integrations | None
-    metrics: DoorMetrics
+    metrics: WebhookMetrics
     gives_queue: Callable[[str], bool] = nowhere
 
     def answers(self, phase: Phase) -> Unjudged:
@@ -70,7 +70,7 @@ class Unasked:
 
         return answer
 
-    def _held(self, phase: Phase) -> tuple[Call, ...]:
+    def _held(self, phase: Phase) -> tuple[DerivedWebhook, ...]:
         """Return what the queue must be asked about, in any version."""
         if self.queue is None:
             return ()
@@ -91,7 +91,7 @@ class Unasked:
         said = f"policyd could not judge this: {reason}"
         if refusing:
             message = f"{said}; {_joined(refusing)} must not be passed unasked: {WHAT_TO_TRY}"
-            status = Status(code=403, reason="Forbidden", message=message)
+            status = RefusalStatus(code=403, reason="Forbidden", message=message)
             return AdmissionResponse(uid=uid, allowed=False, status=status)
         ignored = [f"policy `{name}`" for name in found.ignored]
         warnings = (f"{said}; not asked: {_joined(ignored)}",) if ignored else ()
@@ -102,7 +102,7 @@ class Unasked:
         groups = exempt_groups(self.own_namespace)
         return request.namespace in exempt or not groups.isdisjoint(request.user_info.groups)
 
-    def _may_queue(self, head: Head, held: tuple[Call, ...], text: bytes) -> bool:
+    def _may_queue(self, head: Head, held: tuple[DerivedWebhook, ...], text: bytes) -> bool:
         """Tell whether the queue may have something to do with a request."""
         if self.queue is None or not head.whole:
             return self.queue is not None
@@ -113,7 +113,7 @@ class Unasked:
         everything = self.queue.manages_all or self.gives_queue(name)
         return concerned and (everything or _may_name_a_queue(text))
 
-    def _selects(self, call: Call, name: str) -> bool:
+    def _selects(self, call: DerivedWebhook, name: str) -> bool:
         namespace = self.namespaces(name) if name else None
         selector = LabelSelector(match_expressions=tuple(call.namespaces))
         return namespace is None or selector.matches(labels_of(namespace))

@@ -7,7 +7,7 @@ review say which one it is even where the rest never comes.
 from collections.abc import Callable
 from typing import Final
 
-from policyd.api.admission import AdmissionResponse, AnsweredReview, Status, read_head
+from policyd.api.admission import AdmissionResponse, AnsweredReview, RefusalStatus, read_head
 
 HEAD_BYTES: Final = 64 * 1024
 """How much is kept of a review that is not read whole."""
@@ -24,6 +24,8 @@ def refuse(head: bytes, reason: str) -> bytes:
         ReviewError: If the review has no uid.
     """
     uid = read_head(head[:HEAD_BYTES]).request.uid
-    status = Status(code=403, reason="Forbidden", message=f"policyd could not judge this: {reason}")
+    status = RefusalStatus(
+        code=403, reason="Forbidden", message=f"policyd could not judge this: {reason}"
+    )
     response = AdmissionResponse(uid=uid, allowed=False, status=status)
     return AnsweredReview.encoded(response)

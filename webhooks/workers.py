@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 
 from policyd.api.admission import AdmissionRequest
 from policyd.clock import Clock, cpu_limit
-from policyd.engine.deadline import OutOfTime
-from policyd.engine.decision import Decision
+from policyd.engine.model.deadline import OutOfTime
+from policyd.engine.model.decision import Decision
 from webhooks.bodies import HEAVY_BYTES
 from webhooks.decisions import Decide
-from webhooks.inquiries import Inquiries
+from webhooks.external_data.inquiries import Inquiries
 
 T = TypeVar("T")
 

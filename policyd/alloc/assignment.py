@@ -21,7 +21,7 @@ from policyd.alloc.reasons import (
 )
 from policyd.alloc.topology.values import Placement
 from policyd.alloc.value import Value
-from policyd.alloc.workload import Admission, Delay, PodSetAssignment
+from policyd.alloc.workload import Delay, PodSetFlavors, ReservedQuota
 
 
 class Progress(Value, frozen=True):
@@ -88,9 +88,9 @@ class Assignment:
     delayed: frozenset[str] = frozenset()
     unplaced: Mapping[str, tuple[Unplaced, ...]] = field(default_factory=dict)
     crowded: frozenset[int] = frozenset()
-    held: Admission | None = None
+    held: ReservedQuota | None = None
     _refusal: Refusal | None = field(default=None, init=False)
-    _admission: Admission | None = field(default=None, init=False)
+    _admission: ReservedQuota | None = field(default=None, init=False)
 
     def add(self, result: GroupResult) -> None:
         """Take in the result for the next group; one that does not fit charges nothing."""
@@ -141,17 +141,17 @@ class Assignment:
         """The flavors chosen, by group of pod sets and of resources."""
         return tuple(tuple(offer.name for offer in group.offers) for group in self.groups)
 
-    def admission(self, cluster_queue: str) -> Admission:
+    def admission(self, cluster_queue: str) -> ReservedQuota:
         """Return what the workload gets; only if it fits."""
         if self._admission is None:
             given = (p.assignment(g.offers) for g in self.groups for p in g.requests.pod_sets)
             pod_sets = tuple(given) if self.held is None else self.held.pod_sets
             if self.placements or self.delayed:
                 pod_sets = tuple([self._with_place(each) for each in pod_sets])
-            self._admission = Admission(cluster_queue=cluster_queue, pod_sets=pod_sets)
+            self._admission = ReservedQuota(cluster_queue=cluster_queue, pod_sets=pod_sets)
         return self._admission
 
-    def _with_place(self, pod_set: PodSetAssignment) -> PodSetAssignment:
+    def _with_place(self, pod_set: PodSetFlavors) -> PodSetFlavors:
         if pod_set.name in self.delayed:
             return replace(pod_set, delay="Pending")
         placement = self.placements.get(pod_set.name)

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import PendingQueue
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.queue import QueueSpec
 from policyd.alloc.topology.values import Placement
-from policyd.alloc.workload import Admission, Workload
+from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 
 @dataclass(slots=True, eq=False)
@@ -24,8 +24,8 @@ class Holding:
         preempted: Whether a plan took it, and nobody has yet reported what became of that.
     """
 
-    workload: Workload
-    admission: Admission
+    workload: QueuedWorkload
+    admission: ReservedQuota
     charges: Mapping[int, int] = field(default_factory=dict)
     placements: tuple[Placement, ...] = ()
     assumed: bool = field(kw_only=True)
@@ -44,13 +44,13 @@ class Victim(NamedTuple):
     reason: PreemptionReason
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> QueuedWorkload:
         """Who it is."""
         return self.holding.workload
 
 
 @dataclass(slots=True, eq=False)
-class ClusterQueue:
+class QueueState:
     """A ClusterQueue as it is: what waits in it, and what holds its quota.
 
     It exists as soon as a workload names it; without `spec` it is inactive.
@@ -58,15 +58,15 @@ class ClusterQueue:
 
     name: str
     spec: QueueSpec | None = None
-    node: Node | None = None
+    node: QuotaNode | None = None
     options: QueueOptions | None = None
     pending: PendingQueue = field(default_factory=PendingQueue)
     holdings: dict[str, Holding] = field(default_factory=dict)
-    _least: Workload | None = None
+    _least: QueuedWorkload | None = None
     _version: int = -1
 
     @property
-    def least(self) -> Workload | None:
+    def least(self) -> QueuedWorkload | None:
         """Who of those that hold its quota has the lowest priority, of these the newest."""
         if self.node is not None and self._version != self.node.root.version:
             self._version = self.node.root.version

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 
 from policyd.alloc.assignment import Assignment
 from policyd.alloc.cycle_room import CycleRoom
-from policyd.alloc.entry import Entry, turns
+from policyd.alloc.entry import NominatedWorkload, turns
 from policyd.alloc.nominate import Chooser, Nominator
 from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import (
@@ -31,12 +31,12 @@ from policyd.alloc.plan import (
 )
 from policyd.alloc.reasons import FIT, NO_FIT, PodSetRefusal, Refusal
 from policyd.alloc.reservation import stale_gangs
-from policyd.alloc.search import Scan
-from policyd.alloc.state import State
+from policyd.alloc.search import FlavorScan
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.consolidation import claim_of, consolidate, hold_places, places_held
 
 
-def plan_cycle(state: State) -> Plan:
+def plan_cycle(state: CoreState) -> Plan:
     """Decide what to do with the next workload of every active queue.
 
     The state is left as it was; `state.commit(plan)` carries the plan out in it.
@@ -60,9 +60,9 @@ def plan_cycle(state: State) -> Plan:
 class _Cycle:
     """A cycle on its way: who was nominated, what of the plan is decided, what room is left."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoreState) -> None:
         state.settle()
-        self.entries: list[Entry] = []
+        self.entries: list[NominatedWorkload] = []
         self.actions: list[Action] = []
         self.skipped: list[str] = []
         self.recomputed: list[tuple[str, Recomputation]] = []
@@ -80,13 +80,13 @@ class _Cycle:
             if objection is None:
                 self.entries.append(self._nominator.entry(ticket, options))
             else:
-                entry = Entry(ticket, options, ticket.requests(options), Assignment())
+                entry = NominatedWorkload(ticket, options, ticket.requests(options), Assignment())
                 refusal = Refusal(objection.reason, note=objection.message)
                 reason: RequeueReason = "NamespaceMismatch" if objection.misplaced else "Generic"
                 self._requeue(entry, reason, refusal, goes_on=False)
         self.actions.extend(stale_gangs(self._state))
 
-    def process(self, entry: Entry) -> None:
+    def process(self, entry: NominatedWorkload) -> None:
         """Decide about one of the nominated."""
         self._state.deciding = entry.ticket.workload.key
         if self.room.opted and self._consolidate(entry):
@@ -108,7 +108,7 @@ class _Cycle:
         else:
             self._preempt_if_it_helps(entry)
 
-    def _mend(self, entry: Entry) -> bool:
+    def _mend(self, entry: NominatedWorkload) -> bool:
         """Choose again what others took; tell whether it fits once their victims are gone."""
         if entry.targets and self.room.overlaps(entry):
             again = self._gates.recompute_assignment_upon_preemption_targets_overlap
@@ -117,7 +117,7 @@ class _Cycle:
             self._choose(entry)
         return False
 
-    def _yields(self, entry: Entry) -> bool:
+    def _yields(self, entry: NominatedWorkload) -> bool:
         """Let a workload wait that fits, but would delay one for which quota is held."""
         refusal = self.room.reserved.refusal(entry)
         if refusal is not None and self.room.fits(entry):
@@ -125,7 +125,7 @@ class _Cycle:
             return True
         return False
 
-    def _consolidate(self, entry: Entry) -> bool:
+    def _consolidate(self, entry: NominatedWorkload) -> bool:
         """Move others out of the way of a workload that does not fit, if its queue wants that."""
         wants = entry.options.spec.opt_ins.moves and entry.assignment.mode is not FIT
         if not wants or self.room.victims or self.room.reserved.of(entry):
@@ -141,7 +141,7 @@ class _Cycle:
         hold_places(self._state, moves[1:])
         return True
 
-    def _admit_if_it_fits(self, entry: Entry) -> None:
+    def _admit_if_it_fits(self, entry: NominatedWorkload) -> None:
         if not self.room.fits(entry):
             self._lose(entry)
             return
@@ -165,7 +165,7 @@ class _Cycle:
         started = any(isinstance(action, Admit) for action in self.actions)
         return started or self._state.register.awaits_pods()
 
-    def _preempt_if_it_helps(self, entry: Entry) -> None:
+    def _preempt_if_it_helps(self, entry: NominatedWorkload) -> None:
         assignment, gates = entry.assignment, self._gates
         gated = gates.concurrent_admission or gates.multi_kueue_orchestrated_preemption
         if not entry.targets:
@@ -182,14 +182,14 @@ class _Cycle:
         else:
             self._preempt(entry, assignment.refusals)
 
-    def _choose(self, entry: Entry, removed: Collection[str] = ()) -> None:
+    def _choose(self, entry: NominatedWorkload, removed: Collection[str] = ()) -> None:
         """Choose again, of the same flavors, with what there is now."""
         chooser = Chooser(self._state, entry.ticket, entry.options, entry.options.preempts)
-        found = chooser.choose(Scan(pins=entry.assignment.flavors), removed)
+        found = chooser.choose(FlavorScan(pins=entry.assignment.flavors), removed)
         entry.requests, entry.assignment = found.requests, found.assignment
         entry.targets = found.targets
 
-    def _gives_up(self, entry: Entry) -> bool:
+    def _gives_up(self, entry: NominatedWorkload) -> bool:
         """Let a workload start over for which a failed node cannot be replaced, if that is wanted.
 
         Who waits longer for its place is told so.
@@ -202,7 +202,7 @@ class _Cycle:
             self._requeue(entry, "SecondPassFailed", refusal, goes_on=False)
         return not entry.targets
 
-    def _choose_again(self, entry: Entry) -> bool:
+    def _choose_again(self, entry: NominatedWorkload) -> bool:
         """Choose as if this cycle's victims were gone; tell whether it fits once they are."""
         with self.room.without_victims(entry.options.node.root):
             self._choose(entry, self.room.victims)
@@ -211,12 +211,14 @@ class _Cycle:
         self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))
         return deferred
 
-    def _lose(self, entry: Entry) -> None:
+    def _lose(self, entry: NominatedWorkload) -> None:
         missing = entry.assignment.shortfall(self._state.tree)
         refusal = Refusal("WaitingForQuota", cause="NoLongerFits", explain=lambda: missing)
         self._skip(entry, refusal)
 
-    def _preempt(self, entry: Entry, missing: Callable[[], tuple[PodSetRefusal, ...]]) -> None:
+    def _preempt(
+        self, entry: NominatedWorkload, missing: Callable[[], tuple[PodSetRefusal, ...]]
+    ) -> None:
         self.room.keep(entry)
         self.actions.extend(self.room.preempt(entry))
         claims = entry.options.spec.opt_ins.claims
@@ -226,12 +228,17 @@ class _Cycle:
         refusal = Refusal("WaitingForPreemptedWorkloads", explain=missing, pending=pending)
         self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
 
-    def _skip(self, entry: Entry, refusal: Refusal) -> None:
+    def _skip(self, entry: NominatedWorkload, refusal: Refusal) -> None:
         goes_on = self._gates.flavor_fungibility_preserve_scan_progress
         self._requeue(entry, "FailedAfterNomination", refusal, goes_on=goes_on)
 
     def _requeue(
-        self, entry: Entry, reason: RequeueReason, refusal: Refusal, *, goes_on: bool = True
+        self,
+        entry: NominatedWorkload,
+        reason: RequeueReason,
+        refusal: Refusal,
+        *,
+        goes_on: bool = True,
     ) -> None:
         ticket, options, strict = entry.ticket, entry.options, entry.options.spec.strict
         if self.room.opted:

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import Holding, Victim
-from policyd.alloc.entry import Entry, reserved_charges
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.entry import NominatedWorkload, reserved_charges
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.plan import Preempt
 from policyd.alloc.reservation import Reservations
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.assignments import without
 from policyd.alloc.topology.placing import room_for
 from policyd.alloc.topology.values import Placement
@@ -23,20 +23,20 @@ class CycleRoom:
     Where no queue has `opted` for anything beyond Kueue's rules, nothing is reserved.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoreState) -> None:
         self.victims: dict[str, Holding] = {}
-        self._freed: dict[Node, dict[int, int]] = {}
+        self._freed: dict[QuotaNode, dict[int, int]] = {}
         self.reserved = Reservations(state)
         self._ground = state.ground
         self._tree = state.tree
         self._gates = state.settings.gates
         self.opted, self._taken = bool(state.opted), False
 
-    def overlaps(self, entry: Entry) -> bool:
+    def overlaps(self, entry: NominatedWorkload) -> bool:
         """Tell whether somebody whom a workload would preempt is a victim already."""
         return any(target.workload.key in self.victims for target in entry.targets)
 
-    def fits(self, entry: Entry) -> bool:
+    def fits(self, entry: NominatedWorkload) -> bool:
         """Tell whether there is room, those that are or would be preempted being gone."""
         tree, charges = self._tree, entry.assignment.charges
         if not (self._taken or self.opted):
@@ -46,7 +46,7 @@ class CycleRoom:
         with self.without_victims(entry.options.node.root, entry.targets):
             return tree.fits(charges) and self._has_places(entry)
 
-    def lost_places(self, entry: Entry) -> bool:
+    def lost_places(self, entry: NominatedWorkload) -> bool:
         """Tell whether others took the places of a workload in this cycle, and only these."""
         recomputes = self._gates.tas_recompute_assignment_within_scheduling_cycle
         if not recomputes or not self._taken:
@@ -55,7 +55,7 @@ class CycleRoom:
             return self._tree.fits(entry.assignment.charges) and not self._has_places(entry)
 
     @contextmanager
-    def without_victims(self, root: Node, targets: Iterable[Victim] = ()) -> Iterator[None]:
+    def without_victims(self, root: QuotaNode, targets: Iterable[Victim] = ()) -> Iterator[None]:
         """Take away, for a trial, what the victims hold of a tree and of nodes, and some more."""
         with self._ground.trial():
             self._tree.release(self._freed.get(root, {}))
@@ -67,7 +67,7 @@ class CycleRoom:
                     self._ground.release(target.holding)
             yield
 
-    def preempt(self, entry: Entry) -> list[Preempt]:
+    def preempt(self, entry: NominatedWorkload) -> list[Preempt]:
         """Count a workload's targets as gone; return what is to be done, but for those stopping."""
         targets = {target.workload.key: target.holding for target in entry.targets}
         new = [holding.charges for key, holding in targets.items() if key not in self.victims]
@@ -87,14 +87,14 @@ class CycleRoom:
             if not target.holding.stopping
         ]
 
-    def keep(self, entry: Entry) -> None:
+    def keep(self, entry: NominatedWorkload) -> None:
         """Keep quota for somebody, who may not get it yet, from those that come later."""
         self._tree.charge(entry.assignment.charges)
         self._occupy(entry)
         if self.opted:
             self.reserved.note(entry)
 
-    def reserve(self, entry: Entry) -> None:
+    def reserve(self, entry: NominatedWorkload) -> None:
         """Keep quota for somebody who has to wait and can preempt nobody."""
         # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
         # to those that come later in the cycle.
@@ -106,13 +106,13 @@ class CycleRoom:
             self._tree.charge(reserved_charges(self._tree, entry.assignment))
             self._occupy(entry)
 
-    def _occupy(self, entry: Entry) -> None:
+    def _occupy(self, entry: NominatedWorkload) -> None:
         self._taken = True
         if entry.assignment.placements:
             places = (*self._places_of(entry), *self._left_behind(entry))
             self._ground.nodes.hold(entry.ticket.workload.key, places)
 
-    def _left_behind(self, entry: Entry) -> tuple[Placement, ...]:
+    def _left_behind(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
         """Return the places that pods leave; in this cycle nobody else gets them."""
         if entry.assignment.held is None:
             return ()
@@ -124,12 +124,12 @@ class CycleRoom:
         ]
         return self._ground.placements(replace(found, pod_sets=tuple(left)))
 
-    def _has_places(self, entry: Entry) -> bool:
+    def _has_places(self, entry: NominatedWorkload) -> bool:
         """Tell whether there is still room just where the pods are to go."""
         if not entry.assignment.placements:
             return True
         self._ground.vacate(entry.ticket.workload.key)
         return room_for(self._ground.nodes, self._places_of(entry))
 
-    def _places_of(self, entry: Entry) -> tuple[Placement, ...]:
+    def _places_of(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
         return self._ground.placements(entry.assignment.admission(entry.queue))

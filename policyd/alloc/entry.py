@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from policyd.alloc.assignment import Assignment, Requests
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.fair_sharing import Share, share_of
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.fair_sharing import BorrowedShare, share_of
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.ladder import Key, Ladder
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
@@ -14,11 +14,11 @@ from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode
 from policyd.alloc.settings import Gates
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class NominatedWorkload:
     """A nominated workload: what it asks, what it would get, and whom it would preempt for that."""
 
     ticket: Ticket
@@ -38,7 +38,7 @@ class Entry:
         return self.assignment.mode is Mode.FIT or bool(self.targets)
 
 
-def turns(entries: Iterable[Entry], state: State) -> Iterator[Entry]:
+def turns(entries: Iterable[NominatedWorkload], state: CoreState) -> Iterator[NominatedWorkload]:
     """Yield entries as they have their turn."""
     if state.settings.fair_sharing is None:
         yield from in_turn(entries, state.settings.gates)
@@ -46,7 +46,7 @@ def turns(entries: Iterable[Entry], state: State) -> Iterator[Entry]:
         yield from tournament(entries, state.tree, state.settings.gates)
 
 
-def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:
+def in_turn(entries: Iterable[NominatedWorkload], gates: Gates) -> list[NominatedWorkload]:
     """Return entries in the order in which they have their turn without fair sharing.
 
     Those are first that hold quota already, and are only to be placed.
@@ -54,7 +54,7 @@ def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:
     by_priority = gates.priority_sorting_within_cohort
     preemptors_first = gates.prioritize_preemptor_workloads
 
-    def turn(entry: Entry) -> tuple[bool, bool, int, tuple[object, ...]]:
+    def turn(entry: NominatedWorkload) -> tuple[bool, bool, int, tuple[object, ...]]:
         ticket, chosen = entry.ticket, entry.assignment
         later = preemptors_first and not ticket.preemptor
         rank = ticket.rank if by_priority else ticket.rank[1:]
@@ -63,7 +63,9 @@ def in_turn(entries: Iterable[Entry], gates: Gates) -> list[Entry]:
     return sorted(entries, key=turn)
 
 
-def tournament(entries: Iterable[Entry], tree: QuotaTree, gates: Gates) -> Iterator[Entry]:
+def tournament(
+    entries: Iterable[NominatedWorkload], tree: QuotaTree, gates: Gates
+) -> Iterator[NominatedWorkload]:
     """Yield entries, at each turn the one whose share of the cohorts would be lowest.
 
     In every cohort the best of each child meet, and are compared by the children's shares as they
@@ -73,7 +75,7 @@ def tournament(entries: Iterable[Entry], tree: QuotaTree, gates: Gates) -> Itera
     """
     left = {entry.options.node: entry for entry in entries}
 
-    def match(child: Node, best: Node) -> Key | None:
+    def match(child: QuotaNode, best: QuotaNode) -> Key | None:
         """Say how the best below `child` stands in the cohort above."""
         if best not in left:
             return None
@@ -91,7 +93,9 @@ def tournament(entries: Iterable[Entry], tree: QuotaTree, gates: Gates) -> Itera
             ladder.changed(winner)
 
 
-def standing(ticket: Ticket, share: Share, wanted: Iterable[FlavorResource], gates: Gates) -> Key:
+def standing(
+    ticket: Ticket, share: BorrowedShare, wanted: Iterable[FlavorResource], gates: Gates
+) -> Key:
     """Rank a workload in a cohort; the lowest wins.
 
     The share is that of the cohort's child that it is below, with what is `wanted` used.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policyd.alloc.amount import add
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree, Shared
 
@@ -18,7 +18,7 @@ _PER_MILLE = 1_000
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class BorrowedShare:
     """How much a node borrows, against its siblings.
 
     Attributes:
@@ -40,7 +40,7 @@ class Share:
         return weightless, self.ratio if weightless or not self.ratio else self.ratio / self.weight
 
 
-def share_of(tree: QuotaTree, node: Node) -> Share:
+def share_of(tree: QuotaTree, node: QuotaNode) -> BorrowedShare:
     """Work out the share of a node; the top of a tree has none to speak of."""
     usage, borrowed, ratio, dominant = tree.usage, {}, 0.0, ""
     for resource, lendable, cells in tree.shared.get(node) or _shared(tree, node):
@@ -52,10 +52,10 @@ def share_of(tree: QuotaTree, node: Node) -> Share:
                 total += amount
         if total and lendable > 0 and total * _PER_MILLE / lendable > ratio:
             ratio, dominant = total * _PER_MILLE / lendable, resource
-    return Share(borrowed, ratio, dominant, node.weight)
+    return BorrowedShare(borrowed, ratio, dominant, node.weight)
 
 
-def _shared(tree: QuotaTree, node: Node) -> tuple[Shared, ...]:
+def _shared(tree: QuotaTree, node: QuotaNode) -> tuple[Shared, ...]:
     """Return what a node may borrow, resource by resource in alphabetical order."""
     if node.parent is None:
         return ()
@@ -68,14 +68,14 @@ def _shared(tree: QuotaTree, node: Node) -> tuple[Shared, ...]:
     return found
 
 
-def _has_quota(node: Node, names: FlavorResource) -> bool:
+def _has_quota(node: QuotaNode, names: FlavorResource) -> bool:
     """Tell whether a node, or one below it, has quota of a flavor and resource, if only of 0."""
     return names in node.quotas or any(
         names in child.cells and _has_quota(child, names) for child in node.children.values()
     )
 
 
-def _lendable(tree: QuotaTree, cohort: Node) -> Mapping[str, int]:
+def _lendable(tree: QuotaTree, cohort: QuotaNode) -> Mapping[str, int]:
     """Return what the children of a cohort could have at most of each resource, its own included.
 
     A flavor that is only elsewhere in the tree counts too, by what the next cohort above has of it.

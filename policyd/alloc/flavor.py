@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from policyd.alloc.value import Value
-from policyd.node_rules import Taint, Term, Toleration, untolerated
+from policyd.node_rules import NodeTaint, TaintToleration, Term, untolerated
 
 
 class FlavorSpec(Value, frozen=True):
@@ -17,13 +17,15 @@ class FlavorSpec(Value, frozen=True):
 
     name: str
     labels: Mapping[str, str] = {}
-    taints: tuple[Taint, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
+    tolerations: tuple[TaintToleration, ...] = ()
     topology: str = ""
     levels: tuple[str, ...] = ()
 
 
-def untolerated_taint(flavor: FlavorSpec, tolerations: Iterable[Toleration]) -> Taint | None:
+def untolerated_taint(
+    flavor: FlavorSpec, tolerations: Iterable[TaintToleration]
+) -> NodeTaint | None:
     """Return the first taint of `flavor` that would keep out a pod with `tolerations`."""
     return untolerated(flavor.taints, (*tolerations, *flavor.tolerations))
 

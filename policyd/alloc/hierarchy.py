@@ -12,7 +12,7 @@ from policyd.alloc.queue import FlavorResource, Quota
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class QuotaNode:
     """A ClusterQueue or a Cohort.
 
     Attributes:
@@ -31,14 +31,14 @@ class Node:
 
     name: str
     queue: bool = field(kw_only=True)
-    parent: "Node | None" = None
-    children: dict[tuple[bool, str], "Node"] = field(default_factory=dict)
+    parent: "QuotaNode | None" = None
+    children: dict[tuple[bool, str], "QuotaNode"] = field(default_factory=dict)
     declared: bool = False
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
     cells: dict[FlavorResource, int] = field(default_factory=dict)
     weight: float = 1.0
     height: int = 0
-    root: "Node" = field(init=False)
+    root: "QuotaNode" = field(init=False)
     cyclic: bool = False
     generation: int = 0
     version: int = 0
@@ -60,14 +60,16 @@ class Hierarchy:
     """
 
     def __init__(self) -> None:
-        self.queues: dict[str, Node] = {}
-        self.cohorts: dict[str, Node] = {}
-        self.changed: list[Node] = []
-        self.dropped: list[Node] = []
+        self.queues: dict[str, QuotaNode] = {}
+        self.cohorts: dict[str, QuotaNode] = {}
+        self.changed: list[QuotaNode] = []
+        self.dropped: list[QuotaNode] = []
 
-    def put_queue(self, name: str, cohort: str, quotas: Mapping[FlavorResource, Quota]) -> Node:
+    def put_queue(
+        self, name: str, cohort: str, quotas: Mapping[FlavorResource, Quota]
+    ) -> QuotaNode:
         """Add a ClusterQueue, or change its quotas or its cohort."""
-        node = self.queues.setdefault(name, Node(name, queue=True))
+        node = self.queues.setdefault(name, QuotaNode(name, queue=True))
         self._place(node, cohort, quotas)
         return node
 
@@ -77,7 +79,9 @@ class Hierarchy:
         self._attach(node, None)
         self.dropped.append(node)
 
-    def put_cohort(self, name: str, parent: str, quotas: Mapping[FlavorResource, Quota]) -> Node:
+    def put_cohort(
+        self, name: str, parent: str, quotas: Mapping[FlavorResource, Quota]
+    ) -> QuotaNode:
         """Add a Cohort, or change its quotas or its parent."""
         node = self._cohort(name)
         node.declared = True
@@ -92,7 +96,7 @@ class Hierarchy:
         self._place(node, "", {})
         self._drop_if_idle(node)
 
-    def take_changed_roots(self) -> list[Node]:
+    def take_changed_roots(self) -> list[QuotaNode]:
         """Return the tops of the trees that changed, once each, and forget that they did.
 
         For a tree that hangs from a cycle, one node of the cycle stands for the top.
@@ -102,15 +106,15 @@ class Hierarchy:
         self.changed.clear()
         return list(tops)
 
-    def _place(self, node: Node, parent: str, quotas: Mapping[FlavorResource, Quota]) -> None:
+    def _place(self, node: QuotaNode, parent: str, quotas: Mapping[FlavorResource, Quota]) -> None:
         self._attach(node, self._cohort(parent) if parent else None)
         node.quotas = quotas
         self.changed.append(node)
 
-    def _cohort(self, name: str) -> Node:
-        return self.cohorts.setdefault(name, Node(name, queue=False))
+    def _cohort(self, name: str) -> QuotaNode:
+        return self.cohorts.setdefault(name, QuotaNode(name, queue=False))
 
-    def _attach(self, node: Node, parent: Node | None) -> None:
+    def _attach(self, node: QuotaNode, parent: QuotaNode | None) -> None:
         old, node.parent = node.parent, parent
         if parent is not None:
             parent.children[node.queue, node.name] = node
@@ -119,12 +123,12 @@ class Hierarchy:
             self.changed.append(old)
             self._drop_if_idle(old)
 
-    def _drop_if_idle(self, cohort: Node) -> None:
+    def _drop_if_idle(self, cohort: QuotaNode) -> None:
         if not cohort.children and not cohort.declared and cohort.name in self.cohorts:
             self.dropped.append(self.cohorts.pop(cohort.name))
 
 
-def descendants(top: Node) -> list[Node]:
+def descendants(top: QuotaNode) -> list[QuotaNode]:
     """Return `top` and all below it, parents before children; in a cycle, each node once."""
     nodes, seen = [top], {top}
     for node in nodes:
@@ -134,8 +138,8 @@ def descendants(top: Node) -> list[Node]:
     return nodes
 
 
-def _top(node: Node) -> Node:
-    path: list[Node] = []
+def _top(node: QuotaNode) -> QuotaNode:
+    path: list[QuotaNode] = []
     while node.parent is not None and node not in path:
         path.append(node)
         node = node.parent

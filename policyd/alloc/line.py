@@ -31,7 +31,7 @@ R = TypeVar("R")
 M = TypeVar("M", bound=Member)
 
 
-class Line(Generic[R]):
+class PendingIndex(Generic[R]):
     """Members that have a `rank`, of which the one of the lowest is first.
 
     They are kept sorted, so that taking the first compares nothing, however many there are. Those
@@ -85,8 +85,8 @@ class Crowd(Generic[M]):
     __slots__ = ("_heap", "_lines", "_listings", "_size")
 
     def __init__(self) -> None:
-        self._lines: dict[object, Line[M]] = {}
-        self._heap: list[tuple[Rank, int, Line[M]]] = []
+        self._lines: dict[object, PendingIndex[M]] = {}
+        self._heap: list[tuple[Rank, int, PendingIndex[M]]] = []
         self._listings = 0
         self._size = 0
 
@@ -99,7 +99,7 @@ class Crowd(Generic[M]):
         demand = member.demand
         line = self._lines.get(demand)
         if line is None:
-            line = self._lines[demand] = Line(demand)
+            line = self._lines[demand] = PendingIndex(demand)
         line.push(member)
         self._size += 1
         if line.listed is None:
@@ -131,7 +131,7 @@ class Crowd(Generic[M]):
         if line is not None and line.listed is None:
             self._list(line)
 
-    def _first_of(self, line: Line[M]) -> M | None:
+    def _first_of(self, line: PendingIndex[M]) -> M | None:
         while (member := line.first()) is not None:
             if not (member.gone or member.aside):
                 return member
@@ -140,12 +140,12 @@ class Crowd(Generic[M]):
         self._lines.pop(line.demand, None)
         return None
 
-    def _list(self, line: Line[M]) -> None:
+    def _list(self, line: PendingIndex[M]) -> None:
         first = self._first_of(line)
         if first is not None:
             self._enter(line, first.rank)
 
-    def _enter(self, line: Line[M], rank: Rank) -> None:
+    def _enter(self, line: PendingIndex[M], rank: Rank) -> None:
         self._listings += 1
         line.listed = rank
         heappush(self._heap, (rank, self._listings, line))

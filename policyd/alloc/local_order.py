@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from math import inf
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import ClusterQueue
+from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.queue import quotas_of
 
 
-def local_shares(queue: ClusterQueue, weights: Mapping[str, float]) -> dict[str, float]:
+def local_shares(queue: QueueState, weights: Mapping[str, float]) -> dict[str, float]:
     """Return what each LocalQueue has, as a share by its weight, or else 1; the lowest is next."""
     assert queue.spec is not None, "only what has a specification has an order"
     held: dict[str, dict[str, int]] = {}

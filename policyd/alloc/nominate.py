@@ -10,12 +10,12 @@ from operator import ge
 from typing import TypeVar
 
 from policyd.alloc.assignment import Assignment, Progress, Requests
-from policyd.alloc.entry import Entry
+from policyd.alloc.entry import NominatedWorkload
 from policyd.alloc.options import QueueOptions, replacing
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.targets import Prospects, Reach
-from policyd.alloc.search import EVERYWHERE, Scan
-from policyd.alloc.state import State
+from policyd.alloc.search import EVERYWHERE, FlavorScan
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.placing import Placer
 
 T = TypeVar("T")
@@ -25,12 +25,14 @@ T = TypeVar("T")
 class Chooser:
     """Chooses for one workload, with the usage the state's tree has when it is asked."""
 
-    state: State
+    state: CoreState
     ticket: Ticket
     options: QueueOptions
     preempts: bool
 
-    def choose(self, scan: Scan = EVERYWHERE, removed: Collection[str] = ()) -> Entry:
+    def choose(
+        self, scan: FlavorScan = EVERYWHERE, removed: Collection[str] = ()
+    ) -> NominatedWorkload:
         """Choose flavors and victims; for who has its quota, places and victims that have them.
 
         Args:
@@ -52,13 +54,15 @@ class Chooser:
         if all(map(ge, least, wanted)):
             return full
 
-        def attempt(counts: Sequence[int]) -> Entry | None:
+        def attempt(counts: Sequence[int]) -> NominatedWorkload | None:
             entry = self._choose(self.options.requests(workload, counts), scan, removed)
             return entry if entry.served else None
 
         return most_pods(wanted, least, attempt) or full
 
-    def _choose(self, requests: Requests, scan: Scan, removed: Collection[str]) -> Entry:
+    def _choose(
+        self, requests: Requests, scan: FlavorScan, removed: Collection[str]
+    ) -> NominatedWorkload:
         workload = self.ticket.workload
         replaced = self.state.holding(workload.replaces) if workload.replaces else None
         if replaced is not None and replaced.admission.cluster_queue == self.options.spec.name:
@@ -68,13 +72,15 @@ class Chooser:
         assignment = self.options.search.assign(requests, oracle, scan)
         return self._complete(requests, assignment, prospects)
 
-    def _complete(self, requests: Requests, assignment: Assignment, prospects: Prospects) -> Entry:
+    def _complete(
+        self, requests: Requests, assignment: Assignment, prospects: Prospects
+    ) -> NominatedWorkload:
         """Add places to flavors, where any are asked for, and victims."""
         workload, placer = self.ticket.workload, None
         if self.options.topologies or any(p.placed for p in workload.pod_sets):
             placer = Placer(self.state, self.options, workload, assignment)
             assignment = placer.placed()
-        entry = Entry(self.ticket, self.options, requests, assignment)
+        entry = NominatedWorkload(self.ticket, self.options, requests, assignment)
         if self.preempts and assignment.preempts and not workload.failed_node:
             entry.targets = prospects.targets(assignment, None if placer is None else placer.fits)
             if placer is not None and entry.targets:
@@ -85,13 +91,13 @@ class Chooser:
 class Nominator:
     """Chooses for the next workload of each queue, one by one, before anything is decided."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoreState) -> None:
         self._state = state
         self._fits = state.tree.fits
         self._reach = Reach(state)
         self._moving = {k: move for k, move in state.moving.items() if move.until > state.now}
 
-    def entry(self, ticket: Ticket, options: QueueOptions) -> Entry:
+    def entry(self, ticket: Ticket, options: QueueOptions) -> NominatedWorkload:
         """Choose for a workload as if it were alone."""
         requests = ticket.requests(options)
         key = ticket.workload.key
@@ -100,19 +106,19 @@ class Nominator:
             known = requests.known
             if known is not None and requests.version == options.node.root.version:
                 if not self._preempts(options, ticket):
-                    return Entry(ticket, options, requests, known)
+                    return NominatedWorkload(ticket, options, requests, known)
             elif (first := requests.plain) and self._fits(first.charges, borrowing=False):
-                return Entry(ticket, options, requests, first)
+                return NominatedWorkload(ticket, options, requests, first)
         return self._search(ticket, options, requests)
 
-    def progress(self, entry: Entry) -> Progress | None:
+    def progress(self, entry: NominatedWorkload) -> Progress | None:
         """Note how far the search for a workload came in this cycle, if the next is to know."""
         last = entry.ticket.progress
         if last is None and not entry.assignment.unfinished:
             return None
         return self._came(entry).after(last)
 
-    def _came(self, entry: Entry) -> Progress:
+    def _came(self, entry: NominatedWorkload) -> Progress:
         node = entry.options.node
         return Progress(
             tried=entry.assignment.tried,
@@ -122,7 +128,9 @@ class Nominator:
             version=node.root.version,
         )
 
-    def _search(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Entry:
+    def _search(
+        self, ticket: Ticket, options: QueueOptions, requests: Requests
+    ) -> NominatedWorkload:
         preempts = self._preempts(options, ticket)
         scan = self._resume(ticket, options, requests)
         entry = Chooser(self._state, ticket, options, preempts).choose(scan)
@@ -136,16 +144,16 @@ class Nominator:
         may = options.preempts and ticket.workload.key not in self._moving
         return may and self._reach.anybody(options, ticket.workload)
 
-    def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> Scan:
+    def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> FlavorScan:
         progress, move = ticket.progress, self._moving.get(ticket.workload.key)
         if move is not None:
-            return Scan(pins=move.pins)
+            return FlavorScan(pins=move.pins)
         if progress is None:
             return EVERYWHERE
-        now = self._came(Entry(ticket, options, requests, Assignment()))
+        now = self._came(NominatedWorkload(ticket, options, requests, Assignment()))
         preserves = self._state.settings.gates.flavor_fungibility_preserve_scan_progress
         valid = still_valid(progress, now, preserves=preserves)
-        return Scan(progress) if valid else EVERYWHERE
+        return FlavorScan(progress) if valid else EVERYWHERE
 
 
 def still_valid(progress: Progress, now: Progress, *, preserves: bool) -> bool:

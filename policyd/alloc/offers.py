@@ -16,11 +16,11 @@ from policyd.alloc.reasons import (
     least_severe,
     most_severe,
 )
-from policyd.alloc.workload import PodSetAssignment
+from policyd.alloc.workload import PodSetFlavors
 
 
 @dataclass(slots=True, eq=False)
-class Offer:
+class FlavorOffer:
     """What one flavor would have to give, of one group of resources.
 
     Attributes:
@@ -53,9 +53,9 @@ class PodSetRequests:
     count: int
     totals: Mapping[str, int]
     follows: frozenset[str] = frozenset()
-    _assignments: dict[tuple[Offer, ...], PodSetAssignment] = field(default_factory=dict)
+    _assignments: dict[tuple[FlavorOffer, ...], PodSetFlavors] = field(default_factory=dict)
 
-    def assignment(self, offers: tuple[Offer, ...]) -> PodSetAssignment:
+    def assignment(self, offers: tuple[FlavorOffer, ...]) -> PodSetFlavors:
         """Return what the pod set gets with one offer of each group; the same value each time."""
         found = self._assignments.get(offers)
         if found is None:
@@ -66,7 +66,7 @@ class PodSetRequests:
                 if r in self.totals or offer.name in self.follows
             }
             used = {r: self.totals[r] for r in taken if r in self.totals}
-            found = PodSetAssignment(name=self.name, count=self.count, flavors=taken, usage=used)
+            found = PodSetFlavors(name=self.name, count=self.count, flavors=taken, usage=used)
             self._assignments[offers] = found
         return found
 
@@ -80,7 +80,7 @@ class GroupRequests:
     """
 
     pod_sets: tuple[PodSetRequests, ...]
-    searches: tuple[tuple[Offer, ...], ...]
+    searches: tuple[tuple[FlavorOffer, ...], ...]
     uncovered: str
 
 
@@ -98,7 +98,7 @@ class Attempt:
             whether it could ever be more.
     """
 
-    offer: Offer
+    offer: FlavorOffer
     mode: Mode
     level: int = 0
     hardest: Mode = FIT
@@ -123,7 +123,13 @@ class Attempt:
         return tuple(cell for cell, _, _, possible in self.notes if possible)
 
 
-def _obstacle(offer: Offer, cell: int, needed: int, available: int, possible: bool) -> Obstacle:  # noqa: FBT001
+def _obstacle(
+    offer: FlavorOffer,
+    cell: int,
+    needed: int,
+    available: int,
+    possible: bool,  # noqa: FBT001
+) -> Obstacle:
     if possible:
         return missing_quota(offer, cell, needed, available)
     requested = offer.charges[cell]
@@ -148,7 +154,7 @@ class SearchResult:
         tried: The place of the flavor to start after the next time; -1 to start over.
     """
 
-    offer: Offer | None = None
+    offer: FlavorOffer | None = None
     attempt: Attempt | None = None
     attempts: list[Attempt] = field(default_factory=list)
     barred: list[Obstacle] = field(default_factory=list)
@@ -183,7 +189,7 @@ class GroupResult:
         self.mode = NO_FIT if self.requests.uncovered else min(modes, default=FIT)
 
     @property
-    def offers(self) -> tuple[Offer, ...]:
+    def offers(self) -> tuple[FlavorOffer, ...]:
         """The best offer of every group of resources that has one."""
         return tuple([each.offer for each in self.searches if each.offer is not None])
 
@@ -205,7 +211,7 @@ class GroupResult:
         return most_severe([least_severe(reasons) for reasons in by_search])
 
 
-def missing_quota(offer: Offer, cell: int, needed: int, available: int) -> MissingQuota:
+def missing_quota(offer: FlavorOffer, cell: int, needed: int, available: int) -> MissingQuota:
     """Say how much of a cell of an offer must become free for `needed` to fit."""
     available = max(available, 0)
     return MissingQuota(

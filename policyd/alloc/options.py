@@ -11,14 +11,14 @@ from functools import lru_cache
 from policyd.alloc.amount import request_amount, total_of
 from policyd.alloc.assignment import Requests
 from policyd.alloc.flavor import FlavorSpec, matches_affinity, untolerated_taint
-from policyd.alloc.hierarchy import Node
-from policyd.alloc.offers import GroupRequests, Offer, PodSetRequests
-from policyd.alloc.queue import FlavorQuotas, QueueSpec
+from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.offers import FlavorOffer, GroupRequests, PodSetRequests
+from policyd.alloc.queue import FlavorAmounts, QueueSpec
 from policyd.alloc.reasons import Unsuitable, UnsuitableKind
 from policyd.alloc.search import FlavorSearch
-from policyd.alloc.settings import Settings
+from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.topology.values import PODS
-from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
+from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota
 
 _MOST_REQUESTS = 1_000
 
@@ -38,11 +38,11 @@ class QueueOptions:
     def __init__(
         self,
         spec: QueueSpec,
-        node: Node,
+        node: QuotaNode,
         flavors: Mapping[str, FlavorSpec],
         search: FlavorSearch,
         *,
-        settings: Settings,
+        settings: QueueingSettings,
     ) -> None:
         self.spec = spec
         self.node = node
@@ -65,7 +65,7 @@ class QueueOptions:
         self._requests: dict[object, Requests] = {}
 
     def requests(
-        self, workload: Workload, counts: Sequence[int] = (), demand: object = None
+        self, workload: QueuedWorkload, counts: Sequence[int] = (), demand: object = None
     ) -> Requests:
         """Work out what a workload asks of the queue, with as many pods as it wants or `counts`.
 
@@ -81,20 +81,20 @@ class QueueOptions:
             self._requests[key] = requests
         return requests
 
-    def trial_requests(self, workload: Workload) -> Requests:
+    def trial_requests(self, workload: QueuedWorkload) -> Requests:
         """Work out what a workload would ask that is only thought of; it is not remembered."""
         requests = Requests(self._groups(workload, ()), demand=None)
         requests.plain = None if self.spec.opt_ins.packs else requests.plain
         return requests
 
-    def _groups(self, workload: Workload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:
-        members: dict[object, list[tuple[PodSet, PodSetRequests]]] = {}
+    def _groups(self, workload: QueuedWorkload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:
+        members: dict[object, list[tuple[QueuedPodSet, PodSetRequests]]] = {}
         for place, pod_set in enumerate(workload.pod_sets):
             asked = self._pod_set_requests(pod_set, counts[place] if counts else pod_set.count)
             members.setdefault(pod_set.group or place, []).append((pod_set, asked))
         return tuple(self._group(each, workload.allowed_flavors) for each in members.values())
 
-    def _pod_set_requests(self, pod_set: PodSet, count: int) -> PodSetRequests:
+    def _pod_set_requests(self, pod_set: QueuedPodSet, count: int) -> PodSetRequests:
         totals = {name: request_amount(n * count) for name, n in pod_set.requests.items()}
         if PODS in self._group_of:
             totals[PODS] = count
@@ -102,13 +102,15 @@ class QueueOptions:
         return PodSetRequests(pod_set.name, count, totals, follows)
 
     def _group(
-        self, members: Sequence[tuple[PodSet, PodSetRequests]], allowed: tuple[str, ...] | None
+        self,
+        members: Sequence[tuple[QueuedPodSet, PodSetRequests]],
+        allowed: tuple[str, ...] | None,
     ) -> GroupRequests:
         pod_sets, asked = [p for p, _ in members], tuple([asked for _, asked in members])
         summed = total_of(*(each.totals for each in asked))
         totals = {resource: request_amount(amount) for resource, amount in summed.items()}
         uncovered = ""
-        searches: dict[tuple[str, ...], tuple[Offer, ...]] = {}
+        searches: dict[tuple[str, ...], tuple[FlavorOffer, ...]] = {}
         for resource in sorted(totals, key=search_order):
             group = self._group_of.get(resource)
             if group is not None and group.resources not in searches:
@@ -124,23 +126,23 @@ class QueueOptions:
 
     def _offer(
         self,
-        flavor: FlavorQuotas,
+        flavor: FlavorAmounts,
         wanted: Mapping[str, int],
-        pod_sets: Sequence[PodSet],
+        pod_sets: Sequence[QueuedPodSet],
         allowed: tuple[str, ...] | None,
-    ) -> Offer:
+    ) -> FlavorOffer:
         given = tuple(r for r in wanted if r in flavor.quotas)
         charges = {self.node.cells[flavor.name, r]: wanted[r] for r in given}
         if allowed is not None and flavor.name not in allowed:
             no = Unsuitable(kind="NotAllowed", name=flavor.name)
-            return Offer(flavor.name, given, charges, obstacles=(no,), barred=True)
+            return FlavorOffer(flavor.name, given, charges, obstacles=(no,), barred=True)
         why = self._unsuitable(flavor.name, pod_sets)
         if why is None and len(given) < len(wanted):
             lacks = next(r for r in wanted if r not in flavor.quotas)
             why = Unsuitable(kind="NotProvided", name=flavor.name, detail=lacks)
-        return Offer(flavor.name, given, charges, obstacles=() if why is None else (why,))
+        return FlavorOffer(flavor.name, given, charges, obstacles=() if why is None else (why,))
 
-    def _unsuitable(self, name: str, pod_sets: Iterable[PodSet]) -> Unsuitable | None:
+    def _unsuitable(self, name: str, pod_sets: Iterable[QueuedPodSet]) -> Unsuitable | None:
         flavor = self._flavors.get(name)
         if flavor is None:
             return Unsuitable(kind="NotFound", name=name)
@@ -156,7 +158,7 @@ class QueueOptions:
                 return Unsuitable(kind="AffinityMismatch", name=name)
         return None
 
-    def _misplaced(self, flavor: FlavorSpec, pod_set: PodSet) -> UnsuitableKind | None:
+    def _misplaced(self, flavor: FlavorSpec, pod_set: QueuedPodSet) -> UnsuitableKind | None:
         """Tell whether a flavor places pods where it should not, or does not where it should."""
         levels, asked = self.topologies.get(flavor.name), pod_set.place
         if not pod_set.placed:
@@ -170,22 +172,22 @@ class QueueOptions:
         return None if wanted <= {"", *levels} or not levels else "LevelMissing"
 
 
-class Demand:
+class RequestsKey:
     """Stands for what workloads of one queue ask that ask the same; it is equal to no other."""
 
 
-def demand_of(workload: Workload, counts: Sequence[int] = ()) -> object:
+def demand_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> object:
     """Return what is equal for workloads that ask the same of a queue."""
     return tuple(counts), workload.allowed_flavors, tuple([_asked_by(p) for p in workload.pod_sets])
 
 
-def _asked_by(p: PodSet) -> tuple[object, ...]:
+def _asked_by(p: QueuedPodSet) -> tuple[object, ...]:
     plain = p.name, p.count, p.minimum, p.group, p.placed, p.tolerations, p.affinity
     place = () if p.place is None else (p.place.mode, p.place.level, p.place.slices)
     return *plain, *place, *sorted(p.requests.items()), *sorted(p.node_selector.items())
 
 
-def replacing(requests: Requests, admission: Admission) -> Requests:
+def replacing(requests: Requests, admission: ReservedQuota) -> Requests:
     """Return what a workload asks in addition to what the one has that it replaces.
 
     Each resource must come from the flavor that it comes from now.
@@ -199,7 +201,7 @@ def replacing(requests: Requests, admission: Admission) -> Requests:
     return Requests(tuple(groups), requests.demand)
 
 
-def _beyond(offer: Offer, olds: Sequence[PodSetAssignment]) -> Offer:
+def _beyond(offer: FlavorOffer, olds: Sequence[PodSetFlavors]) -> FlavorOffer:
     charges = {
         cell: max(0, amount - sum(old.usage.get(resource, 0) for old in olds))
         for (cell, amount), resource in zip(offer.charges.items(), offer.resources, strict=True)

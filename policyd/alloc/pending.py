@@ -17,9 +17,9 @@ from operator import attrgetter
 
 from policyd.alloc.assignment import Progress, Requests
 from policyd.alloc.line import Crowd, Rank
-from policyd.alloc.options import Demand, QueueOptions, demand_of
+from policyd.alloc.options import QueueOptions, RequestsKey, demand_of
 from policyd.alloc.plan import Requeue, RequeueReason
-from policyd.alloc.workload import ConditionReason, Workload
+from policyd.alloc.workload import ConditionReason, QueuedWorkload
 
 _MOST_DEMANDS = 1_000
 _SLACK = 64
@@ -45,8 +45,8 @@ class Ticket:
         preemptor: Whether it is the latest of its queue for which others were preempted.
     """
 
-    workload: Workload
-    _asks: Demand
+    workload: QueuedWorkload
+    _asks: RequestsKey
     plain: bool = field(init=False)
     rank: Rank = field(init=False)
     gone: bool = False
@@ -62,7 +62,7 @@ class Ticket:
         self.aside = workload.backing_off
 
     @property
-    def demand(self) -> tuple[int, Demand]:
+    def demand(self) -> tuple[int, RequestsKey]:
         """What decides whether it fits: the same for who asks the same with the same priority."""
         return self.workload.priority, self._asks
 
@@ -100,10 +100,10 @@ class PendingQueue:
 
     _tickets: dict[str, Ticket] = field(default_factory=dict)
     _aside: dict[str, Ticket] = field(default_factory=dict)
-    _demands: dict[object, Demand] = field(default_factory=dict)
+    _demands: dict[object, RequestsKey] = field(default_factory=dict)
     _crowds: dict[str, Crowd[Ticket]] = field(default_factory=lambda: {"": Crowd()})
     _usage: Mapping[str, float] | None = None
-    _hopeless: dict[tuple[int, Demand], ConditionReason] = field(default_factory=dict)
+    _hopeless: dict[tuple[int, RequestsKey], ConditionReason] = field(default_factory=dict)
     _preemptor: str = ""
     _latest: Ticket | None = None
 
@@ -150,12 +150,12 @@ class PendingQueue:
         )
         return min(waiting, key=attrgetter("rank"), default=None)
 
-    def get(self, key: str) -> Workload | None:
+    def get(self, key: str) -> QueuedWorkload | None:
         """Return the workload of that key; None if it is not here."""
         ticket = self._tickets.get(key)
         return None if ticket is None else ticket.workload
 
-    def put(self, workload: Workload, *, carries: bool = True) -> None:
+    def put(self, workload: QueuedWorkload, *, carries: bool = True) -> None:
         """Add a workload, or take notice of its change. What is parked stays so if unchanged.
 
         With `carries`, the search for its flavors goes on where it stopped before the change.
@@ -175,14 +175,14 @@ class PendingQueue:
         else:
             self._activate(ticket)
 
-    def _intern(self, workload: Workload) -> Demand:
+    def _intern(self, workload: QueuedWorkload) -> RequestsKey:
         # Hashing what a workload asks each time it is next costs more than deciding about it.
         content = demand_of(workload)
         known = self._demands.get(content)
         if known is None:
             if len(self._demands) >= _MOST_DEMANDS:
                 self._demands.clear()
-            known = self._demands[content] = Demand()
+            known = self._demands[content] = RequestsKey()
         return known
 
     def remove(self, key: str) -> Ticket | None:

@@ -6,7 +6,7 @@ from typing import Literal
 from policyd.alloc.assignment import Progress
 from policyd.alloc.reasons import Considered, Refusal
 from policyd.alloc.value import Value
-from policyd.alloc.workload import Admission, Workload
+from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 RequeueReason = Literal[
     "Generic",
@@ -40,8 +40,8 @@ class Admit(Value, frozen=True):
         considered: Flavors that did not simply fit, by pod set.
     """
 
-    workload: Workload
-    admission: Admission
+    workload: QueuedWorkload
+    admission: ReservedQuota
     level: int = 0
     charges: Mapping[int, int] = {}
     considered: tuple[Considered, ...] = ()
@@ -50,9 +50,9 @@ class Admit(Value, frozen=True):
 class Preempt(Value, frozen=True):
     """Stop a workload, so that another gets its quota; paths are names from the tree's top."""
 
-    workload: Workload
+    workload: QueuedWorkload
     reason: PreemptionReason
-    preemptor: Workload
+    preemptor: QueuedWorkload
     path: str
     preemptor_path: str
 
@@ -65,7 +65,7 @@ class Move(Value, frozen=True):
     """
 
     key: str
-    admission: Admission
+    admission: ReservedQuota
     pins: tuple[tuple[str, ...], ...]
     until: float
 
@@ -78,7 +78,7 @@ class Evict(Value, frozen=True):
         refusal: Why there is no other place for pods of a node that failed.
     """
 
-    workload: Workload
+    workload: QueuedWorkload
     reason: Literal["StaleGang", "NodeFailures"]
     since: float = 0.0
     refusal: Refusal | None = None
@@ -95,7 +95,7 @@ class Requeue(Value, frozen=True):
         progress: Where the search for flavors is to go on; None from the start.
     """
 
-    workload: Workload
+    workload: QueuedWorkload
     reason: RequeueReason
     refusal: Refusal
     requests: Mapping[str, Mapping[str, int]]

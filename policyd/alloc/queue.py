@@ -25,18 +25,18 @@ class Quota(Value, frozen=True):
     lending_limit: int | None = None
 
 
-class FlavorQuotas(Value, frozen=True):
+class FlavorAmounts(Value, frozen=True):
     """The quotas of one flavor, by resource."""
 
     name: str
     quotas: dict[str, Quota]
 
 
-class ResourceGroup(Value, frozen=True):
+class FlavorGroup(Value, frozen=True):
     """Resources that a pod set takes from one flavor together; the flavors in order of trial."""
 
     resources: tuple[str, ...]
-    flavors: tuple[FlavorQuotas, ...]
+    flavors: tuple[FlavorAmounts, ...]
 
 
 class Fungibility(Value, frozen=True):
@@ -96,7 +96,7 @@ class QueueSpec(Value, frozen=True):
     name: str
     cohort: str = ""
     strict: bool = False
-    groups: tuple[ResourceGroup, ...] = ()
+    groups: tuple[FlavorGroup, ...] = ()
     fungibility: Fungibility = Fungibility()
     preemption: PreemptionPolicy = PreemptionPolicy()
     protection: Protection = UNPROTECTED
@@ -116,16 +116,16 @@ class QueueSpec(Value, frozen=True):
         return tuple(flavor.name for group in self.groups for flavor in group.flavors)
 
 
-class CohortSpec(Value, frozen=True):
+class CohortQuotas(Value, frozen=True):
     """A Cohort: below `parent`, if that is not "", with quota of its own for those below it."""
 
     name: str
     parent: str = ""
-    groups: tuple[ResourceGroup, ...] = ()
+    groups: tuple[FlavorGroup, ...] = ()
     weight: float = 1.0
 
 
-def quotas_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Quota]:
+def quotas_of(groups: tuple[FlavorGroup, ...]) -> dict[FlavorResource, Quota]:
     """Return the quotas of all groups by flavor and resource."""
     return {
         (flavor.name, resource): quota

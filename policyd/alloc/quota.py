@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 from policyd.alloc.amount import UNLIMITED, add, subtract
-from policyd.alloc.hierarchy import Hierarchy, Node, descendants
+from policyd.alloc.hierarchy import Hierarchy, QuotaNode, descendants
 from policyd.alloc.queue import FlavorResource, Quota
 
 NOWHERE = -1
@@ -53,7 +53,7 @@ class QuotaTree:
 
     def __init__(self) -> None:
         self.hierarchy = Hierarchy()
-        self.node: list[Node] = []
+        self.node: list[QuotaNode] = []
         self.names: list[FlavorResource] = []
         self.parent: list[int] = []
         self.nominal: list[int] = []
@@ -64,8 +64,8 @@ class QuotaTree:
         self.pool: list[int] = []
         self.potential: list[int] = []
         self.usage: list[int] = []
-        self.lendable: dict[Node, dict[str, int]] = {}
-        self.shared: dict[Node, tuple[Shared, ...]] = {}
+        self.lendable: dict[QuotaNode, dict[str, int]] = {}
+        self.shared: dict[QuotaNode, tuple[Shared, ...]] = {}
         self._unused: list[int] = []
         self._log: dict[int, int] | None = None
         self._version = 0
@@ -167,7 +167,7 @@ class QuotaTree:
         if log is None and charges:
             self.touch(self.node[leaf])
 
-    def touch(self, node: Node) -> None:
+    def touch(self, node: QuotaNode) -> None:
         """Take notice that something in the tree of a node is not what it was."""
         self._version += 1
         node.root.version = self._version
@@ -184,7 +184,7 @@ class QuotaTree:
                 self.usage[cell] = before
             self._log = outer
 
-    def cell(self, node: Node, flavor_resource: FlavorResource) -> int:
+    def cell(self, node: QuotaNode, flavor_resource: FlavorResource) -> int:
         """Return the cell of a node; if it has none it is made, with those above it."""
         if flavor_resource not in node.cells:
             self._make_cell(node, flavor_resource)
@@ -206,7 +206,7 @@ class QuotaTree:
             self._free(node)
         hierarchy.dropped.clear()
 
-    def _recompute(self, top: Node) -> None:
+    def _recompute(self, top: QuotaNode) -> None:
         nodes = descendants(top)
         self._version += 1
         cyclic = top.parent is not None
@@ -219,7 +219,7 @@ class QuotaTree:
             for cell in node.cells.values():
                 self._look_up(cell)
 
-    def _recompute_node(self, node: Node, children: Iterable[Node]) -> None:
+    def _recompute_node(self, node: QuotaNode, children: Iterable[QuotaNode]) -> None:
         node.height = max((1 if child.queue else 1 + child.height for child in children), default=0)
         for flavor_resource in chain(node.quotas, *(child.cells for child in children)):
             if flavor_resource not in node.cells:
@@ -255,7 +255,7 @@ class QuotaTree:
         open_ = not self.guaranteed[cell] and self.ceiling[cell] >= UNLIMITED
         self.pool[cell] = self.pool[above] if open_ else NOWHERE
 
-    def _make_cell(self, node: Node, flavor_resource: FlavorResource) -> None:
+    def _make_cell(self, node: QuotaNode, flavor_resource: FlavorResource) -> None:
         if self._unused:
             cell = self._unused.pop()
             self.node[cell], self.names[cell] = node, flavor_resource
@@ -271,7 +271,7 @@ class QuotaTree:
                 column.append(0)
         node.cells[flavor_resource] = cell
 
-    def _free(self, node: Node) -> None:
+    def _free(self, node: QuotaNode) -> None:
         for cell in node.cells.values():
             self.usage[cell] = 0
             self._unused.append(cell)

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import ClusterQueue, Holding
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.cluster_queue import Holding, QueueState
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.plan import Admit
 from policyd.alloc.topology.ground import Ground
 from policyd.alloc.usage_ledger import UsageLedger, nanos
-from policyd.alloc.workload import Admission, Workload
+from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 
 class Register:
@@ -18,10 +18,10 @@ class Register:
         self,
         ground: Ground,
         ledger: UsageLedger | None,
-        left: Callable[[str, Node | None, bool], None],
+        left: Callable[[str, QuotaNode | None, bool], None],
     ) -> None:
         """Begin; `left` is told who leaves which queue, and whether quota became free by it."""
-        self.queues: dict[str, ClusterQueue] = {}
+        self.queues: dict[str, QueueState] = {}
         self._ground = ground
         self._tree = ground.tree
         self._ledger = ledger
@@ -36,19 +36,19 @@ class Register:
         name = self._queue_of.get(key)
         return None if name is None else self.queues[name].holdings.get(key)
 
-    def waiting(self, key: str) -> Workload | None:
+    def waiting(self, key: str) -> QueuedWorkload | None:
         """Return a workload that waits for quota, as it is known; None if it does not."""
         name = self._queue_of.get(key)
         return None if name is None else self.queues[name].pending.get(key)
 
-    def queue(self, name: str) -> ClusterQueue:
+    def queue(self, name: str) -> QueueState:
         """Return a ClusterQueue; one that nobody knew of is made."""
         queue = self.queues.get(name)
         if queue is None:
-            queue = self.queues[name] = ClusterQueue(name)
+            queue = self.queues[name] = QueueState(name)
         return queue
 
-    def drop_if_idle(self, queue: ClusterQueue) -> None:
+    def drop_if_idle(self, queue: QueueState) -> None:
         """Forget a ClusterQueue that is no more, and of which no workload knows."""
         if queue.spec is None and not queue.pending and not queue.holdings:
             del self.queues[queue.name]
@@ -75,7 +75,7 @@ class Register:
         holding.charges = action.charges
         self._tree.charge(action.charges)
 
-    def put_pending(self, workload: Workload, *, carries: bool) -> None:
+    def put_pending(self, workload: QueuedWorkload, *, carries: bool) -> None:
         """Let a workload wait, unless what it holds is only assumed, and this an older view."""
         key, name = workload.key, workload.cluster_queue
         known, holding = self._queue_of.get(key), self.holding(key)
@@ -86,7 +86,9 @@ class Register:
         self._queue_of[key] = name
         self.queue(name).pending.put(workload, carries=carries)
 
-    def put_holding(self, workload: Workload, admission: Admission, *, now: float) -> None:
+    def put_holding(
+        self, workload: QueuedWorkload, admission: ReservedQuota, *, now: float
+    ) -> None:
         """Let a workload hold quota."""
         key, name = workload.key, admission.cluster_queue
         old = self.holding(key)
@@ -102,7 +104,7 @@ class Register:
         if queue.node is not None:
             self.charge(queue.node, holding)
 
-    def _hold_on(self, holding: Holding, workload: Workload, *, now: float) -> None:
+    def _hold_on(self, holding: Holding, workload: QueuedWorkload, *, now: float) -> None:
         """Take notice that somebody changed who holds what it held."""
         other_priority = workload.priority != holding.workload.priority
         holding.workload, holding.assumed, holding.preempted = workload, False, False
@@ -128,7 +130,7 @@ class Register:
         self._left(key, node, holding is not None)
         self.drop_if_idle(queue)
 
-    def charge(self, node: Node, holding: Holding) -> None:
+    def charge(self, node: QuotaNode, holding: Holding) -> None:
         """Charge to a queue's node what somebody holds there."""
         tree, usage = self._tree, holding.admission.usage()
         tree.refresh()
@@ -150,7 +152,7 @@ class Register:
         theirs = (h for h in self._holdings() if h.workload.local_queue == local_queue)
         return nanos(total_of(*(h.admission.totals() for h in theirs if h.workload.admitted)))
 
-    def _settle_usage(self, workload: Workload, now: float) -> None:
+    def _settle_usage(self, workload: QueuedWorkload, now: float) -> None:
         ledger, local_queue = self._ledger, workload.local_queue
         if ledger is not None and workload.admitted and ledger.awaits(local_queue, workload.key):
             ledger.settle(local_queue, workload.key, self.usage_of(local_queue), now)

@@ -21,14 +21,14 @@ from operator import itemgetter
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import Holding
-from policyd.alloc.entry import Entry
-from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.line import Rank
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Evict, Move
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 
 End = tuple[float, Mapping[int, int]]
 """When something ends at the latest, and what it gives back, by cell."""
@@ -45,7 +45,7 @@ class Reservation:
         ends: Who ends when, those included that this cycle lets begin.
     """
 
-    def __init__(self, node: Node, rank: Rank | tuple[()], start: float) -> None:
+    def __init__(self, node: QuotaNode, rank: Rank | tuple[()], start: float) -> None:
         """Hold nothing yet."""
         self.node, self.rank, self.start = node, rank, start
         self.claims: dict[str, Mapping[int, int]] = {}
@@ -61,7 +61,7 @@ class Reservation:
         start = None if self.start == inf else self.start
         return Held(workload=self.name, start=start, own=own)
 
-    def delayed_by(self, entry: Entry, state: State) -> bool:
+    def delayed_by(self, entry: NominatedWorkload, state: CoreState) -> bool:
         """Tell whether a nominated workload is bound by it, and could make it start later."""
         own, who = entry.options.node is self.node, entry.ticket.workload
         passes = entry.ticket.rank < self.rank if own else self.rank and not entry.assignment.level
@@ -86,10 +86,10 @@ class Reservation:
 class Reservations:
     """The reservations that stand in a cycle, by the root of the tree."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoreState) -> None:
         """Reserve for those that are moved, and for the first of queues that has waited long."""
         self._state = state
-        first: dict[Node, tuple[Ticket, QueueOptions]] = {}
+        first: dict[QuotaNode, tuple[Ticket, QueueOptions]] = {}
         for queue in state.opted.values():
             options = queue.options
             after = None if options is None else options.spec.opt_ins.reserve_seconds
@@ -108,11 +108,11 @@ class Reservations:
         """Whose they are: keys of workloads, and the names of their ClusterQueues."""
         return {each.name: each.node.name for each in self._by_root.values()}
 
-    def of(self, entry: Entry) -> Reservation | None:
+    def of(self, entry: NominatedWorkload) -> Reservation | None:
         """Return the reservation in the tree of a nominated workload."""
         return self._by_root.get(entry.options.node.root)
 
-    def refusal(self, entry: Entry) -> Refusal | None:
+    def refusal(self, entry: NominatedWorkload) -> Refusal | None:
         """Return why a workload must not start now, if it fits; None if it may."""
         found = self.of(entry)
         if found is None or not found.delayed_by(entry, self._state):
@@ -120,7 +120,7 @@ class Reservations:
         held = found.held(own=False)
         return Refusal("WaitingForQuota", explain=partial(_obstacles, entry, held))
 
-    def told(self, entry: Entry, refusal: Refusal) -> Refusal:
+    def told(self, entry: NominatedWorkload, refusal: Refusal) -> Refusal:
         """Return a refusal that also says what is reserved, if it is for the one it is for."""
         found = self.of(entry)
         if found is None or found.name != entry.ticket.workload.key:
@@ -128,7 +128,7 @@ class Reservations:
         told = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
         return Refusal(refusal.reason, cause=refusal.cause, explain=told, pending=refusal.pending)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: NominatedWorkload) -> None:
         """Take notice that a workload was given its assignment, or that it is kept for it."""
         key, found = entry.ticket.workload.key, self.of(entry)
         if found is not None and found.claims.pop(key, None) is None:
@@ -151,14 +151,14 @@ class Reservations:
 
 
 def _obstacles(
-    entry: Entry, held: Held, others: Iterable[PodSetRefusal] = ()
+    entry: NominatedWorkload, held: Held, others: Iterable[PodSetRefusal] = ()
 ) -> tuple[PodSetRefusal, ...]:
     known = {each.name: each.obstacles for each in others}
     names = [pod_set.name for pod_set in entry.ticket.workload.pod_sets]
     return tuple(PodSetRefusal(name=n, obstacles=(*known.get(n, ()), held)) for n in names)
 
 
-def _reserve(state: State, ticket: Ticket, options: QueueOptions) -> Reservation | None:
+def _reserve(state: CoreState, ticket: Ticket, options: QueueOptions) -> Reservation | None:
     """Reserve the earliest time; None if there is none, whoever ends."""
     tree, now, when = state.tree, state.now, itemgetter(0)
     queues = (state.queues[n.name] for n in descendants(options.node.root) if n.queue)
@@ -184,12 +184,12 @@ def end_of(holding: Holding, now: float) -> float:
     return inf if runs is None else (now if since is None else since) + runs
 
 
-def stale_gangs(state: State) -> list[Evict]:
+def stale_gangs(state: CoreState) -> list[Evict]:
     """Return those to stop that have run with fewer pods than they need for longer than allowed."""
     return [each for due, each in _short_gangs(state) if due <= state.now]
 
 
-def next_due(state: State) -> float | None:
+def next_due(state: CoreState) -> float | None:
     """Return when another cycle may decide otherwise, though nothing changes; None if it will not.
 
     In seconds since the epoch, later than the state's `now`.
@@ -203,7 +203,7 @@ def next_due(state: State) -> float | None:
     return min((moment for moment in moments if moment > state.now), default=None)
 
 
-def _short_gangs(state: State) -> Iterator[tuple[float, Evict]]:
+def _short_gangs(state: CoreState) -> Iterator[tuple[float, Evict]]:
     for queue in state.opted.values():
         grace = None if queue.spec is None else queue.spec.opt_ins.stale_seconds
         for holding in queue.holdings.values() if grace is not None else ():

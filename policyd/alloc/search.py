@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from policyd.alloc.assignment import Assignment, Progress, Requests
-from policyd.alloc.offers import Attempt, GroupResult, Offer, SearchResult
+from policyd.alloc.offers import Attempt, FlavorOffer, GroupResult, SearchResult
 from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode, Unsuitable
-from policyd.alloc.settings import Settings
+from policyd.alloc.settings import QueueingSettings
 
 Found = tuple[Mode, int]
 """How something would be had, and how far up the tree it would borrow."""
@@ -27,7 +27,7 @@ _NEVER: Found = (Mode.NO_FIT, 0)
 _VIABLE = 2
 
 
-class Scan(NamedTuple):
+class FlavorScan(NamedTuple):
     """Which flavors to try: on from where the last search came to, and of pins only these."""
 
     progress: Progress | None = None
@@ -46,7 +46,7 @@ class Scan(NamedTuple):
         return pins[search] if search < len(pins) else ""
 
 
-EVERYWHERE = Scan()
+EVERYWHERE = FlavorScan()
 """All flavors, from the first."""
 
 
@@ -55,7 +55,7 @@ class FlavorSearch:
 
     __slots__ = ("_fungibility", "_packs", "_preempts_borrowing", "tree")
 
-    def __init__(self, tree: QuotaTree, queue: QueueSpec, settings: Settings) -> None:
+    def __init__(self, tree: QuotaTree, queue: QueueSpec, settings: QueueingSettings) -> None:
         policy = queue.preemption
         self.tree = tree
         self._fungibility = queue.fungibility if settings.gates.flavor_fungibility else None
@@ -65,7 +65,7 @@ class FlavorSearch:
         )
 
     def assign(
-        self, requests: Requests, oracle: Oracle | None = None, scan: Scan = EVERYWHERE
+        self, requests: Requests, oracle: Oracle | None = None, scan: FlavorScan = EVERYWHERE
     ) -> Assignment:
         """Choose flavors for a workload, of those of a scan, given what the queue's tree uses now.
 
@@ -89,7 +89,7 @@ class FlavorSearch:
 
     def _search(
         self,
-        offers: tuple[Offer, ...],
+        offers: tuple[FlavorOffer, ...],
         start: int,
         assumed: Mapping[int, int],
         oracle: Oracle | None,
@@ -115,11 +115,11 @@ class FlavorSearch:
         result.tried = -1 if place == len(offers) - 1 or self._packs else place
         return result
 
-    def _packed(self, offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+    def _packed(self, offers: tuple[FlavorOffer, ...]) -> tuple[FlavorOffer, ...]:
         """Put the flavor first that would be fullest, by the weights of resources."""
         tree, packs = self.tree, self._packs
 
-        def room(offer: Offer) -> float:
+        def room(offer: FlavorOffer) -> float:
             parts = zip(offer.resources, offer.charges.items(), strict=True)
             return sum(
                 packs.get(resource, 0.0) * (tree.available(cell) - n) / (tree.potential[cell] or 1)
@@ -129,7 +129,7 @@ class FlavorSearch:
         return tuple(sorted(offers, key=room))
 
     def _try(
-        self, offer: Offer, assumed: Mapping[int, int], oracle: Oracle | None
+        self, offer: FlavorOffer, assumed: Mapping[int, int], oracle: Oracle | None
     ) -> Attempt | None:
         """Try one flavor; None if it simply fits."""
         if offer.obstacles:
@@ -197,10 +197,10 @@ def _rank(fungibility: Fungibility, found: Found) -> tuple[int, int, int]:
     return viable, mode, -level
 
 
-def _pinned(offers: tuple[Offer, ...], pin: str | None) -> tuple[Offer, ...]:
+def _pinned(offers: tuple[FlavorOffer, ...], pin: str | None) -> tuple[FlavorOffer, ...]:
     """Bar all flavors but the one that was nominated."""
 
-    def barred(offer: Offer) -> Offer:
+    def barred(offer: FlavorOffer) -> FlavorOffer:
         why = Unsuitable(kind="NotNominated", name=offer.name, detail=offer.resources[0])
         return replace(offer, obstacles=(why,), barred=True)
 

@@ -72,13 +72,13 @@ Strategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 """When a workload may be preempted to share more fairly."""
 
 
-class FairSharing(Value, frozen=True):
+class FairSharingRules(Value, frozen=True):
     """Cohorts share what is lent by weight; by strategies, in order of trial, they preempt."""
 
     strategies: tuple[Strategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 
 
-class AdmissionFairSharing(Value, frozen=True):
+class UsageBasedOrder(Value, frozen=True):
     """LocalQueues that used least lately go first.
 
     Attributes:
@@ -92,7 +92,7 @@ class AdmissionFairSharing(Value, frozen=True):
     weights: Mapping[str, float] = {}
 
 
-class Settings(Value, frozen=True):
+class QueueingSettings(Value, frozen=True):
     """What the administrator set for all queues.
 
     Attributes:
@@ -107,12 +107,12 @@ class Settings(Value, frozen=True):
     """
 
     gates: Gates = Gates()
-    fair_sharing: FairSharing | None = None
-    admission_fair_sharing: AdmissionFairSharing | None = None
+    fair_sharing: FairSharingRules | None = None
+    admission_fair_sharing: UsageBasedOrder | None = None
     ignores_undeclared: bool = False
     blocks_until_ready: bool = False
     requeues_by_creation: bool = False
 
 
-DEFAULTS = Settings()
+DEFAULTS = QueueingSettings()
 """As Kueue decides without a configuration."""

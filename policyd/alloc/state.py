@@ -10,26 +10,26 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policyd.alloc.cluster_queue import ClusterQueue, Holding
+from policyd.alloc.cluster_queue import Holding, QueueState
 from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.local_order import local_shares
 from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
-from policyd.alloc.options import Demand, QueueOptions
+from policyd.alloc.options import QueueOptions, RequestsKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Evict, Move, Plan, Preempt, Requeue
-from policyd.alloc.queue import CohortSpec, QueueSpec, quotas_of
+from policyd.alloc.queue import CohortQuotas, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.register import Register
 from policyd.alloc.search import FlavorSearch
-from policyd.alloc.settings import DEFAULTS, Settings
+from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.alloc.topology.ground import Ground
 from policyd.alloc.usage_ledger import UsageLedger
 from policyd.alloc.waking import Wakes
-from policyd.alloc.workload import Workload
+from policyd.alloc.workload import QueuedWorkload
 
 
-class State:
+class CoreState:
     """Flavors, queues, cohorts and workloads, and the settings for all of them.
 
     Attributes:
@@ -50,11 +50,11 @@ class State:
         revision: Grows with every change, and `cycle` with every plan that is carried out.
     """
 
-    def __init__(self, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, settings: QueueingSettings = DEFAULTS) -> None:
         self.settings = settings
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
-        self.opted: dict[str, ClusterQueue] = {}
+        self.opted: dict[str, QueueState] = {}
         sharing = settings.admission_fair_sharing
         self.ledger = None if sharing is None else UsageLedger(sharing)
         self.local_usage = {} if self.ledger is None else self.ledger.usage
@@ -72,7 +72,7 @@ class State:
         self.moving: dict[str, Move] = {}
         self.local_weights: dict[str, float] = {}
         self.queues = self.register.queues
-        self._outdated: dict[str, ClusterQueue] = {}
+        self._outdated: dict[str, QueueState] = {}
         self._candidates: tuple[int, dict[Hashable, list[Any]]] = (0, {})
 
     @property
@@ -97,7 +97,7 @@ class State:
             self.ground.nodes.remove_flavor(name)
             self._flavor_changed(name)
 
-    def put_cohort(self, spec: CohortSpec) -> None:
+    def put_cohort(self, spec: CohortQuotas) -> None:
         """Add or change a Cohort."""
         hierarchy = self.tree.hierarchy
         self._stir(hierarchy.cohorts.get(spec.name))
@@ -143,7 +143,7 @@ class State:
             holding.charges = {}
         self.register.drop_if_idle(queue)
 
-    def put_workload(self, workload: Workload) -> None:
+    def put_workload(self, workload: QueuedWorkload) -> None:
         """Add a workload, or take notice of its change.
 
         With an admission it holds quota, without one it is pending; but while a plan's admission
@@ -181,7 +181,7 @@ class State:
         if name in self.queues:
             self._stir(self.queues[name].node)
 
-    def note_preemptor(self, workload: Workload) -> None:
+    def note_preemptor(self, workload: QueuedWorkload) -> None:
         """Take notice that others begin to be stopped for a workload."""
         queue = self.queues.get(workload.cluster_queue)
         if queue is not None and queue.node is not None:
@@ -197,7 +197,7 @@ class State:
         """Return the quota a workload holds; None if it holds none."""
         return self.register.holding(key)
 
-    def using(self, flavor: str) -> list[ClusterQueue]:
+    def using(self, flavor: str) -> list[QueueState]:
         """Return the queues that have quota for a flavor."""
         return [q for q in self.queues.values() if q.spec is not None and flavor in q.spec.flavors]
 
@@ -221,7 +221,7 @@ class State:
             if holding is not None:
                 options = self.queues[holding.admission.cluster_queue].options
                 if options is not None:
-                    yield options, Ticket(holding.workload, Demand())
+                    yield options, Ticket(holding.workload, RequestsKey())
 
     def commit(self, plan: Plan) -> None:
         """Carry out a plan in this state: admissions are assumed, workloads parked.
@@ -269,10 +269,10 @@ class State:
             for queue in self._queues_below(root):
                 queue.pending.wake()
 
-    def _parks(self, root: Node) -> bool:
+    def _parks(self, root: QuotaNode) -> bool:
         return any(queue.pending.parks for queue in self._queues_below(root))
 
-    def _queues_below(self, root: Node) -> Iterator[ClusterQueue]:
+    def _queues_below(self, root: QuotaNode) -> Iterator[QueueState]:
         nodes = (node for node in descendants(root) if node.queue)
         return (self.queues[node.name] for node in nodes if node.name in self.queues)
 
@@ -290,7 +290,7 @@ class State:
         strict = queue.spec is not None and queue.spec.strict
         queue.pending.requeue(action, strict=strict, equivalents=equivalents)
 
-    def _opt_in(self, queue: ClusterQueue, wants: OptIns) -> None:
+    def _opt_in(self, queue: QueueState, wants: OptIns) -> None:
         if wants is NO_OPT_INS:
             self.opted.pop(queue.name, None)
         else:
@@ -303,11 +303,11 @@ class State:
             self._outdated[queue.name] = queue
             self._stir(queue.node)
 
-    def _left(self, key: str, node: Node | None, freed: bool) -> None:  # noqa: FBT001 - a callback
+    def _left(self, key: str, node: QuotaNode | None, freed: bool) -> None:  # noqa: FBT001 - a callback
         if freed or key in self.reserved:
             self._stir(node)
 
-    def _stir(self, node: Node | None) -> None:
+    def _stir(self, node: QuotaNode | None) -> None:
         self.revision += 1
         if node is not None:
             self.wakes.stir(node)

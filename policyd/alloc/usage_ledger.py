@@ -15,7 +15,7 @@ from fractions import Fraction
 from math import inf
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.settings import AdmissionFairSharing
+from policyd.alloc.settings import UsageBasedOrder
 
 Nanos = Mapping[str, int]
 """Resource to 10⁻⁹ units of it."""
@@ -46,7 +46,7 @@ def _scaled(amounts: Nanos, factor: float) -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class Entry:
+class ConsumedUsage:
     """What one LocalQueue `consumed`, as of `updated_at`, in seconds since the epoch.
 
     And the penalties that its workloads count, by key, that are decided and not yet admitted.
@@ -68,9 +68,9 @@ class UsageLedger:
     `usage` is what orders them: by the weights of resources, and their own.
     """
 
-    def __init__(self, rules: AdmissionFairSharing) -> None:
+    def __init__(self, rules: UsageBasedOrder) -> None:
         self.rules = rules
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ConsumedUsage] = {}
         self.usage: dict[str, float] = {}
         self._weights: dict[str, float] = {}
 
@@ -86,12 +86,12 @@ class UsageLedger:
 
     def seed(self, queue: str, consumed: Nanos, at: float) -> None:
         """Take over history from before this process; what is known already stays."""
-        self.entries.setdefault(queue, Entry(at, consumed))
+        self.entries.setdefault(queue, ConsumedUsage(at, consumed))
         self._weigh(queue)
 
     def push(self, queue: str, workload: str, requests: Nanos, now: float) -> None:
         """Let a workload count that was just decided, instead of what it counted before."""
-        entry = self.entries.setdefault(queue, Entry(now))
+        entry = self.entries.setdefault(queue, ConsumedUsage(now))
         share = weight_of_now(self.rules.sampling_seconds, self.rules.half_life_seconds)
         entry.penalties[workload] = _scaled(requests, share)
         self._weigh(queue)
@@ -116,16 +116,16 @@ class UsageLedger:
         entry.consumed = total_of(entry.consumed, entry.penalties.pop(workload))
         self._weigh(queue)
 
-    def sample(self, queue: str, usage: Nanos, now: float) -> Entry:
+    def sample(self, queue: str, usage: Nanos, now: float) -> ConsumedUsage:
         """Move the history of a LocalQueue on to now, and return it."""
-        entry = self.entries.setdefault(queue, Entry(now))
+        entry = self.entries.setdefault(queue, ConsumedUsage(now))
         self._move(entry, usage, now)
         if self.rules.half_life_seconds == 0:
             entry.consumed = {}
         self._weigh(queue)
         return entry
 
-    def _move(self, entry: Entry, usage: Nanos, now: float) -> None:
+    def _move(self, entry: ConsumedUsage, usage: Nanos, now: float) -> None:
         elapsed = max(0.0, now - entry.updated_at)
         share = weight_of_now(elapsed, self.rules.half_life_seconds)
         entry.consumed = decayed(entry.consumed, usage, share)

@@ -6,7 +6,7 @@ the meantime is given out in one go, in the order of all who wait for it.
 
 from collections.abc import Callable
 
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.hierarchy import QuotaNode
 
 LATELY_SECONDS = 30.0
 
@@ -21,22 +21,22 @@ class Wakes:
     def __init__(self) -> None:
         """Begin with nothing changed."""
         self.gather_seconds = 0.0
-        self._stirred: set[Node] = set()
-        self._due: dict[Node, float] = {}
-        self._gathers: dict[Node, float] = {}
+        self._stirred: set[QuotaNode] = set()
+        self._due: dict[QuotaNode, float] = {}
+        self._gathers: dict[QuotaNode, float] = {}
 
-    def preempted(self, node: Node, now: float) -> None:
+    def preempted(self, node: QuotaNode, now: float) -> None:
         """Take notice that somebody is preempted for a workload of a queue."""
         self._gathers = {root: until for root, until in self._gathers.items() if until > now}
         self._gathers[node.root] = now + LATELY_SECONDS
 
-    def stir(self, node: Node) -> None:
+    def stir(self, node: QuotaNode) -> None:
         """Take notice of a change at a node, which may belong to another tree from now on."""
         self._stirred.add(node)
         if node.parent is not None:
             self._stirred.add(node.parent)
 
-    def take(self, now: float, *, parks: Callable[[Node], bool]) -> set[Node]:
+    def take(self, now: float, *, parks: Callable[[QuotaNode], bool]) -> set[QuotaNode]:
         """Take out the roots of the trees whose time has come.
 
         Args:
@@ -55,7 +55,7 @@ class Wakes:
         return roots
 
     @property
-    def gathering(self) -> set[Node]:
+    def gathering(self) -> set[QuotaNode]:
         """The roots of the trees whose time is to come."""
         return {node.root for node in self._due}
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from policyd.alloc.amount import request_amount, total_of
-from policyd.alloc.topology.values import TopologyAssignment, TopologyRequest
+from policyd.alloc.topology.values import PlacementRequest, TopologyPlacement
 from policyd.alloc.value import Value
-from policyd.node_rules import Term, Toleration
+from policyd.node_rules import TaintToleration, Term
 
 ConditionReason = Literal[
     "NoMatchingFlavor",
@@ -22,7 +22,7 @@ ConditionReason = Literal[
 """Why a workload has no quota: the reason of its condition `QuotaReserved=False`."""
 
 
-class PodSet(Value, frozen=True):
+class QueuedPodSet(Value, frozen=True):
     """Identical pods with a count.
 
     Attributes:
@@ -42,13 +42,13 @@ class PodSet(Value, frozen=True):
     name: str
     count: int = 1
     requests: Mapping[str, int] = {}
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[TaintToleration, ...] = ()
     node_selector: Mapping[str, str] = {}
     affinity: tuple[Term, ...] = ()
     minimum: int | None = None
     group: str = ""
     placed: bool = False
-    place: TopologyRequest | None = None
+    place: PlacementRequest | None = None
 
     def totals(self) -> dict[str, int]:
         """Return what all pods of the set need together."""
@@ -59,7 +59,7 @@ Delay = Literal["", "Pending", "Ready"]
 """Whether pods get their place after the quota: not; not yet; they have."""
 
 
-class PodSetAssignment(Value, frozen=True):
+class PodSetFlavors(Value, frozen=True):
     """What a pod set got: a flavor for each resource, and how much of it for all its pods.
 
     Attributes:
@@ -74,16 +74,16 @@ class PodSetAssignment(Value, frozen=True):
     count: int
     flavors: Mapping[str, str]
     usage: Mapping[str, int]
-    placement: TopologyAssignment | None = None
+    placement: TopologyPlacement | None = None
     pod_requests: Mapping[str, int] = {}
     delay: Delay = ""
 
 
-class Admission(Value, frozen=True):
+class ReservedQuota(Value, frozen=True):
     """Quota a workload holds, and in which ClusterQueue."""
 
     cluster_queue: str
-    pod_sets: tuple[PodSetAssignment, ...]
+    pod_sets: tuple[PodSetFlavors, ...]
 
     def usage(self) -> dict[tuple[str, str], int]:
         """Return what is charged to the queue, by flavor and resource.
@@ -113,7 +113,7 @@ class Objection(Value, frozen=True):
     misplaced: bool = False
 
 
-class Workload(Value, frozen=True):
+class QueuedWorkload(Value, frozen=True):
     """A job's demand.
 
     Attributes:
@@ -148,12 +148,12 @@ class Workload(Value, frozen=True):
     uid: str
     cluster_queue: str
     queued_at: float
-    pod_sets: tuple[PodSet, ...]
+    pod_sets: tuple[QueuedPodSet, ...]
     local_queue: str = ""
     priority: int = 0
     backing_off: bool = False
     objection: Objection | None = None
-    admission: Admission | None = None
+    admission: ReservedQuota | None = None
     admitted: bool = False
     reserved_at: float | None = None
     evicted: bool = False

@@ -134,7 +134,7 @@ class StatusDetails(Wire, frozen=True):
     causes: tuple[StatusCause, ...] = ()
 
 
-class Status(Wire, frozen=True):
+class RefusalStatus(Wire, frozen=True):
     """Why a request is refused, as the API server passes it on."""
 
     code: int
@@ -148,7 +148,7 @@ class AdmissionResponse(Wire, frozen=True):
 
     uid: str
     allowed: bool = msgspec.field(default_factory=lambda: False)  # written out even when false
-    status: Status | None = None
+    status: RefusalStatus | None = None
     patch: bytes | None = None
     patch_type: Literal["JSONPatch"] | None = None
     audit_annotations: dict[str, str] = {}

@@ -41,7 +41,7 @@ def no_notes(_owner: type) -> Mapping[str, str]:
     return {}
 
 
-class Column(NamedTuple):
+class PrinterColumn(NamedTuple):
     """A column of `kubectl get`; those of priority 1 need `-o wide`."""
 
     name: str
@@ -50,7 +50,7 @@ class Column(NamedTuple):
     priority: int = 0
 
 
-class Kind(NamedTuple):
+class CustomKind(NamedTuple):
     """What a CustomResourceDefinition says beside the schema.
 
     Attributes:
@@ -68,90 +68,92 @@ class Kind(NamedTuple):
     plural: str
     short: tuple[str, ...] = ()
     namespaced: bool = False
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     selectable: tuple[str, ...] = ()
     group: str = GROUP
     version: str = VERSION
 
 
-_PENDING = Column("Pending Workloads", ".status.pendingWorkloads", "integer")
-_ADMITTED = Column("Admitted Workloads", ".status.admittedWorkloads", "integer")
-_STATE = Column("State", ".status.conditions[?(@.type=='Active')].reason")
+_PENDING = PrinterColumn("Pending Workloads", ".status.pendingWorkloads", "integer")
+_ADMITTED = PrinterColumn("Admitted Workloads", ".status.admittedWorkloads", "integer")
+_STATE = PrinterColumn("State", ".status.conditions[?(@.type=='Active')].reason")
 _BORROWING = ".status.flavorsReservation[*].resources[?(@.borrowed!='0')]"
-_AGE = Column("Age", ".metadata.creationTimestamp", "date")
-_READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
-_WHY = Column("Reason", ".status.conditions[?(@.type=='Ready')].reason", priority=1)
+_AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
+_READY = PrinterColumn("Ready", ".status.conditions[?(@.type=='Ready')].status")
+_WHY = PrinterColumn("Reason", ".status.conditions[?(@.type=='Ready')].reason", priority=1)
 
 KINDS = (
-    Kind(
+    CustomKind(
         kueue.ClusterQueue,
         "clusterqueues",
         ("cq",),
         columns=(
-            Column("Cohort", ".spec.cohortName"),
-            Column("Strategy", ".spec.queueingStrategy", priority=1),
+            PrinterColumn("Cohort", ".spec.cohortName"),
+            PrinterColumn("Strategy", ".spec.queueingStrategy", priority=1),
             _PENDING,
             _ADMITTED._replace(priority=1),
             _STATE,
-            Column("Borrowed", f"{_BORROWING}.borrowed"),
-            Column("Borrowed Resource", f"{_BORROWING}.name", priority=1),
+            PrinterColumn("Borrowed", f"{_BORROWING}.borrowed"),
+            PrinterColumn("Borrowed Resource", f"{_BORROWING}.name", priority=1),
         ),
     ),
-    Kind(
+    CustomKind(
         kueue.LocalQueue,
         "localqueues",
         ("queue", "queues", "lq"),
         namespaced=True,
-        columns=(Column("ClusterQueue", ".spec.clusterQueue"), _PENDING, _ADMITTED, _STATE),
+        columns=(PrinterColumn("ClusterQueue", ".spec.clusterQueue"), _PENDING, _ADMITTED, _STATE),
     ),
-    Kind(kueue.Cohort, "cohorts", ("co",)),
-    Kind(kueue.ResourceFlavor, "resourceflavors", ("flavor", "flavors", "rf")),
-    Kind(kueue.Topology, "topologies", ("topo",)),
-    Kind(
+    CustomKind(kueue.Cohort, "cohorts", ("co",)),
+    CustomKind(kueue.ResourceFlavor, "resourceflavors", ("flavor", "flavors", "rf")),
+    CustomKind(kueue.Topology, "topologies", ("topo",)),
+    CustomKind(
         kueue.Workload,
         "workloads",
         ("kwl", "kueueworkload", "kueueworkloads"),
         namespaced=True,
         columns=(
-            Column("Queue", ".spec.queueName"),
-            Column("Reserved in", ".status.admission.clusterQueue"),
-            Column("Admitted", ".status.conditions[?(@.type=='Admitted')].status"),
-            Column("Finished", ".status.conditions[?(@.type=='Finished')].status"),
-            Column("Reason", ".status.conditions[?(@.type=='QuotaReserved')].reason"),
+            PrinterColumn("Queue", ".spec.queueName"),
+            PrinterColumn("Reserved in", ".status.admission.clusterQueue"),
+            PrinterColumn("Admitted", ".status.conditions[?(@.type=='Admitted')].status"),
+            PrinterColumn("Finished", ".status.conditions[?(@.type=='Finished')].status"),
+            PrinterColumn("Reason", ".status.conditions[?(@.type=='QuotaReserved')].reason"),
             _AGE,
-            Column("Quota", ".status.conditions[?(@.type=='QuotaReserved')].message", priority=1),
+            PrinterColumn(
+                "Quota", ".status.conditions[?(@.type=='QuotaReserved')].message", priority=1
+            ),
         ),
         selectable=(".status.admission.clusterQueue",),
     ),
-    Kind(
+    CustomKind(
         kueue.WorkloadPriorityClass,
         "workloadpriorityclasses",
         ("wpc",),
-        columns=(Column("Value", ".value", "integer"),),
+        columns=(PrinterColumn("Value", ".value", "integer"),),
     ),
-    Kind(kueue.AdmissionCheck, "admissionchecks", ("ac",)),
-    Kind(kueue.ProvisioningRequestConfig, "provisioningrequestconfigs", ("prc",)),
-    Kind(
+    CustomKind(kueue.AdmissionCheck, "admissionchecks", ("ac",)),
+    CustomKind(kueue.ProvisioningRequestConfig, "provisioningrequestconfigs", ("prc",)),
+    CustomKind(
         policy.Policy,
         "policies",
         ("pol",),
         columns=(
-            Column("Enforcement", ".spec.enforcement"),
+            PrinterColumn("Enforcement", ".spec.enforcement"),
             _READY,
             _AGE,
-            Column("Shadow of", ".spec.shadowOf", priority=1),
+            PrinterColumn("Shadow of", ".spec.shadowOf", priority=1),
             _WHY,
         ),
         group=policy.GROUP,
         version=policy.VERSION,
     ),
-    Kind(
+    CustomKind(
         policy.PolicyBinding,
         "policybindings",
         ("polb",),
         columns=(
-            Column("Policy", ".spec.policyName"),
-            Column("Enforcement", ".spec.enforcement"),
+            PrinterColumn("Policy", ".spec.policyName"),
+            PrinterColumn("Enforcement", ".spec.enforcement"),
             _READY,
             _AGE,
             _WHY,
@@ -163,7 +165,7 @@ KINDS = (
 """Every kind that policyd brings along."""
 
 
-def definition(kind: Kind, *, notes: Notes = no_notes, full: bool = False) -> dict[str, Json]:
+def definition(kind: CustomKind, *, notes: Notes = no_notes, full: bool = False) -> dict[str, Json]:
     """Return the CustomResourceDefinition of a kind.
 
     Args:
@@ -208,7 +210,7 @@ def _chosen(part: Json, *, full: bool) -> Json:
     return {name: _chosen(value, full=full) for name, value in said.items()}
 
 
-def _version(kind: Kind, notes: Notes, *, full: bool) -> dict[str, Json]:
+def _version(kind: CustomKind, notes: Notes, *, full: bool) -> dict[str, Json]:
     whole = schema(kind.type, full=full)
     _describe(whole, inspect.type_info(kind.type), notes)
     _count_from_zero(whole, kind.columns)
@@ -252,7 +254,7 @@ def _describe(found: dict[str, Json], info: inspect.Type, notes: Notes) -> None:
             _describe(found, option, notes)
 
 
-def _count_from_zero(whole: dict[str, Json], columns: tuple[Column, ...]) -> None:
+def _count_from_zero(whole: dict[str, Json], columns: tuple[PrinterColumn, ...]) -> None:
     """Let kubectl print 0, and not nothing, for what is counted in the status and left out."""
     for column in columns:
         _, part, *path = column.path.split(".")
@@ -261,7 +263,7 @@ def _count_from_zero(whole: dict[str, Json], columns: tuple[Column, ...]) -> Non
             whole["properties"][part]["properties"][name]["default"] = 0
 
 
-def _column(column: Column) -> dict[str, Json]:
+def _column(column: PrinterColumn) -> dict[str, Json]:
     shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
     return shown | ({"priority": column.priority} if column.priority else {})
 

@@ -46,7 +46,7 @@ Number = int | Expression
 Amount = str | int | Expression
 
 
-class Toleration(Closed, frozen=True):
+class InjectedToleration(Closed, frozen=True):
     """A taint the pods put up with."""
 
     key: Text = ""
@@ -61,7 +61,7 @@ class Toleration(Closed, frozen=True):
     """How long a `NoExecute` taint is tolerated; always if left out."""
 
 
-class NodeRequirement(Closed, frozen=True):
+class InjectedNodeRequirement(Closed, frozen=True):
     """One condition on one label of a node."""
 
     key: Text
@@ -76,9 +76,9 @@ class NodeRequirement(Closed, frozen=True):
 class NodeTerm(Closed, frozen=True):
     """Conditions on a node that must all hold."""
 
-    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_expressions: tuple[InjectedNodeRequirement, ...] = ()
     """Conditions on labels of the node."""
-    match_fields: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[InjectedNodeRequirement, ...] = ()
     """Conditions on fields of the node, such as `metadata.name`."""
 
 
@@ -89,7 +89,7 @@ class NodeTerms(Closed, frozen=True):
     """Each a way to fulfil it."""
 
 
-class PreferredTerm(Closed, frozen=True):
+class InjectedPreferredTerm(Closed, frozen=True):
     """A term that is wished for, with its weight."""
 
     weight: Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -98,19 +98,19 @@ class PreferredTerm(Closed, frozen=True):
     """What is wished for."""
 
 
-class NodeAffinity(Closed, frozen=True):
+class InjectedNodeAffinity(Closed, frozen=True):
     """Which nodes the pods must, or should, go to."""
 
     required_during_scheduling_ignored_during_execution: NodeTerms | None = None
     """What nodes must have."""
-    preferred_during_scheduling_ignored_during_execution: tuple[PreferredTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[InjectedPreferredTerm, ...] = ()
     """What nodes had better have."""
 
 
-class Affinity(Closed, frozen=True):
+class InjectedAffinity(Closed, frozen=True):
     """What the pods are drawn to. Required terms are added to each term the author wrote."""
 
-    node_affinity: NodeAffinity
+    node_affinity: InjectedNodeAffinity
     """Which nodes the pods must, or should, go to."""
 
 
@@ -135,7 +135,7 @@ class TopologySpreadConstraint(Closed, frozen=True):
     """Whether nodes that the pod does not tolerate are left out."""
 
 
-class TopologyRequest(Closed, frozen=True):
+class InjectedTopology(Closed, frozen=True):
     """How close together all pods of a job go. Exactly one of the three.
 
     `required` and `preferred` name the node label of a level of the Topology.
@@ -149,7 +149,7 @@ class TopologyRequest(Closed, frozen=True):
     """Anywhere, with the free capacity of each node looked at."""
 
 
-class Gang(Closed, frozen=True):
+class InjectedGang(Closed, frozen=True):
     """How many pods start together, or not at all.
 
     A plain pod needs the group's `name` too, unless it carries one.
@@ -161,14 +161,14 @@ class Gang(Closed, frozen=True):
     """The group that a plain pod belongs to."""
 
 
-class SchedulingGate(Closed, frozen=True):
+class InjectedSchedulingGate(Closed, frozen=True):
     """What must be lifted before a pod is scheduled."""
 
     name: Text
     """The gate's name."""
 
 
-class Resources(Closed, frozen=True):
+class InjectedResources(Closed, frozen=True):
     """What each container asks for if its author did not say."""
 
     requests: dict[str, Amount] = {}
@@ -190,21 +190,21 @@ class Inject(Closed, frozen=True):
     """The PriorityClass of the pods."""
     workload_priority_class_name: Text | None = None
     """The WorkloadPriorityClass that orders the object in its queue."""
-    tolerations: tuple[Toleration, ...] | Expression = ()
+    tolerations: tuple[InjectedToleration, ...] | Expression = ()
     """Added, unless one that is there covers them."""
     node_selector: dict[str, Text] = {}
     """Labels that nodes must have; each is set for itself."""
-    affinity: Affinity | None = None
+    affinity: InjectedAffinity | None = None
     """Nodes to go to; joined with what the author asked for."""
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | Expression = ()
     """How evenly the pods spread."""
-    topology: TopologyRequest | None = None
+    topology: InjectedTopology | None = None
     """How close together the pods go."""
-    gang: Gang | None = None
+    gang: InjectedGang | None = None
     """How many pods start together."""
-    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    scheduling_gates: tuple[InjectedSchedulingGate, ...] = ()
     """What must be lifted before the pods are scheduled; set at creation only."""
-    resources: Resources | None = None
+    resources: InjectedResources | None = None
     """What containers ask for if their author did not say."""
     labels: dict[str, Text] = {}
     """Labels of the pods."""

@@ -102,7 +102,7 @@ class Subresource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class BuiltinResource:
     """A resource that the API server has built in, as discovery shows it."""
 
     group: str
@@ -123,18 +123,18 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def resource(group: str, version: str, plural: str) -> Resource | None:
+def resource(group: str, version: str, plural: str) -> BuiltinResource | None:
     """Look a built-in resource up by its path; None if there is no such one."""
     return _by_plural().get((group, version, plural))
 
 
-def resource_for_kind(group: str, version: str, kind: str) -> Resource | None:
+def resource_for_kind(group: str, version: str, kind: str) -> BuiltinResource | None:
     """Look a built-in resource up by its kind; None if there is no such one."""
     return _by_kind().get((group, version, kind))
 
 
 @cache
-def resources() -> tuple[Resource, ...]:
+def resources() -> tuple[BuiltinResource, ...]:
     """Return all built-in resources, in the API server's own order."""
     return tuple(found for group_version in RESOURCES for found in _group_resources(group_version))
 
@@ -230,23 +230,23 @@ def _expect(bracket: str, text: str) -> str:
 
 
 @cache
-def _by_plural() -> Mapping[tuple[str, str, str], Resource]:
+def _by_plural() -> Mapping[tuple[str, str, str], BuiltinResource]:
     return {(found.group, found.version, found.plural): found for found in resources()}
 
 
 @cache
-def _by_kind() -> Mapping[tuple[str, str, str], Resource]:
+def _by_kind() -> Mapping[tuple[str, str, str], BuiltinResource]:
     return {(found.group, found.version, found.kind): found for found in resources()}
 
 
-def _group_resources(group_version: str) -> Iterator[Resource]:
+def _group_resources(group_version: str) -> Iterator[BuiltinResource]:
     lines = [line.split(" ") for line in RESOURCES[group_version].split("\n") if line]
     group, _, version = group_version.rpartition("/")
     for plural, *words in lines:
         if "/" in plural:
             continue
         singular, kind, scope, type_name, verbs, short_names, categories = words
-        yield Resource(
+        yield BuiltinResource(
             group=group,
             version=version,
             plural=plural,

@@ -128,7 +128,7 @@ class AuditAnnotation(Closed, frozen=True):
     """CEL that gives a text, or null for no annotation."""
 
 
-class PolicyException(Closed, frozen=True):
+class LiftedRule(Closed, frozen=True):
     """What is lifted from the policy: for whom, where, until when, and why.
 
     All that is given must hold of a request. `validations` and `containers` lift less than all.
@@ -181,7 +181,7 @@ class PolicySpec(Closed, frozen=True):
     """What must be true of them, after all policies have set what they set."""
     audit_annotations: Annotated[tuple[AuditAnnotation, ...], msgspec.Meta(max_length=20)] = ()
     """What the audit log is told."""
-    exceptions: tuple[PolicyException, ...] = ()
+    exceptions: tuple[LiftedRule, ...] = ()
     """What is lifted from all that."""
     enforcement: Enforcement = "Deny"
     """What a validation that is not true leads to: a refusal, a warning, or an audit annotation."""

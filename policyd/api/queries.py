@@ -31,7 +31,7 @@ class SelectorError(PolicydError):
     """A label query cannot be read."""
 
 
-class Comparison(NamedTuple):
+class LabelComparison(NamedTuple):
     """A label that must be a number, greater or less than another."""
 
     key: str
@@ -50,7 +50,7 @@ class Comparison(NamedTuple):
 class Query(NamedTuple):
     """What a client asks for: all requirements must be met; none match everything."""
 
-    requirements: tuple[Requirement | Comparison, ...] = ()
+    requirements: tuple[Requirement | LabelComparison, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether `labels` meet every requirement."""
@@ -73,7 +73,7 @@ class _Parser:
         self._tokens: list[str] = [*_TOKEN.findall(text), _END]
         self._at = 0
 
-    def requirements(self) -> Iterator[Requirement | Comparison]:
+    def requirements(self) -> Iterator[Requirement | LabelComparison]:
         """Yield what is asked for, one after the other."""
         if self._next == _END:
             return
@@ -104,7 +104,7 @@ class _Parser:
     def _unexpected(self, expected: str) -> SelectorError:
         return SelectorError(f"found '{self._next}', expected: {expected}")
 
-    def _requirement(self) -> Requirement | Comparison:
+    def _requirement(self) -> Requirement | LabelComparison:
         absent = self._next == "!"
         if absent:
             self._take()
@@ -157,7 +157,7 @@ def _is_word(token: str) -> bool:
     return _WORD.fullmatch(token) is not None
 
 
-def _requirement(key: str, operator: str, values: list[str]) -> Requirement | Comparison:
+def _requirement(key: str, operator: str, values: list[str]) -> Requirement | LabelComparison:
     for index, value in enumerate(values):
         if operator in _COMPARISONS and not re.fullmatch(r"[+-]?\d+", value):
             message = "for 'Gt', 'Lt' operators, the value must be an integer"
@@ -166,7 +166,7 @@ def _requirement(key: str, operator: str, values: list[str]) -> Requirement | Co
             raise _invalid(f"values[{index}][{key}]", value, "; ".join(problems))
     match operator:
         case ">" | "<":
-            return Comparison(key, operator, int(values[0]))
+            return LabelComparison(key, operator, int(values[0]))
         case _:
             return Requirement(key=key, operator=_OPERATORS[operator], values=tuple(values))
 

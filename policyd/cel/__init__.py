@@ -7,6 +7,8 @@ function that works on decoded JSON as it is:
     program.evaluate({"object": {"spec": {"replicas": 3}}}, Budget())
 """
 
+from policyd.cel.compile.lazy import LazyVariables
+from policyd.cel.compile.program import Program, compile_expression
 from policyd.cel.cost import Budget
 from policyd.cel.environment import Environment
 from policyd.cel.environments import admission_environment, base_environment
@@ -18,8 +20,6 @@ from policyd.cel.errors import (
     CelTimeError,
     Issue,
 )
-from policyd.cel.lazy import LazyVariables
-from policyd.cel.program import Program, compile_expression
 
 __all__ = [
     "Budget",

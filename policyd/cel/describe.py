@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from policyd.cel.environment import Environment
 from policyd.cel.functions import OLDEST, Overload, Version
-from policyd.cel.macros import TWO_VARIABLE_MACROS
 from policyd.cel.summaries import ALIASES, MACROS, SUMMARIES
+from policyd.cel.syntax.macros import TWO_VARIABLE_MACROS
 from policyd.cel.types import Type
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FunctionEntry:
     """A function or macro.
 
     Attributes:
@@ -29,7 +29,7 @@ class Entry:
     since: str = ""
 
 
-def describe(environment: Environment) -> Iterator[Entry]:
+def describe(environment: Environment) -> Iterator[FunctionEntry]:
     """Yield everything an environment has, by sections."""
     for section, summaries in SUMMARIES.items():
         for name, summary in summaries.items():
@@ -38,10 +38,10 @@ def describe(environment: Environment) -> Iterator[Entry]:
             if overloads:
                 since = _shown(min(overload.since for overload in overloads))
                 signatures = tuple(dict.fromkeys(map(signature, overloads)))
-                yield Entry(name, section, summary, signatures, since)
+                yield FunctionEntry(name, section, summary, signatures, since)
     for name, (form, summary) in MACROS.items():
         if name in environment.macros:
-            yield Entry(name, "Macros", summary, (form,), _macro_since(name))
+            yield FunctionEntry(name, "Macros", summary, (form,), _macro_since(name))
 
 
 def _macro_since(name: str) -> str:

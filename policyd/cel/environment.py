@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from policyd.cel.functions import Functions, Overload, Version, collect
-from policyd.cel.macros import ALL_MACROS
+from policyd.cel.syntax.macros import ALL_MACROS
 from policyd.cel.types import DYN, Type
 
 Fields = Mapping[str, Type]

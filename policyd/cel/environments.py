@@ -30,7 +30,7 @@ from policyd.cel.lib.sets import SETS
 from policyd.cel.lib.strings import REVERSE, STRINGS
 from policyd.cel.lib.time import TIME
 from policyd.cel.lib.url import URLS
-from policyd.cel.macros import (
+from policyd.cel.syntax.macros import (
     ALL_MACROS,
     OPTIONAL_MACROS,
     STANDARD_MACROS,

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from policyd.cel import ast
-from policyd.cel.checked import Checked, VariableReference
-from policyd.cel.checker import check
+from policyd.cel.check.checked import Checked, VariableReference
+from policyd.cel.check.checker import check
+from policyd.cel.compile.program import compile_checked
 from policyd.cel.containers import elements, pairs
 from policyd.cel.cost import Budget
 from policyd.cel.environment import Environment
 from policyd.cel.errors import CelError, locate
-from policyd.cel.estimator import estimate_cost
-from policyd.cel.parser import parse
-from policyd.cel.program import compile_checked
+from policyd.cel.estimate.estimator import estimate_cost
+from policyd.cel.estimate.spans import Span
 from policyd.cel.recursion import deep_recursion
-from policyd.cel.spans import Span
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.cel.syntax.unparse import unparse
 from policyd.cel.types import Type
-from policyd.cel.unparse import unparse
 from policyd.cel.values import Optional, Value
 
 MOST_ROUNDS: Final = 10
@@ -31,7 +31,7 @@ MOST_STEPS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EvaluationOutcome:
     """A value, or the error that came instead."""
 
     value: Value = None
@@ -43,7 +43,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExpressionStep:
     """A part of an expression.
 
     Attributes:
@@ -59,7 +59,7 @@ class Step:
     line: int
     column: int
     depth: int
-    outcome: Outcome | None
+    outcome: EvaluationOutcome | None
     is_round: bool = False
 
 
@@ -77,11 +77,11 @@ class Explanation:
     """
 
     source: str
-    outcome: Outcome
+    outcome: EvaluationOutcome
     result_type: Type
     spent: int
     estimate: Span
-    steps: tuple[Step, ...]
+    steps: tuple[ExpressionStep, ...]
 
 
 def explain(source: str, environment: Environment, variables: Mapping[str, object]) -> Explanation:
@@ -120,7 +120,7 @@ class _Scope:
     variables: dict[str, object]
     local: frozenset[str] = field(default_factory=frozenset)
 
-    def evaluate(self, node: ast.Node, budget: Budget | None = None) -> Outcome:
+    def evaluate(self, node: ast.ExpressionNode, budget: Budget | None = None) -> EvaluationOutcome:
         """Evaluate a part."""
         references = dict(self.checked.references)
         for inner in _descendants(node):
@@ -129,9 +129,9 @@ class _Scope:
         part = replace(self.checked, tree=node, references=references)
         program = compile_checked(self.source, part, self.environment)
         try:
-            return Outcome(program.evaluate(self.variables, budget or Budget()))
+            return EvaluationOutcome(program.evaluate(self.variables, budget or Budget()))
         except CelError as error:
-            return Outcome(error=error)
+            return EvaluationOutcome(error=error)
 
     def within(self, variables: Mapping[str, object]) -> "_Scope":
         """Return the scope of a round of a loop."""
@@ -141,7 +141,7 @@ class _Scope:
             local=self.local | frozenset(variables),
         )
 
-    def steps(self, node: ast.Node, depth: int) -> Iterator[Step]:
+    def steps(self, node: ast.ExpressionNode, depth: int) -> Iterator[ExpressionStep]:
         """Yield the steps of a part, and of the parts in it."""
         inner = depth
         if _is_shown(node):
@@ -150,24 +150,30 @@ class _Scope:
         if ast.qualified_name(node) is None:
             yield from _WALKS.get(type(node), _walk_all)(self, node, inner)
 
-    def step(self, node: ast.Node, depth: int, outcome: Outcome | None) -> Step:
+    def step(
+        self, node: ast.ExpressionNode, depth: int, outcome: EvaluationOutcome | None
+    ) -> ExpressionStep:
         """Describe a part."""
         line, column = locate(self.source, _begin(node))
-        return Step(unparse(node), line, column, depth, outcome)
+        return ExpressionStep(unparse(node), line, column, depth, outcome)
 
-    def skipped(self, node: ast.Node, depth: int) -> Iterator[Step]:
+    def skipped(self, node: ast.ExpressionNode, depth: int) -> Iterator[ExpressionStep]:
         """Yield the step of a part the whole does not get to."""
         if _is_shown(node):
             yield self.step(node, depth, None)
 
     def rounds(
-        self, node: ast.Node, values: Mapping[str, object], parts: tuple[ast.Node, ...], depth: int
-    ) -> Iterator[Step]:
+        self,
+        node: ast.ExpressionNode,
+        values: Mapping[str, object],
+        parts: tuple[ast.ExpressionNode, ...],
+        depth: int,
+    ) -> Iterator[ExpressionStep]:
         """Yield the variables of a round, and the steps of its parts."""
         line, column = locate(self.source, _begin(node))
         scope = self.within(values)
         for name, value in values.items():
-            yield Step(name, line, column, depth, Outcome(value), is_round=True)
+            yield ExpressionStep(name, line, column, depth, EvaluationOutcome(value), is_round=True)
         for part in parts:
             yield from scope.steps(part, depth + 1)
 
@@ -175,18 +181,18 @@ class _Scope:
 _CONSTANT: Final = (ast.Literal, ast.ListLiteral, ast.MapLiteral)
 
 
-def _is_shown(node: ast.Node) -> bool:
+def _is_shown(node: ast.ExpressionNode) -> bool:
     """Tell whether a value says something: constants and whole objects do not."""
     if isinstance(node, ast.Identifier):
         return False
     return not all(isinstance(part, _CONSTANT) for part in _descendants(node))
 
 
-def _begin(node: ast.Node) -> int:
+def _begin(node: ast.ExpressionNode) -> int:
     return min((part.position for part in _descendants(node)), default=node.position)
 
 
-def _descendants(node: ast.Node) -> Iterator[ast.Node]:
+def _descendants(node: ast.ExpressionNode) -> Iterator[ast.ExpressionNode]:
     waiting = [node]
     while waiting:
         part = waiting.pop()
@@ -194,17 +200,17 @@ def _descendants(node: ast.Node) -> Iterator[ast.Node]:
         waiting += ast.children(part)
 
 
-def _walk_all(scope: _Scope, node: ast.Node, depth: int) -> Iterator[Step]:
+def _walk_all(scope: _Scope, node: ast.ExpressionNode, depth: int) -> Iterator[ExpressionStep]:
     for part in ast.children(node):
         yield from scope.steps(part, depth)
 
 
-def _walk_has(scope: _Scope, node: ast.Has, depth: int) -> Iterator[Step]:
+def _walk_has(scope: _Scope, node: ast.Has, depth: int) -> Iterator[ExpressionStep]:
     if ast.qualified_name(node.operand) is None:
         yield from scope.steps(node.operand, depth)
 
 
-def _walk_logic(scope: _Scope, node: ast.Logic, depth: int) -> Iterator[Step]:
+def _walk_logic(scope: _Scope, node: ast.Logic, depth: int) -> Iterator[ExpressionStep]:
     decided = False
     for operand in node.operands:
         if decided:
@@ -214,7 +220,7 @@ def _walk_logic(scope: _Scope, node: ast.Logic, depth: int) -> Iterator[Step]:
         decided = scope.evaluate(operand).is_value(not node.conjunction)
 
 
-def _walk_conditional(scope: _Scope, node: ast.Conditional, depth: int) -> Iterator[Step]:
+def _walk_conditional(scope: _Scope, node: ast.Conditional, depth: int) -> Iterator[ExpressionStep]:
     yield from scope.steps(node.condition, depth)
     condition = scope.evaluate(node.condition)
     for value, branch in ((True, node.then), (False, node.otherwise)):
@@ -222,7 +228,7 @@ def _walk_conditional(scope: _Scope, node: ast.Conditional, depth: int) -> Itera
         yield from walk(branch, depth)
 
 
-def _walk_call(scope: _Scope, node: ast.Call, depth: int) -> Iterator[Step]:
+def _walk_call(scope: _Scope, node: ast.Call, depth: int) -> Iterator[ExpressionStep]:
     if node.function not in ("or", "orValue") or node.target is None:
         yield from _walk_all(scope, node, depth)
         return
@@ -233,7 +239,9 @@ def _walk_call(scope: _Scope, node: ast.Call, depth: int) -> Iterator[Step]:
         yield from (scope.steps if needed else scope.skipped)(argument, depth)
 
 
-def _walk_comprehension(scope: _Scope, node: ast.Comprehension, depth: int) -> Iterator[Step]:
+def _walk_comprehension(
+    scope: _Scope, node: ast.Comprehension, depth: int
+) -> Iterator[ExpressionStep]:
     yield from scope.steps(node.range, depth)
     over = scope.evaluate(node.range)
     deciding = {"all": False, "exists": True}.get(node.kind)
@@ -244,7 +252,7 @@ def _walk_comprehension(scope: _Scope, node: ast.Comprehension, depth: int) -> I
             return
 
 
-def _rounds(over: Outcome, names: tuple[str, ...]) -> list[dict[str, object]]:
+def _rounds(over: EvaluationOutcome, names: tuple[str, ...]) -> list[dict[str, object]]:
     try:
         if len(names) == 1:
             found = [{names[0]: element} for element in elements(over.value)]
@@ -255,14 +263,16 @@ def _rounds(over: Outcome, names: tuple[str, ...]) -> list[dict[str, object]]:
     return found[:MOST_ROUNDS]
 
 
-def _walk_bind(scope: _Scope, node: ast.Bind, depth: int) -> Iterator[Step]:
+def _walk_bind(scope: _Scope, node: ast.Bind, depth: int) -> Iterator[ExpressionStep]:
     yield from scope.steps(node.value, depth)
     value = scope.evaluate(node.value)
     if value.error is None:
         yield from scope.rounds(node.body, {node.name: value.value}, (node.body,), depth)
 
 
-def _walk_optional_map(scope: _Scope, node: ast.OptionalMap, depth: int) -> Iterator[Step]:
+def _walk_optional_map(
+    scope: _Scope, node: ast.OptionalMap, depth: int
+) -> Iterator[ExpressionStep]:
     yield from scope.steps(node.operand, depth)
     operand = scope.evaluate(node.operand).value
     if isinstance(operand, Optional) and operand.present:
@@ -271,13 +281,15 @@ def _walk_optional_map(scope: _Scope, node: ast.OptionalMap, depth: int) -> Iter
         yield from scope.skipped(node.body, depth)
 
 
-def _walk_sort_by(scope: _Scope, node: ast.SortBy, depth: int) -> Iterator[Step]:
+def _walk_sort_by(scope: _Scope, node: ast.SortBy, depth: int) -> Iterator[ExpressionStep]:
     yield from scope.steps(node.operand, depth)
     for values in _rounds(scope.evaluate(node.operand), (node.name,)):
         yield from scope.rounds(node.key, values, (node.key,), depth)
 
 
-_WALKS: Final[dict[type[ast.Node], Callable[[_Scope, Any, int], Iterator[Step]]]] = {
+_WALKS: Final[
+    dict[type[ast.ExpressionNode], Callable[[_Scope, Any, int], Iterator[ExpressionStep]]]
+] = {
     ast.Has: _walk_has,
     ast.Logic: _walk_logic,
     ast.Conditional: _walk_conditional,

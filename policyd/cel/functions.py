@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from policyd.cel.cost import Cost
-from policyd.cel.estimates import COUNTERPARTS, Charge, Estimator, Sized, fixed
+from policyd.cel.estimate.estimates import COUNTERPARTS, Charge, Estimator, Sized, fixed
 from policyd.cel.types import Type, is_dyn
 from policyd.cel.values import no_such_overload, type_name
 

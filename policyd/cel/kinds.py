@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Final
 
 from policyd.api.kinds import FieldType, fields, resource
-from policyd.cel.checker import check_leniently
+from policyd.cel.check.checker import check_leniently
 from policyd.cel.environment import Environment, Fields
 from policyd.cel.errors import CelCompileError, Issue
-from policyd.cel.parser import parse
 from policyd.cel.recursion import deep_recursion
+from policyd.cel.syntax.parser import parse
 from policyd.cel.types import (
     BOOL,
     BYTES,
@@ -50,7 +50,7 @@ _OBJECTS: Final = ("object", "oldObject")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class BuiltinKind:
     """A built-in kind, and the name of its type in the table."""
 
     group: str
@@ -63,18 +63,18 @@ class Kind:
         return f"{version}, Kind={self.name}"
 
 
-def kind_of(group: str, version: str, plural: str) -> Kind | None:
+def kind_of(group: str, version: str, plural: str) -> BuiltinKind | None:
     """Return the kind of a resource, or of what its subresource takes; None if nobody knows."""
     plural, _, part = plural.partition("/")
     found = resource(group, version, plural)
     if found is None:
         return None
     if not part:
-        return Kind(group, version, found.kind, found.type_name)
+        return BuiltinKind(group, version, found.kind, found.type_name)
     taken = found.subresources.get(part)
     if taken is None or taken.type_name is None:
         return None
-    return Kind(taken.group, taken.version, taken.kind, taken.type_name)
+    return BuiltinKind(taken.group, taken.version, taken.kind, taken.type_name)
 
 
 @lru_cache(maxsize=64)
@@ -108,7 +108,7 @@ def _struct_in(field: FieldType) -> str | None:
     return field.struct
 
 
-def typed_environment(environment: Environment, kind: Kind) -> Environment:
+def typed_environment(environment: Environment, kind: BuiltinKind) -> Environment:
     """Return an environment whose objects are of a kind."""
     known = {name: Type(kind.type_name) for name in _OBJECTS if name in environment.variables}
     return environment.extend(variables=known, structs=structs_of(kind.type_name))
@@ -117,7 +117,7 @@ def typed_environment(environment: Environment, kind: Kind) -> Environment:
 class TypeCheck:
     """Checks the expressions of one policy for one kind; variables in their order first."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: BuiltinKind) -> None:
         """Begin with no variable known."""
         self.kind = kind
         self._variables: dict[str, Type] = {}
@@ -160,7 +160,7 @@ def _identity(issue: Issue) -> tuple[int, int, str]:
     return issue.line, issue.column, issue.message
 
 
-def kinds_of(resources: Iterable[tuple[str, str, str]]) -> tuple[Kind, ...]:
+def kinds_of(resources: Iterable[tuple[str, str, str]]) -> tuple[BuiltinKind, ...]:
     """Return the known kinds of resources by group, version and plural, the first ten of them."""
     found = (kind_of(*each) for each in resources)
     unique = dict.fromkeys(kind for kind in found if kind is not None)

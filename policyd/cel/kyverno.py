@@ -26,17 +26,17 @@ from policyd.cel.lib.kyverno.outside import (
     OUTSIDE_VARIABLES,
     OWN_RESOURCES,
     RESOURCES,
+    ClusterReads,
     GlobalContext,
     Http,
     ImageData,
-    Resources,
     outside_values,
 )
 from policyd.cel.lib.kyverno.patterns import PATTERNS
 from policyd.cel.lib.kyverno.random_text import random_texts
 from policyd.cel.lib.math import MATH
 from policyd.cel.lib.strings import REVERSE
-from policyd.cel.macros import ALL_MACROS
+from policyd.cel.syntax.macros import ALL_MACROS
 from policyd.cel.types import DYN, STRING, Type, list_of, map_of
 
 _OWN: Final = (
@@ -60,10 +60,10 @@ _DECLARED: Final[Mapping[str, Type]] = {
 __all__ = [
     "DICELESS",
     "Chance",
+    "ClusterReads",
     "GlobalContext",
     "Http",
     "ImageData",
-    "Resources",
     "kyverno_environment",
     "kyverno_values",
 ]
@@ -136,7 +136,7 @@ def kyverno_environment(
 
 def kyverno_values(
     *,
-    resources: Resources | None = None,
+    resources: ClusterReads | None = None,
     http: Http | None = None,
     global_context: GlobalContext | None = None,
     images: ImageData | None = None,

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from policyd import __version__
 from policyd.errors import did_you_mean
-from policyd.program import Program, with_color
+from policyd.program import CommandProcess, with_color
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster, and say what to try."),
@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 """Every command: where it is, as `module:attribute`, and its line in `policyd --help`."""
 
 
-class _LazyGroup(Program, click.Group):
+class _LazyGroup(CommandProcess, click.Group):
     """A group that knows its commands by name, and imports the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

@@ -14,26 +14,26 @@ import yaml
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
 from policyd.cli.circumstances import Labels, Sent, request_of, with_circumstances
-from policyd.cli.files import load, once, read_objects
+from policyd.cli.formats.files import load, once, read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count, exit_code, show_all, unusable
+from policyd.cli.formats.reports import FORMATS, Format, ReportEntry, entries_of, report
 from policyd.cli.options import OBJECTS, POLICIES
-from policyd.cli.progress import progress
-from policyd.cli.report import count, exit_code, show_all, unusable
-from policyd.cli.reports import FORMATS, Entry, Format, entries_of, report
 from policyd.clock import SystemClock
-from policyd.engine.deadline import never
-from policyd.engine.decision import Decision
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
-from policyd.engine.offline import (
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.rollout import ROLLED_OUT
+from policyd.engine.evaluate.verdict import LIFTED_BY, MUTATED_BY
+from policyd.engine.model.deadline import never
+from policyd.engine.model.decision import Decision
+from policyd.engine.offline.requests import (
     ObjectError,
     custom_kinds,
     makers_for,
     offline_set,
 )
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.rollout import ROLLED_OUT
-from policyd.engine.shadows import ShadowDifference, shadow_differences
-from policyd.engine.verdict import LIFTED_BY, MUTATED_BY
+from policyd.engine.offline.shadows import ShadowDifference, shadow_differences
 from policyd.jobs.integrations import Integrations
 from policyd.patch.json_patch import apply_json_patch
 from webhooks.decisions import mutate_in_turn, validate_together
@@ -192,7 +192,7 @@ def _tell(one: _Applied) -> None:
         click.secho(f"{one.name}: {difference}", fg="yellow", err=True)
 
 
-def _report(output: Output | Format, entries: Sequence[Entry]) -> None:
+def _report(output: Output | Format, entries: Sequence[ReportEntry]) -> None:
     """Write a report for CI, if one is asked for."""
     if output == "sarif" or output == "junit":  # noqa: PLR1714 - the type is narrowed by it
         click.echo(report(output, "apply", entries))
@@ -212,7 +212,7 @@ def _print(allowed: Sequence[_Applied], output: Output | Format) -> None:
             pass
 
 
-def _entry(one: _Applied) -> Entry:
+def _entry(one: _Applied) -> ReportEntry:
     """Return an object with its denials and warnings, for CI."""
     document, decision = one.document, one.decision
     denials = [
@@ -222,7 +222,7 @@ def _entry(one: _Applied) -> Entry:
         replace(document.finding(warning), rule="warning", severity="warning")
         for warning in decision.warnings
     ]
-    return Entry(name=one.name, group=document.source, findings=(*denials, *warnings))
+    return ReportEntry(name=one.name, group=document.source, findings=(*denials, *warnings))
 
 
 def _print_difference(one: _Applied) -> None:

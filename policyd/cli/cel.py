@@ -7,14 +7,14 @@ from typing import Any, Literal, Unpack
 import click
 
 from policyd.cel import CelCompileError, CelError, Environment
-from policyd.cel.describe import Entry, describe, function_names
+from policyd.cel.describe import FunctionEntry, describe, function_names
 from policyd.cel.explain import Explanation, explain
 from policyd.cli.cel_inputs import ENV, Inputs, activation_of, text_of, with_inputs, with_variables
+from policyd.cli.formats.report import show
+from policyd.cli.formats.steps import line_of, outcome_as_json, step_as_json, written
+from policyd.cli.formats.tables import show_table
 from policyd.cli.options import TEXT_OR_JSON
-from policyd.cli.report import show
-from policyd.cli.steps import line_of, outcome_as_json, step_as_json, written
-from policyd.cli.tables import show_table
-from policyd.engine.findings import Finding
+from policyd.engine.documents.findings import Finding
 from policyd.errors import did_you_mean
 
 Output = Literal["text", "json", "value"]
@@ -118,7 +118,7 @@ def functions_command(names: tuple[str, ...], env: Environment) -> None:
     sys.exit(0 if all(name in entries for name in names) else 1)
 
 
-def _print_entry(entry: Entry) -> None:
+def _print_entry(entry: FunctionEntry) -> None:
     click.echo(f"{click.style(entry.name, bold=True)}: {entry.summary}")
     for signature in entry.signatures:
         click.echo(f"  {signature}")

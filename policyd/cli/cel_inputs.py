@@ -20,23 +20,23 @@ from policyd.cel.environments import (
 from policyd.cel.functions import Version
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
 from policyd.cel.types import Type
-from policyd.cli.files import FILE, once
-from policyd.cli.files import text_of as contents_of
+from policyd.cli.formats.files import FILE, once
+from policyd.cli.formats.files import text_of as contents_of
+from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.options import GROUPS, USER, together
-from policyd.cli.report import exit_code, show_all
 from policyd.clock import SystemClock
-from policyd.engine.documents import read_documents
-from policyd.engine.facts import Facts
-from policyd.engine.functions import expression_environment
-from policyd.engine.offline import (
-    Circumstances,
+from policyd.engine.documents.reading import read_documents
+from policyd.engine.model.facts import Facts
+from policyd.engine.model.functions import expression_environment
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.requests import (
     ObjectError,
+    RequestCircumstances,
     makers_for,
     namespace_lookup,
     request_for,
 )
-from policyd.engine.surroundings import Surroundings
-from policyd.engine.workloads import value_at
 from policyd.standard_input import STANDARD_INPUT, standard_input
 
 
@@ -204,13 +204,15 @@ def _facts(given: Inputs, obj: Json, old: Json) -> Facts | None:
         "UPDATE" if obj is not None and old is not None else "CREATE"
     )
     user = UserInfo(username=given["user"], groups=given["groups"] or ("system:authenticated",))
-    circumstances = Circumstances(operation=operation, user=user, namespace=given["namespace"])
+    circumstances = RequestCircumstances(
+        operation=operation, user=user, namespace=given["namespace"]
+    )
     try:
         request = request_for(old if obj is None else obj, circumstances, old_object=old)
     except ObjectError:
         return None
     makers = makers_for(given["user"])
-    return Facts(request, Surroundings(namespaces=namespace_lookup([], {}), makers=makers))
+    return Facts(request, PolicyContext(namespaces=namespace_lookup([], {}), makers=makers))
 
 
 def _object(path: str | None) -> Json:

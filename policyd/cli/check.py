@@ -9,16 +9,16 @@ from typing import Literal
 import click
 
 from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
-from policyd.cli.files import PATH, load_documents, read_objects
-from policyd.cli.progress import progress
-from policyd.cli.report import as_json, count, exit_code, show_all
-from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
-from policyd.engine.conflicts import conflicts
-from policyd.engine.dialects import Dialect
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
-from policyd.engine.lint import lint, lint_document
-from policyd.engine.load import Loaded
+from policyd.cli.formats.files import PATH, load_documents, read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import as_json, count, exit_code, show_all
+from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
+from policyd.engine.compile.load import Loaded
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.lint.conflicts import conflicts
+from policyd.engine.lint.doubts import lint, lint_document
+from policyd.engine.model.dialects import Dialect
 
 VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
 
@@ -99,9 +99,10 @@ def _elsewhere(documents: Sequence[Document], loaded: Loaded, kubernetes: str) -
                 yield replace(finding, message=message, severity="warning", rule="dialect")
 
 
-def _entries(loaded: Loaded) -> list[Entry]:
+def _entries(loaded: Loaded) -> list[ReportEntry]:
     """Return the policies that are fine, and the files that have findings."""
     fine = [
-        Entry(name=policy.id, group=policy.place.rsplit(":", 2)[0]) for policy in loaded.policies
+        ReportEntry(name=policy.id, group=policy.place.rsplit(":", 2)[0])
+        for policy in loaded.policies
     ]
     return [*fine, *entries_of(loaded.findings)]

@@ -8,17 +8,17 @@ import click
 from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.cli.options import GROUPS, USER, together
-from policyd.engine.findings import Finding
-from policyd.engine.offline import (
-    Circumstances,
+from policyd.engine.documents.findings import Finding
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.unknown_labels import undecided
+from policyd.engine.offline.requests import (
     CustomKinds,
+    RequestCircumstances,
     as_it_was,
     namespace_lookup,
     namespaces_among,
     request_for,
 )
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.unknown_labels import undecided
 
 
 class Sent(TypedDict):
@@ -43,7 +43,7 @@ def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
     Raises:
         ObjectError: If it is no object of Kubernetes.
     """
-    circumstances = Circumstances(
+    circumstances = RequestCircumstances(
         operation=given["operation"],
         user=UserInfo(username=given["user"], groups=given["groups"]),
         namespace=given["namespace"],
@@ -53,7 +53,7 @@ def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
     return request_for(obj, circumstances, old_object=old)
 
 
-class Named(TypedDict):
+class NamespaceOptions(TypedDict):
     """What the command line says of namespaces."""
 
     namespace_labels: Mapping[str, str] | None
@@ -63,7 +63,7 @@ class Named(TypedDict):
 class Labels:
     """The labels of namespaces: what is given, and where a policy asks for others."""
 
-    def __init__(self, objects: Iterable[Json], given: Named | Sent) -> None:
+    def __init__(self, objects: Iterable[Json], given: NamespaceOptions | Sent) -> None:
         objects = list(objects)
         self._told = given["namespace_labels"] is not None or given["assume_labels"]
         self._known = namespaces_among(objects)

@@ -8,7 +8,7 @@ import structlog
 from policyd.api.configuration import Configuration
 from policyd.api.configuration.left_out import gates_in_vain
 from policyd.config import load_configuration, parse_configuration
-from policyd.controller.queue_settings import (
+from policyd.controller.queues.queue_settings import (
     copied_keys,
     metrics_settings,
     other_teams,

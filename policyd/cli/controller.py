@@ -17,13 +17,13 @@ from policyd.cli.configuring import CONFIG, KUBECONFIG, configured
 from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
 from policyd.connections import Listening
-from policyd.controller.health import BOUNDS, Health, serve, serve_health
-from policyd.controller.metrics import Metrics
+from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.metrics.health import BOUNDS, ControllerHealth, serve, serve_health
+from policyd.controller.policies.scanning import ScanSettings
+from policyd.controller.queues.visibility import Callers, create_app
 from policyd.controller.run import Controller
-from policyd.controller.scanning import ScanSettings
 from policyd.controller.settings import ControllerSettings
-from policyd.controller.visibility import Callers, create_app
-from policyd.kube.connection import Connection, connection_from
+from policyd.kube.connection import ApiConnection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import keep_for_good, run
 from policyd.standard_input import STORED_FILE
@@ -32,7 +32,7 @@ from policyd.telemetry import configure_logging
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ControllerOptions:
     """What the controller was started with."""
 
     config: str
@@ -144,15 +144,15 @@ def command(
     hands over to another controller at once.
     """
     configure_logging(json=log_format == "json", least="debug" if verbose else "info")
-    run(partial(_run, Options(**given)))
+    run(partial(_run, ControllerOptions(**given)))
 
 
-async def _run(options: Options, stop: asyncio.Event) -> None:
+async def _run(options: ControllerOptions, stop: asyncio.Event) -> None:
     queueing = configured(ControllerSettings(), path=options.config, gates=options.feature_gates)
     connection = connection_from(
         environment(), kubeconfig=options.kubeconfig, context=options.context
     )
-    health = Health(Metrics(queueing.metrics.custom))
+    health = ControllerHealth(ControllerMetrics(queueing.metrics.custom))
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(HttpClient(connection))
         if options.health_port is not None:
@@ -184,7 +184,7 @@ async def _run(options: Options, stop: asyncio.Event) -> None:
                 task.cancel()
 
 
-async def _keep(health: Health) -> None:
+async def _keep(health: ControllerHealth) -> None:
     """Leave what was read at the start out of collections of garbage."""
     await health.synced.wait()
     keep_for_good()
@@ -192,7 +192,7 @@ async def _keep(health: Health) -> None:
 
 @asynccontextmanager
 async def _visibility(
-    controller: Controller, client: HttpClient, options: Options
+    controller: Controller, client: HttpClient, options: ControllerOptions
 ) -> AsyncIterator[int]:
     """Serve who waits in which queue while the block runs; give the port.
 
@@ -218,7 +218,7 @@ async def _visibility(
 
 
 def controller_settings(
-    options: Options, connection: Connection, settings: ControllerSettings
+    options: ControllerOptions, connection: ApiConnection, settings: ControllerSettings
 ) -> ControllerSettings:
     """Return settings with how the process runs."""
     identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}" if options.leader_election else ""

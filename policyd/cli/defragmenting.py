@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.moves import Moves
-from policyd.alloc.workload import Workload
-from policyd.cli.json_values import as_json
-from policyd.cli.maps import Maps
-from policyd.cli.progress import progress
-from policyd.cli.report import count
+from policyd.alloc.workload import QueuedWorkload
+from policyd.cli.formats.json_values import as_json
+from policyd.cli.formats.maps import Maps
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count
 from policyd.simulate.defragmentation import (
     Defragmentation,
     PlannedMove,
@@ -23,7 +23,7 @@ from policyd.status.naming import Names, Naming
 _HOUR = 3600
 
 
-def plan_lines(state: State, most: int, names: Names, maps: Maps | None) -> Iterator[str]:
+def plan_lines(state: CoreState, most: int, names: Names, maps: Maps | None) -> Iterator[str]:
     """Yield a plan for each workload that waits, with the map of what would be if there are maps.
 
     Args:
@@ -41,7 +41,7 @@ def plan_lines(state: State, most: int, names: Names, maps: Maps | None) -> Iter
             yield from maps.changed() if maps is not None else ()
 
 
-def plans_json(state: State, most: int, names: Names) -> list[dict[str, Any]]:
+def plans_json(state: CoreState, most: int, names: Names) -> list[dict[str, Any]]:
     """Return the plan for each workload that waits; without moves if none would let it in."""
     return [
         {"workload": names.of(workload.key), "moves": None}
@@ -54,7 +54,7 @@ def plans_json(state: State, most: int, names: Names) -> list[dict[str, Any]]:
     ]
 
 
-def _plans(state: State, most: int) -> Iterator[tuple[Workload, Moves | None]]:
+def _plans(state: CoreState, most: int) -> Iterator[tuple[QueuedWorkload, Moves | None]]:
     waiting = (
         ticket.workload for name in sorted(state.queues) for ticket in state.queues[name].pending
     )

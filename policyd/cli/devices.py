@@ -8,10 +8,10 @@ import click
 import yaml
 
 from policyd.alloc.topology.devices import SLICES, Devices, inventory
-from policyd.cli.files import FILE
-from policyd.cli.json_values import as_number
-from policyd.cli.scenarios import scenario_nodes, scenario_objects
-from policyd.cli.tables import show_table
+from policyd.cli.formats.files import FILE
+from policyd.cli.formats.json_values import as_number
+from policyd.cli.formats.scenarios import scenario_nodes, scenario_objects
+from policyd.cli.formats.tables import show_table
 from policyd.status.gpu_slices import GpuSlices, gpu_slices
 
 _HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS")

@@ -10,25 +10,30 @@ import msgspec
 
 from policyd.cel.explain import Explanation
 from policyd.cli.circumstances import Sent, request_of, with_circumstances
-from policyd.cli.files import DIALECT, load, once, read_objects
+from policyd.cli.formats.files import DIALECT, load, once, read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import exit_code, show_all, unusable
+from policyd.cli.formats.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
-from policyd.cli.progress import progress
-from policyd.cli.report import exit_code, show_all, unusable
-from policyd.cli.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.clock import SystemClock
-from policyd.engine.compiled import CompiledPolicy
-from policyd.engine.documents import Document
-from policyd.engine.explanation import Asked, PolicyExplanation, Seen, explain_policies
-from policyd.engine.findings import Finding
-from policyd.engine.load import Loaded
-from policyd.engine.offline import (
+from policyd.engine.compile.load import Loaded
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.offline.explanation import (
+    ExplainedExpression,
+    ExplainedPolicy,
+    PolicyExplanation,
+    explain_policies,
+)
+from policyd.engine.offline.requests import (
     ObjectError,
     custom_kinds,
     makers_for,
     namespace_lookup,
     offline_set,
 )
-from policyd.engine.policy_set import PolicySet
 from policyd.errors import did_you_mean
 
 
@@ -168,7 +173,7 @@ def _lifted(one: PolicyExplanation) -> list[str]:
     return [text.partition(": ")[2] for text in one.decision.lifted]
 
 
-def _seen_lines(seen: Seen) -> Iterator[str]:
+def _seen_lines(seen: ExplainedPolicy) -> Iterator[str]:
     if seen.binding:
         yield f"by binding {seen.binding}"
     if seen.path:
@@ -187,7 +192,7 @@ def _value(explanation: Explanation | None) -> str:
     return "lifted by an exception" if explanation is None else brief(explanation.outcome)
 
 
-def _asked_lines(what: str, asked: Asked) -> Iterator[str]:
+def _asked_lines(what: str, asked: ExplainedExpression) -> Iterator[str]:
     """Say what an expression evaluates to, and its parts."""
     colour = "green" if asked.holds else "red"
     yield f"{what} `{asked.name}`: {click.style(_value(asked.explanation), fg=colour)}"
@@ -224,7 +229,7 @@ def _policy_as_json(one: PolicyExplanation) -> dict[str, Any]:
     }
 
 
-def _seen_as_json(seen: Seen) -> dict[str, Any]:
+def _seen_as_json(seen: ExplainedPolicy) -> dict[str, Any]:
     lists = {
         "matchConditions": seen.conditions,
         "variables": seen.variables,
@@ -234,7 +239,7 @@ def _seen_as_json(seen: Seen) -> dict[str, Any]:
     return {"path": seen.path, "binding": seen.binding, "lifted": seen.lifted, **asked}
 
 
-def _asked_as_json(asked: Asked) -> dict[str, Any]:
+def _asked_as_json(asked: ExplainedExpression) -> dict[str, Any]:
     explanation = asked.explanation
     if explanation is None:
         return {"name": asked.name, "lifted": True}

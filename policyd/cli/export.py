@@ -9,16 +9,16 @@ import click
 import yaml
 
 from policyd.api.meta import Json
-from policyd.cli.files import PATH, read_objects
-from policyd.cli.progress import progress
-from policyd.cli.report import count, exit_code, show_all
-from policyd.engine.compiled import CompiledException
-from policyd.engine.documents import Document
-from policyd.engine.export import Exported, export_policy
+from policyd.cli.formats.files import PATH, read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count, exit_code, show_all
+from policyd.engine.compile.load import Loaded, gather, is_policy, load_document
+from policyd.engine.compile.native import GROUP, is_binding, is_native
+from policyd.engine.documents.reading import Document
+from policyd.engine.export.policies import Exported, export_policy
 from policyd.engine.kyverno.export import export_kyverno
 from policyd.engine.kyverno.load import is_kyverno
-from policyd.engine.load import Loaded, gather, is_policy, load_document
-from policyd.engine.native import GROUP, is_binding, is_native
+from policyd.engine.model.compiled import CompiledException
 from policyd.program import FINDINGS
 
 Version = Literal["v1", "v1beta1"]

@@ -8,13 +8,13 @@ from typing import Literal
 
 import click
 
-from policyd.cli.files import content
+from policyd.cli.formats.files import content
+from policyd.cli.formats.report import count
+from policyd.cli.formats.tables import show_table
 from policyd.cli.furnishing import shipped
 from policyd.cli.options import TEXT_OR_JSON
-from policyd.cli.report import count
-from policyd.cli.tables import show_table
-from policyd.engine.documents import read_documents
-from policyd.engine.workloads import value_at
+from policyd.engine.documents.reading import read_documents
+from policyd.engine.objects.workloads import value_at
 from policyd.errors import ConfigurationError, PolicydError, did_you_mean
 from policyd.policy_files import default_files
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from policyd.cli.files import PATH
+from policyd.cli.formats.files import PATH
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Option = Callable[[_Command], _Command]

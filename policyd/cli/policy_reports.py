@@ -9,30 +9,30 @@ import click
 import yaml
 
 from policyd.api.meta import Json
-from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, Named
-from policyd.cli.files import load, once, read_objects
+from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, NamespaceOptions
+from policyd.cli.formats.files import load, once, read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import exit_code, show_all, unusable
+from policyd.cli.formats.tables import show_table
 from policyd.cli.options import OBJECTS, POLICIES
-from policyd.cli.progress import progress
-from policyd.cli.report import exit_code, show_all, unusable
-from policyd.cli.tables import show_table
 from policyd.clock import SystemClock
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
-from policyd.engine.offline import (
-    Circumstances,
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.report import APIS, ReportApi, ResultCount, ResultKey, Rows, scanned
+from policyd.engine.offline.requests import (
     ObjectError,
+    RequestCircumstances,
     custom_kinds,
     offline_set,
     request_for,
 )
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.report import APIS, Key, ReportApi, Row, Rows, scanned
-from policyd.engine.scan import Found, Listed, Scan
+from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject
 
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
 
 
-class _Given(Named):
+class _Given(NamespaceOptions):
     """What the command line says."""
 
     policies: tuple[str, ...]
@@ -83,7 +83,7 @@ def command(**given: Unpack[_Given]) -> None:
     objects = [document.value for document in documents]
     labels = Labels(objects, given)
     policies = offline_set(loaded, labels.lookup, objects=objects, now=SystemClock().now)
-    scan = Scan(policies)
+    scan = PolicyScan(policies)
     findings += _look_at(documents, scan, policies, labels)
     show_all([*loaded.findings, *findings])
     _print(scan.book.namespaces, given)
@@ -92,14 +92,14 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 def _look_at(
-    documents: Sequence[Document], scan: Scan, policies: PolicySet, labels: Labels
+    documents: Sequence[Document], scan: PolicyScan, policies: PolicySet, labels: Labels
 ) -> list[Finding]:
     """Ask about each object; return a finding for what is none, or cannot be decided."""
     findings: list[Finding] = []
     kinds = custom_kinds(document.value for document in documents)
     for document in progress(documents, "looking at", len(documents)):
         try:
-            request = request_for(document.value, Circumstances(kinds=kinds))
+            request = request_for(document.value, RequestCircumstances(kinds=kinds))
         except ObjectError as error:
             findings.append(unusable(document, error))
             continue
@@ -110,7 +110,9 @@ def _look_at(
         namespace = "" if kind.kind == "Namespace" else request.namespace
         value: Json = document.value
         scan.look_at(
-            Found(resource=listed, kind=kind.kind, namespace=namespace, name=name, value=value)
+            ScannedObject(
+                resource=listed, kind=kind.kind, namespace=namespace, name=name, value=value
+            )
         )
     return [*findings, *labels.findings]
 
@@ -148,7 +150,7 @@ def _print_table(namespaces: Mapping[str, Rows]) -> None:
     show_table(names, rows, numbers=["OBJECTS"])
 
 
-def _row(namespace: str, key: Key, row: Row) -> tuple[str, ...]:
+def _row(namespace: str, key: ResultKey, row: ResultCount) -> tuple[str, ...]:
     strict = f" ({key.enforcement})" if key.enforcement else ""
     shadow = f" (shadow of {key.shadow_of})" if key.shadow_of else ""
     first = f"{row.subjects[0].kind} {row.subjects[0].name}" if row.subjects else "-"

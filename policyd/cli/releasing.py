@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from policyd.cli.configuring import KUBECONFIG
-from policyd.cli.report import count
+from policyd.cli.formats.report import count
 from policyd.config import environment
 from policyd.controller.releasing import release
 from policyd.kube.connection import connection_from

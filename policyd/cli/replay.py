@@ -12,28 +12,28 @@ import msgspec
 
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, Named
-from policyd.cli.files import (
+from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, NamespaceOptions
+from policyd.cli.formats.files import (
     PATH,
     content,
     load,
     once,
     read_objects,
 )
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.options import TEXT_OR_JSON
-from policyd.cli.progress import progress
-from policyd.cli.report import count, exit_code, show_all
 from policyd.clock import SystemClock
-from policyd.engine.findings import Finding
-from policyd.engine.offline import offline_set
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.replay import (
-    Answer,
+from policyd.engine.documents.findings import Finding
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.replay import (
     Difference,
+    ReplayedAnswer,
     compare,
     read_recording,
     recordings,
 )
+from policyd.engine.offline.requests import offline_set
 from policyd.errors import PolicydError
 from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
 
@@ -41,7 +41,7 @@ _SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 """What a recording in a folder ends in; a file that is named itself may end in anything."""
 
 
-class _Given(Named):
+class _Given(NamespaceOptions):
     """What the command line says."""
 
     recorded: tuple[str, ...]
@@ -231,7 +231,7 @@ def _shadow_as_json(one: Difference) -> dict[str, Any]:
     }
 
 
-def _said(answer: Answer) -> list[str]:
+def _said(answer: ReplayedAnswer) -> list[str]:
     denials = [f"denied: {text}" for text in answer.denials or ()]
     return [*denials, *(f"warning: {text}" for text in answer.warnings or ())]
 

@@ -7,11 +7,11 @@ from typing import Any, NoReturn
 from prometheus_client import CollectorRegistry
 
 from policyd.config import Settings
-from policyd.controller.reports import Reports
-from policyd.controller.scanning import ScanMetrics, Scanner, ScanSettings
+from policyd.controller.policies.reports import Reports
+from policyd.controller.policies.scanning import ScanMetrics, Scanner, ScanSettings
 from policyd.kube.client import Client
-from webhooks.shared import Door
-from webhooks.sources import read_policies
+from webhooks.policies.sources import read_policies
+from webhooks.shared import WebhookServer
 
 
 async def scan_what_exists(
@@ -31,7 +31,7 @@ async def scan_what_exists(
         leading: Tells whether this process may write.
         registry: Where scans are counted.
     """
-    door = Door(settings=sources, client=client)
+    door = WebhookServer(settings=sources, client=client)
     async with asyncio.TaskGroup() as group:
 
         def start(work: Coroutine[Any, Any, NoReturn]) -> None:

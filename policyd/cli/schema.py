@@ -10,10 +10,10 @@ import msgspec
 
 from policyd.api import policy
 from policyd.api.meta import Json
-from policyd.engine import cases
-from policyd.engine.cases import cases_shape
-from policyd.engine.native import shape_of
-from policyd.engine.schema import Shape, policy_shape
+from policyd.engine.compile.native import shape_of
+from policyd.engine.compile.schema import Shape, policy_shape
+from policyd.engine.offline import cases
+from policyd.engine.offline.cases import cases_shape
 from policyd.field_notes import field_notes
 
 

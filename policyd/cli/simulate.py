@@ -10,15 +10,15 @@ import msgspec
 from rich.cells import cell_len
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.cli.defragmenting import plan_lines, plans_json
-from policyd.cli.files import FILE
-from policyd.cli.json_values import as_json, as_number
-from policyd.cli.maps import Maps
-from policyd.cli.progress import progress
-from policyd.cli.report import count
-from policyd.cli.scenario_jobs import LeftOut
-from policyd.cli.scenarios import (
+from policyd.cli.formats.files import FILE
+from policyd.cli.formats.json_values import as_json, as_number
+from policyd.cli.formats.maps import Maps
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count
+from policyd.cli.formats.scenario_jobs import SkippedJobs
+from policyd.cli.formats.scenarios import (
     scenario_arrivals,
     scenario_nodes,
     scenario_objects,
@@ -27,8 +27,8 @@ from policyd.cli.scenarios import (
     seconds_of,
     warn_of_gates,
 )
-from policyd.cli.tables import Rows
-from policyd.simulate.scenario import Simulation, Step, Waits
+from policyd.cli.formats.tables import Rows
+from policyd.simulate.scenario import SimulatedCycle, Simulation, Waits
 from policyd.status.left_out import not_counted
 from policyd.status.naming import Names, Naming, OtherTeams
 from policyd.status.profiles import gpus_wanted
@@ -114,7 +114,7 @@ def command(**options: Unpack[_Options]) -> None:
     names = Names(
         others=options["other_teams"] or scenario_other_teams(objects), reader=options["namespace"]
     )
-    left_out = LeftOut(names)
+    left_out = SkippedJobs(names)
     arrivals = list(scenario_arrivals(objects, left_out))
     simulation = Simulation(scenario_state(objects), arrivals)
     for sentence in left_out.sentences:
@@ -163,10 +163,10 @@ class _Table:
 
     rows: Rows
     names: Names
-    state: State | None
+    state: CoreState | None
     maps: Maps | None
 
-    def lines(self, steps: Iterable[Step]) -> Iterator[str]:
+    def lines(self, steps: Iterable[SimulatedCycle]) -> Iterator[str]:
         """Yield all lines."""
         told: dict[str, str] = {}
         yield from self._changed()
@@ -238,7 +238,7 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def _as_json(step: Step, names: Names, state: State | None) -> dict[str, Any]:
+def _as_json(step: SimulatedCycle, names: Names, state: CoreState | None) -> dict[str, Any]:
     return {
         "time": step.at,
         "cycle": step.number,
@@ -260,7 +260,7 @@ def _waiting_json(waits: Waits, names: Names) -> dict[str, Any]:
     }
 
 
-def _action_json(action: Action, names: Names, state: State | None) -> dict[str, Any]:
+def _action_json(action: Action, names: Names, state: CoreState | None) -> dict[str, Any]:
     naming = names.to(action.workload.key)
     told: dict[str, Any] = {
         "workload": naming.one(action.workload.key),
@@ -290,7 +290,7 @@ def _action_json(action: Action, names: Names, state: State | None) -> dict[str,
             return told | {"action": "Requeue"} | _help_json(action, naming, state)
 
 
-def _help_json(action: Requeue, naming: Naming, state: State | None) -> dict[str, Any]:
+def _help_json(action: Requeue, naming: Naming, state: CoreState | None) -> dict[str, Any]:
     if state is None:
         return {}
     found = remedies(state, action.workload, action.refusal)
@@ -304,7 +304,7 @@ def _tagged(value: msgspec.Struct | None, naming: Naming) -> dict[str, Any]:
     return {} if value is None else {"kind": type(value).__name__, **as_json(value, naming)}
 
 
-def _left(state: State) -> Iterator[str]:
+def _left(state: CoreState) -> Iterator[str]:
     for name in sorted(state.queues):
         status = queue_status(state, name)
         if not status.active:

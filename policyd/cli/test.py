@@ -8,12 +8,12 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import click
 
-from policyd.cli.case_files import Tested, case_files, run_all_together, run_files, untested
-from policyd.cli.progress import progress
-from policyd.cli.report import as_json, count, exit_code, show_all
-from policyd.cli.reports import TEXT_JSON_OR_REPORT, Entry, Format, entries_of, report
-from policyd.engine.cases import Outcome
-from policyd.engine.findings import Finding
+from policyd.cli.formats.case_files import Tested, case_files, run_all_together, run_files, untested
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import as_json, count, exit_code, show_all
+from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
+from policyd.engine.documents.findings import Finding
+from policyd.engine.offline.cases import CaseOutcome
 from policyd.policy_files import CASES, KYVERNO_TEST
 
 
@@ -143,7 +143,7 @@ def _uncovered(tested: Tested, *, coverage: bool) -> Iterator[tuple[str, str]]:
         yield f"{branch}: not so", str(branch)
 
 
-def _show_failure(path: Path, outcome: Outcome) -> None:
+def _show_failure(path: Path, outcome: CaseOutcome) -> None:
     click.secho(f"FAILED {path}: {outcome.case.name}", fg="red", bold=True)
     for problem in outcome.problems:
         click.echo(f"  {problem}")
@@ -183,22 +183,22 @@ def _as_json(tested: Sequence[Tested]) -> dict[str, Any]:
     }
 
 
-def _entries(tested: Sequence[Tested], *, coverage: bool) -> Iterator[Entry]:
+def _entries(tested: Sequence[Tested], *, coverage: bool) -> Iterator[ReportEntry]:
     """Yield each case, each file that could not be tested, and what is not covered if it must."""
     for one in tested:
         yield from entries_of(one.findings)
         for outcome in one.outcomes:
-            yield Entry(
+            yield ReportEntry(
                 name=outcome.case.name,
                 group=str(one.path),
                 findings=tuple(_problems(one.path, outcome)),
             )
         for name, message in _uncovered(one, coverage=coverage):
             finding = Finding(source=str(one.path), message=message, rule="coverage")
-            yield Entry(name=name, group=str(one.path), findings=(finding,))
+            yield ReportEntry(name=name, group=str(one.path), findings=(finding,))
 
 
-def _problems(path: Path, outcome: Outcome) -> Iterator[Finding]:
+def _problems(path: Path, outcome: CaseOutcome) -> Iterator[Finding]:
     for problem in outcome.problems:
         yield Finding(source=str(path), message=f"{outcome.case.name}: {problem}", rule="case")
     if outcome.difference:

@@ -16,11 +16,11 @@ from rich.console import Console
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json
 from policyd.cli.configuring import CONFIG, configured
-from policyd.cli.files import load
+from policyd.cli.formats.files import load
+from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
 from policyd.cli.locking import kept_to_itself
-from policyd.cli.report import exit_code, show_all
 from policyd.config import Settings, environment
 from policyd.controller.run import run_controller
 from policyd.controller.settings import ControllerSettings
@@ -33,11 +33,11 @@ from policyd.kube.http_client import HttpClient
 from policyd.local.apiserver.server import ApiServer, ServerOptions
 from policyd.local.simulation import JOB_CONTROLLER, acting_as, run_simulation
 from policyd.process import run
+from policyd.registration import configurations as registration
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
-from webhooks import registration
-from webhooks.door import Door, run_door
+from webhooks.server import WebhookServer, run_door
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
@@ -48,7 +48,7 @@ REFUSED = {400, 401, 403, 413, 422}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class UpOptions:
     """What a user asked `policyd up` for."""
 
     port: int
@@ -125,7 +125,7 @@ def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its
       policyd up --policies my-policies/ --nodes 16 --racks 4
     """
     configure_logging(json=False, least="warning")
-    options = Options(**given)
+    options = UpOptions(**given)
     check_policies(options.policies)
     run(partial(_up, options))
 
@@ -146,7 +146,7 @@ def check_policies(paths: Sequence[str]) -> None:
         )
 
 
-async def _up(options: Options, stop: asyncio.Event) -> None:
+async def _up(options: UpOptions, stop: asyncio.Event) -> None:
     settings = configured(ControllerSettings(), path=options.config)
     with ExitStack() as kept:
         for path in (options.kubeconfig, options.state):
@@ -155,7 +155,7 @@ async def _up(options: Options, stop: asyncio.Event) -> None:
         await _serve(options, settings, stop)
 
 
-async def _serve(options: Options, settings: ControllerSettings, stop: asyncio.Event) -> None:
+async def _serve(options: UpOptions, settings: ControllerSettings, stop: asyncio.Event) -> None:
     server = ApiServer(ServerOptions(state_file=options.state), port=options.port)
     await server.start()
     try:
@@ -177,7 +177,7 @@ async def _serve(options: Options, settings: ControllerSettings, stop: asyncio.E
 async def _run(
     clients: Clients,
     server: ApiServer,
-    options: Options,
+    options: UpOptions,
     settings: ControllerSettings,
     stop: asyncio.Event,
 ) -> None:
@@ -191,7 +191,7 @@ async def _run(
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
-    door = Door(
+    door = WebhookServer(
         settings=_door_settings(options, address),
         client=clients.own,
         integrations=settings.integrations,
@@ -236,7 +236,7 @@ async def _opens(client: Client, stop: asyncio.Event) -> bool:
     return False
 
 
-def _door_settings(options: Options, address: str) -> Settings:
+def _door_settings(options: UpOptions, address: str) -> Settings:
     return Settings(
         policies=options.policies,
         from_cluster=True,
@@ -289,7 +289,7 @@ def write_kubeconfig(path: Path, content: Json) -> None:
         ) from error
 
 
-def welcome(api_server: str, door: str, options: Options) -> str:
+def welcome(api_server: str, door: str, options: UpOptions) -> str:
     """Say where everything is, and what to type next."""
     kubeconfig = options.kubeconfig.resolve()
     examples = shipped("docs/examples")

@@ -18,9 +18,9 @@ import structlog
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.reservation import next_due
-from policyd.controller.cache import Cache
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
+from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.kube.pace import Pace
 
 log = structlog.get_logger()
@@ -45,8 +45,8 @@ class CycleLoop:
         self,
         cache: Cache,
         *,
-        act: Callable[[Key, float | None], None],
-        metrics: Metrics,
+        act: Callable[[ReconcileKey, float | None], None],
+        metrics: ControllerMetrics,
         pace: Pace,
     ) -> None:
         self._cache = cache
@@ -56,7 +56,7 @@ class CycleLoop:
         self._changed = asyncio.Event()
         self._actions: dict[str, tuple[Action, int | None]] = {}
         """What was decided and is not written, and of which generation of the workload."""
-        self._fresh: dict[Key, float | None] = {}
+        self._fresh: dict[ReconcileKey, float | None] = {}
         """What of it is not handed over, and how soon it is to be written."""
         self._wait = FIRST_WAIT_SECONDS
 
@@ -190,7 +190,7 @@ class CycleLoop:
             self._cache.state.note_preemptor(action.preemptor)
         self._actions[key] = action, self._generation(key)
         namespace, _, name = key.partition("/")
-        self._fresh[Key("Workload", namespace, name)] = _rank(action)
+        self._fresh[ReconcileKey("Workload", namespace, name)] = _rank(action)
         return False
 
     def _hand_over(self) -> None:

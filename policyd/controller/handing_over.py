@@ -10,7 +10,7 @@ breaks its writes off before the Lease runs out: the next one reads all workload
 import structlog
 
 from policyd.api.kueue import Workload
-from policyd.controller.mirror import Mirror
+from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError

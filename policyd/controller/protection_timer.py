@@ -1,8 +1,8 @@
 """When the protection of a workload ends, those who waited for it are tried again."""
 
 from policyd.api.kueue import Workload
-from policyd.controller.cache import Cache
-from policyd.controller.transitions import holding_queue
+from policyd.controller.watch.cache import Cache
+from policyd.workload.transitions import holding_queue
 
 
 class ProtectionTimer:

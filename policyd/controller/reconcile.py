@@ -6,22 +6,26 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
+from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.writes import NotLeadingError
 from policyd.kube.errors import ApiError, ConflictError, NotFoundError
 from policyd.kube.workqueue import WorkQueue
 
 log = structlog.get_logger()
 
-Reconcile = Callable[[Key], Awaitable[float | None]]
+Reconcile = Callable[[ReconcileKey], Awaitable[float | None]]
 
 
 class Dispatcher:
     """Gives keys to their reconcilers; failed ones come again, later each time."""
 
     def __init__(
-        self, queue: WorkQueue[Key], reconcilers: Mapping[str, Reconcile], *, metrics: Metrics
+        self,
+        queue: WorkQueue[ReconcileKey],
+        reconcilers: Mapping[str, Reconcile],
+        *,
+        metrics: ControllerMetrics,
     ) -> None:
         self.queue = queue
         self._reconcilers = reconcilers
@@ -36,7 +40,7 @@ class Dispatcher:
             finally:
                 self.queue.done(key)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ReconcileKey) -> None:
         """Reconcile one key, and see to it that it comes again if it must."""
         try:
             wait = await self._reconcilers[key.kind or key.subject](key)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import EVICTED, FINISHED
 from policyd.api.meta import find_condition
-from policyd.controller.mirror import Mirror
 from policyd.controller.patches import without_finalizer
-from policyd.controller.time_limits import ReadyRules
+from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_finalizer
 from policyd.kube.resources import WORKLOADS
+from policyd.workload.time_limits import ReadyRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,33 +11,33 @@ from typing import Any, NoReturn
 
 import structlog
 
-from policyd.controller.cache import Cache, Ears
 from policyd.controller.cycle_loop import CycleLoop
 from policyd.controller.handing_over import HandingOver
-from policyd.controller.health import Health
-from policyd.controller.in_use import InUse
-from policyd.controller.job_reasons import JobReasons
-from policyd.controller.job_reconciler import job_reconcilers
-from policyd.controller.job_steps import WorkloadSteps
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
-from policyd.controller.mirror import Mirror
-from policyd.controller.mirrors import CUSTOM_RESOURCES, open_mirrors
-from policyd.controller.parent_reconciler import parent_reconcilers
-from policyd.controller.placing_again import FAILED_AGAIN
-from policyd.controller.pod_reconciler import PodReconciler
-from policyd.controller.policies import PolicyStatuses
-from policyd.controller.provisioning import Provisioning
-from policyd.controller.queue_changes import QueueChanges
-from policyd.controller.queue_metrics import measure
-from policyd.controller.queue_statuses import QueueStatuses
-from policyd.controller.reasons import Reasons
+from policyd.controller.jobs.job_reconciler import job_reconcilers
+from policyd.controller.jobs.job_steps import WorkloadSteps
+from policyd.controller.jobs.parent_reconciler import parent_reconcilers
+from policyd.controller.jobs.pod_reconciler import PodReconciler
+from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.metrics.health import ControllerHealth
+from policyd.controller.metrics.queue_metrics import measure
+from policyd.controller.metrics.workload_metrics import WorkloadMetrics
+from policyd.controller.policies.policy_statuses import PolicyStatuses
+from policyd.controller.queues.in_use import InUse
+from policyd.controller.queues.provisioning import Provisioning
+from policyd.controller.queues.queue_statuses import QueueStatuses
+from policyd.controller.reasons.job_reasons import JobReasons
+from policyd.controller.reasons.refreshing import Reasons
 from policyd.controller.reconcile import Dispatcher, Reconcile
-from policyd.controller.serving import is_served, wait_until_served, watch_later
 from policyd.controller.settings import ControllerSettings
-from policyd.controller.topologies import Topologies
+from policyd.controller.topology.placing_again import FAILED_AGAIN
+from policyd.controller.topology.topologies import Topologies
 from policyd.controller.usage import Usage
-from policyd.controller.workload_metrics import WorkloadMetrics
+from policyd.controller.watch.cache import Cache, Ears
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.mirror import Mirror
+from policyd.controller.watch.mirrors import CUSTOM_RESOURCES, open_mirrors
+from policyd.controller.watch.queue_changes import QueueChanges
+from policyd.controller.watch.serving import is_served, wait_until_served, watch_later
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.kube.client import Client
@@ -65,10 +65,10 @@ class Controller:
         settings: ControllerSettings | None = None,
         *,
         pace: Pace | None = None,
-        health: Health | None = None,
+        health: ControllerHealth | None = None,
     ) -> None:
         self.settings = settings or ControllerSettings()
-        self.health = health or Health(Metrics(self.settings.metrics.custom))
+        self.health = health or ControllerHealth(ControllerMetrics(self.settings.metrics.custom))
         self.pace = pace or Pace()
         self._client = client
         self.recorder = EventRecorder(
@@ -87,7 +87,7 @@ class Controller:
         )
         self.cache.other_teams = self.settings.other_teams
         QueueChanges(self.cache)
-        self.queue: WorkQueue[Key] = WorkQueue(pace=self.pace)
+        self.queue: WorkQueue[ReconcileKey] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
         self.handing_over = HandingOver(client, self.writes, self.mirrors.workloads, pace=self.pace)
         self.election = self._election()
@@ -125,7 +125,7 @@ class Controller:
             preempted=self.job_reasons.preempted,
         )
 
-    def _counts(self, metrics: Metrics) -> WorkloadMetrics:
+    def _counts(self, metrics: ControllerMetrics) -> WorkloadMetrics:
         """Have counted what becomes of workloads.
 
         What the last leader wrote is not counted again by who has only to learn of it.
@@ -212,7 +212,7 @@ class Controller:
         self.cycles.wake()
         self.reasons.wake()
 
-    def _add(self, key: Key, rank: float | None = None) -> None:
+    def _add(self, key: ReconcileKey, rank: float | None = None) -> None:
         if self.health.synced.is_set() and self.leading():
             self.queue.add(key, rank=rank)
 
@@ -314,7 +314,7 @@ async def run_controller(
     settings: ControllerSettings | None = None,
     *,
     pace: Pace | None = None,
-    health: Health | None = None,
+    health: ControllerHealth | None = None,
 ) -> None:
     """Run the controller until cancelled.
 

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from policyd.alloc.settings import DEFAULTS
-from policyd.alloc.settings import Settings as QueueingSettings
-from policyd.api.configuration.kinds import Resources
-from policyd.controller.metrics import MetricsSettings
+from policyd.alloc.settings import DEFAULTS, QueueingSettings
+from policyd.api.configuration.kinds import ResourcesConfiguration
+from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.jobs.copied import NO_KEYS, CopiedKeys
 from policyd.jobs.integrations import EVERYTHING, Integrations
@@ -41,7 +40,7 @@ class ControllerSettings:
     integrations: Integrations = EVERYTHING
     """Which kinds of jobs queue, and where."""
 
-    resources: Resources | None = None
+    resources: ResourcesConfiguration | None = None
     """Which requests count against quota, and as what; None for all, as they are."""
 
     other_teams: OtherTeams = "names"

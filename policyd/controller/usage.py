@@ -17,20 +17,20 @@ import structlog
 from policyd.api.kueue import ClusterQueue, Workload
 from policyd.api.makers import group_kind_of
 from policyd.api.names import SYSTEM_NAMESPACES
-from policyd.controller.cache import Cache
-from policyd.controller.index import chain_key
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
-from policyd.controller.owners import SeenOwners
+from policyd.controller.jobs.owners import SeenOwners
+from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.reconcile import Reconcile
-from policyd.controller.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
 from policyd.controller.settings import ControllerSettings
-from policyd.controller.usage_book import Outside, Share, Taker, UsageBook
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.index import chain_key
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
 from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
 from policyd.kube.resources import PODS
+from policyd.workload.usage_book import AdmittedUsage, OutsideUsage, Taker, UsageBook
 
 log = structlog.get_logger()
 
@@ -58,14 +58,19 @@ class Usage:
     """Finds pods that run outside of quota, and tells of them."""
 
     def __init__(
-        self, cache: Cache, writes: Writes, *, metrics: Metrics, settings: ControllerSettings
+        self,
+        cache: Cache,
+        writes: Writes,
+        *,
+        metrics: ControllerMetrics,
+        settings: ControllerSettings,
     ) -> None:
         self._cache = cache
         self._writes = writes
         self._metrics = metrics
         self._deletes = settings.deletes_outside_quota
         self._book = UsageBook()
-        self._outside = Outside()
+        self._outside = OutsideUsage()
         self._since: dict[str, float] = {}
         self._told: dict[str, str] = {}
         self._owners = SeenOwners(cache.mirrors, writes)
@@ -85,7 +90,7 @@ class Usage:
         """Return what looks after pods that may run outside of quota."""
         return {"Usage": self._reconcile}
 
-    def everything(self) -> list[Key]:
+    def everything(self) -> list[ReconcileKey]:
         """Return a key for every pod that takes anything, as after a start."""
         return [_key(pod) for pod in self.pods if pod.amounts]
 
@@ -126,11 +131,11 @@ class Usage:
     def _look_at(self, paths: tuple[str, ...]) -> None:
         for path in paths:
             namespace, _, name = path.partition("/")
-            self._cache.ears.reconcile(Key("Usage", namespace, name))
+            self._cache.ears.reconcile(ReconcileKey("Usage", namespace, name))
 
     # One pod.
 
-    async def _reconcile(self, key: Key) -> float | None:
+    async def _reconcile(self, key: ReconcileKey) -> float | None:
         """Find out whether a pod is outside, and tell. Returns when to look again.
 
         Raises:
@@ -194,7 +199,7 @@ class Usage:
         self._look_at(tuple(each for each in beyond if each != path and each not in self._since))
         return BEYOND if path in beyond else ""
 
-    def _share(self, group: str) -> Share:
+    def _share(self, group: str) -> AdmittedUsage:
         """Return what the workloads of a group hold: the largest of them, where one replaces."""
         count, amounts = 0, dict[str, int]()
         for key in self._cache.index.chain(group):
@@ -207,7 +212,7 @@ class Usage:
                     own[name] = own.get(name, 0) + amount
             count = max(count, sum(each.count for each in holding.admission.pod_sets))
             amounts = {n: max(own.get(n, 0), amounts.get(n, 0)) for n in own.keys() | amounts}
-        return Share(count=count, amounts=amounts)
+        return AdmittedUsage(count=count, amounts=amounts)
 
     # Whom a pod belongs to.
 
@@ -268,8 +273,8 @@ class Usage:
         log.warning("outside_quota", pod=pod.metadata.key, reason=reason, takes=taken)
 
 
-def _key(pod: RunningPod) -> Key:
-    return Key("Usage", pod.metadata.namespace, pod.metadata.name)
+def _key(pod: RunningPod) -> ReconcileKey:
+    return ReconcileKey("Usage", pod.metadata.namespace, pod.metadata.name)
 
 
 def _written(resource: str, amount: int) -> str:

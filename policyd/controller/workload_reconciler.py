@@ -13,42 +13,27 @@ from policyd.api.kueue.names import (
     EVICTED,
 )
 from policyd.api.meta import condition_true
-from policyd.controller.announcements import Announcements
-from policyd.controller.cache import Cache
-from policyd.controller.conversion import admission_object
-from policyd.controller.held_back import HeldBack
-from policyd.controller.keys import Key
-from policyd.controller.lifecycle import (
-    next_status,
-    required_checks,
-    sync_checks,
-    time_left,
-    to_be_deactivated,
-)
-from policyd.controller.metrics import Metrics
-from policyd.controller.mirror import Mirror
-from policyd.controller.obstacles import Surroundings
-from policyd.controller.owners import Owners
+from policyd.controller.jobs.announcements import Announcements
+from policyd.controller.jobs.owners import Owners
+from policyd.controller.jobs.readiness import AwaitedPods, stale_message
+from policyd.controller.jobs.slices import finish_slice
+from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.patches import merge_patch
-from policyd.controller.placing_again import PlacingAgain, no_replacement_message
-from policyd.controller.preemptions import (
+from policyd.controller.protection_timer import ProtectionTimer
+from policyd.controller.reasons.held_back import HeldBack
+from policyd.controller.reasons.shortage import naming_for
+from policyd.controller.reasons.workload_reasons import Waiting
+from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, keep
+from policyd.controller.topology.placing_again import PlacingAgain, no_replacement_message
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.mirror import Mirror
+from policyd.controller.watch.preemptions import (
     preempt,
     preempted_message,
     priorities_text,
 )
-from policyd.controller.priorities import class_change
-from policyd.controller.protection_timer import ProtectionTimer
-from policyd.controller.readiness import Readiness, stale_message
-from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, keep
-from policyd.controller.shortage import naming_for
-from policyd.controller.slices import finish_slice
-from policyd.controller.transitions import (
-    evict,
-    finish,
-    reserve,
-    with_status,
-)
-from policyd.controller.waiting import Waiting
+from policyd.controller.watch.priorities import class_change
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.slices import replacement_message
@@ -57,6 +42,21 @@ from policyd.kube.resources import WORKLOADS
 from policyd.status.naming import Naming
 from policyd.status.queues import queue_status
 from policyd.status.words import considered_text
+from policyd.workload.conversion import admission_object
+from policyd.workload.lifecycle import (
+    next_status,
+    required_checks,
+    sync_checks,
+    time_left,
+    to_be_deactivated,
+)
+from policyd.workload.obstacles import StatusContext
+from policyd.workload.transitions import (
+    evict,
+    finish,
+    reserve,
+    with_status,
+)
 
 log = structlog.get_logger()
 
@@ -74,7 +74,7 @@ class WorkloadReconciler:
         writes: Writes,
         *,
         take: Callable[[str], Action | None],
-        metrics: Metrics,
+        metrics: ControllerMetrics,
         limits: TimeLimits = NO_LIMITS,
     ) -> None:
         self._cache = cache
@@ -83,7 +83,7 @@ class WorkloadReconciler:
         self._metrics = metrics
         self._protection = ProtectionTimer(cache)
         self._limits = limits
-        self._readiness = Readiness(cache, every=limits.ready is not None)
+        self._readiness = AwaitedPods(cache, every=limits.ready is not None)
         self._announcements = Announcements(writes)
         self.waiting = Waiting(cache, writes, self._readiness)
         self._placing = PlacingAgain(
@@ -115,7 +115,7 @@ class WorkloadReconciler:
         """Forget what is still to be told: this process no longer leads."""
         self.waiting.drop()
 
-    async def reconcile(self, key: Key) -> float | None:
+    async def reconcile(self, key: ReconcileKey) -> float | None:
         """Do what is to be done next. Returns the seconds until something else will be.
 
         Raises:
@@ -125,7 +125,7 @@ class WorkloadReconciler:
         left = await self._reconcile(key)
         return left if held is None else min(held, held if left is None else left)
 
-    async def _reconcile(self, key: Key) -> float | None:
+    async def _reconcile(self, key: ReconcileKey) -> float | None:
         workload = self._mirror.get(key.path)
         action = self._take(key.path)
         if workload is None:
@@ -311,12 +311,12 @@ class WorkloadReconciler:
         left = (time_left(workload, around, now=now), self._protection.left(workload, now))
         return min((seconds for seconds in left if seconds is not None), default=None)
 
-    def _surroundings(self, workload: Workload) -> Surroundings:
+    def _surroundings(self, workload: Workload) -> StatusContext:
         local_queue = self._cache.local_queue_of(workload)
         cluster_queue = self._cache.cluster_queue_of(workload)
         name = "" if local_queue is None else local_queue.spec.cluster_queue
         inactive = cluster_queue is not None and not queue_status(self._cache.state, name).active
-        return Surroundings(
+        return StatusContext(
             local_queue=local_queue,
             cluster_queue=cluster_queue,
             inactive=inactive,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, Unpack
 
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.meta import Json, ObjectMeta
-from policyd.controller.mirror import Mirror
 from policyd.controller.patches import status_patch
+from policyd.controller.watch.mirror import Mirror
 from policyd.kube.client import Client, DeleteOptions, PartialObject, PatchOptions
 from policyd.kube.errors import ConflictError, InvalidError, NotFoundError
 from policyd.kube.events import EventRecorder

@@ -7,7 +7,7 @@ from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.errors import PolicydError
 from policyd.jobs.base import controller_of, queue_name
 from policyd.jobs.integrations import GroupKind, Integrations
-from policyd.jobs.kinds import find_kind, find_parent
+from policyd.jobs.kinds.registry import find_kind, find_parent
 
 LONGEST_CHAIN: Final = 10
 """How many objects may be above one another."""

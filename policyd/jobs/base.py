@@ -31,7 +31,7 @@ J = TypeVar("J", bound=JobObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """How a job ended."""
 
     succeeded: bool
@@ -129,7 +129,7 @@ class JobKind(Generic[J]):
     templates: Callable[[J], tuple[Path, ...]]
     suspended: Callable[[J], bool]
     active: Callable[[J], bool]
-    outcome: Callable[[J], Outcome | None]
+    outcome: Callable[[J], JobOutcome | None]
     ready: Callable[[J], bool]
     reclaimable: Callable[[J], tuple[ReclaimablePod, ...]]
     suspend_path: Path = ("spec", "suspend")
@@ -203,9 +203,9 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     return next((owner for owner in metadata.owner_references if owner.controller), None)
 
 
-def ended_by(conditions: Iterable[Condition], *, succeeded: str, failed: str) -> Outcome | None:
+def ended_by(conditions: Iterable[Condition], *, succeeded: str, failed: str) -> JobOutcome | None:
     """Return how a job ended, by the types of the conditions that say so; None if it has not."""
     for condition in conditions:
         if condition.type in {succeeded, failed} and condition.status == "True":
-            return Outcome(succeeded=condition.type == succeeded, message=condition.message)
+            return JobOutcome(succeeded=condition.type == succeeded, message=condition.message)
     return None

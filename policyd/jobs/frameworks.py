@@ -11,7 +11,7 @@ from policyd.api.configuration.gates import validate_gates
 from policyd.api.makers import Makers
 from policyd.jobs.base import JobKind
 from policyd.jobs.integrations import POD, Integrations
-from policyd.jobs.kinds import KINDS, PARENTS, REGISTERED, find_kind, find_parent
+from policyd.jobs.kinds.registry import KINDS, PARENTS, REGISTERED, find_kind, find_parent
 from policyd.jobs.parents import ParentKind
 
 

@@ -58,7 +58,7 @@ class FlavorMissingError(PolicydError):
 
 
 @dataclass(slots=True)
-class Injection:
+class PodInjection:
     """What the pods of one pod set get; those of a slice are told anew which one theirs is."""
 
     labels: dict[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Injection:
 
 def injections(
     workload: Workload, flavors: Mapping[str, ResourceFlavor], gates: Gates = DEFAULTS.gates
-) -> tuple[Injection, ...]:
+) -> tuple[PodInjection, ...]:
     """Return what the pods of each pod set get, in the order of the pod sets.
 
     Args:
@@ -97,7 +97,7 @@ def injections(
     queues = _queues(workload, admission) if gates.assign_queue_labels_for_pods else {}
     return tuple(
         _filled(
-            Injection(
+            PodInjection(
                 labels={POD_SET: pod_set.name, **queues}, annotations=dict(names), renews=sliced
             ),
             workload,
@@ -110,12 +110,12 @@ def injections(
 
 
 def _filled(
-    injection: Injection,
+    injection: PodInjection,
     workload: Workload,
     pod_set: PodSet,
     assigned: PodSetAssignment,
     flavors: Mapping[str, ResourceFlavor],
-) -> Injection:
+) -> PodInjection:
     if assigned.topology_assignment is not None:
         _hold_for_place(injection, pod_set)
     for name in dict.fromkeys(assigned.flavors.values()):
@@ -131,7 +131,7 @@ def _filled(
     return injection
 
 
-def _hold_for_place(injection: Injection, pod_set: PodSet) -> None:
+def _hold_for_place(injection: PodInjection, pod_set: PodSet) -> None:
     """Let pods wait until each has its place; those that asked for none say that they have one."""
     injection.gates.append(TOPOLOGY_GATE)
     asked = pod_set.topology_request or TopologyRequest()
@@ -151,7 +151,7 @@ def _is_label(name: str) -> bool:
     return 0 < len(name) <= LONGEST_DNS_LABEL and "." not in name
 
 
-def _add_update(injection: Injection, check: AdmissionCheckState, update: PodSetUpdate) -> None:
+def _add_update(injection: PodInjection, check: AdmissionCheckState, update: PodSetUpdate) -> None:
     what = f'in admission check "{check.name}": invalid admission check PodSetUpdate: conflict for '
     _merge(injection.labels, update.labels, "labels", what)
     _merge(injection.annotations, update.annotations, "annotations", what)
@@ -159,7 +159,7 @@ def _add_update(injection: Injection, check: AdmissionCheckState, update: PodSet
     _add_tolerations(injection, update.tolerations)
 
 
-def _add_tolerations(injection: Injection, tolerations: Sequence[Toleration]) -> None:
+def _add_tolerations(injection: PodInjection, tolerations: Sequence[Toleration]) -> None:
     for toleration in tolerations:
         if toleration not in injection.tolerations:
             injection.tolerations.append(toleration)
@@ -175,7 +175,7 @@ def _merge(
             )
 
 
-def inject(draft: Draft, path: Path, injection: Injection) -> None:
+def inject(draft: Draft, path: Path, injection: PodInjection) -> None:
     """Give the pod template, or the pod, at `path` what its pod set was assigned.
 
     Raises:

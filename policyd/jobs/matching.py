@@ -18,7 +18,7 @@ from policyd.jobs.lifecycle import (
     is_finished,
     next_step,
 )
-from policyd.jobs.slices import Chain, Fit, fit_of, retired, settle
+from policyd.jobs.slices import Fit, SliceChain, fit_of, retired, settle
 from policyd.jobs.steps import (
     Adopt,
     CreateWorkload,
@@ -115,7 +115,7 @@ def _elastic(
     return chain.newest, step or _next_slice(job, chain, fit)
 
 
-def _next_slice(job: JobView, chain: Chain, fit: Fit) -> Step | None:
+def _next_slice(job: JobView, chain: SliceChain, fit: Fit) -> Step | None:
     newest = chain.newest
     assert newest is not None, "a slice that fits or not is there"
     grows = fit == "Replace" and has_quota(newest)

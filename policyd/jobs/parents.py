@@ -27,8 +27,8 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.jobs.base import JobObject, controller_of
 from policyd.jobs.gangs.gang import Coming
-from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name, is_gated
-from policyd.jobs.surroundings import Surroundings
+from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod, group_name, is_gated
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.jobs.workload import (
     LONGEST_LABEL,
     Priority,
@@ -67,7 +67,7 @@ P = TypeVar("P", bound=Parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ParentPodGroup:
     """Pods of a parent that start together.
 
     Attributes:
@@ -86,7 +86,7 @@ class Group:
         return sum(each.count for each in self.pod_sets)
 
 
-def _controller(pod: Pod) -> str:
+def _controller(pod: QueuedPod) -> str:
     owner = controller_of(pod.metadata)
     return "" if owner is None else owner.name
 
@@ -124,12 +124,12 @@ class ParentKind(Generic[P]):
     word: str
     templates: Callable[[P], tuple[Path, ...]]
     mark: Callable[[Draft, P], None]
-    groups: Callable[[P], tuple[Group, ...]] | None = None
-    name_of: Callable[[Pod], str] = _controller
-    index_of: Callable[[Pod], str] = lambda _pod: ""
-    role_of: Callable[[P, Pod], str] = lambda _parent, _pod: ""
+    groups: Callable[[P], tuple[ParentPodGroup, ...]] | None = None
+    name_of: Callable[[QueuedPod], str] = _controller
+    index_of: Callable[[QueuedPod], str] = lambda _pod: ""
+    role_of: Callable[[P, QueuedPod], str] = lambda _parent, _pod: ""
     notes: Mapping[str, str] = field(default_factory=dict)
-    mistakes: Callable[[P, P | None, Surroundings], Iterable[FieldError]] = (
+    mistakes: Callable[[P, P | None, JobContext], Iterable[FieldError]] = (
         lambda _parent, _old, _around: ()
     )
     bare: bool = False
@@ -189,7 +189,7 @@ def group_name_of(kind: ParentKind[P], parent: P, index: str, *, uid: str) -> st
 
 
 def group_workload(
-    kind: ParentKind[P], parent: P, group: Group, *, name: str, priority: Priority
+    kind: ParentKind[P], parent: P, group: ParentPodGroup, *, name: str, priority: Priority
 ) -> Workload:
     """Return the workload to create for a group."""
     job = parent.metadata
@@ -230,12 +230,12 @@ class Seat(Generic[P]):
 
     kind: ParentKind[P]
     parent: P
-    group: Group
+    group: ParentPodGroup
     workload: str
     in_labels: bool = False
 
 
-def take_seat(draft: Draft, pod: Pod, seat: Seat[P]) -> None:
+def take_seat(draft: Draft, pod: QueuedPod, seat: Seat[P]) -> None:
     """Make a pod one of its group, or let one that is keep to the queue of its parent."""
     seated = bool(group_name(pod.metadata))
     for name in SUBMISSION:

@@ -13,7 +13,7 @@ from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet, PodSetAssignment, Workload
 from policyd.api.kueue.names import POD_SET, SLICE_NAME, TOPOLOGY_GATE, WORKLOAD
 from policyd.api.kueue.topology_assignment import HOSTNAME, decode_topology
-from policyd.jobs.pods import Pod, has_ended
+from policyd.jobs.pods import QueuedPod, has_ended
 from policyd.jobs.topology import POD_INDEX_OFFSET, asks_for_topology
 from policyd.jobs.workload import slice_name
 
@@ -30,11 +30,11 @@ class Departure:
         node_selector: Labels of the nodes of its domain.
     """
 
-    pod: Pod
+    pod: QueuedPod
     node_selector: Selector
 
 
-def belongs_to(pod: Pod, workload: Workload) -> bool:
+def belongs_to(pod: QueuedPod, workload: Workload) -> bool:
     """Tell whether a pod says that it is one of a workload's, or of an earlier slice of it."""
     annotations = pod.metadata.annotations
     return annotations.get(SLICE_NAME, annotations.get(WORKLOAD)) in {
@@ -43,18 +43,18 @@ def belongs_to(pod: Pod, workload: Workload) -> bool:
     }
 
 
-def waits_for_place(pod: Pod) -> bool:
+def waits_for_place(pod: QueuedPod) -> bool:
     """Tell whether a pod is held until its place is known."""
     return any(gate.name == TOPOLOGY_GATE for gate in pod.spec.scheduling_gates)
 
 
-def takes_room(pod: Pod) -> bool:
+def takes_room(pod: QueuedPod) -> bool:
     """Tell whether a pod takes room on a node that no topology gave it."""
     on_node = bool(pod.spec.node_name) and not has_ended(pod)
     return on_node and not asks_for_topology(pod.metadata.annotations)
 
 
-def departures(workload: Workload, pods: Iterable[Pod]) -> list[Departure]:
+def departures(workload: Workload, pods: Iterable[QueuedPod]) -> list[Departure]:
     """Return which of the pods of an admitted workload can go, and where to.
 
     Args:
@@ -64,7 +64,7 @@ def departures(workload: Workload, pods: Iterable[Pod]) -> list[Departure]:
     pods = tuple(pods)
     if workload.status.admission is None or without_offset(workload, pods) is not None:
         return []
-    by_pod_set: dict[str, list[Pod]] = {}
+    by_pod_set: dict[str, list[QueuedPod]] = {}
     for pod in _members(workload, pods):
         by_pod_set.setdefault(pod.metadata.labels[POD_SET], []).append(pod)
     failed = {node.name for node in workload.status.unhealthy_nodes}
@@ -80,7 +80,7 @@ def departures(workload: Workload, pods: Iterable[Pod]) -> list[Departure]:
     ]
 
 
-def without_offset(workload: Workload, pods: Iterable[Pod]) -> Pod | None:
+def without_offset(workload: Workload, pods: Iterable[QueuedPod]) -> QueuedPod | None:
     """Return a pod of a workload whose offset is no number, so that nobody knows who goes where.
 
     All pods of the workload are held by it; None if there is none.
@@ -97,7 +97,7 @@ def without_offset(workload: Workload, pods: Iterable[Pod]) -> Pod | None:
     )
 
 
-def _members(workload: Workload, pods: Iterable[Pod]) -> Iterator[Pod]:
+def _members(workload: Workload, pods: Iterable[QueuedPod]) -> Iterator[QueuedPod]:
     for pod in pods:
         of_pod_set = POD_SET in pod.metadata.labels
         if of_pod_set and belongs_to(pod, workload) and not has_ended(pod):
@@ -124,7 +124,7 @@ def _positions(assigned: PodSetAssignment) -> list[Selector]:
 
 
 def _departures(
-    pods: Sequence[Pod], positions: Sequence[Selector], ranks: "_Ranks"
+    pods: Sequence[QueuedPod], positions: Sequence[Selector], ranks: "_Ranks"
 ) -> list[Departure]:
     ranked = ranks.of(pods, len(positions))
     if ranked is not None and all(
@@ -134,7 +134,7 @@ def _departures(
     return list(_as_they_come(pods, positions))
 
 
-def _as_they_come(pods: Sequence[Pod], positions: Sequence[Selector]) -> Iterator[Departure]:
+def _as_they_come(pods: Sequence[QueuedPod], positions: Sequence[Selector]) -> Iterator[Departure]:
     gone = [pod for pod in pods if not waits_for_place(pod)]
     levels = tuple(positions[0]) if positions else ()
     taken = Counter(tuple(pod.spec.node_selector.get(key) for key in levels) for pod in gone)
@@ -150,7 +150,7 @@ def _as_they_come(pods: Sequence[Pod], positions: Sequence[Selector]) -> Iterato
         yield Departure(pod, position)
 
 
-def _is_at(pod: Pod, position: Selector) -> bool:
+def _is_at(pod: QueuedPod, position: Selector) -> bool:
     return all(pod.spec.node_selector.get(key) == value for key, value in position.items())
 
 
@@ -162,7 +162,7 @@ class _Ranks:
         self._count = pod_set.count
         self._offset = _offset(pod_sets, pod_set)
 
-    def of(self, pods: Sequence[Pod], positions: int) -> list[tuple[Pod, int]] | None:
+    def of(self, pods: Sequence[QueuedPod], positions: int) -> list[tuple[QueuedPod, int]] | None:
         """Return the rank of each pod; None if one has none of its own below `positions`."""
         if self._asked is None or not self._asked.pod_index_label:
             return None
@@ -174,7 +174,7 @@ class _Ranks:
             ranked.append((pod, rank))
         return ranked if len({rank for _, rank in ranked}) == len(ranked) else None
 
-    def _rank(self, pod: Pod) -> int | None:
+    def _rank(self, pod: QueuedPod) -> int | None:
         asked = self._asked
         assert asked is not None, "only pods with an index label are ranked"
         index = _number(pod.metadata.labels, asked.pod_index_label)
@@ -184,7 +184,7 @@ class _Ranks:
         first = self._first_of_sub_group(pod, index)
         return None if first is None else first + index - self._offset - offset
 
-    def _first_of_sub_group(self, pod: Pod, index: int) -> int | None:
+    def _first_of_sub_group(self, pod: QueuedPod, index: int) -> int | None:
         asked = self._asked
         assert asked is not None, "only pods with an index label are ranked"
         if not asked.sub_group_index_label:

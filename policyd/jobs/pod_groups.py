@@ -15,14 +15,14 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodTemplate
-from policyd.jobs.base import Outcome, prebuilt_name, queue_name
+from policyd.jobs.base import JobOutcome, prebuilt_name, queue_name
 from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import (
     POD_INDEX_LABEL,
     SERVING,
     SUSPENDING_PARENT,
-    Pod,
+    QueuedPod,
     counts,
     has_ended,
     is_deleted,
@@ -54,10 +54,10 @@ class PodGroup:
     """
 
     name: str
-    pods: tuple[Pod, ...]
+    pods: tuple[QueuedPod, ...]
 
     @property
-    def first(self) -> Pod:
+    def first(self) -> QueuedPod:
         """The oldest pod: it speaks for the group."""
         return self.pods[0]
 
@@ -86,7 +86,7 @@ class PodGroup:
         """Whether the group runs for ever."""
         return self.first.metadata.annotations.get(SERVING) == "true"
 
-    def running_or_able_to(self) -> list[Pod]:
+    def running_or_able_to(self) -> list[QueuedPod]:
         """Return the pods that count for the group."""
         return [pod for pod in self.pods if counts(pod)]
 
@@ -95,12 +95,12 @@ class PodGroup:
         kept, _ = self._by_place(workload)
         return replace(self, pods=tuple(pod for pod in self.pods if pod.metadata.name in kept))
 
-    def beyond(self, workload: Workload) -> tuple[Pod, ...]:
+    def beyond(self, workload: Workload) -> tuple[QueuedPod, ...]:
         """Return the pods for which its workload has no place, and that have not ended."""
         _, excess = self._by_place(workload)
         return tuple(pod for pod in self.pods if pod.metadata.name in excess)
 
-    def let_out(self, workload: Workload | None) -> tuple[Pod, ...]:
+    def let_out(self, workload: Workload | None) -> tuple[QueuedPod, ...]:
         """Return the pods that need not stay any longer, whoever has deleted them or will.
 
         While the group goes on, those stay that have failed, or are being deleted, and are not
@@ -171,11 +171,11 @@ class PodGroup:
             excess.update(_names(active[pod_set.count :]))
         return kept, excess
 
-    def gated(self) -> list[Pod]:
+    def gated(self) -> list[QueuedPod]:
         """Return the pods that still wait for the queue."""
         return [p for p in self.pods if is_gated(p) and p.metadata.deletion_timestamp is None]
 
-    def to_let_go(self) -> list[Pod]:
+    def to_let_go(self) -> list[QueuedPod]:
         """Return the pods that wait and whose turn it is: all of a lower number are ready."""
         able = self.running_or_able_to()
         turn = min((start_order(p.metadata) for p in able if not is_ready(p)), default=0)
@@ -209,7 +209,7 @@ class PodGroup:
             return f"pod group can't include more than {MOST_ROLES} roles"
         return next(filter(None, (self._wrong_index(pod) for pod in self.pods)), "")
 
-    def _wrong_index(self, pod: Pod) -> str:
+    def _wrong_index(self, pod: QueuedPod) -> str:
         index = pod.metadata.labels.get(POD_INDEX_LABEL)
         if index is None or (index.isdecimal() and int(index) < self.total):
             return ""
@@ -221,7 +221,7 @@ class PodGroup:
         """Return what the group demands: a pod set for each role, sorted by name."""
         if not self.name:
             return (_pod_set(DEFAULT_POD_SET, self.first, 1),)
-        roles: dict[str, list[Pod]] = {}
+        roles: dict[str, list[QueuedPod]] = {}
         able = self.running_or_able_to()
         if self.fast and able:
             return (_pod_set(role_of(able[0]), able[0], self.total),)
@@ -257,7 +257,7 @@ class PodGroup:
                 found.setdefault(self._role(pod), set()).add(pod.metadata.uid)
         return found
 
-    def outcome(self, succeeded: Sequence[ReclaimablePod]) -> Outcome | None:
+    def outcome(self, succeeded: Sequence[ReclaimablePod]) -> JobOutcome | None:
         """Return how the group ended; None while it has not.
 
         Args:
@@ -270,17 +270,17 @@ class PodGroup:
         count = sum(each.count for each in succeeded)
         message = f"Pods succeeded: {count}/{self.total}."
         if count >= self.total or self._given_up():
-            return Outcome(succeeded=True, message=message)
+            return JobOutcome(succeeded=True, message=message)
         return None
 
     def _given_up(self) -> bool:
         last = any(p.metadata.annotations.get(RETRIABLE_IN_GROUP) == "false" for p in self.pods)
         return last and all(has_ended(pod) for pod in self.pods)
 
-    def _role(self, pod: Pod) -> str:
+    def _role(self, pod: QueuedPod) -> str:
         return role_of(pod) if self.name else DEFAULT_POD_SET
 
-    def excess(self) -> tuple[Pod, ...]:
+    def excess(self) -> tuple[QueuedPod, ...]:
         """Return the pods beyond the group's total: those that wait, the youngest first."""
         counted = self.running_or_able_to()
         over = len(counted) - self.total
@@ -290,16 +290,16 @@ class PodGroup:
         return tuple(pod for pod in ranked[self.total :] if not has_ended(pod))
 
 
-def _rank(pod: Pod) -> tuple[bool, bool]:
+def _rank(pod: QueuedPod) -> tuple[bool, bool]:
     """Order pods by who keeps its place if there are too many; the older ones are first anyway."""
     return not is_kept(pod), is_gated(pod)
 
 
-def _names(pods: Iterable[Pod]) -> set[str]:
+def _names(pods: Iterable[QueuedPod]) -> set[str]:
     return {pod.metadata.name for pod in pods}
 
 
-def _pod_set(name: str, pod: Pod, count: int) -> PodSet:
+def _pod_set(name: str, pod: QueuedPod, count: int) -> PodSet:
     return PodSet(
         name=name,
         count=count,
@@ -310,12 +310,12 @@ def _pod_set(name: str, pod: Pod, count: int) -> PodSet:
     )
 
 
-def _single_outcome(pod: Pod) -> Outcome | None:
+def _single_outcome(pod: QueuedPod) -> JobOutcome | None:
     if not has_ended(pod):
         return None
     succeeded = pod.status.phase == "Succeeded"
     said = pod.status.message or ("" if succeeded else "Pod failed")
-    return Outcome(succeeded=succeeded, message=said)
+    return JobOutcome(succeeded=succeeded, message=said)
 
 
 def new_group_workload(

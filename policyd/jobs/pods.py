@@ -30,7 +30,7 @@ from policyd.api.meta import (
     find_condition,
 )
 from policyd.api.pods import PodSpec
-from policyd.jobs.injection import Injection, inject
+from policyd.jobs.injection import PodInjection, inject
 from policyd.patch.draft import Draft
 
 POD_INDEX_LABEL = "kueue.x-k8s.io/pod-group-pod-index"
@@ -42,7 +42,7 @@ TERMINATION_TARGET = "TerminationTarget"
 """Condition of a pod that was stopped, and why."""
 
 
-class PodStatus(Wire, frozen=True):
+class QueuedPodStatus(Wire, frozen=True):
     """How far a pod has come."""
 
     phase: str = "Pending"
@@ -50,40 +50,40 @@ class PodStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Pod(Wire, frozen=True):
+class QueuedPod(Wire, frozen=True):
     """A pod, trimmed to what the queue reads."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    status: QueuedPodStatus = QueuedPodStatus()
 
 
-def is_gated(pod: Pod) -> bool:
+def is_gated(pod: QueuedPod) -> bool:
     """Tell whether a pod still waits for the queue."""
     return any(gate.name == ADMISSION_GATE for gate in pod.spec.scheduling_gates)
 
 
-def is_kept(pod: Pod) -> bool:
+def is_kept(pod: QueuedPod) -> bool:
     """Tell whether a pod that is deleted stays until the queue lets it go."""
     return MANAGED in pod.metadata.finalizers
 
 
-def is_deleted(pod: Pod) -> bool:
+def is_deleted(pod: QueuedPod) -> bool:
     """Tell whether somebody has asked for a pod to be gone."""
     return pod.metadata.deletion_timestamp is not None
 
 
-def is_over(pod: Pod) -> bool:
+def is_over(pod: QueuedPod) -> bool:
     """Tell whether a pod has ended, or is to."""
     return has_ended(pod) or is_deleted(pod)
 
 
-def was_stopped(pod: Pod) -> bool:
+def was_stopped(pod: QueuedPod) -> bool:
     """Tell whether it was the queue that stopped a pod."""
     return condition_true(pod.status.conditions, TERMINATION_TARGET)
 
 
-def last_active(pod: Pod) -> datetime:
+def last_active(pod: QueuedPod) -> datetime:
     """Return when a pod failed, or was deleted; a time to come if neither is known."""
     failed = find_condition(pod.status.conditions, "ContainersReady")
     since = (
@@ -95,23 +95,23 @@ def last_active(pod: Pod) -> datetime:
     return min((each for each in moments if each is not None), default=LATEST)
 
 
-def has_ended(pod: Pod) -> bool:
+def has_ended(pod: QueuedPod) -> bool:
     """Tell whether a pod has run to its end, well or badly."""
     return pod.status.phase in {"Succeeded", "Failed"}
 
 
-def is_let_go(pod: Pod) -> bool:
+def is_let_go(pod: QueuedPod) -> bool:
     """Tell whether a pod runs, or may soon, and nobody has asked it to stop."""
     return not (is_gated(pod) or has_ended(pod)) and pod.metadata.deletion_timestamp is None
 
 
-def counts(pod: Pod) -> bool:
+def counts(pod: QueuedPod) -> bool:
     """Tell whether a pod is one of its group: it has not failed, nor gone before it had a node."""
     gone = pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
     return pod.status.phase != "Failed" and not gone
 
 
-def uses_quota(pod: Pod, *, now: float, fast: bool = False) -> bool:
+def uses_quota(pod: QueuedPod, *, now: float, fast: bool = False) -> bool:
     """Tell whether a pod runs.
 
     Args:
@@ -126,7 +126,7 @@ def uses_quota(pod: Pod, *, now: float, fast: bool = False) -> bool:
     return not fast and deleted.timestamp() + grace >= now
 
 
-def is_ready(pod: Pod) -> bool:
+def is_ready(pod: QueuedPod) -> bool:
     """Tell whether a pod is ready, or has succeeded."""
     return pod.status.phase == "Succeeded" or any(
         condition.type == "Ready" and condition.status == "True"
@@ -144,19 +144,19 @@ def total_count(metadata: ObjectMeta) -> int:
     return whole_number(metadata.annotations.get(POD_GROUP_TOTAL_COUNT, "")) or 0
 
 
-def role_of(pod: Pod) -> str:
+def role_of(pod: QueuedPod) -> str:
     """Return which pods of its group a pod is like."""
     return pod.metadata.annotations.get(ROLE_HASH, DEFAULT_POD_SET)
 
 
-def by_age(pods: Iterable[Pod]) -> list[Pod]:
+def by_age(pods: Iterable[QueuedPod]) -> list[QueuedPod]:
     """Sort pods by age, the oldest first; ties go by name."""
     return sorted(
         pods, key=lambda pod: (pod.metadata.creation_timestamp or LONGEST_AGO, pod.metadata.name)
     )
 
 
-def owner_reference(pod: Pod, *, controller: bool) -> OwnerReference:
+def owner_reference(pod: QueuedPod, *, controller: bool) -> OwnerReference:
     """Return the reference by which a pod owns its workload, alone or as one of a group."""
     return OwnerReference(
         api_version="v1",
@@ -168,7 +168,7 @@ def owner_reference(pod: Pod, *, controller: bool) -> OwnerReference:
     )
 
 
-def ungate(draft: Draft, injection: Injection) -> None:
+def ungate(draft: Draft, injection: PodInjection) -> None:
     """Let a pod go, to where its pod set was assigned.
 
     Args:
@@ -191,7 +191,7 @@ def without_gates(draft: Draft, names: frozenset[str]) -> None:
             draft.remove(("spec", "schedulingGates", index))
 
 
-def pod_set_of(pod: Pod, workload: Workload) -> str:
+def pod_set_of(pod: QueuedPod, workload: Workload) -> str:
     """Return the pod set of its workload that a pod belongs to; empty if to none."""
     names = [pod_set.name for pod_set in workload.spec.pod_sets]
     if not group_name(pod.metadata):

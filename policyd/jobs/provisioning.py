@@ -24,7 +24,7 @@ from policyd.api.kueue.provisioning import (
 from policyd.api.meta import Json
 from policyd.errors import PolicydError
 from policyd.jobs.copied import FOR_PROVISIONING
-from policyd.jobs.injection import FlavorMissingError, Injection, inject
+from policyd.jobs.injection import FlavorMissingError, PodInjection, inject
 from policyd.patch.draft import Draft
 
 LONGEST_NAME = 247
@@ -36,7 +36,7 @@ class InconsistentError(PolicydError):
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class WantedPodTemplate:
     """A PodTemplate to make, and the pod set whose pods are like it."""
 
     name: str
@@ -45,7 +45,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ProvisionedPodSet:
     """A pod set that nodes are needed for, and what it was given."""
 
     pod_set: PodSet
@@ -67,7 +67,7 @@ def is_needed(workload: Workload, config: ProvisioningRequestConfig) -> bool:
     return any(True for _ in shares(workload, config))
 
 
-def shares(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[Share]:
+def shares(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[ProvisionedPodSet]:
     """Yield the pod sets of a workload that nodes are needed for.
 
     Raises:
@@ -82,7 +82,7 @@ def shares(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[Sh
             continue
         if pod_set.name not in by_name:
             raise InconsistentError("inconsistent podSet assignments")
-        share = Share(pod_set, by_name[pod_set.name])
+        share = ProvisionedPodSet(pod_set, by_name[pod_set.name])
         if share.count:
             yield share
 
@@ -150,7 +150,7 @@ def templates(
     *,
     stored: Mapping[str, Json],
     flavors: Mapping[str, ResourceFlavor],
-) -> tuple[Template, ...]:
+) -> tuple[WantedPodTemplate, ...]:
     """Return the templates of the pods that nodes are asked for.
 
     Args:
@@ -167,7 +167,7 @@ def templates(
     """
     raw = {each.get("name", "main"): each["template"] for each in stored["spec"]["podSets"]}
     policy = config.spec.pod_set_merge_policy
-    merged: list[tuple[Share, int]] = []
+    merged: list[tuple[ProvisionedPodSet, int]] = []
     for share in shares(workload, config):
         mine = raw[share.pod_set.name]
         for at, (other, count) in enumerate(merged):
@@ -178,7 +178,7 @@ def templates(
         else:
             merged.append((share, share.count))
     return tuple(
-        Template(
+        WantedPodTemplate(
             name=template_name(name, share.pod_set.name),
             body=_placed(raw[share.pod_set.name], share, flavors),
             count=count,
@@ -203,9 +203,11 @@ def _requirements(spec: Json) -> Json:
     return [*resources, *(spec.get(name) or None for name in _REQUIREMENTS)]
 
 
-def _placed(template: Json, share: Share, flavors: Mapping[str, ResourceFlavor]) -> Json:
+def _placed(
+    template: Json, share: ProvisionedPodSet, flavors: Mapping[str, ResourceFlavor]
+) -> Json:
     """Return a template whose pods go to the nodes of their flavors, and request what they may."""
-    given = Injection()
+    given = PodInjection()
     for name in dict.fromkeys(share.assigned.flavors.values()):
         flavor = flavors.get(name)
         if flavor is None:
@@ -228,7 +230,7 @@ def request_body(
     name: str,
     workload: Workload,
     config: ProvisioningRequestConfig,
-    made: Sequence[Template],
+    made: Sequence[WantedPodTemplate],
 ) -> Json:
     """Return the request for nodes for pods like those of some templates."""
     return {
@@ -243,7 +245,7 @@ def request_body(
     }
 
 
-def template_body(template: Template) -> Json:
+def template_body(template: WantedPodTemplate) -> Json:
     """Return a PodTemplate."""
     metadata = {"name": template.name, "labels": {MANAGED: "true"}}
     return {"metadata": metadata, "template": template.body}

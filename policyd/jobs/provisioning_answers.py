@@ -44,12 +44,12 @@ def answered(
     for said, meaning in _MEANINGS.items():
         found = find_condition(request.status.conditions, said)
         if found is not None and found.status == "True":
-            return meaning(Answer(state, workload, config, request, found.message))
+            return meaning(AutoscalerAnswer(state, workload, config, request, found.message))
     return replace(state, state="Pending", message="")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AutoscalerAnswer:
     """What an autoscaler said of a request, in one of its conditions."""
 
     state: AdmissionCheckState
@@ -98,12 +98,12 @@ class Answer:
         return replace(self.state, state="Pending", message=later.message)
 
 
-_MEANINGS: Final[Mapping[str, Callable[[Answer], AdmissionCheckState]]] = {
-    "Failed": Answer.failed,
-    "CapacityRevoked": Answer.revoked,
-    "BookingExpired": Answer.expired,
-    "Provisioned": Answer.provisioned,
-    "Accepted": Answer.accepted,
+_MEANINGS: Final[Mapping[str, Callable[[AutoscalerAnswer], AdmissionCheckState]]] = {
+    "Failed": AutoscalerAnswer.failed,
+    "CapacityRevoked": AutoscalerAnswer.revoked,
+    "BookingExpired": AutoscalerAnswer.expired,
+    "Provisioned": AutoscalerAnswer.provisioned,
+    "Accepted": AutoscalerAnswer.accepted,
 }
 """By the condition of a request; the first that is true counts."""
 

@@ -8,7 +8,7 @@ from math import ceil
 
 import msgspec
 
-from policyd.api.configuration.kinds import Resources as ResourceConfiguration
+from policyd.api.configuration.kinds import ResourcesConfiguration as ResourceConfiguration
 from policyd.api.configuration.kinds import ResourceTransformation
 from policyd.api.kueue import Workload
 from policyd.api.kueue.validation import FieldError

@@ -24,9 +24,9 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import ObjectMeta, OwnerReference, condition_true, find_condition
 from policyd.jobs.base import JobKind
-from policyd.jobs.injection import Injection
+from policyd.jobs.injection import PodInjection
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.jobs.pods import LONGEST_AGO, Pod, by_age, has_ended
+from policyd.jobs.pods import LONGEST_AGO, QueuedPod, by_age, has_ended
 from policyd.jobs.steps import Retire
 from policyd.jobs.workload import admitted_counts, is_elastic, slice_name, workload_name
 
@@ -39,7 +39,7 @@ Fit = Literal["Same", "Resize", "Replace", "Different"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class SliceChain:
     """The slices of a job that have not ended.
 
     Attributes:
@@ -89,7 +89,7 @@ def latest_active(workloads: Iterable[Workload]) -> Workload | None:
     return active[-1] if active else None
 
 
-def settle(workloads: Iterable[Workload]) -> Chain:
+def settle(workloads: Iterable[Workload]) -> SliceChain:
     """Return which slices of a job count.
 
     A slice that stands alone counts even if it is evicted: it will queue again. Of several, those
@@ -98,17 +98,17 @@ def settle(workloads: Iterable[Workload]) -> Chain:
     """
     slices = oldest_first(workloads)
     if len(slices) < 2:
-        return Chain(newest=slices[0] if slices else None)
+        return SliceChain(newest=slices[0] if slices else None)
     held = latest_active(slices)
     waiting = [each for each in slices if not has_quota(each) and _asks(each)]
     if held is not None:
         waiting = [each for each in waiting if replaces(each, held)]
     newest = waiting[-1] if waiting else held
     outdated = tuple(each for each in slices if each is not newest and each is not held)
-    return Chain(newest=newest, held=held if waiting else None, outdated=outdated)
+    return SliceChain(newest=newest, held=held if waiting else None, outdated=outdated)
 
 
-def retired(slice_: Workload, chain: Chain) -> Retire:
+def retired(slice_: Workload, chain: SliceChain) -> Retire:
     """Return the step that ends a slice that is of no use any more, and says why."""
     for other in (chain.held, chain.newest):
         if other is not None and has_quota(other) and replaces(other, slice_):
@@ -180,8 +180,8 @@ def as_slice(
 
 
 def to_let_go(
-    pods: Iterable[Pod], granted: Workload, given: Mapping[str, Injection]
-) -> list[tuple[Pod, Injection]]:
+    pods: Iterable[QueuedPod], granted: Workload, given: Mapping[str, PodInjection]
+) -> list[tuple[QueuedPod, PodInjection]]:
     """Return which of a job's gated pods may go, the oldest first, and what they get.
 
     Args:
@@ -190,7 +190,7 @@ def to_let_go(
         given: What the pods of each pod set get.
     """
     sizes, leaving = admitted_counts(granted), []
-    there: dict[str, list[Pod]] = {}
+    there: dict[str, list[QueuedPod]] = {}
     for pod in by_age(pods):
         if not has_ended(pod) and pod.metadata.deletion_timestamp is None:
             there.setdefault(pod.metadata.labels.get(POD_SET, ""), []).append(pod)
@@ -203,5 +203,5 @@ def to_let_go(
     return leaving
 
 
-def _is_gated(pod: Pod) -> bool:
+def _is_gated(pod: QueuedPod) -> bool:
     return any(gate.name == ELASTIC_JOB for gate in pod.spec.scheduling_gates)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from policyd.api.kueue import PodSet
 from policyd.jobs.base import J, JobKind
-from policyd.jobs.injection import Injection, StartError, inject, restore
+from policyd.jobs.injection import PodInjection, StartError, inject, restore
 from policyd.patch.draft import Draft
 
 
@@ -13,7 +13,7 @@ def start(
     job: J,
     *,
     kind: JobKind[J],
-    given: Sequence[Injection],
+    given: Sequence[PodInjection],
     counts: Mapping[str, int],
 ) -> None:
     """Send the pods that a job will have to where they were given room.

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
 from policyd.api.meta import Condition, ObjectMeta
-from policyd.jobs.base import Outcome
+from policyd.jobs.base import JobOutcome
 from policyd.jobs.workload import Priority
 
 
@@ -37,7 +37,7 @@ class JobView:
     active: bool
     ready: bool = False
     complete: bool = True
-    outcome: Outcome | None = None
+    outcome: JobOutcome | None = None
     on_hold: bool = False
     pod_sets: tuple[PodSet, ...] = ()
     reclaimable: tuple[ReclaimablePod, ...] = ()
@@ -164,7 +164,7 @@ class Finish:
     """Declare the workload finished."""
 
     workload: Workload
-    outcome: Outcome
+    outcome: JobOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class TokenFile:
         return token
 
 
-class Fetched:
+class FetchedHeader:
     """A header that has to be asked for, now and then.
 
     `fetch` returns it with the moment when it expires, in seconds since the epoch, None for

@@ -29,7 +29,7 @@ _PATCH_TYPES: dict[PatchKind, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ApiCall:
     """One request."""
 
     method: str
@@ -44,12 +44,12 @@ class Call:
         return f"{self.method} {self.path}"
 
 
-def get_call(path: str) -> Call:
+def get_call(path: str) -> ApiCall:
     """Ask for what is at a path."""
-    return Call(method="GET", path=path, idempotent=True)
+    return ApiCall(method="GET", path=path, idempotent=True)
 
 
-def page_call(resource: Resource, options: Paging) -> Call:
+def page_call(resource: Resource, options: Paging) -> ApiCall:
     """Ask for a part of a collection."""
     query = _selection_query(cast("Selection", options))
     if limit := options.get("limit", PAGE_LIMIT):
@@ -57,12 +57,12 @@ def page_call(resource: Resource, options: Paging) -> Call:
     if continue_ := options.get("continue_"):
         query["continue"] = continue_
     path = resource.path(options.get("namespace", ""))
-    return Call(method="GET", path=path, query=query, idempotent=True)
+    return ApiCall(method="GET", path=path, query=query, idempotent=True)
 
 
 def watch_call(
     resource: Resource, selection: Selection, *, resource_version: str, seconds: int
-) -> Call:
+) -> ApiCall:
     """Ask for the changes after a version, for so many seconds."""
     query = _selection_query(selection) | {
         "watch": "true",
@@ -71,28 +71,28 @@ def watch_call(
         "timeoutSeconds": str(seconds),
     }
     path = resource.path(selection.get("namespace", ""))
-    return Call(method="GET", path=path, query=query)
+    return ApiCall(method="GET", path=path, query=query)
 
 
-def create_call(resource: Resource, body: object, options: WriteOptions) -> Call:
+def create_call(resource: Resource, body: object, options: WriteOptions) -> ApiCall:
     """Ask to store a new object, or to do what a subresource such as `binding` stands for."""
     encoded, namespace, name = _encode(resource, body, options)
     subresource = options.get("subresource", "")
     if resource.namespaced and not namespace:
         raise ValueError(f"a new {resource.kind} needs a namespace")
     path = resource.path(namespace, name if subresource else "", subresource)
-    return Call(method="POST", path=path, query=_write_query(options), body=encoded)
+    return ApiCall(method="POST", path=path, query=_write_query(options), body=encoded)
 
 
-def replace_call(resource: Resource, body: object, options: WriteOptions) -> Call:
+def replace_call(resource: Resource, body: object, options: WriteOptions) -> ApiCall:
     """Ask to store an object in the place of the one of its name."""
     encoded, namespace, name = _encode(resource, body, options)
     path = object_path(resource, namespace, name, options.get("subresource", ""))
     query = _write_query(options)
-    return Call(method="PUT", path=path, query=query, body=encoded, idempotent=True)
+    return ApiCall(method="PUT", path=path, query=query, body=encoded, idempotent=True)
 
 
-def patch_call(resource: Resource, name: str, patch: object, options: PatchOptions) -> Call:
+def patch_call(resource: Resource, name: str, patch: object, options: PatchOptions) -> ApiCall:
     """Ask to change an object."""
     kind = options.get("kind", "merge")
     query = _write_query(cast("WriteOptions", options))
@@ -102,7 +102,7 @@ def patch_call(resource: Resource, name: str, patch: object, options: PatchOptio
     else:
         body = msgspec.json.encode(patch)
     path = object_path(resource, options.get("namespace", ""), name, options.get("subresource", ""))
-    return Call(
+    return ApiCall(
         method="PATCH",
         path=path,
         query=query,
@@ -113,7 +113,7 @@ def patch_call(resource: Resource, name: str, patch: object, options: PatchOptio
     )
 
 
-def delete_call(resource: Resource, name: str, options: DeleteOptions) -> Call:
+def delete_call(resource: Resource, name: str, options: DeleteOptions) -> ApiCall:
     """Ask to delete an object, if the preconditions hold."""
     preconditions = {"uid": options.get("uid"), "resourceVersion": options.get("resource_version")}
     body = {
@@ -124,7 +124,7 @@ def delete_call(resource: Resource, name: str, options: DeleteOptions) -> Call:
         "propagationPolicy": options.get("propagation"),
         "dryRun": ["All"] if options.get("dry_run") else None,
     }
-    return Call(
+    return ApiCall(
         method="DELETE",
         path=object_path(resource, options.get("namespace", ""), name),
         body=msgspec.json.encode(_given(body)),

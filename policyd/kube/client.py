@@ -27,7 +27,7 @@ class PartialObject(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class ListPage(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """Some of a collection's objects, all as of one resource version."""
 
     items: tuple[T, ...]
@@ -36,7 +36,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """Ask for the next page with this; empty on the last."""
 
 
-class Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One change of a collection. A deletion carries the object's last state."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -104,7 +104,7 @@ class Lister(Protocol):
 
     async def page(
         self, resource: Resource, *, into: type[T], **options: Unpack[Paging]
-    ) -> Page[T]:
+    ) -> ListPage[T]:
         """Return the first part of a collection, or the next after `continue_`.
 
         Raises:
@@ -119,7 +119,7 @@ class Lister(Protocol):
         into: type[T],
         resource_version: str,
         **selection: Unpack[Selection],
-    ) -> AsyncGenerator[Event[T] | Bookmark, None]:
+    ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Iterate over what changes after `resource_version`.
 
         The iterator ends when the server ends the watch, as it does every few minutes: go on from

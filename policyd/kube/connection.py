@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from policyd.clock import Clock, SystemClock
 from policyd.errors import ConfigurationError
-from policyd.kube.auth import Fetched, Header, TokenFile, basic, bearer
+from policyd.kube.auth import FetchedHeader, Header, TokenFile, basic, bearer
 from policyd.kube.kubeconfig import Chosen, content, read_file, read_kubeconfig
 from policyd.kube.plugins import ask_plugin, ask_provider
 from policyd.kube.proxies import proxy_for
@@ -38,7 +38,7 @@ class Credentials(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ApiConnection:
     """One API server, and the credentials for it."""
 
     server: str
@@ -62,7 +62,7 @@ def connection_from(
     context: str = "",
     clock: Clock | None = None,
     account: Path = SERVICE_ACCOUNT,
-) -> Connection:
+) -> ApiConnection:
     """Find out how to reach the API server.
 
     In this order: `kubeconfig`, the files of `KUBECONFIG`, the service account of the pod that we
@@ -89,11 +89,11 @@ def connection_from(
     return _from_context(read_kubeconfig(paths).choose(context), environ, clock)
 
 
-def _in_cluster(environ: Mapping[str, str], account: Path, clock: Clock) -> Connection:
+def _in_cluster(environ: Mapping[str, str], account: Path, clock: Clock) -> ApiConnection:
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     namespace = account / "namespace"
-    return Connection(
+    return ApiConnection(
         server=server,
         tls=client_context(read_file(account / "ca.crt", what="certificate authority")),
         credentials=TokenFile(account / "token", clock=clock),
@@ -102,7 +102,7 @@ def _in_cluster(environ: Mapping[str, str], account: Path, clock: Clock) -> Conn
     )
 
 
-def _from_context(chosen: Chosen, environ: Mapping[str, str], clock: Clock) -> Connection:
+def _from_context(chosen: Chosen, environ: Mapping[str, str], clock: Clock) -> ApiConnection:
     cluster = chosen.cluster
     server = cluster.server.rstrip("/")
     if urlsplit(server).scheme not in {"http", "https"}:
@@ -111,7 +111,7 @@ def _from_context(chosen: Chosen, environ: Mapping[str, str], clock: Clock) -> C
             hint="write `https://host:port`",
         )
     tls = _tls(chosen) if server.startswith("https:") else None
-    return Connection(
+    return ApiConnection(
         server=server,
         tls=tls,
         credentials=_credentials(chosen, tls, clock),
@@ -159,9 +159,9 @@ def _credentials(chosen: Chosen, tls: ssl.SSLContext | None, clock: Clock) -> Cr
     if user.username and user.password:
         return basic(user.username, user.password)
     if user.exec:
-        fetched = Fetched(ask_plugin(chosen, tls), clock=clock)
+        fetched = FetchedHeader(ask_plugin(chosen, tls), clock=clock)
     elif user.auth_provider:
-        fetched = Fetched(ask_provider(chosen, clock), clock=clock)
+        fetched = FetchedHeader(ask_provider(chosen, clock), clock=clock)
     else:
         return Header("")
     fetched.prime()

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from policyd.api.meta import ObjectMeta, Wire
-from policyd.kube.client import Bookmark, Event, Page, PartialObject
-from policyd.kube.errors import Status, UndecodableError, error_from_status
+from policyd.kube.client import Bookmark, ListPage, PartialObject, WatchEvent
+from policyd.kube.errors import ApiStatus, UndecodableError, error_from_status
 
 T = TypeVar("T")
 
@@ -51,17 +51,19 @@ def decode_object(body: bytes, into: type[T]) -> T:
     return decoded
 
 
-def decode_page(body: bytes, into: type[T]) -> Page[T]:
+def decode_page(body: bytes, into: type[T]) -> ListPage[T]:
     """Decode a list.
 
     Raises:
         UndecodableError: If it is not one, or an item is not an *into*.
     """
     decoded = decode_object(body, _List[into])  # type: ignore[valid-type]
-    return Page(decoded.items or (), decoded.metadata.resource_version, decoded.metadata.continue_)
+    return ListPage(
+        decoded.items or (), decoded.metadata.resource_version, decoded.metadata.continue_
+    )
 
 
-def decode_event(line: bytes, into: type[T]) -> Event[T] | Bookmark:
+def decode_event(line: bytes, into: type[T]) -> WatchEvent[T] | Bookmark:
     """Decode one line of a watch.
 
     Raises:
@@ -69,7 +71,7 @@ def decode_event(line: bytes, into: type[T]) -> Event[T] | Bookmark:
         UndecodableError: If the line is no event, or its object not an *into*.
     """
     try:
-        event: Event[T] = _decoder(Event[into]).decode(line)  # type: ignore[valid-type]
+        event: WatchEvent[T] = _decoder(WatchEvent[into]).decode(line)  # type: ignore[valid-type]
     except msgspec.DecodeError as error:
         return _decode_bookmark(line, error)
     return event
@@ -81,7 +83,7 @@ def _decode_bookmark(line: bytes, problem: msgspec.DecodeError) -> Bookmark:
         metadata = decode_object(event.object, PartialObject).metadata
         return Bookmark(metadata.resource_version)
     if event.type == "ERROR":
-        raise error_from_status(decode_object(event.object, Status), asked="watch")
+        raise error_from_status(decode_object(event.object, ApiStatus), asked="watch")
     error = undecodable(event.object, problem)
     error.deleted = event.type == "DELETED"
     raise error from problem

@@ -104,7 +104,7 @@ class _Details(Wire, frozen=True):
     causes: tuple[_Cause, ...] | None = None
 
 
-class Status(Wire, frozen=True):
+class ApiStatus(Wire, frozen=True):
     """The API server's answer when it has no object to give."""
 
     message: str = ""
@@ -153,16 +153,16 @@ def error_from_answer(code: int, body: bytes, *, asked: str, retry_after: str = 
         retry_after: The header of that name; whole seconds, or else it is ignored.
     """
     try:
-        status = msgspec.json.decode(body, type=Status)
+        status = msgspec.json.decode(body, type=ApiStatus)
     except msgspec.DecodeError:
-        status = Status()
+        status = ApiStatus()
     error = error_from_status(status, code=code, asked=asked)
     if retry_after.strip().isdecimal():
         error.retry_after = float(retry_after)
     return error
 
 
-def error_from_status(status: Status, *, code: int = 0, asked: str) -> ApiError:
+def error_from_status(status: ApiStatus, *, code: int = 0, asked: str) -> ApiError:
     """Turn a Status into an error, as a watch needs it: there it comes with HTTP status 200."""
     code = code or status.code
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(code)

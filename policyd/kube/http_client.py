@@ -18,14 +18,14 @@ from policyd.kube.calls import (
 from policyd.kube.client import (
     Bookmark,
     DeleteOptions,
-    Event,
-    Page,
+    ListPage,
     Paging,
     PatchOptions,
     Selection,
+    WatchEvent,
     WriteOptions,
 )
-from policyd.kube.connection import Connection
+from policyd.kube.connection import ApiConnection
 from policyd.kube.decoding import decode_event, decode_object, decode_page, split_lines
 from policyd.kube.discovery import ResourceList, discovery_path, resources_of
 from policyd.kube.pace import Pace
@@ -44,7 +44,7 @@ class HttpClient:
     """
 
     def __init__(
-        self, connection: Connection, *, limits: Limits | None = None, pace: Pace | None = None
+        self, connection: ApiConnection, *, limits: Limits | None = None, pace: Pace | None = None
     ) -> None:
         self._pace = pace or Pace()
         self._transport = Transport(connection, limits=limits, pace=self._pace)
@@ -84,7 +84,7 @@ class HttpClient:
 
     async def page(
         self, resource: Resource, *, into: type[T], **options: Unpack[Paging]
-    ) -> Page[T]:
+    ) -> ListPage[T]:
         """Return the first part of a collection, or the next after `continue_`."""
         return decode_page(await self._transport.send(page_call(resource, options)), into)
 
@@ -95,7 +95,7 @@ class HttpClient:
         into: type[T],
         resource_version: str,
         **selection: Unpack[Selection],
-    ) -> AsyncGenerator[Event[T] | Bookmark, None]:
+    ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Iterate over what changes after `resource_version`."""
         # Of different lengths, so that watches begun together do not end together.
         spread = (_LONGEST_WATCH - _SHORTEST_WATCH) * self._pace.chance()

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from policyd.kube.calls import PAGE_LIMIT
-from policyd.kube.client import Bookmark, Event, Lister, Page, Paging, Selection
+from policyd.kube.client import Bookmark, Lister, ListPage, Paging, Selection, WatchEvent
 from policyd.kube.decoding import decode_object
 from policyd.kube.errors import ApiError, GoneError, UndecodableError
 from policyd.kube.pace import Backoff, Pace
@@ -194,14 +194,14 @@ class Informer(Generic[T]):
         self._whole_lists = False
         self.synced.set()
 
-    async def _take_in(self, page: Page[T], seen: set[str]) -> None:
+    async def _take_in(self, page: ListPage[T], seen: set[str]) -> None:
         for number, obj in enumerate(page.items):
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
             seen.add(key_of(obj))
             self._put(obj)
 
-    async def _page(self, continue_: str) -> Page[T]:
+    async def _page(self, continue_: str) -> ListPage[T]:
         paging = Paging(
             limit=0 if self._whole_lists else PAGE_LIMIT, continue_=continue_, **self._selection
         )
@@ -211,14 +211,14 @@ class Informer(Generic[T]):
             page = await self._reader.page(self._resource, into=msgspec.Raw, **paging)
             return self._readable(page)
 
-    def _readable(self, page: Page[msgspec.Raw]) -> Page[T]:
+    def _readable(self, page: ListPage[msgspec.Raw]) -> ListPage[T]:
         items = []
         for raw in page.items:
             try:
                 items.append(decode_object(raw, self._into))
             except UndecodableError as error:
                 self._reject(error)
-        return Page(tuple(items), page.resource_version, page.continue_)
+        return ListPage(tuple(items), page.resource_version, page.continue_)
 
     async def _watch(self) -> float:
         """Watch until the server ends it; return how long to wait before the next."""
@@ -246,7 +246,7 @@ class Informer(Generic[T]):
         self._backoff.reset()
         return 0.0
 
-    def _take(self, event: Event[T] | Bookmark) -> None:
+    def _take(self, event: WatchEvent[T] | Bookmark) -> None:
         self._touch()
         if isinstance(event, Bookmark):
             self._version = event.resource_version

@@ -21,7 +21,7 @@ class _Section(msgspec.Struct, frozen=True, rename="kebab"):
     pass
 
 
-class Cluster(_Section, frozen=True):
+class KubeconfigCluster(_Section, frozen=True):
     """An API server."""
 
     server: str = ""
@@ -33,7 +33,7 @@ class Cluster(_Section, frozen=True):
     extensions: tuple[dict[str, Any], ...] | None = None
 
 
-class User(_Section, frozen=True):
+class KubeconfigUser(_Section, frozen=True):
     """How to say who we are."""
 
     token: str | None = None
@@ -71,12 +71,12 @@ N = TypeVar("N", bound=_Named)
 
 class _NamedCluster(_Section, frozen=True):
     name: str
-    cluster: Cluster = Cluster()
+    cluster: KubeconfigCluster = KubeconfigCluster()
 
 
 class _NamedUser(_Section, frozen=True):
     name: str
-    user: User | None = None
+    user: KubeconfigUser | None = None
 
 
 class _NamedContext(_Section, frozen=True):
@@ -98,9 +98,9 @@ class Chosen:
     files: tuple[Path, ...]
     context: str
     namespace: str
-    cluster: Cluster
+    cluster: KubeconfigCluster
     cluster_folder: Path
-    user: User
+    user: KubeconfigUser
     user_folder: Path
 
 
@@ -138,7 +138,7 @@ class Kubeconfig:
             namespace=chosen.namespace or "default",
             cluster=cluster.cluster,
             cluster_folder=cluster_path.parent,
-            user=(user.user if user else None) or User(),
+            user=(user.user if user else None) or KubeconfigUser(),
             user_folder=user_path.parent,
         )
 

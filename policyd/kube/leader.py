@@ -55,7 +55,7 @@ class Lease(Wire, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class LeaseTerms:
     """How long things last, in seconds."""
 
     lease_seconds: int = 15
@@ -92,7 +92,7 @@ class LeaderElection:
         *,
         namespace: str,
         identity: str,
-        terms: Terms | None = None,
+        terms: LeaseTerms | None = None,
         last_word: Callable[[], Awaitable[str]] = say_nothing,
         pace: Pace | None = None,
     ) -> None:
@@ -102,7 +102,7 @@ class LeaderElection:
         self._namespace = namespace
         self.identity = identity
         """Must be another for each process, also after a restart."""
-        self._terms = terms or Terms()
+        self._terms = terms or LeaseTerms()
         self._pace = pace or Pace()
         self._lease: Lease | None = None
         self._seen_version = ""

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import TypeVar, Unpack
 
-from policyd.kube.client import Lister, Page, Paging
+from policyd.kube.client import Lister, ListPage, Paging
 from policyd.kube.resources import Resource
 
 T = TypeVar("T")
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 async def pages(
     lister: Lister, resource: Resource, *, into: type[T], **options: Unpack[Paging]
-) -> AsyncIterator[Page[T]]:
+) -> AsyncIterator[ListPage[T]]:
     """Iterate over the pages of a collection.
 
     Raises:

@@ -15,8 +15,8 @@ import aiohttp
 from yarl import URL
 
 from policyd import __version__
-from policyd.kube.calls import Call
-from policyd.kube.connection import Connection
+from policyd.kube.calls import ApiCall
+from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import (
     ApiError,
     ThrottledError,
@@ -54,7 +54,7 @@ class Transport:
     """Sends calls over one pool of connections. Open it before use: the pool belongs to a loop."""
 
     def __init__(
-        self, connection: Connection, *, limits: Limits | None = None, pace: Pace | None = None
+        self, connection: ApiConnection, *, limits: Limits | None = None, pace: Pace | None = None
     ) -> None:
         self._connection = connection
         self._limits = limits or Limits()
@@ -81,7 +81,7 @@ class Transport:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, call: Call) -> bytes:
+    async def send(self, call: ApiCall) -> bytes:
         """Send one call, again if that may help, and return the body of the answer.
 
         Raises:
@@ -103,7 +103,7 @@ class Transport:
                     raise
             await self._pace.sleep(wait)
 
-    async def stream(self, call: Call) -> AsyncGenerator[bytes, None]:
+    async def stream(self, call: ApiCall) -> AsyncGenerator[bytes, None]:
         """Send one call, once, and iterate over the answer as it comes, until it is silent.
 
         Raises:
@@ -127,7 +127,7 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(call, error) from error
 
-    async def _authorized(self, call: Call) -> bytes:
+    async def _authorized(self, call: ApiCall) -> bytes:
         try:
             return await self._once(call)
         except UnauthorizedError:
@@ -136,7 +136,7 @@ class Transport:
             # The token was revoked, or its signing key renewed, before it expired.
             return await self._once(call)
 
-    async def _once(self, call: Call) -> bytes:
+    async def _once(self, call: ApiCall) -> bytes:
         limit = aiohttp.ClientTimeout(total=self._limits.timeout_seconds)
         try:
             async with await self._open(call, limit) as response:
@@ -146,10 +146,10 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(call, error) from error
 
-    def _unreachable(self, call: Call, error: Exception) -> UnreachableError:
+    def _unreachable(self, call: ApiCall, error: Exception) -> UnreachableError:
         return unreachable(error, asked=str(call), connection=self._connection)
 
-    async def _open(self, call: Call, limit: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _open(self, call: ApiCall, limit: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         assert self._session is not None, "a transport is opened before it is used"
         query = f"?{urlencode(call.query)}" if call.query else ""
         headers = {}
@@ -169,7 +169,7 @@ class Transport:
         )
 
 
-async def _refusal(call: Call, response: aiohttp.ClientResponse) -> ApiError:
+async def _refusal(call: ApiCall, response: aiohttp.ClientResponse) -> ApiError:
     return error_from_answer(
         response.status,
         await response.read(),

@@ -5,7 +5,7 @@ import ssl
 
 import aiohttp
 
-from policyd.kube.connection import Connection
+from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import UnreachableError
 
 _CERTIFICATE_HINT = "check `certificate-authority-data` and `tls-server-name` of the kubeconfig"
@@ -29,7 +29,7 @@ _SENTENCES: tuple[tuple[type[Exception], str, str | None], ...] = (
 )
 
 
-def unreachable(error: Exception, *, asked: str, connection: Connection) -> UnreachableError:
+def unreachable(error: Exception, *, asked: str, connection: ApiConnection) -> UnreachableError:
     """Turn what aiohttp or the system raised into an error of ours."""
     _, sentence, hint = next(row for row in _SENTENCES if isinstance(error, row[0]))
     message = sentence.format(

@@ -24,7 +24,7 @@ from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Informer
 from policyd.kube.resources import JOBS, PODS
-from policyd.local.objects import Job, JobStatus, Pod
+from policyd.local.objects import Job, JobStatus, LocalPod
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -41,12 +41,12 @@ class Work:
     """
 
     create: tuple[int | None, ...] = ()
-    remove: tuple[Pod, ...] = ()
+    remove: tuple[LocalPod, ...] = ()
     status: JobStatus
     event: tuple[str, str] | None = None
 
 
-def reconcile(job: Job, pods: Iterable[Pod], now: float) -> Work:
+def reconcile(job: Job, pods: Iterable[LocalPod], now: float) -> Work:
     """Decide what is to be done about `job`, given the pods it owns."""
     mine = sorted(pods, key=lambda pod: pod.metadata.name)
     alive = [p for p in mine if not p.over and p.metadata.deletion_timestamp is None]
@@ -107,7 +107,7 @@ def pod_of(job: Job, index: int | None) -> Json:
     }
 
 
-def _counted(job: Job, alive: list[Pod], pods: list[Pod]) -> JobStatus:
+def _counted(job: Job, alive: list[LocalPod], pods: list[LocalPod]) -> JobStatus:
     succeeded = sum(pod.status.phase == "Succeeded" for pod in pods)
     failed = sum(pod.status.phase == "Failed" for pod in pods)
     return msgspec.structs.replace(
@@ -174,7 +174,7 @@ def _resumed(status: JobStatus, now: float) -> JobStatus:
     return msgspec.structs.replace(status, conditions=conditions, start_time=started)
 
 
-def _missing(job: Job, alive: list[Pod], pods: list[Pod]) -> tuple[int | None, ...]:
+def _missing(job: Job, alive: list[LocalPod], pods: list[LocalPod]) -> tuple[int | None, ...]:
     succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
     left = _completions(job) - len(succeeded) - len(alive)
     room = max(0, min(left, job.spec.parallelism - len(alive)))
@@ -184,7 +184,7 @@ def _missing(job: Job, alive: list[Pod], pods: list[Pod]) -> tuple[int | None, .
     return tuple(i for i in range(_completions(job)) if str(i) not in taken)[:room]
 
 
-def _excess(job: Job, alive: list[Pod]) -> tuple[Pod, ...]:
+def _excess(job: Job, alive: list[LocalPod]) -> tuple[LocalPod, ...]:
     """Return the pods that a Job which was made smaller has too many of.
 
     Those of an index that it does not have any more, then the highest indexes, or else pods that
@@ -192,7 +192,7 @@ def _excess(job: Job, alive: list[Pod]) -> tuple[Pod, ...]:
     """
     indexed = job.spec.completion_mode == "Indexed"
 
-    def rank(pod: Pod) -> tuple[int, bool, str]:
+    def rank(pod: LocalPod) -> tuple[int, bool, str]:
         index = pod.metadata.annotations.get(INDEX, "") if indexed else ""
         created = pod.metadata.creation_timestamp
         number = int(index) if index.isdecimal() else 0
@@ -224,7 +224,7 @@ class JobController:
     """Keeps the pods and the status of every Job as they should be."""
 
     def __init__(
-        self, writer: Writer, jobs: Informer[Job], pods: Informer[Pod], recorder: EventRecorder
+        self, writer: Writer, jobs: Informer[Job], pods: Informer[LocalPod], recorder: EventRecorder
     ) -> None:
         self._writer = writer
         self._jobs = jobs
@@ -242,15 +242,17 @@ class JobController:
         self._written = {uid: version for uid, version in self._written.items() if uid in uids}
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def _owned(self) -> dict[str, list[Pod]]:
-        owned: dict[str, list[Pod]] = {}
+    def _owned(self) -> dict[str, list[LocalPod]]:
+        owned: dict[str, list[LocalPod]] = {}
         for pod in self._pods.store.values():
             owner = controller_of(pod.metadata)
             if owner is not None and owner.kind == "Job":
                 owned.setdefault(owner.uid, []).append(pod)
         return owned
 
-    async def _reconcile(self, job: Job, owned: dict[str, list[Pod]], now: float) -> float | None:
+    async def _reconcile(
+        self, job: Job, owned: dict[str, list[LocalPod]], now: float
+    ) -> float | None:
         uid = job.metadata.uid
         pods = owned.get(uid, [])
         unseen = self._unseen.get(uid, set()) - {pod.metadata.uid for pod in pods}

@@ -18,7 +18,7 @@ from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.informer import Informer
 from policyd.kube.resources import NODES, PODS
-from policyd.local.objects import Pod
+from policyd.local.objects import LocalPod
 
 RUN_FOR = "policyd.io/run-for"
 EXIT_CODE = "policyd.io/exit-code"
@@ -32,14 +32,14 @@ Verb = Literal["wait", "start", "end", "stop", "remove"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PodStep:
     """What is to be done with a pod, and when; never if `at` is None."""
 
     verb: Verb
     at: float | None
 
 
-def run_seconds(pod: Pod) -> float | None:
+def run_seconds(pod: LocalPod) -> float | None:
     """Return how long a pod runs, in seconds; None for ever."""
     said = pod.metadata.annotations.get(RUN_FOR, "")
     if said:
@@ -56,7 +56,7 @@ def _sleep(words: tuple[str, ...]) -> float | None:
     return float(found[1]) if found else None
 
 
-def running_status(pod: Pod, now: float) -> dict[str, Json]:
+def running_status(pod: LocalPod, now: float) -> dict[str, Json]:
     """Return the status of a pod whose containers have just started."""
     started = rfc3339(now)
     state = {"running": {"startedAt": started}}
@@ -71,7 +71,7 @@ def running_status(pod: Pod, now: float) -> dict[str, Json]:
     }
 
 
-def ended_status(pod: Pod, now: float, *, stopped: bool = False) -> dict[str, Json]:
+def ended_status(pod: LocalPod, now: float, *, stopped: bool = False) -> dict[str, Json]:
     """Return the status of a pod whose containers have just ended, or were stopped."""
     said = pod.metadata.annotations.get(EXIT_CODE, "") or "0"
     code = int(said) if re.fullmatch(r"[0-9]{1,3}", said) else 1
@@ -95,32 +95,32 @@ def ended_status(pod: Pod, now: float, *, stopped: bool = False) -> dict[str, Js
     }
 
 
-def next_step(pod: Pod, now: float) -> Step:
+def next_step(pod: LocalPod, now: float) -> PodStep:
     """Say what a kubelet does with a pod next, and when (seconds since the epoch)."""
     if not pod.spec.node_name:
-        return Step("wait", None)
+        return PodStep("wait", None)
     if pod.metadata.deletion_timestamp is not None:
         return _removal(pod, now)
     if pod.status.phase == "Pending":
-        return Step("start", now)
+        return PodStep("start", now)
     runs = run_seconds(pod)
     if pod.over or runs is None:
-        return Step("wait", None)
-    return Step("end", _started(pod, now) + runs)
+        return PodStep("wait", None)
+    return PodStep("end", _started(pod, now) + runs)
 
 
-def _removal(pod: Pod, now: float) -> Step:
+def _removal(pod: LocalPod, now: float) -> PodStep:
     """Say what removes a pod: who keeps it is told that it has ended."""
     if pod.metadata.finalizers and not pod.over:
-        return Step("stop", now)
+        return PodStep("stop", now)
     waits = pod.metadata.finalizers and not pod.metadata.deletion_grace_period_seconds
-    return Step("wait", None) if waits else Step("remove", now)
+    return PodStep("wait", None) if waits else PodStep("remove", now)
 
 
 class Kubelet:
     """Runs the pods of all nodes: looks at every bound pod when one changes, or when one is due."""
 
-    def __init__(self, writer: Writer, pods: Informer[Pod], nodes: Informer[Node]) -> None:
+    def __init__(self, writer: Writer, pods: Informer[LocalPod], nodes: Informer[Node]) -> None:
         self._writer = writer
         self._pods = pods
         self._nodes = nodes
@@ -159,7 +159,7 @@ class Kubelet:
                         into=PartialObject,
                     )
 
-    async def _act(self, verb: Verb, pod: Pod, now: float) -> None:
+    async def _act(self, verb: Verb, pod: LocalPod, now: float) -> None:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         try:
             if verb == "remove":
@@ -186,7 +186,7 @@ class Kubelet:
             pass  # gone, or replaced by a pod of the same name: the informer will say
 
 
-def _started(pod: Pod, now: float) -> float:
+def _started(pod: LocalPod, now: float) -> float:
     return pod.status.start_time.timestamp() if pod.status.start_time else now
 
 

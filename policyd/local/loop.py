@@ -15,7 +15,7 @@ RETRY_SECONDS = 1.0
 """After an error of the API server: short, as both live in one process."""
 
 
-class Loop:
+class StepLoop:
     """Runs one step after another, woken by `wake` or by the time the step asked for."""
 
     def __init__(self, step: Callable[[float], Awaitable[float | None]], pace: Pace) -> None:

@@ -20,7 +20,7 @@ class BoundPodSpec(PodSpec, frozen=True):
     containers: tuple[RunningContainer, ...] = ()
 
 
-class PodStatus(Wire, frozen=True):
+class LocalPodStatus(Wire, frozen=True):
     """How far a pod has come."""
 
     phase: str = "Pending"
@@ -28,12 +28,12 @@ class PodStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Pod(Wire, frozen=True):
+class LocalPod(Wire, frozen=True):
     """A pod."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: BoundPodSpec = BoundPodSpec()
-    status: PodStatus = PodStatus()
+    status: LocalPodStatus = LocalPodStatus()
 
     @property
     def over(self) -> bool:

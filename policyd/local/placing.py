@@ -13,7 +13,7 @@ import msgspec
 from policyd import node_rules
 from policyd.api.nodes import Node
 from policyd.api.pods import NodeRequirement, NodeSelector, PodSpec, Taint, Toleration
-from policyd.local.objects import Pod
+from policyd.local.objects import LocalPod
 from policyd.node_rules import LabelRequirement
 
 Amounts = Mapping[str, int]
@@ -21,7 +21,7 @@ Amounts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class NodeCandidate:
     """A node and what is left on it."""
 
     node: Node
@@ -36,7 +36,7 @@ class Unschedulable:
 
 
 def choose_node(
-    pod: Pod, requests: Amounts, candidates: Iterable[Candidate]
+    pod: LocalPod, requests: Amounts, candidates: Iterable[NodeCandidate]
 ) -> str | Unschedulable:
     """Return the name of the node for `pod`, or why there is none.
 
@@ -58,7 +58,7 @@ def choose_node(
     return Unschedulable(f"0/{total} nodes are available: {counted or 'no nodes'}.")
 
 
-def obstacles(spec: PodSpec, requests: Amounts, candidate: Candidate) -> list[str]:
+def obstacles(spec: PodSpec, requests: Amounts, candidate: NodeCandidate) -> list[str]:
     """Return what keeps a pod from a node; empty if it fits there."""
     node = candidate.node
     if node.spec.unschedulable:
@@ -107,10 +107,12 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    known = msgspec.convert(taint, node_rules.Taint, from_attributes=True)
-    return msgspec.convert(toleration, node_rules.Toleration, from_attributes=True).tolerates(known)
+    known = msgspec.convert(taint, node_rules.NodeTaint, from_attributes=True)
+    return msgspec.convert(toleration, node_rules.TaintToleration, from_attributes=True).tolerates(
+        known
+    )
 
 
-def _roomiest_first(candidate: Candidate) -> tuple[int, int, str]:
+def _roomiest_first(candidate: NodeCandidate) -> tuple[int, int, str]:
     devices = sum(amount for name, amount in candidate.free.items() if "/" in name)
     return -devices, -candidate.free.get("cpu", 0), candidate.node.metadata.name

@@ -13,11 +13,11 @@ from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Informer
 from policyd.kube.resources import PODS
-from policyd.local.objects import Pod
-from policyd.local.placing import Amounts, Candidate, Unschedulable, choose_node
+from policyd.local.objects import LocalPod
+from policyd.local.placing import Amounts, NodeCandidate, Unschedulable, choose_node
 
 
-def waiting(pods: Iterable[Pod]) -> list[Pod]:
+def waiting(pods: Iterable[LocalPod]) -> list[LocalPod]:
     """Return the pods to be placed: highest priority first, then the oldest."""
     unbound = [
         pod
@@ -29,8 +29,8 @@ def waiting(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def candidates(
-    nodes: Iterable[Node], pods: Iterable[Pod], bound: Mapping[str, str]
-) -> dict[str, Candidate]:
+    nodes: Iterable[Node], pods: Iterable[LocalPod], bound: Mapping[str, str]
+) -> dict[str, NodeCandidate]:
     """Return every node with what its pods leave free.
 
     Args:
@@ -45,12 +45,12 @@ def candidates(
             for resource, amount in requests(pod).items():
                 used[node][resource] += amount
     return {
-        node.metadata.name: Candidate(node=node, free=_free(node, used[node.metadata.name]))
+        node.metadata.name: NodeCandidate(node=node, free=_free(node, used[node.metadata.name]))
         for node in nodes
     }
 
 
-def requests(pod: Pod) -> Amounts:
+def requests(pod: LocalPod) -> Amounts:
     """Return what a pod requests of its node, the pod itself included."""
     return {**pod_requests(pod.spec), "pods": 1}
 
@@ -61,7 +61,7 @@ class Scheduler:
     def __init__(
         self,
         writer: Writer,
-        pods: Informer[Pod],
+        pods: Informer[LocalPod],
         nodes: Informer[Node],
         recorder: EventRecorder,
     ) -> None:
@@ -86,11 +86,11 @@ class Scheduler:
                 room[chosen] = _with(room[chosen], requests(pod))
         return None
 
-    def _forget_what_shows(self, pods: Iterable[Pod]) -> None:
+    def _forget_what_shows(self, pods: Iterable[LocalPod]) -> None:
         unseen = {pod.metadata.uid for pod in pods if not pod.spec.node_name}
         self._bound = {uid: node for uid, node in self._bound.items() if uid in unseen}
 
-    async def _bind(self, pod: Pod, node: str) -> bool:
+    async def _bind(self, pod: LocalPod, node: str) -> bool:
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -113,7 +113,7 @@ class Scheduler:
         self._recorder.record(about, reason="Scheduled", message=message)
         return True
 
-    async def _say_why(self, pod: Pod, reason: Unschedulable, now: float) -> None:
+    async def _say_why(self, pod: LocalPod, reason: Unschedulable, now: float) -> None:
         said = find_condition(pod.status.conditions, "PodScheduled")
         if said and said.message == reason.message:
             return
@@ -147,11 +147,11 @@ def _free(node: Node, used: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _with(candidate: Candidate, taken: Amounts) -> Candidate:
+def _with(candidate: NodeCandidate, taken: Amounts) -> NodeCandidate:
     free = {name: amount - taken.get(name, 0) for name, amount in candidate.free.items()}
-    return Candidate(node=candidate.node, free=free)
+    return NodeCandidate(node=candidate.node, free=free)
 
 
-def _most_urgent_first(pod: Pod) -> tuple[int, float, str]:
+def _most_urgent_first(pod: LocalPod) -> tuple[int, float, str]:
     created = pod.metadata.creation_timestamp
     return -(pod.spec.priority or 0), created.timestamp() if created else 0.0, pod.metadata.key

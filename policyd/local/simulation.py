@@ -6,22 +6,22 @@ from typing import Final
 
 from policyd.api.nodes import Node
 from policyd.kube.client import Client
-from policyd.kube.connection import Connection
+from policyd.kube.connection import ApiConnection
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
 from policyd.kube.resources import JOBS, NODES, PODS
 from policyd.local.job_controller import JobController
 from policyd.local.kubelet import Kubelet
-from policyd.local.loop import Loop
-from policyd.local.objects import Job, Pod
+from policyd.local.loop import StepLoop
+from policyd.local.objects import Job, LocalPod
 from policyd.local.scheduler import Scheduler
 
 JOB_CONTROLLER: Final = "system:serviceaccount:kube-system:job-controller"
 """Who makes the pods of Jobs, as on a real cluster: webhooks ask who has."""
 
 
-def acting_as(connection: Connection, account: str) -> Connection:
+def acting_as(connection: ApiConnection, account: str) -> ApiConnection:
     """Return a connection by which whatever is asked is asked by a service account."""
     namespace = account.split(":")[2]
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
@@ -42,13 +42,13 @@ async def run_simulation(
     pace = pace or Pace()
     scheduling = EventRecorder(client, component="default-scheduler", pace=pace)
     working = EventRecorder(client, component="job-controller", pace=pace)
-    loops: list[Loop] = []
+    loops: list[StepLoop] = []
 
     def wake(*_change: object) -> None:
         for loop in loops:
             loop.wake()
 
-    pods = Informer(client, PODS, into=Pod, on_change=wake, pace=pace)
+    pods = Informer(client, PODS, into=LocalPod, on_change=wake, pace=pace)
     nodes = Informer(client, NODES, into=Node, on_change=wake, pace=pace)
     jobs = Informer(client, JOBS, into=Job, on_change=wake, pace=pace)
     steps = (
@@ -61,7 +61,7 @@ async def run_simulation(
             group.create_task(informer.run())
         for informer in (pods, nodes, jobs):
             await informer.synced.wait()
-        loops.extend(Loop(step, pace) for step in steps)
+        loops.extend(StepLoop(step, pace) for step in steps)
         for loop in loops:
             group.create_task(loop.run())
         for recorder in (scheduling, working):

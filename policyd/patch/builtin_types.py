@@ -72,7 +72,7 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
         MistypedError: If a value is of another type.
     """
     decoder = Decoder()
-    decoded = decoder.struct(given, type_name, Place(type_name, "", ""))
+    decoded = decoder.struct(given, type_name, TypePlace(type_name, "", ""))
     return decoded, decoder.unknown
 
 
@@ -88,7 +88,7 @@ def always_written(type_name: str) -> frozenset[str]:
     return frozenset(required.union(more).difference(OMITTED.get(type_name, ())))
 
 
-class Place:
+class TypePlace:
     """Where a value stands: the struct, the path as Go writes it, and with indices."""
 
     __slots__ = ("indexed", "plain", "struct")
@@ -98,15 +98,15 @@ class Place:
         self.plain = plain
         self.indexed = indexed
 
-    def field(self, struct: str, name: str) -> "Place":
+    def field(self, struct: str, name: str) -> "TypePlace":
         """Return the place of a field; `struct` is the one that has it."""
         plain = f"{self.plain}.{name}" if self.plain else name
         indexed = f"{self.indexed}.{name}" if self.indexed else name
-        return Place(struct, plain, indexed)
+        return TypePlace(struct, plain, indexed)
 
-    def item(self, index: int) -> "Place":
+    def item(self, index: int) -> "TypePlace":
         """Return the place of an item of the list here."""
-        return Place(self.struct, self.plain, f"{self.indexed}[{index}]")
+        return TypePlace(self.struct, self.plain, f"{self.indexed}[{index}]")
 
 
 class Decoder:
@@ -115,7 +115,7 @@ class Decoder:
     def __init__(self) -> None:
         self.unknown: list[str] = []
 
-    def struct(self, given: Json, type_name: str, place: Place) -> Object:
+    def struct(self, given: Json, type_name: str, place: TypePlace) -> Object:
         """Read a struct.
 
         Raises:
@@ -139,7 +139,7 @@ class Decoder:
         completed(decoded, type_name)
         return decoded
 
-    def value(self, given: Json, field: FieldType, place: Place) -> Json:
+    def value(self, given: Json, field: FieldType, place: TypePlace) -> Json:
         """Read the value of a field, DROPPED if it is as good as none.
 
         Raises:
@@ -156,7 +156,7 @@ class Decoder:
             case "map":
                 return self._map(given, field, place)
 
-    def _list(self, given: Json, field: FieldType, place: Place) -> Json:
+    def _list(self, given: Json, field: FieldType, place: TypePlace) -> Json:
         if not isinstance(given, list):
             raise _mistyped(given, go_type(field), place)
         assert field.element is not None
@@ -164,7 +164,7 @@ class Decoder:
         read = [self.item(item, element, place.item(index)) for index, item in enumerate(given)]
         return read or DROPPED
 
-    def item(self, given: Json, field: FieldType, place: Place) -> Json:
+    def item(self, given: Json, field: FieldType, place: TypePlace) -> Json:
         """Read an item of a list, in which null is what nobody set.
 
         Raises:
@@ -176,7 +176,7 @@ class Decoder:
             return None
         return self.value({} if given is None else given, field, place)
 
-    def _map(self, given: Json, field: FieldType, place: Place) -> Json:
+    def _map(self, given: Json, field: FieldType, place: TypePlace) -> Json:
         if not isinstance(given, dict):
             raise _mistyped(given, go_type(field), place)
         element = field.element
@@ -190,7 +190,7 @@ class Decoder:
         return read or DROPPED
 
 
-def _scalar(given: Json, field: FieldType, place: Place) -> Json:
+def _scalar(given: Json, field: FieldType, place: TypePlace) -> Json:
     if field.scalar == "any":
         return given
     if field.scalar == "quantity":
@@ -238,7 +238,7 @@ def go_type(field: FieldType) -> str:
     return f"[]{element}" if field.shape == "list" else f"map[string]{element}"
 
 
-def _mistyped(given: Json, wanted: str, place: Place) -> MistypedError:
+def _mistyped(given: Json, wanted: str, place: TypePlace) -> MistypedError:
     names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = names.get(type(given), "object")
     if found == "number" and (wanted in _BITS or wanted == GO_TYPES["intstr"]):

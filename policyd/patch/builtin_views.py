@@ -14,7 +14,7 @@ from policyd.patch.builtin_types import (
     ZEROS,
     Decoder,
     Object,
-    Place,
+    TypePlace,
     always_written,
     decode_typed,
 )
@@ -74,7 +74,7 @@ def changed_view(given: Object, before: Object, type_name: str) -> tuple[Object,
         MistypedError: If a value is of another type.
     """
     decoder = _Changes()
-    return decoder.again(given, before, type_name, Place(type_name, "", "")), decoder.unknown
+    return decoder.again(given, before, type_name, TypePlace(type_name, "", "")), decoder.unknown
 
 
 def _add_zeros(decoded: Object, type_name: str) -> None:
@@ -115,7 +115,7 @@ def _zero(name: str, field: FieldType, type_name: str) -> Json:
 class _Changes(Decoder):
     """Reads what became of an object that was read before."""
 
-    def again(self, given: Json, before: Object, type_name: str, place: Place) -> Object:
+    def again(self, given: Json, before: Object, type_name: str, place: TypePlace) -> Object:
         """Read a struct anew, as far as it is not what it was before."""
         if not isinstance(given, dict):
             return self.struct(given, type_name, place)
@@ -130,7 +130,7 @@ class _Changes(Decoder):
         return read
 
     def _field_again(
-        self, name: str, value: Json, before: Object, type_name: str, place: Place
+        self, name: str, value: Json, before: Object, type_name: str, place: TypePlace
     ) -> Json:
         if name in before and before[name] is value:
             return value
@@ -145,7 +145,7 @@ class _Changes(Decoder):
         empty = anew is DROPPED and field.shape in {"list", "map"}
         return value if empty and name in always_written(type_name) else anew
 
-    def _value_again(self, given: Json, before: Json, field: FieldType, place: Place) -> Json:
+    def _value_again(self, given: Json, before: Json, field: FieldType, place: TypePlace) -> Json:
         if field.struct is not None and isinstance(before, dict):
             return self.again(given, before, field.struct, place)
         if field.shape == "list" and isinstance(given, list) and isinstance(before, list):
@@ -156,7 +156,7 @@ class _Changes(Decoder):
         return anew
 
     def _items_again(
-        self, given: list[Json], before: list[Json], field: FieldType, place: Place
+        self, given: list[Json], before: list[Json], field: FieldType, place: TypePlace
     ) -> list[Json]:
         assert field.element is not None, "a list has elements"
         shared = set(map(id, before))

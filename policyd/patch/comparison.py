@@ -11,7 +11,7 @@ from policyd.patch.typed import ABSENT, Part, elements_of, is_leaf, part_for
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ObjectComparison:
     """The fields that an object lost, that differ, and that it gained. No field is in two."""
 
     removed: FieldSet
@@ -23,16 +23,16 @@ class Comparison:
         """The fields that have a value they did not have before."""
         return self.modified | self.added
 
-    def without(self, fields: FieldSet) -> "Comparison":
+    def without(self, fields: FieldSet) -> "ObjectComparison":
         """Leave `fields`, and all that is below them, out of the comparison."""
         if not fields:
             return self
-        return Comparison(
+        return ObjectComparison(
             self.removed.without(fields), self.modified.without(fields), self.added.without(fields)
         )
 
 
-def compare(old: Json, new: Json, schema: Schema, *, stored: bool = False) -> Comparison:
+def compare(old: Json, new: Json, schema: Schema, *, stored: bool = False) -> ObjectComparison:
     """Compare two objects field by field, as deep as their schema lets them merge.
 
     With `stored`, both are taken as the API server would store them: what its own type leaves out
@@ -40,7 +40,7 @@ def compare(old: Json, new: Json, schema: Schema, *, stored: bool = False) -> Co
     """
     changes = _Changes(stored=stored)
     changes.visit((), old, new, schema)
-    return Comparison(
+    return ObjectComparison(
         field_set(changes.removed), field_set(changes.modified), field_set(changes.added)
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from policyd.api.meta import Json, rfc3339
-from policyd.patch.comparison import Comparison, compare
+from policyd.patch.comparison import ObjectComparison, compare
 from policyd.patch.conflicts import ApplyConflictError, Conflict
 from policyd.patch.copying import same_json
 from policyd.patch.fields_v1 import (
@@ -47,7 +47,7 @@ BEFORE_FIRST_APPLY = "before-first-apply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
+class FieldWriter:
     """Who writes, in which version's words, when, and by which path of the API."""
 
     manager: str
@@ -68,7 +68,7 @@ def apply(
     applied: dict[str, Json],
     *,
     schema: Schema,
-    writer: Writer,
+    writer: FieldWriter,
     force: bool = False,
 ) -> dict[str, Json]:
     """Apply an object server-side.
@@ -118,7 +118,7 @@ def apply(
 
 
 def track_update(
-    old: dict[str, Json] | None, new: dict[str, Json], *, schema: Schema, writer: Writer
+    old: dict[str, Json] | None, new: dict[str, Json], *, schema: Schema, writer: FieldWriter
 ) -> list[Json]:
     """Record a create, an update or a patch other than apply.
 
@@ -203,7 +203,7 @@ def _prune(merged: Json, last: FieldSet, managers: Managers, schema: Schema) -> 
     return remove(merged, (held - left) & mine, schema) or {}
 
 
-def _conflicts(managers: Managers, changes: Comparison, me: Manager) -> list[Conflict]:
+def _conflicts(managers: Managers, changes: ObjectComparison, me: Manager) -> list[Conflict]:
     return [
         Conflict(manager, path)
         for manager in sorted(managers)
@@ -213,7 +213,7 @@ def _conflicts(managers: Managers, changes: Comparison, me: Manager) -> list[Con
 
 
 def _refuse_conflicts(
-    conflicts: list[Conflict], live: Json, schema: Schema, writer: Writer
+    conflicts: list[Conflict], live: Json, schema: Schema, writer: FieldWriter
 ) -> None:
     if conflicts and writer.manager == KUBECTL:
         own = fields_of_last_applied(live, schema, api_version=writer.api_version)
@@ -223,7 +223,7 @@ def _refuse_conflicts(
 
 
 def _others_lose(
-    managers: Managers, changes: Comparison, me: Manager | None
+    managers: Managers, changes: ObjectComparison, me: Manager | None
 ) -> dict[Manager, Owned]:
     """Take what changed from all but `me`, and forget who owns nothing any more."""
     changed = changes.written | changes.removed
@@ -263,7 +263,7 @@ def _readable(entries: Json) -> dict[Manager, Owned]:
 
 
 def _updated(
-    managers: Managers, old: Json, new: Json, schema: Schema, writer: Writer
+    managers: Managers, old: Json, new: Json, schema: Schema, writer: FieldWriter
 ) -> dict[Manager, Owned]:
     """Give the writer what he changed, and take it from all others and from what he had before."""
     changes = compare(old, new, schema, stored=True).without(writer.ignored)

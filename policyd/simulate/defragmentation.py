@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from policyd.alloc.cluster_queue import Holding
-from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.plan import Move
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.moves import (
     Asker,
     Moves,
@@ -21,7 +21,7 @@ from policyd.alloc.topology.moves import (
     may_move,
 )
 from policyd.alloc.value import Value
-from policyd.alloc.workload import Admission, Workload
+from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 Where = Mapping[str, int]
 """How many pods are where: by domain, or by flavor where no topology places them."""
@@ -68,7 +68,7 @@ class Defragmentation(Value, frozen=True):
         return sum(move.cost for move in self.moves)
 
 
-def plan_moves(state: State, workload: Workload, *, most: int) -> Moves | None:
+def plan_moves(state: CoreState, workload: QueuedWorkload, *, most: int) -> Moves | None:
     """Find the fewest moves that let a waiting workload in; None if none do.
 
     Args:
@@ -84,7 +84,7 @@ def plan_moves(state: State, workload: Workload, *, most: int) -> Moves | None:
     return fewest_moves(Asker(state, workload, queue.options), movable, most=most)
 
 
-def described(state: State, moves: Moves) -> Defragmentation:
+def described(state: CoreState, moves: Moves) -> Defragmentation:
     """Say what moves are: whom they concern, from where to where, and what they cost."""
     own, *others = moves.moves
     victims = zip(moves.victims, others, strict=True)
@@ -97,7 +97,7 @@ def described(state: State, moves: Moves) -> Defragmentation:
 
 
 @contextmanager
-def carried_out(state: State, moves: Moves) -> Iterator[None]:
+def carried_out(state: CoreState, moves: Moves) -> Iterator[None]:
     """Let everybody be, in the block, where moves say."""
     with state.ground.trial():
         for victim in moves.victims:
@@ -118,7 +118,7 @@ def _described(holding: Holding, move: Move, now: float) -> PlannedMove:
     )
 
 
-def _movable(state: State, node: Node, workload: Workload) -> Iterator[Holding]:
+def _movable(state: CoreState, node: QuotaNode, workload: QueuedWorkload) -> Iterator[Holding]:
     if node.cyclic:
         return
     for each in descendants(node.root):
@@ -127,7 +127,7 @@ def _movable(state: State, node: Node, workload: Workload) -> Iterator[Holding]:
             yield from (held for held in queue.holdings.values() if may_move(held, workload))
 
 
-def _where(admission: Admission) -> dict[str, int]:
+def _where(admission: ReservedQuota) -> dict[str, int]:
     pods: dict[str, int] = {}
     for each in admission.pod_sets:
         flavors = "+".join(sorted(set(each.flavors.values())))

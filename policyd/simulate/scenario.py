@@ -20,9 +20,9 @@ from policyd.alloc.options import demand_of
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.reservation import next_due
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
-from policyd.alloc.workload import Workload
+from policyd.alloc.workload import QueuedWorkload
 
 MOST_CYCLES = 1_000
 """Cycles between two events at most.
@@ -45,7 +45,7 @@ class Arrival(Value, frozen=True):
         ran_seconds: How long it has run already when it comes, if it comes with quota.
     """
 
-    workload: Workload
+    workload: QueuedWorkload
     at: float = 0.0
     run_seconds: float | None = None
     loses_pod_seconds: float | None = None
@@ -63,8 +63,8 @@ class Waits(Value, frozen=True):
         before: Key of the one that is to go first; empty if there is none.
     """
 
-    workload: Workload
-    like: Workload | None = None
+    workload: QueuedWorkload
+    like: QueuedWorkload | None = None
     refusal: Refusal | None = None
     before: str = ""
 
@@ -76,7 +76,7 @@ class _Loss(NamedTuple):
     run: int
 
 
-class Step(Value, frozen=True):
+class SimulatedCycle(Value, frozen=True):
     """One cycle.
 
     Attributes:
@@ -104,7 +104,7 @@ class Simulation:
         now: Seconds since the beginning.
     """
 
-    def __init__(self, state: State, arrivals: Iterable[Arrival]) -> None:
+    def __init__(self, state: CoreState, arrivals: Iterable[Arrival]) -> None:
         """Begin with a state that has no workloads yet."""
         self.state = state
         self.now = 0.0
@@ -112,7 +112,7 @@ class Simulation:
         self._number = 0
         self._began: dict[str, float] = {}
         self._unseen: dict[str, None] = {}
-        self._refused: dict[object, tuple[Workload, Refusal]] = {}
+        self._refused: dict[object, tuple[QueuedWorkload, Refusal]] = {}
         self._stopped: list[str] = []
         self._arrivals: dict[str, Arrival] = {}
         self._due: float | None = None
@@ -121,7 +121,7 @@ class Simulation:
         for arrival in arrivals:
             self._at(arrival.at, arrival)
 
-    def steps(self, *, until: float = float("inf")) -> Iterator[Step]:
+    def steps(self, *, until: float = float("inf")) -> Iterator[SimulatedCycle]:
         """Yield cycle after cycle, up to a time; those that decide nothing new are left out."""
         while self._events and self._events[0][0] <= until and self._events[0][0] < inf:
             self.now = self.state.now = self._events[0][0]
@@ -147,7 +147,7 @@ class Simulation:
             case _:
                 pass
 
-    def _cycle(self, ended: tuple[str, ...]) -> Iterator[Step]:
+    def _cycle(self, ended: tuple[str, ...]) -> Iterator[SimulatedCycle]:
         """Run cycles until nobody is admitted, preempted or put aside any more."""
         for _ in range(MOST_CYCLES):
             plan = plan_cycle(self.state)
@@ -158,7 +158,7 @@ class Simulation:
             if plan.actions or ended:
                 self._number += 1
                 out_of_time, self._stopped = tuple(sorted(self._stopped)), []
-                yield Step(
+                yield SimulatedCycle(
                     at=self.now, number=self._number, ended=ended, plan=plan, stopped=out_of_time
                 )
             ended = ()
@@ -168,7 +168,9 @@ class Simulation:
         waiting = tuple(self._overlooked())
         if waiting:
             nothing = Plan(actions=(), revision=self.state.revision)
-            yield Step(at=self.now, number=self._number, ended=(), plan=nothing, waiting=waiting)
+            yield SimulatedCycle(
+                at=self.now, number=self._number, ended=(), plan=nothing, waiting=waiting
+            )
 
     def _overlooked(self) -> Iterator[Waits]:
         """Yield who waits and was not looked at since it began to."""
@@ -243,7 +245,7 @@ class Simulation:
         short = msgspec.structs.replace(holding.workload, ready=False, short_since=self.now)
         self.state.put_workload(short)
 
-    def _stop(self, workload: Workload, *, preempted_by: str) -> None:
+    def _stop(self, workload: QueuedWorkload, *, preempted_by: str) -> None:
         self._ends.pop(workload.key, None)
         self._take_off(workload.key)
         self._unseen[workload.key] = None
@@ -272,6 +274,6 @@ class Simulation:
         return token
 
 
-def _asked(workload: Workload) -> object:
+def _asked(workload: QueuedWorkload) -> object:
     """Return what is the same for workloads of a queue of which none fits if one does not."""
     return workload.cluster_queue, workload.priority, demand_of(workload)

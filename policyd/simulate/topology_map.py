@@ -12,7 +12,7 @@ from itertools import groupby
 from string import ascii_lowercase, ascii_uppercase
 
 from policyd.alloc.topology.devices import gpus_asked
-from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode
 
 WIDTH = 96
 """Columns of the picture at most, where nodes are not wider."""
@@ -23,7 +23,7 @@ _LETTERS = ascii_uppercase + ascii_lowercase
 _OTHERS, _FREE, _BEYOND = "#", ".", "?"
 
 
-def scarce_resource(nodes: Iterable[NodeSpec]) -> str:
+def scarce_resource(nodes: Iterable[TopologyNode]) -> str:
     """Return what nodes are drawn by: the devices that most of them have, or else the processor."""
     counts: dict[str, int] = {}
     for node in nodes:
@@ -39,7 +39,7 @@ class TopologyMap:
     def __init__(
         self,
         levels: Sequence[str],
-        nodes: Iterable[NodeSpec],
+        nodes: Iterable[TopologyNode],
         *,
         resource: str,
         name: Callable[[str], str] = str,
@@ -82,7 +82,7 @@ class TopologyMap:
 
     def _racks(
         self,
-        nodes: Sequence[NodeSpec],
+        nodes: Sequence[TopologyNode],
         shares: Mapping[tuple[str, ...], str],
         others: Mapping[str, Mapping[str, int]],
         *,
@@ -103,7 +103,7 @@ class TopologyMap:
 
     def _box(
         self,
-        nodes: Sequence[NodeSpec],
+        nodes: Sequence[TopologyNode],
         shares: Mapping[tuple[str, ...], str],
         others: Mapping[str, Mapping[str, int]],
     ) -> str:
@@ -140,11 +140,11 @@ class TopologyMap:
     def _cells(self, amount: int) -> int:
         return -(-amount // self._unit)
 
-    def _domain(self, node: NodeSpec) -> tuple[str, ...]:
+    def _domain(self, node: TopologyNode) -> tuple[str, ...]:
         levels = (HOSTNAME,) if self._levels[-1] == HOSTNAME else self._levels
         return self._path(node, levels)
 
-    def _path(self, node: NodeSpec, levels: Sequence[str]) -> tuple[str, ...]:
+    def _path(self, node: TopologyNode, levels: Sequence[str]) -> tuple[str, ...]:
         return tuple(node.labels[level] for level in levels)
 
 

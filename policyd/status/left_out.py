@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from policyd.alloc.reasons import Refusal, Unplaced
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.refusal import NoRoom, Unusable
 from policyd.status.shortages import and_others
 
 
-def not_counted(state: State, flavor: str, *, limit: int = 3) -> str:
+def not_counted(state: CoreState, flavor: str, *, limit: int = 3) -> str:
     """Say which nodes with the labels of a flavor are not counted in its topology, and why.
 
     Args:
@@ -26,7 +26,7 @@ def not_counted(state: State, flavor: str, *, limit: int = 3) -> str:
     return "; ".join(f"{node} {why}" for node, why in found.items()) + and_others(more)
 
 
-def nodes_missed(state: State, refusal: Refusal, queue: str) -> str:
+def nodes_missed(state: CoreState, refusal: Refusal, queue: str) -> str:
     """Say which nodes are not counted for a workload that has no place; empty if none is missed.
 
     Args:

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
-from policyd.alloc.workload import Workload
+from policyd.alloc.workload import QueuedWorkload
 
 
-class Place(Value, frozen=True):
+class QueuePosition(Value, frozen=True):
     """Where a workload stands among those that wait; 0 is first.
 
     Attributes:
@@ -16,12 +16,12 @@ class Place(Value, frozen=True):
         in_local_queue: Its place among those of its LocalQueue.
     """
 
-    workload: Workload
+    workload: QueuedWorkload
     in_cluster_queue: int
     in_local_queue: int
 
 
-def places(state: State, cluster_queue: str) -> list[Place]:
+def places(state: CoreState, cluster_queue: str) -> list[QueuePosition]:
     """Return who waits in a ClusterQueue, in the order in which they are tried.
 
     Whoever waits aside counts too: it has its turn again when something changes.
@@ -34,6 +34,6 @@ def places(state: State, cluster_queue: str) -> list[Place]:
     found = []
     for index, ticket in enumerate(queue.pending.in_order()):
         name = ticket.workload.local_queue
-        found.append(Place(ticket.workload, index, lengths[name]))
+        found.append(QueuePosition(ticket.workload, index, lengths[name]))
         lengths[name] += 1
     return found

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.options import QueueOptions
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.devices import GPU, SLICES, gpus_asked
 from policyd.alloc.topology.matching import NodeNeeds
 from policyd.alloc.topology.mig import MIG, Profile, profile_of
-from policyd.alloc.topology.values import NodeSpec
-from policyd.alloc.workload import PodSet, Workload
+from policyd.alloc.topology.values import TopologyNode
+from policyd.alloc.workload import QueuedPodSet, QueuedWorkload
 from policyd.node_rules import LabelRequirement
 from policyd.status.remedies import UseProfile
 from policyd.status.trials import would_fit
@@ -23,7 +23,7 @@ _MEBIBYTES = 1024
 
 
 def fitting_profiles(
-    state: State, options: QueueOptions, workload: Workload
+    state: CoreState, options: QueueOptions, workload: QueuedWorkload
 ) -> Iterator[UseProfile]:
     """Yield parts of a GPU with which a workload would fit that asks for a whole one, best first.
 
@@ -49,12 +49,12 @@ def fitting_profiles(
             )
 
 
-def gpus_wanted(workload: Workload) -> Fraction:
+def gpus_wanted(workload: QueuedWorkload) -> Fraction:
     """Return how many GPUs all pods of a workload ask for, parts counted as what they are."""
     return sum((gpus_asked(_asked(each)) * each.count for each in workload.pod_sets), Fraction(0))
 
 
-def _asks_for_one(workload: Workload) -> PodSet | None:
+def _asks_for_one(workload: QueuedWorkload) -> QueuedPodSet | None:
     """Return the pod set of a single pod that asks for one whole GPU; None if that is not so."""
     alone = sum(each.count for each in workload.pod_sets) == 1
     asking = (each for each in workload.pod_sets if _asked(each).get(GPU) == 1)
@@ -66,12 +66,12 @@ def _counts_parts(options: QueueOptions) -> bool:
     return any(name == SLICES or name.startswith(MIG) for name in covered)
 
 
-def _asked(pod_set: PodSet) -> Mapping[str, int]:
+def _asked(pod_set: QueuedPodSet) -> Mapping[str, int]:
     """Return what a pod asks for, before anything is counted as something else."""
     return pod_set.requests if pod_set.place is None else pod_set.place.requests
 
 
-def _memory_needed(pod_set: PodSet) -> int:
+def _memory_needed(pod_set: QueuedPodSet) -> int:
     """Return the mebibytes of a GPU's memory that must be exceeded; 0 if that is not known."""
     bounds = [
         max((int(value) for need in term for value in _bounds(need)), default=0)
@@ -86,10 +86,10 @@ def _bounds(need: LabelRequirement) -> tuple[str, ...]:
 
 
 def _nodes_by_profile(
-    state: State, options: QueueOptions, pod_set: PodSet
-) -> dict[Profile, list[NodeSpec]]:
+    state: CoreState, options: QueueOptions, pod_set: QueuedPodSet
+) -> dict[Profile, list[TopologyNode]]:
     """Return the profiles that are free on nodes the pod may run on, and on which."""
-    found: dict[Profile, list[NodeSpec]] = {}
+    found: dict[Profile, list[TopologyNode]] = {}
     for name in options.spec.flavors:
         flavor = state.flavors.get(name)
         for node, resource in () if flavor is None else _free(state, flavor, pod_set):
@@ -99,7 +99,9 @@ def _nodes_by_profile(
     return found
 
 
-def _free(state: State, flavor: FlavorSpec, pod_set: PodSet) -> Iterator[tuple[NodeSpec, str]]:
+def _free(
+    state: CoreState, flavor: FlavorSpec, pod_set: QueuedPodSet
+) -> Iterator[tuple[TopologyNode, str]]:
     needs = NodeNeeds(
         selector=tuple(pod_set.node_selector.items()),
         affinity=pod_set.affinity,
@@ -110,7 +112,7 @@ def _free(state: State, flavor: FlavorSpec, pod_set: PodSet) -> Iterator[tuple[N
             yield node, resource
 
 
-def _with(workload: Workload, profile: Profile) -> Workload:
+def _with(workload: QueuedWorkload, profile: Profile) -> QueuedWorkload:
     """Return a workload whose pod asks for a part of a GPU."""
     pod_sets = []
     for each in workload.pod_sets:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import ClusterQueue, Holding
+from policyd.alloc.cluster_queue import Holding, QueueState
 from policyd.alloc.queue import ClashReason
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 
 ActiveReason = (
@@ -81,7 +81,7 @@ class Figures(Value, frozen=True):
     uses: tuple[Use, ...]
 
 
-def queue_status(state: State, name: str) -> QueueStatus:
+def queue_status(state: CoreState, name: str) -> QueueStatus:
     """Say whether ClusterQueue `name` is active, in Kueue's words where Kueue has them."""
     state.settle()
     queue = state.queues.get(name)
@@ -95,7 +95,7 @@ def queue_status(state: State, name: str) -> QueueStatus:
     return QueueStatus(active=False, reason=troubles[0][0], message=message)
 
 
-def queue_figures(state: State, name: str, *, local_queue: str | None = None) -> Figures:
+def queue_figures(state: CoreState, name: str, *, local_queue: str | None = None) -> Figures:
     """Count what waits in ClusterQueue `name` and what it holds.
 
     Args:
@@ -103,7 +103,7 @@ def queue_figures(state: State, name: str, *, local_queue: str | None = None) ->
         name: The ClusterQueue; with nothing known of it, all figures are 0.
         local_queue: `namespace/name` of a LocalQueue, to count its workloads only.
     """
-    queue = state.queues.get(name, ClusterQueue(name))
+    queue = state.queues.get(name, QueueState(name))
     tickets = [t for t in queue.pending if local_queue in {None, t.workload.local_queue}]
     holdings = [h for h in queue.holdings.values() if local_queue in {None, h.workload.local_queue}]
     return Figures(
@@ -114,7 +114,7 @@ def queue_figures(state: State, name: str, *, local_queue: str | None = None) ->
     )
 
 
-def _troubles(state: State, queue: ClusterQueue) -> Iterator[tuple[ActiveReason, str]]:
+def _troubles(state: CoreState, queue: QueueState) -> Iterator[tuple[ActiveReason, str]]:
     spec, options, node = queue.spec, queue.options, queue.node
     assert spec is not None, "who has no specification does not exist"
     assert options is not None, "options are there after a settle"
@@ -137,7 +137,7 @@ def _troubles(state: State, queue: ClusterQueue) -> Iterator[tuple[ActiveReason,
         yield "CohortCycle", f"cohort {spec.cohort} leads back to itself"
 
 
-def _uses(queue: ClusterQueue, holdings: Iterable[Holding]) -> tuple[Use, ...]:
+def _uses(queue: QueueState, holdings: Iterable[Holding]) -> tuple[Use, ...]:
     usages = [(holding.admission.usage(), holding.workload.admitted) for holding in holdings]
     reserved = total_of(*(usage for usage, _ in usages))
     admitted = total_of(*(usage for usage, runs in usages if runs))

@@ -1,9 +1,9 @@
 """Who holds what a workload waits for."""
 
-from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.reasons import MissingQuota, Refusal
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 
 
@@ -35,7 +35,7 @@ def and_others(count: int) -> str:
 
 
 def shortages(
-    state: State, refusal: Refusal, queue: str, *, limit: int = 3
+    state: CoreState, refusal: Refusal, queue: str, *, limit: int = 3
 ) -> tuple[Shortage, ...]:
     """Say who holds what a refused workload of ClusterQueue `queue` waits for.
 
@@ -49,7 +49,7 @@ def shortages(
     return tuple(_shortage(state, missing, queue, limit) for missing in wanted.values())
 
 
-def _shortage(state: State, missing: MissingQuota, name: str, limit: int) -> Shortage:
+def _shortage(state: CoreState, missing: MissingQuota, name: str, limit: int) -> Shortage:
     state.settle()
     queue = state.queues.get(name)
     node = None if queue is None else queue.node
@@ -57,7 +57,7 @@ def _shortage(state: State, missing: MissingQuota, name: str, limit: int) -> Sho
     return Shortage(missing=missing, holders=tuple(found[:limit]), others=len(found[limit:]))
 
 
-def helping(state: State, node: Node, names: FlavorResource) -> list[Holder]:
+def helping(state: CoreState, node: QuotaNode, names: FlavorResource) -> list[Holder]:
     """Return whose end would leave more of a flavor's resource to a queue, who holds most first.
 
     Quota that a queue does not lend, or that this one may not borrow, helps nobody.

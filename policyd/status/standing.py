@@ -4,14 +4,14 @@ from policyd.alloc.nominate import Nominator
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import FIT, OverCapacity, Refusal
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.status.naming import PLAIN, Naming
 from policyd.status.quantities import format_amount
 from policyd.status.remedies import Lack, nearest_lacks
 from policyd.status.words import message_of
 
 
-def refused_now(state: State, ticket: Ticket, options: QueueOptions) -> Refusal | None:
+def refused_now(state: CoreState, ticket: Ticket, options: QueueOptions) -> Refusal | None:
     """Return why a workload would be refused if it were tried now.
 
     None if it would not, or not for what is asked and used: it fits, others would be preempted for

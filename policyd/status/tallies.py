@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from policyd.alloc.cluster_queue import ClusterQueue
+from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.queue import FlavorResource
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 
 K = TypeVar("K")
 
 
 @dataclass(slots=True)
-class Tally:
+class QueueTally:
     """What waits in a ClusterQueue or a LocalQueue, and what it holds.
 
     Attributes:
@@ -43,16 +43,16 @@ class Tally:
 class Tallies:
     """Of all queues: by ClusterQueue, and by `namespace/name` of LocalQueues."""
 
-    cluster_queues: dict[str, Tally]
-    local_queues: dict[str, Tally]
+    cluster_queues: dict[str, QueueTally]
+    local_queues: dict[str, QueueTally]
 
 
-def tallies(state: State) -> Tallies:
+def tallies(state: CoreState) -> Tallies:
     """Count what waits and what is held, everywhere."""
     state.settle()
-    found = Tallies({}, defaultdict(Tally))
+    found = Tallies({}, defaultdict(QueueTally))
     for queue in state.queues.values():
-        own = found.cluster_queues[queue.name] = Tally()
+        own = found.cluster_queues[queue.name] = QueueTally()
         _count_pending(queue, own, found.local_queues)
         for holding in queue.holdings.values():
             usage, admitted = holding.admission.usage(), holding.workload.admitted
@@ -65,7 +65,7 @@ def tallies(state: State) -> Tallies:
     return found
 
 
-def _count_pending(queue: ClusterQueue, own: Tally, local_queues: dict[str, Tally]) -> None:
+def _count_pending(queue: QueueState, own: QueueTally, local_queues: dict[str, QueueTally]) -> None:
     for ticket in queue.pending:
         local_queues[ticket.workload.local_queue].parked += 1
         for pod_set in ticket.workload.pod_sets:

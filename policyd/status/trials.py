@@ -8,13 +8,13 @@ from policyd.alloc.assignment import Assignment
 from policyd.alloc.flavor import FlavorSpec, matches_affinity
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.reasons import Mode
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.placing import Placer
-from policyd.alloc.workload import PodSet, Workload
-from policyd.node_rules import Toleration, untolerated
+from policyd.alloc.workload import QueuedPodSet, QueuedWorkload
+from policyd.node_rules import TaintToleration, untolerated
 
 
-def would_fit(state: State, options: QueueOptions, workload: Workload) -> bool:
+def would_fit(state: CoreState, options: QueueOptions, workload: QueuedWorkload) -> bool:
     """Tell whether a workload would get quota, and places, now and without preemption."""
     assignment = _assigned(options, workload)
     if assignment.mode is not Mode.FIT:
@@ -23,7 +23,7 @@ def would_fit(state: State, options: QueueOptions, workload: Workload) -> bool:
     return placer.placeable and placer.fits()
 
 
-def could_fit(state: State, options: QueueOptions, workload: Workload) -> bool:
+def could_fit(state: CoreState, options: QueueOptions, workload: QueuedWorkload) -> bool:
     """Tell whether a workload would have to wait for nothing but quota that others use."""
     assignment = _assigned(options, workload)
     if assignment.mode is Mode.FIT:
@@ -31,35 +31,37 @@ def could_fit(state: State, options: QueueOptions, workload: Workload) -> bool:
     return assignment.reason() == "WaitingForQuota"
 
 
-def _assigned(options: QueueOptions, workload: Workload) -> Assignment:
+def _assigned(options: QueueOptions, workload: QueuedWorkload) -> Assignment:
     return options.search.assign(options.trial_requests(workload))
 
 
-def counting(workload: Workload, name: str, count: int) -> Workload:
+def counting(workload: QueuedWorkload, name: str, count: int) -> QueuedWorkload:
     """Return a workload with another number of pods in a pod set."""
     return _with(workload, name, lambda pod_set: replace(pod_set, count=count))
 
 
-def asking(workload: Workload, name: str, resource: str, amount: int) -> Workload:
+def asking(workload: QueuedWorkload, name: str, resource: str, amount: int) -> QueuedWorkload:
     """Return a workload that asks for another amount of a resource in each pod of a pod set."""
 
     def changed(requests: Mapping[str, int]) -> dict[str, int]:
         found = {each: amount if each == resource else n for each, n in requests.items()}
         return {each: n for each, n in found.items() if n}
 
-    def asks(pod_set: PodSet) -> PodSet:
+    def asks(pod_set: QueuedPodSet) -> QueuedPodSet:
         place = pod_set.place and replace(pod_set.place, requests=changed(pod_set.place.requests))
         return replace(pod_set, requests=changed(pod_set.requests), place=place)
 
     return _with(workload, name, asks)
 
 
-def admissible(workload: Workload, flavor: FlavorSpec) -> Workload:
+def admissible(workload: QueuedWorkload, flavor: FlavorSpec) -> QueuedWorkload:
     """Return a workload whose pods may run on the nodes of a flavor."""
-    tolerated = tuple(Toleration(key=t.key, value=t.value, effect=t.effect) for t in flavor.taints)
+    tolerated = tuple(
+        TaintToleration(key=t.key, value=t.value, effect=t.effect) for t in flavor.taints
+    )
     allowed = workload.allowed_flavors
 
-    def allows(pod_set: PodSet) -> PodSet:
+    def allows(pod_set: QueuedPodSet) -> QueuedPodSet:
         selector, labels = pod_set.node_selector, flavor.labels
         suits = matches_affinity(flavor, {}, pod_set.affinity)
         return replace(
@@ -75,7 +77,7 @@ def admissible(workload: Workload, flavor: FlavorSpec) -> Workload:
     )
 
 
-def untolerated_taints(workload: Workload, flavor: FlavorSpec) -> tuple[str, ...]:
+def untolerated_taints(workload: QueuedWorkload, flavor: FlavorSpec) -> tuple[str, ...]:
     """Return the taints of a flavor that some pods of a workload do not tolerate, as written."""
     found = (
         untolerated([taint], (*pod_set.tolerations, *flavor.tolerations))
@@ -88,7 +90,9 @@ def untolerated_taints(workload: Workload, flavor: FlavorSpec) -> tuple[str, ...
     return tuple(dict.fromkeys(written))
 
 
-def _with(workload: Workload, name: str, change: Callable[[PodSet], PodSet]) -> Workload:
+def _with(
+    workload: QueuedWorkload, name: str, change: Callable[[QueuedPodSet], QueuedPodSet]
+) -> QueuedWorkload:
     """Return a workload with a pod set changed; all of them without a name."""
     pod_sets = (change(p) if name in {"", p.name} else p for p in workload.pod_sets)
     return replace(workload, pod_sets=tuple(pod_sets))

@@ -11,7 +11,7 @@ import msgspec
 
 from policyd.alloc.amount import UNLIMITED, total_of
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.ladder import above
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.preemption.search import Claim, Search
@@ -19,8 +19,8 @@ from policyd.alloc.preemption.targets import find_targets
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.reasons import MissingQuota, Mode, OverCapacity, Refusal, Unsuitable
 from policyd.alloc.search import FlavorSearch
-from policyd.alloc.state import State
-from policyd.alloc.workload import PodSet, Workload
+from policyd.alloc.state import CoreState
+from policyd.alloc.workload import QueuedPodSet, QueuedWorkload
 from policyd.status.profiles import fitting_profiles
 from policyd.status.remedies import (
     AllowPreemption,
@@ -58,7 +58,7 @@ _POLICIES: tuple[tuple[str, str], ...] = (
 """Preemption policies to try, those that hurt least first."""
 
 
-def remedies(state: State, workload: Workload, refusal: Refusal) -> tuple[Remedy, ...]:
+def remedies(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> tuple[Remedy, ...]:
     """Return what would help, the cheapest first; none if nothing that is tried does.
 
     Args:
@@ -69,12 +69,12 @@ def remedies(state: State, workload: Workload, refusal: Refusal) -> tuple[Remedy
     return tuple(_remedies(state, workload, refusal))
 
 
-def cheapest(state: State, workload: Workload, refusal: Refusal) -> Remedy | None:
+def cheapest(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> Remedy | None:
     """Return the cheapest of `remedies`; what costs more is not tried."""
     return next(_remedies(state, workload, refusal), None)
 
 
-def _remedies(state: State, workload: Workload, refusal: Refusal) -> Iterator[Remedy]:
+def _remedies(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> Iterator[Remedy]:
     state.settle()
     queue = state.queues.get(workload.cluster_queue)
     if queue is None or queue.options is None or refusal.pending:
@@ -94,8 +94,8 @@ class _Trial:
         lacks: What is missing of the nearest flavors.
     """
 
-    state: State
-    workload: Workload
+    state: CoreState
+    workload: QueuedWorkload
     options: QueueOptions
     lacks: list[Lack]
 
@@ -116,7 +116,7 @@ class _Trial:
             yield Cover(cluster_queue=self.workload.cluster_queue, resource=resource)
 
     @property
-    def _node(self) -> Node:
+    def _node(self) -> QuotaNode:
         return self.options.node
 
     def _cell(self, lack: Lack) -> int:
@@ -202,7 +202,7 @@ class _Trial:
                 yield found
                 return
 
-    def _reduced(self, pod_sets: list[PodSet], *, later: bool) -> Iterator[Shrink | AskLess]:
+    def _reduced(self, pod_sets: list[QueuedPodSet], *, later: bool) -> Iterator[Shrink | AskLess]:
         fits = self._could if later else self._fits
         for each in pod_sets:
 
@@ -229,10 +229,10 @@ class _Trial:
                         later=later,
                     )
 
-    def _fits(self, workload: Workload) -> bool:
+    def _fits(self, workload: QueuedWorkload) -> bool:
         return would_fit(self.state, self.options, workload)
 
-    def _could(self, workload: Workload) -> bool:
+    def _could(self, workload: QueuedWorkload) -> bool:
         return could_fit(self.state, self.options, workload)
 
     def _preemptions(self) -> Iterator[AllowPreemption]:

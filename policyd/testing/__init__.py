@@ -5,6 +5,6 @@ They behave like the real ones wherever policyd can tell, which one set of tests
 
 from policyd.testing.clock import FakeClock
 from policyd.testing.fake_client import FakeClient, Write
-from policyd.testing.objects import Change, ObjectStore
+from policyd.testing.objects import ObjectStore, StoredChange
 
-__all__ = ["Change", "FakeClient", "FakeClock", "ObjectStore", "Write"]
+__all__ = ["FakeClient", "FakeClock", "ObjectStore", "StoredChange", "Write"]

@@ -11,11 +11,11 @@ from policyd.api.meta import Json
 from policyd.kube.client import (
     Bookmark,
     DeleteOptions,
-    Event,
-    Page,
+    ListPage,
     Paging,
     PatchOptions,
     Selection,
+    WatchEvent,
     WriteOptions,
 )
 from policyd.kube.decoding import decode_event, decode_object, decode_page
@@ -101,7 +101,7 @@ class FakeClient:
 
     async def page(
         self, resource: Resource, *, into: type[T], **options: Unpack[Paging]
-    ) -> Page[T]:
+    ) -> ListPage[T]:
         """Return a part of a collection; `continue_` fails with 410 after `store.compact()`."""
         self._fail_if_told("page", resource)
         selected = self.store.select(resource, cast("Selection", options))
@@ -114,7 +114,7 @@ class FakeClient:
         into: type[T],
         resource_version: str,
         **selection: Unpack[Selection],
-    ) -> AsyncGenerator[Event[T] | Bookmark, None]:
+    ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Iterate over what changes after `resource_version`."""
         self._fail_if_told("watch", resource)
         matches = selector(resource, selection)

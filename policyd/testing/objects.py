@@ -13,7 +13,7 @@ from policyd.api.meta import Json, rfc3339
 from policyd.api.queries import parse_query
 from policyd.clock import Clock
 from policyd.kube.client import Selection
-from policyd.kube.errors import ApiError, Status, error_from_status
+from policyd.kube.errors import ApiError, ApiStatus, error_from_status
 from policyd.kube.resources import Resource
 from policyd.testing.clock import FakeClock
 
@@ -21,7 +21,7 @@ _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "generation",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class StoredChange:
     """One write: what was there before, and after; None for nothing."""
 
     version: int
@@ -40,7 +40,7 @@ class ObjectStore:
     version: int = 0
     oldest: int = 0
     """Watches from before this version cannot go on."""
-    history: list[Change] = field(default_factory=list)
+    history: list[StoredChange] = field(default_factory=list)
     listeners: list[Callable[[], None]] = field(default_factory=list)
     """Called after each write."""
     lists: dict[str, tuple[int, list[Json]]] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class ObjectStore:
         else:
             new = self._all(resource)[key] = last
         self.history.append(
-            Change(version=self.version, resource=resource, old=old, new=new, last=last)
+            StoredChange(version=self.version, resource=resource, old=old, new=new, last=last)
         )
         for listener in self.listeners:
             listener()
@@ -158,7 +158,7 @@ class ObjectStore:
 
 def refusal(code: int, reason: str, message: str) -> ApiError:
     """Return the error that an API server's answer with this Status becomes."""
-    return error_from_status(Status(message=message, reason=reason, code=code), asked="fake")
+    return error_from_status(ApiStatus(message=message, reason=reason, code=code), asked="fake")
 
 
 def selector(resource: Resource, selection: Selection) -> Callable[[Json], bool]:
@@ -179,7 +179,7 @@ def selector(resource: Resource, selection: Selection) -> Callable[[Json], bool]
 
 
 def event_type(
-    change: Change, matches: Callable[[Json], bool]
+    change: StoredChange, matches: Callable[[Json], bool]
 ) -> Literal["ADDED", "MODIFIED", "DELETED"] | None:
     """Say what a change is to a watch: an object that ceases to match is DELETED to it."""
     before = change.old is not None and matches(change.old)

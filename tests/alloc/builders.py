@@ -4,10 +4,10 @@ from collections import Counter
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
-from policyd.alloc.queue import CohortSpec, FlavorQuotas, QueueSpec, Quota, ResourceGroup
+from policyd.alloc.queue import CohortQuotas, FlavorAmounts, FlavorGroup, QueueSpec, Quota
 from policyd.alloc.settings import DEFAULTS
-from policyd.alloc.state import State
-from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
+from policyd.alloc.state import CoreState
+from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota
 
 
 def quota(nominal, borrow=None, lend=None):
@@ -21,9 +21,9 @@ def group(**flavors):
         for name, resources in flavors.items()
     }
     resources = tuple(dict.fromkeys(r for each in quotas.values() for r in each))
-    return ResourceGroup(
+    return FlavorGroup(
         resources=resources,
-        flavors=tuple(FlavorQuotas(name=n.replace("_", "-"), quotas=q) for n, q in quotas.items()),
+        flavors=tuple(FlavorAmounts(name=n.replace("_", "-"), quotas=q) for n, q in quotas.items()),
     )
 
 
@@ -36,11 +36,11 @@ def queue(name, cohort="", *, groups=(), strict=False, gpu=None, **fields):
 
 def cohort(name, parent="", gpu=None):
     groups = () if gpu is None else (group(default={"gpu": gpu}),)
-    return CohortSpec(name=name, parent=parent, groups=groups)
+    return CohortQuotas(name=name, parent=parent, groups=groups)
 
 
 def pod_set(name="main", count=1, *, tolerations=(), selector=None, affinity=(), **requests):
-    return PodSet(
+    return QueuedPodSet(
         name=name,
         count=count,
         requests=requests,
@@ -53,7 +53,7 @@ def pod_set(name="main", count=1, *, tolerations=(), selector=None, affinity=(),
 def workload(key, queue_name, *pod_sets, at=0, priority=0, count=1, **fields):
     """A pending workload; `gpu=4` is short for one pod set that requests four."""
     resources = {k: fields.pop(k) for k in ("gpu", "cpu", "memory") if k in fields}
-    return Workload(
+    return QueuedWorkload(
         key=key,
         uid=fields.pop("uid", key),
         cluster_queue=queue_name,
@@ -65,15 +65,15 @@ def workload(key, queue_name, *pod_sets, at=0, priority=0, count=1, **fields):
 
 
 def admission(queue_name, flavor="default", name="main", count=1, **usage):
-    assignment = PodSetAssignment(
+    assignment = PodSetFlavors(
         name=name, count=count, flavors=dict.fromkeys(usage, flavor), usage=usage
     )
-    return Admission(cluster_queue=queue_name, pod_sets=(assignment,))
+    return ReservedQuota(cluster_queue=queue_name, pod_sets=(assignment,))
 
 
 def state(*things, flavors=("default",), rules=DEFAULTS):
     """A state of queues, cohorts, flavors and workloads."""
-    new = State(rules)
+    new = CoreState(rules)
     for name in flavors:
         new.put_flavor(FlavorSpec(name=name))
     for thing in things:
@@ -85,11 +85,11 @@ def put(to, thing):
     match thing:
         case FlavorSpec():
             to.put_flavor(thing)
-        case CohortSpec():
+        case CohortQuotas():
             to.put_cohort(thing)
         case QueueSpec():
             to.put_queue(thing)
-        case Workload():
+        case QueuedWorkload():
             to.put_workload(thing)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from policyd.alloc.fair_sharing import share_of
 from policyd.alloc.preemption.targets import find_targets
-from policyd.alloc.settings import FairSharing, Settings
+from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.status.shares import rounded_share
 from tests.alloc.builders import queue, state
 from tests.alloc.test_preemption import RECLAIM, claim, running
@@ -28,7 +28,7 @@ def teams():
         )
         jobs += [running(f"{name}-{n}", name, at=n, gpu=1) for n in range(int(uses))]
     of = state(*queues, *jobs)
-    of.settings = Settings(fair_sharing=FairSharing())
+    of.settings = QueueingSettings(fair_sharing=FairSharingRules())
     of.settle()
     return of
 

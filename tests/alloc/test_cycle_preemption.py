@@ -9,10 +9,10 @@ from policyd.alloc.nominate import most_pods, still_valid
 from policyd.alloc.plan import Admit, Plan, Preempt, Requeue
 from policyd.alloc.queue import Fungibility, PreemptionPolicy
 from policyd.alloc.reasons import Refusal
-from policyd.alloc.settings import FairSharing, Gates, Settings
-from policyd.alloc.state import State
-from policyd.alloc.workload import PodSet
-from policyd.node_rules import Taint
+from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
+from policyd.alloc.state import CoreState
+from policyd.alloc.workload import QueuedPodSet
+from policyd.node_rules import NodeTaint
 from policyd.status.words import considered_text, message_of
 from tests.alloc.builders import (
     admission,
@@ -32,7 +32,7 @@ OWN = PreemptionPolicy(within_cluster_queue="LowerPriority")
 
 
 def made(*things, flavors=("default",), fair_sharing=None, **gates):
-    of = State(Settings(gates=Gates(**gates), fair_sharing=fair_sharing))
+    of = CoreState(QueueingSettings(gates=Gates(**gates), fair_sharing=fair_sharing))
     for flavor in flavors:
         of.put_flavor(flavor if isinstance(flavor, FlavorSpec) else FlavorSpec(name=flavor))
     for thing in things:
@@ -164,7 +164,7 @@ def test_gates_of_workloads_do_not_matter_where_nobody_orchestrates():
 
 
 def test_who_can_do_with_fewer_pods_gets_as_many_as_fit():
-    of = state(queue("q", gpu=5), workload("w", "q", PodSet(name="main", count=8, requests={"gpu": 1}, minimum=2)))  # fmt: skip  # noqa: E501
+    of = state(queue("q", gpu=5), workload("w", "q", QueuedPodSet(name="main", count=8, requests={"gpu": 1}, minimum=2)))  # fmt: skip  # noqa: E501
 
     (action,) = run(of).actions
 
@@ -182,7 +182,7 @@ def test_who_can_do_with_fewer_pods_gets_as_many_as_fit():
 )
 @pytest.mark.gate("PartialAdmission")
 def test_who_cannot_do_with_fewer_waits(gates, minimum):
-    pods = PodSet(name="main", count=8, requests={"gpu": 1}, minimum=minimum)
+    pods = QueuedPodSet(name="main", count=8, requests={"gpu": 1}, minimum=minimum)
     of = made(queue("q", gpu=5), workload("w", "q", pods), **gates)
 
     assert keys(run(of).actions, Requeue) == ["w"]
@@ -312,8 +312,8 @@ def test_progress_holds_as_long_as_it_means_something(
 def test_pod_sets_of_a_group_get_one_flavor_that_has_room_for_all():
     flavors = (group(small={"gpu": 4, "cpu": 4}, big={"gpu": 8, "cpu": 8}),)
     members = [
-        PodSet(name="leader", requests={"cpu": 3}, group="g"),
-        PodSet(name="workers", count=2, requests={"cpu": 1, "gpu": 3}, group="g"),
+        QueuedPodSet(name="leader", requests={"cpu": 3}, group="g"),
+        QueuedPodSet(name="workers", count=2, requests={"cpu": 1, "gpu": 3}, group="g"),
     ]
     of = made(queue("q", groups=flavors), workload("w", "q", *members), flavors=("small", "big"))
 
@@ -362,7 +362,7 @@ def test_flavors_with_a_topology_are_for_those_who_ask_for_it(topologies, placed
         for n, t in zip("ab", topologies, strict=True)
     ]
     of = made(queue("q", groups=(group(a={"gpu": 4}, b={"gpu": 4}),)),
-              workload("w", "q", PodSet(name="main", requests={"gpu": 1}, placed=placed)),
+              workload("w", "q", QueuedPodSet(name="main", requests={"gpu": 1}, placed=placed)),
               flavors=flavors)  # fmt: skip
 
     (action,) = run(of).actions
@@ -384,7 +384,7 @@ def test_a_workload_gets_only_flavors_it_allows():
 
 
 def test_what_did_not_simply_fit_is_told():
-    tainted = FlavorSpec(name="tainted", taints=(Taint(key="k"),))
+    tainted = FlavorSpec(name="tainted", taints=(NodeTaint(key="k"),))
     of = made(
         queue("q", "all", groups=(group(tainted={"gpu": 4}, one={"gpu": 2}),)),
         queue("lender", "all", groups=(group(one={"gpu": 9}),)),
@@ -400,7 +400,7 @@ def test_what_did_not_simply_fit_is_told():
 
 
 def test_a_queue_may_let_pass_what_it_has_no_quota_for():
-    of = State(Settings(ignores_undeclared=True))
+    of = CoreState(QueueingSettings(ignores_undeclared=True))
     of.put_flavor(FlavorSpec(name="default"))
     put(of, queue("q", gpu=4))
     put(of, workload("w", "q", pod_set(gpu=1, cpu=4)))
@@ -409,7 +409,7 @@ def test_a_queue_may_let_pass_what_it_has_no_quota_for():
 
 
 def test_nobody_is_admitted_before_everybody_admitted_runs():
-    of = State(Settings(blocks_until_ready=True))
+    of = CoreState(QueueingSettings(blocks_until_ready=True))
     of.put_flavor(FlavorSpec(name="default"))
     for thing in (queue("a", gpu=4), queue("b", gpu=4), workload("a1", "a", gpu=1), workload("b1", "b", at=1, gpu=1)):  # fmt: skip  # noqa: E501
         put(of, thing)
@@ -424,7 +424,7 @@ def test_with_fair_sharing_the_lowest_share_is_next():
     of = made(
         queue("a", "all", gpu=2), queue("b", "all", gpu=2), queue("bank", "all", gpu=4),
         held("a0", "a", 4), workload("a1", "a", gpu=2), workload("b1", "b", at=1, gpu=3),
-        fair_sharing=FairSharing(),
+        fair_sharing=FairSharingRules(),
     )  # fmt: skip
 
     assert told(run(of)) == [("admit", "b1"), ("requeue", "a1", "FailedAfterNomination")]

@@ -8,12 +8,12 @@ from hypothesis import given
 
 from policyd.alloc.assignment import Assignment
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.entry import Entry, standing, tournament
-from policyd.alloc.fair_sharing import Share, share_of
-from policyd.alloc.options import Demand
+from policyd.alloc.entry import NominatedWorkload, standing, tournament
+from policyd.alloc.fair_sharing import BorrowedShare, share_of
+from policyd.alloc.options import RequestsKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Preempt
-from policyd.alloc.settings import FairSharing, Gates, Settings
+from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.status.shares import rounded_share, share_text, weighted_share
 from tests.alloc.builders import cohort, group, put, queue, state, workload
 from tests.alloc.choices import scenarios
@@ -89,7 +89,12 @@ def test_what_nobody_has_quota_of_is_not_borrowed():
 
 
 def test_weightless_borrowers_come_last_and_are_compared_by_what_they_borrow():
-    shares = [Share({}, 0), Share({}, 900), Share({}, 1, weight=0), Share({}, 2, weight=0)]
+    shares = [
+        BorrowedShare({}, 0),
+        BorrowedShare({}, 900),
+        BorrowedShare({}, 1, weight=0),
+        BorrowedShare({}, 2, weight=0),
+    ]
 
     assert sorted(shares, key=lambda each: each.rank) == shares
     assert math.isinf(weighted_share(shares[-1]))
@@ -184,7 +189,11 @@ def test_turns_are_as_in_the_slow_tournament(scenario):
             tree.cell(options.node, ("default", resource)): amount
             for resource, amount in head.pod_sets[0].requests.items()
         }
-        entries.append(Entry(Ticket(head, Demand()), options, None, Assignment(charges=charges)))
+        entries.append(
+            NominatedWorkload(
+                Ticket(head, RequestsKey()), options, None, Assignment(charges=charges)
+            )
+        )
     charged = {each.options.node: each.assignment.charges for each in entries}
 
     def effect(node):
@@ -225,7 +234,7 @@ def test_cycles_converge_to_the_weighted_shares(scenario):
         *(running(f"r{n}", names[owner % len(names)], gpu=1) for n, owner in enumerate(owners)),
         *(workload(f"{name}{n}", name, gpu=1) for name in names for n in range(total)),
     )
-    of.settings = Settings(fair_sharing=FairSharing())
+    of.settings = QueueingSettings(fair_sharing=FairSharingRules())
     for _ in range(100):
         plan = plan_cycle(of)
         if not plan.actions:

@@ -3,10 +3,10 @@
 import pytest
 
 from policyd.alloc.flavor import FlavorSpec, matches_affinity, untolerated_taint
-from policyd.node_rules import LabelRequirement, Taint, Toleration
+from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration
 
-SPOT = Taint(key="spot", value="yes", effect="NoSchedule")
-SLA = Taint(key="sla", value="900", effect="NoExecute")
+SPOT = NodeTaint(key="spot", value="yes", effect="NoSchedule")
+SLA = NodeTaint(key="sla", value="900", effect="NoExecute")
 
 
 def need(key, operator, *values):
@@ -16,18 +16,24 @@ def need(key, operator, *values):
 @pytest.mark.parametrize(
     ("taint", "toleration", "expected"),
     [
-        pytest.param(SPOT, Toleration(key="spot", value="yes"), True, id="equal"),
-        pytest.param(SPOT, Toleration(key="spot", value="no"), False, id="other-value"),
-        pytest.param(SPOT, Toleration(key="spot", operator="Exists"), True, id="exists"),
-        pytest.param(SPOT, Toleration(key="gpu", operator="Exists"), False, id="other-key"),
-        pytest.param(SPOT, Toleration(operator="Exists"), True, id="any-key"),
-        pytest.param(SPOT, Toleration(value="yes"), False, id="equal-without-key"),
+        pytest.param(SPOT, TaintToleration(key="spot", value="yes"), True, id="equal"),
+        pytest.param(SPOT, TaintToleration(key="spot", value="no"), False, id="other-value"),
+        pytest.param(SPOT, TaintToleration(key="spot", operator="Exists"), True, id="exists"),
+        pytest.param(SPOT, TaintToleration(key="gpu", operator="Exists"), False, id="other-key"),
+        pytest.param(SPOT, TaintToleration(operator="Exists"), True, id="any-key"),
+        pytest.param(SPOT, TaintToleration(value="yes"), False, id="equal-without-key"),
         pytest.param(
-            SPOT, Toleration(operator="Exists", effect="NoExecute"), False, id="other-effect"
+            SPOT, TaintToleration(operator="Exists", effect="NoExecute"), False, id="other-effect"
         ),
-        pytest.param(SLA, Toleration(key="sla", operator="Gt", value="700"), True, id="greater"),
-        pytest.param(SLA, Toleration(key="sla", operator="Lt", value="700"), False, id="not-less"),
-        pytest.param(SLA, Toleration(key="sla", operator="Lt", value="x"), False, id="no-number"),
+        pytest.param(
+            SLA, TaintToleration(key="sla", operator="Gt", value="700"), True, id="greater"
+        ),
+        pytest.param(
+            SLA, TaintToleration(key="sla", operator="Lt", value="700"), False, id="not-less"
+        ),
+        pytest.param(
+            SLA, TaintToleration(key="sla", operator="Lt", value="x"), False, id="no-number"
+        ),
     ],
 )
 def test_a_toleration_meets_a_taint(taint, toleration, expected):
@@ -40,20 +46,20 @@ def test_a_toleration_meets_a_taint(taint, toleration, expected):
         pytest.param(FlavorSpec(name="f"), (), None, id="no-taints"),
         pytest.param(FlavorSpec(name="f", taints=(SPOT,)), (), SPOT, id="keeps-out"),
         pytest.param(
-            FlavorSpec(name="f", taints=(Taint(key="a", effect="PreferNoSchedule"),)),
+            FlavorSpec(name="f", taints=(NodeTaint(key="a", effect="PreferNoSchedule"),)),
             (),
             None,
             id="preference-keeps-nobody-out",
         ),
         pytest.param(
-            FlavorSpec(name="f", taints=(SPOT,), tolerations=(Toleration(operator="Exists"),)),
+            FlavorSpec(name="f", taints=(SPOT,), tolerations=(TaintToleration(operator="Exists"),)),
             (),
             None,
             id="flavor-brings-its-toleration",
         ),
         pytest.param(
             FlavorSpec(name="f", taints=(SPOT, SLA)),
-            (Toleration(key="spot", operator="Exists"),),
+            (TaintToleration(key="spot", operator="Exists"),),
             SLA,
             id="first-that-is-not-tolerated",
         ),

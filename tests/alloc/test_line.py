@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from hypothesis import given, settings
 
-from policyd.alloc.line import Line
+from policyd.alloc.line import PendingIndex
 from tests.alloc.choices import scenarios
 
 
@@ -28,7 +28,7 @@ def arrivals(choose):
 @settings(deadline=None)
 @given(scenarios(arrivals, 400))
 def test_the_first_is_the_lowest(crowds):
-    line, slow = Line(), []
+    line, slow = PendingIndex(), []
     for crowd in crowds:
         if not crowd:
             assert line.first() == min(slow, default=None)
@@ -51,7 +51,7 @@ def drained(line):
 
 
 def test_who_left_takes_no_room():
-    line = Line()
+    line = PendingIndex()
     for n in range(1_000):
         line.push(member(n))
     for _ in range(900):

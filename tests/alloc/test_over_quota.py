@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 
 from policyd.alloc.queue import PreemptionPolicy
-from policyd.alloc.settings import FairSharing, Settings
+from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import cohort, queue, state, workload
 from tests.alloc.choices import scenarios
@@ -47,7 +47,9 @@ def test_what_is_left_over_is_divided_by_weight(drawn):
         queue(name, "all", gpu=quota, weight=float(weight), preemption=ANY)
         for name, (quota, weight, _) in found.items()
     ]
-    of = state(cohort("all", gpu=lent), *specs, rules=Settings(fair_sharing=FairSharing()))
+    of = state(
+        cohort("all", gpu=lent), *specs, rules=QueueingSettings(fair_sharing=FairSharingRules())
+    )
     coming = [
         Arrival(workload=workload(f"{name}{n}", name, gpu=1))
         for name in order

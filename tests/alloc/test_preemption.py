@@ -10,7 +10,7 @@ from policyd.alloc.preemption.search import Search
 from policyd.alloc.preemption.targets import Claim, Prospects, find_targets
 from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.reasons import Mode
-from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
+from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBasedOrder
 from tests.alloc.builders import admission, cohort, group, put, queue, state, workload
 from tests.alloc.choices import scenarios
 from tests.alloc.worlds import quotas
@@ -198,7 +198,7 @@ def test_the_share_of_who_gives_stays_above_that_of_who_takes():
         *(running(f"b{n}", "b", at=n, gpu=1) for n in range(6)),
         *(running(f"c{n}", "c", at=n, gpu=1) for n in range(3)),
     )
-    of.settings = Settings(fair_sharing=FairSharing())
+    of.settings = QueueingSettings(fair_sharing=FairSharingRules())
 
     assert preempted(of, claim(of, "a", gpu=3)) == [("b5", FAIRLY), ("b4", FAIRLY), ("b3", FAIRLY)]
     assert preempted(of, claim(of, "a", gpu=6)) == []
@@ -211,7 +211,7 @@ def test_within_nominal_quota_shares_do_not_matter():
         running("b1", "b", at=1, gpu=3),
         running("b2", "b", at=2, gpu=5),
     )
-    of.settings = Settings(fair_sharing=FairSharing())
+    of.settings = QueueingSettings(fair_sharing=FairSharingRules())
 
     assert preempted(of, claim(of, "a", gpu=4)) == [("b2", RECLAIMED)]
 
@@ -249,14 +249,14 @@ def test_who_just_started_is_protected_if_its_queue_says_so(protection, now, own
         pytest.param({"stopped": True}, {}, ["loan"], id="another-that-has-room-is-stopped"),
     ],
 )
-@pytest.mark.parametrize("sharing", [None, FairSharing()])
+@pytest.mark.parametrize("sharing", [None, FairSharingRules()])
 def test_a_queue_that_gives_out_no_quota_keeps_what_it_gave(lender, borrower, expected, sharing):
     of = state(
         queue("owner", "x", gpu=4, preemption=RECLAIM),
         queue("borrower", "x", gpu=4, **borrower),
         queue("lender", "x", gpu=2, **lender),
         running("loan", "borrower", gpu=8),
-        rules=Settings(fair_sharing=sharing),
+        rules=QueueingSettings(fair_sharing=sharing),
     )
 
     assert [key for key, _ in preempted(of, claim(of, "owner", gpu=4))] == expected
@@ -296,9 +296,9 @@ def test_who_preempted_somebody_before_is_known_after_others_did_too():
 NAMES = ("a", "b", "c", "d")
 SHARING = (
     None,
-    FairSharing(),
-    FairSharing(strategies=("LessThanInitialShare",)),
-    FairSharing(strategies=("LessThanOrEqualToFinalShare",)),
+    FairSharingRules(),
+    FairSharingRules(strategies=("LessThanInitialShare",)),
+    FairSharingRules(strategies=("LessThanOrEqualToFinalShare",)),
 )
 
 
@@ -363,7 +363,7 @@ CLAIMS = scenarios(claims, 105)
 
 def made(things, sharing):
     of = state(*things)
-    of.settings = Settings(fair_sharing=sharing)
+    of.settings = QueueingSettings(fair_sharing=sharing)
     return of
 
 
@@ -504,7 +504,7 @@ def test_what_local_queues_used_decides_who_goes_first(by_usage, expected):
         queue("q", gpu=4, preemption=WITHIN, by_usage=by_usage),
         running("low", "q", priority=1, gpu=2, local_queue="ns/thrifty"),
         running("greedy", "q", priority=2, gpu=2, local_queue="ns/greedy"),
-        rules=Settings(admission_fair_sharing=AdmissionFairSharing(half_life_seconds=60.0)),
+        rules=QueueingSettings(admission_fair_sharing=UsageBasedOrder(half_life_seconds=60.0)),
     )
     of.ledger.put_queue("ns/thrifty", 1.0)
     of.ledger.put_queue("ns/greedy", 0.0)  # of no weight: it has always used too much

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Admit
-from policyd.alloc.queue import CohortSpec, QueueSpec
+from policyd.alloc.queue import CohortQuotas, QueueSpec
 from tests.alloc import oracle
 from tests.alloc.builders import put, state, usage
 from tests.alloc.choices import scenarios
@@ -252,7 +252,7 @@ def follow(of, facts, step, what):
             facts.pop((QueueSpec, what), None)
         case "drop cohort":
             of.remove_cohort(what)
-            facts.pop((CohortSpec, what), None)
+            facts.pop((CohortQuotas, what), None)
         case "cycle":
             run(of)
         case "finish":

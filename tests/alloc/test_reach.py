@@ -6,7 +6,7 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Preempt
 from policyd.alloc.preemption.targets import Reach
 from policyd.alloc.queue import PreemptionPolicy
-from policyd.alloc.settings import FairSharing, Settings
+from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from tests.alloc.builders import put, queue, state, workload
 from tests.alloc.choices import scenarios
 
@@ -30,7 +30,7 @@ def setting(choose):
         )
         for name in NAMES
     ]
-    sharing = choose.one((None, FairSharing()))
+    sharing = choose.one((None, FairSharingRules()))
     return specs, [arrival(choose, number) for number in range(choose.number(4, 12))], sharing
 
 
@@ -54,7 +54,7 @@ def searching(of):
 @given(scenarios(setting, 70))
 def test_a_plan_is_the_same_with_all_searches_made(scenario):
     specs, coming, sharing = scenario
-    of = state(*specs, rules=Settings(fair_sharing=sharing))
+    of = state(*specs, rules=QueueingSettings(fair_sharing=sharing))
 
     for each in coming:
         put(of, each)

@@ -6,16 +6,16 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.options import search_order
 from policyd.alloc.queue import Fungibility, PreemptionPolicy
 from policyd.alloc.reasons import Mode
-from policyd.node_rules import Taint, Toleration
+from policyd.node_rules import NodeTaint, TaintToleration
 from policyd.status.words import obstacle_text
 from tests.alloc.builders import admission, group, pod_set, queue, quota, state, workload
 
 SPOT = FlavorSpec(
     name="spot",
     labels={"kind": "spot"},
-    taints=(Taint(key="spot", value="yes", effect="NoSchedule"),),
+    taints=(NodeTaint(key="spot", value="yes", effect="NoSchedule"),),
 )
-TOLERANT = (Toleration(key="spot", operator="Exists"),)
+TOLERANT = (TaintToleration(key="spot", operator="Exists"),)
 
 
 def assign(of, asked):

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given, settings
 
-from policyd.alloc.settings import AdmissionFairSharing
+from policyd.alloc.settings import UsageBasedOrder
 from policyd.alloc.usage_ledger import UsageLedger, nanos
 from tests.alloc.choices import scenarios
 
-RULES = AdmissionFairSharing(half_life_seconds=600, sampling_seconds=300, weights={"memory": 0})
+RULES = UsageBasedOrder(half_life_seconds=600, sampling_seconds=300, weights={"memory": 0})
 CORE = nanos({"cpu": 1_000})
 
 
@@ -54,7 +54,7 @@ def test_a_decision_that_comes_to_nothing_is_forgotten():
 
 
 def test_a_half_life_of_zero_forgets_at_every_sample():
-    book = ledger(AdmissionFairSharing())
+    book = ledger(UsageBasedOrder())
     book.seed("lq", CORE, at=0)
 
     book.sample("lq", CORE, now=5)
@@ -107,7 +107,7 @@ def steps(choose):
 @settings(deadline=None)
 @given(scenarios(steps, 61))
 def test_penalties_are_those_of_the_workloads_that_still_count(actions):
-    book = ledger(AdmissionFairSharing(half_life_seconds=1e-9))
+    book = ledger(UsageBasedOrder(half_life_seconds=1e-9))
     book.seed("lq", {}, at=0)
     counted = {}
     for action, name, cores in actions:

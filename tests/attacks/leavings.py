@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.kinds import KINDS, PARENTS
-from policyd.jobs.leaving import GATES
+from policyd.jobs.kinds.registry import KINDS, PARENTS
+from policyd.jobs.rules.leaving import GATES
 from policyd.patch.draft import Draft
 from tests.matrix.kinds import templates_in
 from tests.scenarios.foreign import SPECS

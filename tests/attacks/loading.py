@@ -18,17 +18,17 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies import PolicyObject
-from policyd.engine.load import load_policies
+from policyd.controller.policies.policy_statuses import PolicyObject
+from policyd.engine.compile.load import load_policies
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
 from tests.attacks.figures import Attacks, Figures
 from tests.webhooks.reviews import policy, review
-from webhooks.files import read_file
-from webhooks.loading import Loading
-from webhooks.metrics import DoorMetrics
+from webhooks.certificate.files import read_file
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.policies import Policies, files_of
+from webhooks.policies.in_force import PoliciesInForce, files_of
+from webhooks.policies.loading import Loading
 
 MOST_SECONDS = 6.0
 """CPU that one text of up to 1.5 MB may take: what is loaded beside reviews, one at a time."""
@@ -208,8 +208,8 @@ class Reviewed:
     """Policies that are loaded beside reviews, and how long reviews wait."""
 
     def __init__(self) -> None:
-        self.policies = Policies(
-            namespaces=without_cluster, metrics=DoorMetrics(CollectorRegistry())
+        self.policies = PoliciesInForce(
+            namespaces=without_cluster, metrics=WebhookMetrics(CollectorRegistry())
         )
         self.loading = Loading(self.policies, pace=Pace())
         self.note = self.loading.taking(self.policies.take)

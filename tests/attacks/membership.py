@@ -10,18 +10,18 @@ from policyd.api.admission import AdmissionRequest, parse_review
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, Program, admission_environment, compile_expression
 from policyd.controller.usage import OUTSIDE
-from policyd.engine.decision import ALLOWED
+from policyd.engine.model.decision import ALLOWED
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube import resources as r
+from policyd.registration.atoms import Cell, cells_of
+from policyd.registration.configurations import exempt_groups
+from policyd.registration.webhook_rules import DerivedWebhook, door_rules
 from tests.attacks.figures import Figures
 from tests.attacks.leavings import POD_SET, QUEUE, Try, review, tries
 from tests.controller.world import World, pod_spec, running
 from webhooks.authors import Authors
-from webhooks.calls import Call, door_rules
-from webhooks.cells import Cell, cells_of
 from webhooks.decisions import Decide, except_for, validate_together
 from webhooks.jobs import validate_jobs
-from webhooks.registration import exempt_groups
 
 ENVIRONMENT = admission_environment(params=False)
 
@@ -49,7 +49,7 @@ def is_refused(made: Try, decide: Decide, **author: object) -> bool:
     return not decide(parse_review(review(made, **author)), lambda: False).allowed  # type: ignore[arg-type]
 
 
-def is_sent(made: Try, sent: tuple[Call, ...]) -> bool:
+def is_sent(made: Try, sent: tuple[DerivedWebhook, ...]) -> bool:
     """Tell whether the API server sends a change to the webhooks at all, given what it sends."""
     request = parse_review(review(made))
     return any(

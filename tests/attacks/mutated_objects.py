@@ -15,16 +15,16 @@ from typing import Any
 
 import structlog
 
-from policyd.alloc.settings import Gates, Settings
+from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.kueue import names
 from policyd.api.kueue.names import PROVISIONING
-from policyd.controller.mirrors import job_resource
 from policyd.controller.retention import TimeLimits
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
-from policyd.jobs.kinds import KINDS
-from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
-from policyd.jobs.stateful_set import STATEFUL_SET
+from policyd.controller.watch.mirrors import job_resource
+from policyd.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
+from policyd.jobs.kinds.registry import KINDS
+from policyd.jobs.kinds.stateful_set import STATEFUL_SET
 from policyd.kube import resources as r
 from policyd.kube.resources import Resource
 from policyd.testing import FakeClient
@@ -766,7 +766,7 @@ def _told(error: BaseException | None) -> str:
 
 def _world() -> World:
     gates = Gates(elastic_jobs_via_workload_slices=True)
-    world = World(queueing=Settings(gates=gates), limits=TimeLimits())
+    world = World(queueing=QueueingSettings(gates=gates), limits=TimeLimits())
     world.store = ObjectStore(clock=world.clock)
     return world
 

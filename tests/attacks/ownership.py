@@ -18,13 +18,13 @@ from policyd.api.admission import AdmissionRequest, parse_review
 from policyd.api.kueue import names as kueue_names
 from policyd.api.makers import DEFAULT_MAKERS
 from policyd.cli.furnishing import default_policies
-from policyd.engine.decision import ALLOWED, Decision
-from policyd.engine.load import gather, load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import gather, load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.decision import ALLOWED, Decision
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import namespace_lookup
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.kinds import KINDS, PARENTS
+from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.patch.json_patch import apply_json_patch
 from tests.attacks.figures import Figures
 from tests.scenarios import foreign
@@ -159,7 +159,7 @@ def library() -> PolicySet:
     loaded = gather(load_policies(text, "library") for text in files)
     labels = {"policyd.io/queue": "team-a"}
     return PolicySet(
-        loaded.policies, surroundings=Surroundings(namespaces=namespace_lookup((), labels))
+        loaded.policies, surroundings=PolicyContext(namespaces=namespace_lookup((), labels))
     )
 
 

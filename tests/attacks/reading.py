@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from policyd.api.admission import UserInfo
-from policyd.cel.lib.authorizer import Attributes
-from policyd.cel.lib.authorizer import Decision as PermissionDecision
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.kyverno.declared import declared_values
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
 from tests.attacks.figures import Attacks, Figures
 
 OWN, OTHER = "team-a", "team-b"
@@ -229,11 +229,11 @@ def _compares(document: Json) -> bool:
     return any(BEGINNING in each["expression"] for each in document["spec"].get("validations", ()))
 
 
-def _allowed(_user: UserInfo, _asked: Attributes) -> PermissionDecision:
+def _allowed(_user: UserInfo, _asked: AuthorizedAction) -> PermissionDecision:
     return PermissionDecision(allowed=True, reason=WORD)
 
 
-def _surroundings() -> Surroundings:
+def _surroundings() -> PolicyContext:
     outside: Mapping[str, object] = declared_values(
         objects=WORLD,
         images=[{"image": "i", "data": {"word": WORD}}],
@@ -243,7 +243,7 @@ def _surroundings() -> Surroundings:
         ],
         entries=[{"name": "e", "data": {"data": {"word": WORD}}}],
     )
-    return Surroundings(
+    return PolicyContext(
         namespaces=namespace_lookup((), {}),
         params=StoredParams(WORLD),
         authorize=_allowed,
@@ -256,7 +256,7 @@ def tried_reads() -> Figures:
     tried = reads = loaded = 0
     faults: list[str] = []
     surroundings = _surroundings()
-    request = request_for(POD, Circumstances())
+    request = request_for(POD, RequestCircumstances())
     for said in expressions():
         for document in (*_validating(said), *_mutating(said), *_rules(said)):
             tried += 1

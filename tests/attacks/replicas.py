@@ -25,7 +25,7 @@ from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import PATCH_TYPES, Api, Refused, eventually
 from tests.scenarios.clusters import Process, door_is_open, install, webhooks_command
 from tests.scenarios.objects import pod
-from webhooks.rotation import Kept, write_secret
+from webhooks.certificate.rotation import KeptCertificates, write_secret
 
 REPLICAS = 3
 SECONDS = 80
@@ -85,7 +85,7 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 def begin_rotation(api: Api) -> None:
     """Have the next round of the replicas switch to another authority."""
     upcoming = Authority.create(now=time.time() - 3600).pair
-    data = write_secret(Kept(upcoming=upcoming))
+    data = write_secret(KeptCertificates(upcoming=upcoming))
     encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
     api.call("PATCH", SECRET, {"data": encoded}, content_type=PATCH_TYPES["merge"])
 

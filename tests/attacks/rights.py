@@ -9,6 +9,8 @@ from functools import cache
 from typing import Any
 
 from policyd.api.kueue.names import MANAGED
+from policyd.registration.atoms import Cell
+from policyd.registration.left_out import LEFT_OUT
 from tests.attacks.figures import Attack, Figures
 from tests.charts import release
 from tests.charts.illegal import illegal
@@ -31,8 +33,6 @@ from tests.charts.writes import (
 from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD
 from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import Api, Refused, eventually
-from webhooks.cells import Cell
-from webhooks.left_out import LEFT_OUT
 
 Apis = Mapping[str, Api]
 

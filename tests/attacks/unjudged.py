@@ -19,13 +19,13 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from policyd.config import Settings
-from policyd.engine.load import load_policies
+from policyd.engine.compile.load import load_policies
 from policyd.jobs.integrations import EVERYTHING
 from tests.attacks.figures import Attacks, Figures
-from webhooks.door import application
 from webhooks.namespaces import without_cluster
-from webhooks.policies import Policies
-from webhooks.shared import Door
+from webhooks.policies.in_force import PoliciesInForce
+from webhooks.server import application
+from webhooks.shared import WebhookServer
 from webhooks.workers import Workers
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "team-a"}
@@ -188,8 +188,8 @@ def _mixed() -> Iterator[Sent]:
 
 
 def _application(*, fails: type[BaseException] | None = None) -> Any:
-    door = Door(settings=Settings(), integrations=EVERYTHING)
-    policies = Policies(namespaces=without_cluster, metrics=door.metrics)
+    door = WebhookServer(settings=Settings(), integrations=EVERYTHING)
+    policies = PoliciesInForce(namespaces=without_cluster, metrics=door.metrics)
     (compiled,) = load_policies(POLICY, "attack").policies
     policies._objects["cap-gpus"] = compiled
     policies._swap()

@@ -8,13 +8,13 @@ import tracemalloc
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.entry import Entry, tournament
+from policyd.alloc.entry import NominatedWorkload, tournament
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
-from policyd.alloc.queue import FlavorQuotas, PreemptionPolicy, QueueSpec, Quota, ResourceGroup
-from policyd.alloc.settings import FairSharing, Gates, Settings
-from policyd.alloc.state import State
-from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
+from policyd.alloc.queue import FlavorAmounts, FlavorGroup, PreemptionPolicy, QueueSpec, Quota
+from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
+from policyd.alloc.state import CoreState
+from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota
 from tests.bench.report import report
 
 pytestmark = pytest.mark.bench
@@ -25,7 +25,9 @@ REQUESTS = {"cpu": 4_000, "memory": 16 << 30, "ephemeral-storage": 10 << 30, "nv
 CYCLES = 15
 
 
-def cluster(queues: int, *, share: int, gpus: int, flavors: int = len(FLAVORS), **others) -> State:
+def cluster(
+    queues: int, *, share: int, gpus: int, flavors: int = len(FLAVORS), **others
+) -> CoreState:
     """A state of `queues` ClusterQueues, 20 a cohort at 1,000.
 
     Each has quota for `share` workloads in each flavor, but only GPUs for `gpus` of them.
@@ -33,10 +35,10 @@ def cluster(queues: int, *, share: int, gpus: int, flavors: int = len(FLAVORS), 
     names = FLAVORS[:flavors]
     quotas = {name: Quota(nominal=amount * share) for name, amount in REQUESTS.items()}
     quotas["nvidia.com/gpu"] = Quota(nominal=gpus)
-    offered = tuple(FlavorQuotas(name=name, quotas=quotas) for name in names)
-    group = ResourceGroup(resources=tuple(REQUESTS), flavors=offered)
+    offered = tuple(FlavorAmounts(name=name, quotas=quotas) for name in names)
+    group = FlavorGroup(resources=tuple(REQUESTS), flavors=offered)
     # Else one refusal would do for all that ask for the same.
-    state = State(Settings(gates=Gates(scheduling_equivalence_hashing=False), **others))
+    state = CoreState(QueueingSettings(gates=Gates(scheduling_equivalence_hashing=False), **others))
     for name in names:
         state.put_flavor(FlavorSpec(name=name))
     for n in range(queues):
@@ -45,22 +47,22 @@ def cluster(queues: int, *, share: int, gpus: int, flavors: int = len(FLAVORS), 
     return state
 
 
-def fill(state: State, pending: int) -> None:
+def fill(state: CoreState, pending: int) -> None:
     names = list(state.queues)
     for n in range(pending):
         state.put_workload(
-            Workload(
+            QueuedWorkload(
                 key=f"team/job-{n}",
                 uid=f"{n:09}",
                 cluster_queue=names[n % len(names)],
                 queued_at=float(n),
                 priority=n % 3,
-                pod_sets=(PodSet(name="main", count=1, requests=dict(REQUESTS)),),
+                pod_sets=(QueuedPodSet(name="main", count=1, requests=dict(REQUESTS)),),
             )
         )
 
 
-def cycle_times(state: State, cycles: int) -> tuple[list[float], int]:
+def cycle_times(state: CoreState, cycles: int) -> tuple[list[float], int]:
     """CPU microseconds a decision of each cycle, commit included; and how many got quota."""
     times, admitted = [], 0
     for _ in range(cycles):
@@ -133,22 +135,22 @@ def test_a_pending_workload_takes_little_memory():
 def test_victims_are_found_among_hundreds_within_milliseconds(undisturbed):
     policy = PreemptionPolicy(within_cluster_queue="LowerPriority")
     quotas = {"nvidia.com/gpu": Quota(nominal=700)}
-    group = ResourceGroup(
-        resources=("nvidia.com/gpu",), flavors=(FlavorQuotas(name="spot", quotas=quotas),)
+    group = FlavorGroup(
+        resources=("nvidia.com/gpu",), flavors=(FlavorAmounts(name="spot", quotas=quotas),)
     )
-    state = State()
+    state = CoreState()
     state.put_flavor(FlavorSpec(name="spot"))
     state.put_queue(QueueSpec(name="q", groups=(group,), preemption=policy))
     for n in range(700):
         state.put_workload(_holder(n))
     state.put_workload(
-        Workload(
+        QueuedWorkload(
             key="team/big",
             uid="big",
             cluster_queue="q",
             queued_at=0.0,
             priority=1_000,
-            pod_sets=(PodSet(name="main", count=350, requests={"nvidia.com/gpu": 1}),),
+            pod_sets=(QueuedPodSet(name="main", count=350, requests={"nvidia.com/gpu": 1}),),
         )
     )
     times = []
@@ -161,30 +163,30 @@ def test_victims_are_found_among_hundreds_within_milliseconds(undisturbed):
     report("cycle with 350 victims of 700 candidates", statistics.median(times), "ms", goal=5)
 
 
-def _holder(number: int) -> Workload:
-    assignment = PodSetAssignment(
+def _holder(number: int) -> QueuedWorkload:
+    assignment = PodSetFlavors(
         name="main", count=1, flavors={"nvidia.com/gpu": "spot"}, usage={"nvidia.com/gpu": 1}
     )
-    return Workload(
+    return QueuedWorkload(
         key=f"team/held-{number}",
         uid=f"{number:09}",
         cluster_queue="q",
         queued_at=0.0,
         priority=number,
         pod_sets=(),
-        admission=Admission(cluster_queue="q", pod_sets=(assignment,)),
+        admission=ReservedQuota(cluster_queue="q", pod_sets=(assignment,)),
         reserved_at=float(number),
     )
 
 
 def test_the_tournament_of_a_thousand_queues_takes_milliseconds(undisturbed):
-    state = cluster(1_000, share=1, gpus=1, fair_sharing=FairSharing())
+    state = cluster(1_000, share=1, gpus=1, fair_sharing=FairSharingRules())
     fill(state, 20_000)
     cycle_times(state, 4)
     times, turns = [], []
     for _ in range(CYCLES):
         entries = [
-            Entry(ticket, options, requests, requests.plain)
+            NominatedWorkload(ticket, options, requests, requests.plain)
             for options, ticket in state.heads()
             for requests in [ticket.requests(options)]
         ]

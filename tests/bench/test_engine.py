@@ -10,9 +10,9 @@ import time
 import pytest
 
 from policyd.api.admission import parse_review
-from policyd.engine.documents import Document
-from policyd.engine.load import load_document
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
 from tests.bench.report import report
 from tests.bench.reviewed import injecting_policies, pod, policies, request
 

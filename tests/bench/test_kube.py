@@ -12,9 +12,9 @@ from contextlib import aclosing
 import pytest
 import uvloop
 
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.kube.client import PartialObject
-from policyd.kube.connection import Connection
+from policyd.kube.connection import ApiConnection
 from policyd.kube.http_client import HttpClient
 from policyd.kube.informer import Informer
 from policyd.kube.resources import PODS
@@ -34,7 +34,7 @@ def server():
     command = [sys.executable, "-m", "tests.bench.kube_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield Connection(server=f"http://127.0.0.1:{int(process.stdout.readline())}")
+            yield ApiConnection(server=f"http://127.0.0.1:{int(process.stdout.readline())}")
         finally:
             process.terminate()
 
@@ -58,7 +58,7 @@ def test_listing_pods_costs_little(server):
         kept.clear()
         continue_ = ""
         while True:
-            page = await client.page(PODS, into=Pod, continue_=continue_)
+            page = await client.page(PODS, into=QueuedPod, continue_=continue_)
             kept.extend(page.items)
             if not (continue_ := page.continue_):
                 break
@@ -73,7 +73,7 @@ def test_watching_pods_costs_little(server):
     kept = {}
 
     async def scenario(client):
-        async with aclosing(client.watch(PODS, into=Pod, resource_version="1")) as events:
+        async with aclosing(client.watch(PODS, into=QueuedPod, resource_version="1")) as events:
             async for event in events:
                 kept[event.object.metadata.name] = event.object
 
@@ -94,7 +94,7 @@ def test_an_informer_adds_little_to_that(server):
             if changes == 1_000:
                 done.set()
 
-        informer = Informer(client, PODS, into=Pod, on_change=count)
+        informer = Informer(client, PODS, into=QueuedPod, on_change=count)
         task = asyncio.ensure_future(informer.run())
         await done.wait()
         task.cancel()

@@ -8,24 +8,24 @@ import msgspec
 import pytest
 
 from policyd.alloc.assignment import Assignment
-from policyd.alloc.entry import Entry, tournament
+from policyd.alloc.entry import NominatedWorkload, tournament
 from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.options import Demand
+from policyd.alloc.options import RequestsKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.fair import FairSearch
 from policyd.alloc.preemption.search import Search, in_order
 from policyd.alloc.preemption.targets import Claim, find_targets
 from policyd.alloc.queue import (
-    CohortSpec,
-    FlavorQuotas,
+    CohortQuotas,
+    FlavorAmounts,
+    FlavorGroup,
     PreemptionPolicy,
     QueueSpec,
     Quota,
-    ResourceGroup,
 )
-from policyd.alloc.settings import FairSharing, Gates, Settings
-from policyd.alloc.state import State
-from policyd.alloc.workload import Admission, PodSetAssignment, Workload
+from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
+from policyd.alloc.state import CoreState
+from policyd.alloc.workload import PodSetFlavors, QueuedWorkload, ReservedQuota
 from tests.bench.report import report
 
 pytestmark = pytest.mark.bench
@@ -39,37 +39,37 @@ POLICY = PreemptionPolicy(within_cluster_queue="LowerPriority", reclaim_within_c
 Names = tuple[str, ...]
 
 
-def groups(amount: int, resources: Names = RESOURCES) -> tuple[ResourceGroup, ...]:
+def groups(amount: int, resources: Names = RESOURCES) -> tuple[FlavorGroup, ...]:
     quotas = {resource: Quota(nominal=amount) for resource in resources}
-    flavors = (FlavorQuotas(name="default", quotas=quotas),)
-    return (ResourceGroup(resources=resources, flavors=flavors),)
+    flavors = (FlavorAmounts(name="default", quotas=quotas),)
+    return (FlavorGroup(resources=resources, flavors=flavors),)
 
 
-def running(name: str, queue: str, number: int, resources: Names = RESOURCES) -> Workload:
+def running(name: str, queue: str, number: int, resources: Names = RESOURCES) -> QueuedWorkload:
     """A workload that holds one of each resource; half of them are important."""
-    held = PodSetAssignment(
+    held = PodSetFlavors(
         name="main",
         count=1,
         flavors=dict.fromkeys(resources, "default"),
         usage=dict.fromkeys(resources, 1),
     )
-    return Workload(
+    return QueuedWorkload(
         key=f"team/{name}",
         uid=f"{number:09}",
         cluster_queue=queue,
         queued_at=float(number),
         priority=number % 2,
         pod_sets=(),
-        admission=Admission(cluster_queue=queue, pod_sets=(held,)),
+        admission=ReservedQuota(cluster_queue=queue, pod_sets=(held,)),
         reserved_at=float(number),
     )
 
 
-def cluster(queues: int, *, each: int, fair: bool) -> State:
+def cluster(queues: int, *, each: int, fair: bool) -> CoreState:
     """A cohort of `queues` queues that borrow all they use, from one that uses nothing."""
-    state = State(Settings(fair_sharing=FairSharing() if fair else None))
+    state = CoreState(QueueingSettings(fair_sharing=FairSharingRules() if fair else None))
     state.put_flavor(FlavorSpec(name="default"))
-    state.put_cohort(CohortSpec(name="all"))
+    state.put_cohort(CohortQuotas(name="all"))
     total = queues * each
     state.put_queue(QueueSpec(name="lender", cohort="all", groups=groups(total), preemption=POLICY))
     for n in range(queues):
@@ -81,17 +81,17 @@ def cluster(queues: int, *, each: int, fair: bool) -> State:
     return state
 
 
-def claim(state: State, queue: str, amount: int) -> Claim:
+def claim(state: CoreState, queue: str, amount: int) -> Claim:
     cells = state.queues[queue].node.cells
     charges = dict.fromkeys(cells.values(), amount)
-    workload = Workload(
+    workload = QueuedWorkload(
         key="team/new", uid="new", cluster_queue=queue, queued_at=0.0, priority=5, pod_sets=()
     )
     return Claim(workload, charges, frozenset(charges))
 
 
-def waiting(queue: str, number: int) -> Workload:
-    return Workload(
+def waiting(queue: str, number: int) -> QueuedWorkload:
+    return QueuedWorkload(
         key=f"team/{number}",
         uid=f"{number:09}",
         cluster_queue=queue,
@@ -101,7 +101,7 @@ def waiting(queue: str, number: int) -> Workload:
     )
 
 
-def search_time(state: State, wanted: Claim) -> tuple[float, int]:
+def search_time(state: CoreState, wanted: Claim) -> tuple[float, int]:
     """CPU milliseconds of a search, the median of some; and how many targets it finds."""
     times, found = [], ()
     for _ in range(RUNS):
@@ -141,8 +141,8 @@ def test_a_tournament_takes_milliseconds(queues):
             options = state.queues[f"queue-{n}"].options
             cells = options.node.cells
             charges = {cells["default", resource]: n % 7 + 1 for resource in RESOURCES}
-            ticket = Ticket(waiting(f"queue-{n}", n), Demand())
-            entries.append(Entry(ticket, options, None, Assignment(charges=charges)))
+            ticket = Ticket(waiting(f"queue-{n}", n), RequestsKey())
+            entries.append(NominatedWorkload(ticket, options, None, Assignment(charges=charges)))
         start = time.process_time()
         with tree.trial():
             turns = tournament(entries, tree, Gates())
@@ -162,7 +162,7 @@ def test_a_tournament_takes_milliseconds(queues):
 @pytest.mark.parametrize(("candidates", "kueue"), [(10, 23.4), (100, 190.3)])
 def test_candidates_are_refused_by_shares_in_microseconds(candidates, kueue):
     """Kueue's BenchmarkRunFirstFsStrategy, and beside ours what it takes in Go."""
-    state = State(Settings(fair_sharing=FairSharing()))
+    state = CoreState(QueueingSettings(fair_sharing=FairSharingRules()))
     cpu = ("cpu",)
     quotas = {"a": groups(1, cpu), "b": groups(0, cpu)}
     for name, weight in (("a", 1.0), ("b", 1e6)):

@@ -17,10 +17,10 @@ from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.values import (
     HOSTNAME,
-    NodeSpec,
     Placement,
-    TopologyAssignment,
-    TopologyRequest,
+    PlacementRequest,
+    TopologyNode,
+    TopologyPlacement,
 )
 from tests.bench.report import report
 
@@ -36,7 +36,7 @@ OTHER_SHAPES = count(1)
 def specs(blocks, racks, hosts, **amounts):
     offered = {"cpu": 128_000, "memory": 2_048 * GIBI, "nvidia.com/gpu": 8, "pods": 110}
     return [
-        NodeSpec(
+        TopologyNode(
             name=f"n-{b}-{r}-{h}",
             labels={"block": f"b{b}", "rack": f"r{r}", HOSTNAME: f"h-{b}-{r}-{h}"},
             allocatable={**offered, **amounts},
@@ -59,7 +59,7 @@ def used(nodes, share=0.6):
     for (host,) in nodes.trees["gpu"].leaves:
         if random.random() < share:
             gpus = random.choice([8, 8, 8, 4, 2])
-            at = TopologyAssignment(levels=(HOSTNAME,), domains=(((host,), gpus),))
+            at = TopologyPlacement(levels=(HOSTNAME,), domains=(((host,), gpus),))
             nodes.hold(host, [Placement(flavor="gpu", assignment=at, requests=POD)])
     return nodes
 
@@ -67,7 +67,7 @@ def used(nodes, share=0.6):
 def asked(pods, mode, level="", **requests):
     pod = {**POD, "cpu": 64_000, "nvidia.com/gpu": 8, **requests}
     return {
-        "gpu": [TopologyRequest(pod_set="main", count=pods, mode=mode, level=level, requests=pod)]
+        "gpu": [PlacementRequest(pod_set="main", count=pods, mode=mode, level=level, requests=pod)]
     }
 
 
@@ -165,7 +165,7 @@ def test_balanced_placement(blocks, goal):
     """Kueue's BenchmarkTASFlavorAssignment, which takes it 18.65 and 18.02 ms."""
     nodes = cluster(specs(blocks, 16, 16, cpu=96_000, memory=384 * GIBI))
     gates = Gates(tas_balanced_placement=True)
-    workers = TopologyRequest(
+    workers = PlacementRequest(
         pod_set="workers", count=2_304, mode="Preferred", level="rack", requests={"cpu": 8_000}
     )
     leader = replace(workers, pod_set="leader", count=1, requests={"cpu": 72_000})
@@ -188,7 +188,7 @@ def test_search_for_victims():
     hosts = list(nodes.trees["gpu"].leaves)
     for number in range(700):
         domains = tuple((host, 8) for host in hosts[number * 2 : number * 2 + 2])
-        at = TopologyAssignment(levels=(HOSTNAME,), domains=domains)
+        at = TopologyPlacement(levels=(HOSTNAME,), domains=domains)
         nodes.hold(f"w{number}", [Placement(flavor="gpu", assignment=at, requests=POD)])
     gang = asked(1_900, "Preferred", "rack")
 

@@ -10,15 +10,20 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Preempt
 from policyd.alloc.queue import (
-    FlavorQuotas,
+    FlavorAmounts,
+    FlavorGroup,
     PreemptionPolicy,
     QueueSpec,
     Quota,
-    ResourceGroup,
 )
-from policyd.alloc.state import State
-from policyd.alloc.topology.values import HOSTNAME, NodeSpec, TopologyAssignment, TopologyRequest
-from policyd.alloc.workload import Admission, PodSet, PodSetAssignment, Workload
+from policyd.alloc.state import CoreState
+from policyd.alloc.topology.values import (
+    HOSTNAME,
+    PlacementRequest,
+    TopologyNode,
+    TopologyPlacement,
+)
+from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota
 from tests.bench.report import report
 
 pytestmark = pytest.mark.bench
@@ -39,7 +44,7 @@ def node(number):
         "group": f"g{number % GROUPS}",
         "tas": "true",
     }
-    return NodeSpec(name=f"n{number}", labels=labels, allocatable={**NODE, **EXTRA})
+    return TopologyNode(name=f"n{number}", labels=labels, allocatable={**NODE, **EXTRA})
 
 
 def holders():
@@ -72,10 +77,10 @@ def first_fit(free, pods, requests):
 
 def admitted(number, requests, places):
     pods = sum(places.values())
-    at = TopologyAssignment(
+    at = TopologyPlacement(
         levels=(HOSTNAME,), domains=tuple(((f"n{each}",), n) for each, n in places.items())
     )
-    got = PodSetAssignment(
+    got = PodSetFlavors(
         name="main",
         count=pods,
         flavors=dict.fromkeys(requests, "tas"),
@@ -83,14 +88,14 @@ def admitted(number, requests, places):
         placement=at,
         pod_requests=requests,
     )
-    return Workload(
+    return QueuedWorkload(
         key=f"ns/w{number}",
         uid=f"w{number}",
         cluster_queue="cq",
         queued_at=float(number),
         pod_sets=(),
         priority=number,
-        admission=Admission(cluster_queue="cq", pod_sets=(got,)),
+        admission=ReservedQuota(cluster_queue="cq", pod_sets=(got,)),
         admitted=True,
         reserved_at=float(number),
     )
@@ -99,8 +104,8 @@ def admitted(number, requests, places):
 def pending():
     requests = {"cpu": 5_000, "memory": 50 * GIBI}
     selector = {"group": "g0"}
-    asked = TopologyRequest(pod_set="main", count=200, requests=requests, node_selector=selector)
-    pod_set = PodSet(
+    asked = PlacementRequest(pod_set="main", count=200, requests=requests, node_selector=selector)
+    pod_set = QueuedPodSet(
         name="main",
         count=200,
         requests=requests,
@@ -108,7 +113,7 @@ def pending():
         placed=True,
         place=asked,
     )
-    return Workload(
+    return QueuedWorkload(
         key="ns/big",
         uid="big",
         cluster_queue="cq",
@@ -120,13 +125,13 @@ def pending():
 
 @pytest.fixture(scope="module")
 def full():
-    state = State()
+    state = CoreState()
     levels = ("block", HOSTNAME)
     flavor = FlavorSpec(name="tas", labels={"tas": "true"}, topology="hosts", levels=levels)
     state.put_flavor(flavor)
     quotas = {r: Quota(nominal=AMPLE) for r in ("cpu", "memory")}
-    group = ResourceGroup(
-        resources=("cpu", "memory"), flavors=(FlavorQuotas(name="tas", quotas=quotas),)
+    group = FlavorGroup(
+        resources=("cpu", "memory"), flavors=(FlavorAmounts(name="tas", quotas=quotas),)
     )
     policy = PreemptionPolicy(within_cluster_queue="LowerPriority")
     state.put_queue(QueueSpec(name="cq", groups=(group,), preemption=policy))

@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from policyd.certificates import Authority
-from policyd.engine.documents import Document
-from policyd.engine.load import gather, load_document
-from tests.bench_door.given import Published, pod
-from tests.controlplane.programs import free_ports
-from tests.live.processes import cpu_seconds, memory_mb
-from tests.live.server import Live, path_of
-from webhooks.calls import door_rules
-from webhooks.registration import (
+from policyd.engine.compile.load import gather, load_document
+from policyd.engine.documents.reading import Document
+from policyd.registration.configurations import (
     Registration,
     UrlEndpoint,
     mutating_configuration,
     validating_configuration,
 )
+from policyd.registration.webhook_rules import door_rules
+from tests.bench_door.given import Published, pod
+from tests.controlplane.programs import free_ports
+from tests.live.processes import cpu_seconds, memory_mb
+from tests.live.server import Live, path_of
 
 WAIT_SECONDS = 60
 POLL_SECONDS = 0.1

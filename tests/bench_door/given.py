@@ -9,9 +9,14 @@ from typing import Any
 
 import msgspec
 
-from policyd.engine.documents import Document
-from policyd.engine.load import gather, load_document
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
+from policyd.engine.compile.load import gather, load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.offline.requests import (
+    RequestCircumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 from policyd.errors import PolicydError
 
 POD_BYTES = 12_500
@@ -94,7 +99,7 @@ def choose(folder: Path, given: Any) -> tuple[list[Published], list[Published]]:
 def changes_of(published: list[Published], given: Any) -> list[Any]:
     """Return the JSON patch that policies change the pod by."""
     loaded = gather(load_document(Document(policy.policy, "bench")) for policy in published)
-    request = request_for(given, Circumstances(namespace="bench"))
+    request = request_for(given, RequestCircumstances(namespace="bench"))
     decision = offline_set(loaded, namespace_lookup((), {})).review(request)
     changes: list[Any] = msgspec.to_builtins(decision.operations)
     return changes
@@ -123,7 +128,7 @@ def _passes(documents: tuple[Any, ...], given: Any, *, changing: bool) -> bool:
     loaded = gather(load_document(Document(document, "bench")) for document in documents)
     if any(finding.severity == "error" for finding in loaded.findings):
         return False
-    request = request_for(given, Circumstances(namespace="bench"))
+    request = request_for(given, RequestCircumstances(namespace="bench"))
     try:
         decision = offline_set(loaded, namespace_lookup((), {})).review(request)
     except PolicydError:

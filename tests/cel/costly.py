@@ -13,15 +13,15 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from policyd.cel import Budget, CelCompileError, CelCostError, CelError
+from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.cost import EXPRESSION_LIMIT, WORK_UNITS
 from policyd.cel.environments import admission_environment, extended_environment
 from policyd.cel.functions import collect
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
-from policyd.cel.lib.authorizer import Authorizer, Decision
-from policyd.cel.program import compile_expression, compile_unchecked
+from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
 from policyd.cel.values import UInt
-from policyd.engine.functions import FUNCTIONS
+from policyd.engine.model.functions import FUNCTIONS
 
 BOUND_SECONDS = 0.2
 """CPU that one expression may take."""
@@ -233,7 +233,7 @@ def variables():
     for name in twins:  # equal, and not the same
         made[f"{name}2"] = _copied(made[name])
     made["ascii2"] = "a" * (_SIZE - 1) + "a"
-    made["authorizer"] = Authorizer(lambda _attributes: Decision(allowed=True))
+    made["authorizer"] = Authorizer(lambda _attributes: Authorization(allowed=True))
     return {**made, **kyverno_values()}
 
 

@@ -20,10 +20,11 @@ import sys
 import time
 from typing import NamedTuple
 
-from policyd.cel import Budget, CelCompileError, CelError, CelInternalError, ast
-from policyd.cel.parser import parse
-from policyd.cel.program import compile_unchecked
-from policyd.cel.unparse import unparse
+from policyd.cel import Budget, CelCompileError, CelError, CelInternalError
+from policyd.cel.compile.program import compile_unchecked
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.cel.syntax.unparse import unparse
 from tests.cel import costly, nested, reference
 from tests.cel.expressions import ENVIRONMENT, TYPED, VARIABLES, expression
 from tests.cel.outcomes import outcome

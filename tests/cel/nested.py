@@ -4,8 +4,8 @@ What fails, costs or is absorbed must not depend on the way.
 """
 
 from policyd.cel import Budget, CelError
+from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.environments import extended_environment
-from policyd.cel.program import compile_expression, compile_unchecked
 from policyd.cel.types import DYN
 from tests.cel.outcomes import outcome
 

@@ -6,12 +6,12 @@ It shares the runtime and the libraries with the compiler, not a line of how con
 import re
 
 from policyd.cel import arithmetic, comparison, containers, values
-from policyd.cel.checked import FunctionReference, TypeReference, VariableReference
-from policyd.cel.checker import check_leniently
+from policyd.cel.check.checked import FunctionReference, TypeReference, VariableReference
+from policyd.cel.check.checker import check_leniently
 from policyd.cel.cost import Budget
 from policyd.cel.errors import CelError
 from policyd.cel.functions import call_dynamically
-from policyd.cel.parser import parse
+from policyd.cel.syntax.parser import parse
 from policyd.cel.values import NONE, Optional, Struct, TypeValue, no_such_overload
 
 

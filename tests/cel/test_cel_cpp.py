@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from policyd.cel import Budget, CelCompileError, CelError
-from policyd.cel.parser import parse
-from policyd.cel.program import compile_unchecked
+from policyd.cel.compile.program import compile_unchecked
+from policyd.cel.syntax.parser import parse
 from tests.cel.expressions import ENVIRONMENT, VARIABLES, expression, mutated
 
 cel = pytest.importorskip(

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.cel import Budget
+from policyd.cel.compile.program import compile_expression
 from policyd.cel.environments import extended_environment
-from policyd.cel.program import compile_expression
 from policyd.cel.types import DYN
 
 OBJECT = {

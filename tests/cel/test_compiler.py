@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policyd.cel.checker import check_leniently
+from policyd.cel.check.checker import check_leniently
+from policyd.cel.compile.generator import Generator
+from policyd.cel.compile.program import _EMITTERS, compile_expression, compile_unchecked
 from policyd.cel.errors import CelCompileError
-from policyd.cel.generator import Generator
-from policyd.cel.parser import parse
-from policyd.cel.program import _EMITTERS, compile_expression, compile_unchecked
+from policyd.cel.syntax.parser import parse
 from tests.cel import reference
 from tests.cel.expressions import ENVIRONMENT, EXPRESSIONS, TYPED, VARIABLES
 from tests.cel.outcomes import outcome

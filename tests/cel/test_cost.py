@@ -5,9 +5,9 @@ import resource
 import pytest
 
 from policyd.cel import Budget, CelCostError, CelError, admission_environment
+from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.cost import EXPRESSION_LIMIT, WORK_LIMIT, deep_size
 from policyd.cel.environments import extended_environment
-from policyd.cel.program import compile_expression, compile_unchecked
 from policyd.cel.types import DYN
 
 _MEGABYTES = 120

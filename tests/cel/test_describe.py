@@ -5,10 +5,10 @@ import pytest
 from policyd.cel.describe import describe, function_names, signature
 from policyd.cel.environments import PLACES, environment_named, extended_environment
 from policyd.cel.functions import method
-from policyd.cel.macros import MATH_MACROS
 from policyd.cel.summaries import ALIASES, MACROS, SUMMARIES
+from policyd.cel.syntax.macros import MATH_MACROS
 from policyd.cel.types import INT, STRING, A, Type, list_of, optional_of
-from policyd.engine.functions import expression_environment
+from policyd.engine.model.functions import expression_environment
 
 ENVIRONMENTS = [
     *(pytest.param(environment_named(f"{place}-1.37"), id=place) for place in PLACES),

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 
 from policyd.cel import Budget, CelCompileError, admission_environment, compile_expression
 from policyd.cel.environments import LIBRARIES, extended_environment
-from policyd.cel.estimates import COUNTERPARTS
-from policyd.cel.estimator import cost_issue, estimate_cost
+from policyd.cel.estimate.estimates import COUNTERPARTS
+from policyd.cel.estimate.estimator import cost_issue, estimate_cost
+from policyd.cel.estimate.spans import ANY, Span, exactly
 from policyd.cel.kyverno import kyverno_environment
-from policyd.cel.spans import ANY, Span, exactly
 from tests.cel.expressions import EXPRESSIONS, TYPED
 
 ENVIRONMENT = replace(admission_environment(mutation=True), free_constants=False)

@@ -7,8 +7,8 @@ from policyd.cel import CelCompileError, CelError, compile_expression
 from policyd.cel.cost import Budget
 from policyd.cel.environments import environment_named, extended_environment
 from policyd.cel.explain import MOST_ROUNDS, MOST_STEPS, explain
-from policyd.cel.parser import parse
-from policyd.cel.unparse import unparse
+from policyd.cel.syntax.parser import parse
+from policyd.cel.syntax.unparse import unparse
 from policyd.cel.values_as_json import as_json
 from tests.cel.expressions import EXPRESSIONS, TYPED, VARIABLES
 

@@ -18,8 +18,8 @@ from policyd.cel import (
     admission_environment,
     compile_expression,
 )
+from policyd.cel.compile.program import MAX_LINES, compile_unchecked
 from policyd.cel.cost import EXPRESSION_LIMIT, WORK_LIMIT
-from policyd.cel.program import MAX_LINES, compile_unchecked
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.types import DYN
 from tests.cel import reference

@@ -3,9 +3,9 @@
 import pytest
 
 from policyd.cel import Budget, CelError, admission_environment
+from policyd.cel.compile.program import compile_expression
 from policyd.cel.environments import extended_environment
-from policyd.cel.lib.authorizer import Authorizer, Decision
-from policyd.cel.program import compile_expression
+from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.values import UInt
 
 
@@ -225,4 +225,4 @@ def test_the_authorizer_is_asked_what_can_be_answered(source, message):
     program = compile_expression(f"authorizer.{source} != null", admission_environment())
 
     with pytest.raises(CelError, match=message):
-        program.evaluate({"authorizer": Authorizer(lambda _: Decision())}, Budget())
+        program.evaluate({"authorizer": Authorizer(lambda _: Authorization())}, Budget())

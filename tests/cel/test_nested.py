@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policyd.cel import Budget, CelCostError, admission_environment, compile_expression
-from policyd.cel.checker import check
-from policyd.cel.emit_nested import write_nested
-from policyd.cel.ordinary import SHORT_LIMIT
-from policyd.cel.parser import parse
+from policyd.cel.check.checker import check
+from policyd.cel.compile.emit_nested import write_nested
+from policyd.cel.compile.ordinary import SHORT_LIMIT
+from policyd.cel.syntax.parser import parse
 from tests.cel import nested, reference
 from tests.cel.outcomes import outcome
 

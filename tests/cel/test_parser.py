@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policyd.cel import ast
+from policyd.cel.compile.program import compile_expression
 from policyd.cel.environments import extended_environment
 from policyd.cel.errors import CelCompileError
-from policyd.cel.parser import parse
-from policyd.cel.program import compile_expression
-from policyd.cel.tokens import MAX_CODE_POINTS
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.cel.syntax.tokens import MAX_CODE_POINTS
 from policyd.cel.types import DYN
 from policyd.cel.values import UInt
 

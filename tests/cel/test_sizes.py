@@ -3,8 +3,8 @@
 import pytest
 
 from policyd.cel.environments import base_environment
-from policyd.cel.estimator import estimate_cost
-from policyd.cel.sizes import LARGEST_REQUEST, schema_sizes
+from policyd.cel.estimate.estimator import estimate_cost
+from policyd.cel.estimate.sizes import LARGEST_REQUEST, schema_sizes
 from policyd.cel.types import DYN, STRING, Type, list_of, map_of
 
 WORDS = {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 10}}

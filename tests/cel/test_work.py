@@ -12,6 +12,7 @@ from policyd.cel import (
     LazyVariables,
     admission_environment,
 )
+from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.cost import (
     POLICY_LIMIT,
     POLICY_WORK_LIMIT,
@@ -22,10 +23,9 @@ from policyd.cel.cost import (
 )
 from policyd.cel.environments import extended_environment
 from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
-from policyd.cel.lib.authorizer import Authorizer, Decision
-from policyd.cel.program import compile_expression, compile_unchecked
+from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
-from policyd.engine.functions import FUNCTIONS
+from policyd.engine.model.functions import FUNCTIONS
 
 _LETTERS = "dlmost"
 _EXTENDED = extended_environment().extend(variables=dict.fromkeys(_LETTERS, DYN))
@@ -221,7 +221,7 @@ def test_what_the_authorizer_costs_is_not_taken_from_the_request():
     program = compile_expression(
         "authorizer.path('/a').check('get').allowed()", admission_environment()
     )
-    values = {"authorizer": Authorizer(lambda _attributes: Decision(allowed=True))}
+    values = {"authorizer": Authorizer(lambda _attributes: Authorization(allowed=True))}
 
     for number in range(50):
         budget = Budget(POLICY_LIMIT, allowance, f"p{number}")

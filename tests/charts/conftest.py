@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policyd.engine.report import APIS
+from policyd.engine.offline.report import APIS
 from policyd.local import demo
 from tests.charts import release
 from tests.charts.release import CHART, CONTROLLER, NAMESPACE, RELEASE, WEBHOOKS

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from policyd.registration.left_out import LEFT_OUT
 from tests.charts.release import CONTROLLER, WEBHOOKS
 from tests.charts.writes import (
     NO_FINALIZERS,
@@ -24,7 +25,6 @@ from tests.charts.writes import (
     started,
     train_job_patch,
 )
-from webhooks.left_out import LEFT_OUT
 
 
 def legal() -> Iterator[Write]:

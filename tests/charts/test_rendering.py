@@ -9,7 +9,7 @@ import yaml
 from policyd.api.crd_v1beta1 import old_versions
 from policyd.cli.furnishing import default_policies
 from policyd.config import load_configuration
-from policyd.jobs.kinds import KINDS, PARENTS
+from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.policy_files import KUSTOMIZATION, policy_files
 from tests.charts import release
 from tests.charts.release import CHART, NAMESPACE, RELEASE
@@ -338,7 +338,7 @@ def test_policies_may_ask_the_authorizer_if_that_is_switched_on(tmp_path):
 
 def test_kyvernos_policies_are_read_if_that_is_switched_on(tmp_path):
     without = rights_of(rendered(tmp_path).values())
-    given = rights_of(rendered(tmp_path, {"webhooks.kyverno": True}).values())
+    given = rights_of(rendered(tmp_path, {"webhooks.policies.kyverno": True}).values())
 
     assert {right[1] for right in given - without} == {"policies.kyverno.io", "kyverno.io"}
     assert {right[3] for right in given - without} == {"list", "watch"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.jobs.kinds import KINDS
+from policyd.jobs.kinds.registry import KINDS
 from tests.charts import release
 from tests.charts.illegal import illegal
 from tests.charts.legal import legal

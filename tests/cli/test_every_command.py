@@ -10,7 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from policyd.cli import main, progress
+from policyd.cli import main
+from policyd.cli.formats import progress
 from policyd.standard_input import StoredFile
 from tests.cli.given import CASES, GIVEN, NODES, POD, POLICY, QUEUES, REVIEW
 from webhooks.__main__ import main as webhooks

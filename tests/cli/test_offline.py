@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import COMMANDS, main
-from policyd.cli.files import content
+from policyd.cli.formats.files import content
 
 LIBRARY = Path(__file__).parents[2] / "policies"
 

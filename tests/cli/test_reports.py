@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.cli.reports import Entry, entries_of, report
-from policyd.engine.findings import RULES, Finding
+from policyd.cli.formats.reports import ReportEntry, entries_of, report
+from policyd.engine.documents.findings import RULES, Finding
 
 POLICY = """\
 apiVersion: policyd.io/v1alpha1
@@ -207,7 +207,7 @@ def test_what_coverage_lacks_fails_in_a_report(folder):
 
 
 def test_names_of_test_cases_differ_and_control_characters_are_replaced():
-    entries = [Entry(name="a\x00", group="f"), Entry(name="a\x00", group="f")]
+    entries = [ReportEntry(name="a\x00", group="f"), ReportEntry(name="a\x00", group="f")]
 
     root = ElementTree.fromstring(report("junit", "test", entries))
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from policyd.cel import Budget
-from policyd.cel.checker import check
+from policyd.cel.check.checker import check
+from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.containers import make_map
 from policyd.cel.environments import extended_environment
 from policyd.cel.errors import CelCompileError, CelError, CelInternalError
-from policyd.cel.parser import parse
-from policyd.cel.program import compile_expression, compile_unchecked
+from policyd.cel.syntax.parser import parse
 from policyd.cel.types import Type
 from policyd.cel.values import CelMap, Duration, Optional, Timestamp, TypeValue, UInt
 from tests.conformance.outcome import Outcome, judge

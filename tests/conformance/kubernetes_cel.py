@@ -14,9 +14,9 @@ from policyd.cel import (
     compile_expression,
 )
 from policyd.cel.errors import CelInternalError
-from policyd.cel.estimator import estimate_cost
-from policyd.cel.lib.authorizer import Attributes, Authorizer, Decision, ResourceCheck
-from policyd.cel.spans import Span
+from policyd.cel.estimate.estimator import estimate_cost
+from policyd.cel.estimate.spans import Span
+from policyd.cel.lib.authorizer import Authorization, AuthorizedAction, Authorizer, ResourceCheck
 from policyd.cel.values import Optional, Struct
 from tests.conformance.outcome import judge
 
@@ -173,7 +173,7 @@ def _activation(case):
         "authorizer": authorizer,
         "authorizer.requestResource": ResourceCheck(
             authorizer.authorize,
-            Attributes(
+            AuthorizedAction(
                 group=resource.get("group", ""),
                 resource=resource.get("resource", ""),
                 subresource=request.get("subResource", ""),
@@ -190,10 +190,10 @@ def _authorizer(described):
 
     def authorize(attributes):
         if allowed is not None and _is_allowed(attributes, allowed):
-            return Decision(allowed=True)
+            return Authorization(allowed=True)
         if described["default"] == "error":
-            return Decision(error="fake authz error")
-        return Decision(allowed=described["default"] == "allow", reason="fake reason")
+            return Authorization(error="fake authz error")
+        return Authorization(allowed=described["default"] == "allow", reason="fake reason")
 
     return Authorizer(authorize)
 

@@ -7,7 +7,7 @@ outdated by what, the tables of searches say.
 import msgspec
 
 from policyd.api.meta import Condition
-from policyd.controller.queue_status_values import (
+from policyd.controller.queues.queue_status_values import (
     cluster_queue_active,
     cluster_queue_status,
     local_queue_status,

@@ -2,14 +2,14 @@
 
 from policyd.alloc.assignment import Assignment, Progress
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.entry import Entry, in_turn, reserved_charges
+from policyd.alloc.entry import NominatedWorkload, in_turn, reserved_charges
 from policyd.alloc.nominate import still_valid
-from policyd.alloc.offers import GroupRequests, GroupResult, Offer, SearchResult
-from policyd.alloc.options import Demand, replacing
+from policyd.alloc.offers import FlavorOffer, GroupRequests, GroupResult, SearchResult
+from policyd.alloc.options import RequestsKey, replacing
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
 from policyd.alloc.reasons import Mode
-from policyd.alloc.settings import AdmissionFairSharing, Gates, Settings
+from policyd.alloc.settings import Gates, QueueingSettings, UsageBasedOrder
 from policyd.api.quantity import parse_quantity
 from tests.conformance.kueue_flavors import admission_of
 from tests.conformance.kueue_objects import NOW, Cluster, run_table, settings_of
@@ -25,20 +25,20 @@ def run_order(path):
 
 
 def ticket_of(workload):
-    return Ticket(workload, Demand())
+    return Ticket(workload, RequestsKey())
 
 
 def _order(case):
     by_creation = case.input["workloadOrdering"].get("PodsReadyRequeuingTimestamp") == "Creation"
     gates = Gates.of(case.gates)
-    cluster = Cluster(Settings(gates=gates, requeues_by_creation=by_creation))
+    cluster = Cluster(QueueingSettings(gates=gates, requeues_by_creation=by_creation))
     entries = []
     for each in case.input["input"]:
         ticket = ticket_of(cluster.value(each["Obj"], "queue"))
         ticket.preemptor = each.get("IsPreemptor", False)
         assignment = Assignment()
         assignment.level = (each.get("assignment") or {}).get("Borrowing", 0)
-        entries.append(Entry(ticket, None, None, assignment))
+        entries.append(NominatedWorkload(ticket, None, None, assignment))
     found = [entry.ticket.workload.key for entry in in_turn(entries, gates)]
     return "" if found == case.want["wantOrder"] else f"got {found}"
 
@@ -73,7 +73,7 @@ def run_unfinished(path):
 
 def _unfinished(case):
     tried = (case.input.get("state") or {}).get("LastTriedFlavorIdx") or ()
-    assignment, offer = Assignment(), Offer("flavor", (), {})
+    assignment, offer = Assignment(), FlavorOffer("flavor", (), {})
     for each in tried:
         searches = [SearchResult(offer, tried=place) for place in each.values()]
         assignment.add(GroupResult(GroupRequests((), (), ""), searches))
@@ -90,7 +90,7 @@ def _borrowing(case):
     level, plain_one, other = case.input["borrowing"], Assignment(), Assignment()
     other.level = level
     value = Cluster().value({"metadata": {"name": "a"}, "spec": {}}, "queue")
-    entries = [Entry(ticket_of(value), None, None, each) for each in (other, plain_one)]
+    entries = [NominatedWorkload(ticket_of(value), None, None, each) for each in (other, plain_one)]
     found = in_turn(entries, Gates())[0].assignment is plain_one
     return "" if found == case.want["want"] else f"got {found}"
 
@@ -207,7 +207,7 @@ def sharing_of(config):
     """Return the settings of admission fair sharing that Kueue's configuration stands for."""
     if not config:
         return None
-    return AdmissionFairSharing(
+    return UsageBasedOrder(
         half_life_seconds=_duration(config.get("usageHalfLifeTime")),
         sampling_seconds=_duration(config.get("usageSamplingInterval")),
     )
@@ -256,7 +256,7 @@ def run_by_usage(path):
 
 def _by_usage(case):
     on = case.gates.get("AdmissionFairSharing", True)
-    sharing = AdmissionFairSharing(half_life_seconds=10.0, sampling_seconds=1.0)
+    sharing = UsageBasedOrder(half_life_seconds=10.0, sampling_seconds=1.0)
     settings = settings_of(case, fair_sharing=on, admission_fair_sharing=sharing if on else None)
     scheduler = Scheduler(settings)
     scheduler.put_all(case, *SETUP)

@@ -3,8 +3,8 @@
 from collections import deque
 
 from policyd.alloc.entry import standing
-from policyd.alloc.fair_sharing import Share, share_of
-from policyd.alloc.options import Demand
+from policyd.alloc.fair_sharing import BorrowedShare, share_of
+from policyd.alloc.options import RequestsKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.fair import FairSearch
 from policyd.alloc.preemption.search import Search
@@ -90,7 +90,7 @@ def _text(case):
 
 def _share(drs):
     borrowed = {(f["Flavor"], f["Resource"]): 1 for f in drs.get("borrowedFRs") or ()}
-    return Share(
+    return BorrowedShare(
         borrowed,
         float(drs.get("unweightedRatio", 0)),
         drs.get("dominantResource", ""),
@@ -115,7 +115,7 @@ def _standing(case, cluster, name, gates):
     entry = case.input[name]
     key = key_of(entry["Obj"])
     drs = (case.input.get("drsValues") or {}).get(f"test-cohort/{key}", {})
-    ticket = Ticket(pending_value(cluster, entry["Obj"], ""), Demand())
+    ticket = Ticket(pending_value(cluster, entry["Obj"], ""), RequestsKey())
     ticket.preemptor = entry.get("IsPreemptor", False)
     asked = (case.input.get("requestedFRs") or {}).get(key, {})
     wanted = [tuple(n.split("/", 1)) for n, amount in asked.items() if amount]

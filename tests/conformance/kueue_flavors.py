@@ -5,7 +5,7 @@ from policyd.alloc.options import replacing
 from policyd.alloc.queue import Fungibility
 from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.search import better
-from policyd.alloc.workload import Admission, PodSetAssignment
+from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.api.quantity import parse_quantity
 from policyd.status.quantities import format_amount
 from policyd.status.words import obstacle_text
@@ -93,10 +93,10 @@ class Assigner:
 
 
 def admission_of(info):
-    return Admission(
+    return ReservedQuota(
         cluster_queue="",
         pod_sets=tuple(
-            PodSetAssignment(
+            PodSetFlavors(
                 name=each["Name"],
                 count=each.get("Count", 1),
                 flavors=each.get("Flavors") or {},

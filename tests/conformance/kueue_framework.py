@@ -11,17 +11,17 @@ from policyd.api.kueue import PodSet, Workload, WorkloadSpec
 from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
 from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.api.selectors import LabelSelector
-from policyd.controller.transitions import after_eviction
 from policyd.jobs.ancestors import AncestorError, managed_ancestor
-from policyd.jobs.defaults import default_on_create
 from policyd.jobs.integrations import POD, Integrations
-from policyd.jobs.kinds import find_kind, find_parent
+from policyd.jobs.kinds.registry import find_kind, find_parent
+from policyd.jobs.rules.defaults import default_on_create
+from policyd.jobs.rules.surroundings import JobContext
+from policyd.jobs.rules.topology_validation import TopologyTemplate, topology_errors
 from policyd.jobs.slices import fit_of, settle
-from policyd.jobs.surroundings import Surroundings
 from policyd.jobs.topology import topology_request
-from policyd.jobs.topology_validation import Template, topology_errors
 from policyd.jobs.workload import body_of
 from policyd.patch.draft import Draft
+from policyd.workload.transitions import after_eviction
 from tests.conformance.kueue_objects import NOW, TRUSTING, read_table, run_table, settings_of
 from tests.conformance.kueue_parts import LISTS, all_left_out, workload_of
 from tests.conformance.kueue_scene import Scene, compared, difference, events, job_key
@@ -69,7 +69,7 @@ def run_requests(path):
     def failure(case):
         given, annotations = case.input, (case.input.get("meta") or {}).get("annotations") or {}
         if case.want["wantErr"]:
-            refused = list(topology_errors([Template("annotations", annotations)]))
+            refused = list(topology_errors([TopologyTemplate("annotations", annotations)]))
             return "" if refused else f"nothing speaks against {annotations}"
         found = topology_request(
             annotations,
@@ -249,7 +249,7 @@ def run_default_queues(path):
             draft,
             group="batch",
             kind="Job",
-            around=Surroundings(default_queue=covered, integrations=chosen),
+            around=JobContext(default_queue=covered, integrations=chosen),
         )
         got = draft.get(("metadata", "labels", QUEUE_NAME)) or ""
         return difference(got, case.want["wantQueueLabel"], "queue")

@@ -7,12 +7,12 @@ import msgspec
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import DEFAULT_PRIORITY_CLASS, MULTI_KUEUE, PRIORITY_CLASS, QUEUE_NAME
-from policyd.jobs.batch_job import BATCH_JOB, count_indexes
-from policyd.jobs.defaults import ELASTIC_GATE, default_on_create, gate_elastic, is_held_twice
 from policyd.jobs.integrations import POD, Integrations
-from policyd.jobs.kinds import KINDS
-from policyd.jobs.surroundings import Surroundings
-from policyd.jobs.validation import validate_job
+from policyd.jobs.kinds.batch_job import BATCH_JOB, count_indexes
+from policyd.jobs.kinds.registry import KINDS
+from policyd.jobs.rules.defaults import ELASTIC_GATE, default_on_create, gate_elastic, is_held_twice
+from policyd.jobs.rules.surroundings import JobContext
+from policyd.jobs.rules.validation import validate_job
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_objects import TRUSTED, TRUSTING, run_table, settings_of
 from tests.conformance.kueue_scene import (
@@ -125,7 +125,7 @@ def group_kind(obj):
 def around(case):
     """Return what counts beside a case's job."""
     said = {name for name, value in case.input.items() if value is True}
-    return Surroundings(
+    return JobContext(
         default_queue=bool(said & {"nsHasDefaultQueue", "defaultLqExist", "withDefaultLocalQueue"}),
         default_class=has_default_class(case),
         integrations=Integrations(

@@ -10,14 +10,14 @@ from datetime import datetime
 
 import msgspec
 
-from policyd.alloc.settings import FairSharing, Gates, Settings
+from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.api.makers import Makers
-from policyd.controller.cache import Cache
-from policyd.controller.mirrors import open_mirrors
-from policyd.controller.queue_changes import QueueChanges
-from policyd.controller.workload_values import Circumstances, workload_value
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.mirrors import open_mirrors
+from policyd.controller.watch.queue_changes import QueueChanges
+from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.surroundings import Surroundings
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.testing import FakeClient, FakeClock, ObjectStore
 from tests.conformance.outcome import Outcome, judge
 
@@ -26,7 +26,7 @@ DEFAULT_UID = "uid"
 TRUSTING = Makers(trusted=True)
 """Kueue believes whatever an object says of its owner."""
 
-TRUSTED = Surroundings(integrations=Integrations(makers=TRUSTING))
+TRUSTED = JobContext(integrations=Integrations(makers=TRUSTING))
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def run_table(path, failure, *, rule=lambda _case: "", variants=True):
 def settings_of(case, *, fair_sharing=None, **others):
     """Return the settings of a case: its gates, and whether cohorts share fairly."""
     enabled = case.input.get("enableFairSharing") if fair_sharing is None else fair_sharing
-    return Settings(
-        gates=Gates.of(case.gates), fair_sharing=FairSharing() if enabled else None, **others
+    return QueueingSettings(
+        gates=Gates.of(case.gates), fair_sharing=FairSharingRules() if enabled else None, **others
     )
 
 
@@ -139,7 +139,10 @@ class Cluster:
         pace = self.clock.pace()
         self.mirrors = open_mirrors(self.client, pace)
         self.cache = Cache(
-            self.mirrors, pace=pace, settings=settings or Settings(), integrations=integrations
+            self.mirrors,
+            pace=pace,
+            settings=settings or QueueingSettings(),
+            integrations=integrations,
         )
         self.changes = QueueChanges(self.cache)
         self._mirror = {m.resource.kind: m for m in self.mirrors.all()}
@@ -189,7 +192,7 @@ class Cluster:
     def value(self, body, cluster_queue):
         """Convert a Workload as if it were in `cluster_queue`; it is not put anywhere."""
         workload = decode(body, self.mirrors.workloads.into)
-        circumstances = Circumstances(now=self.clock.now(), settings=self.state.settings)
+        circumstances = WorkloadContext(now=self.clock.now(), settings=self.state.settings)
         return workload_value(workload, circumstances, cluster_queue=cluster_queue)
 
 

@@ -5,15 +5,15 @@ import copy
 from contextlib import suppress
 
 from policyd.api.kueue.names import QUEUE_NAME
-from policyd.controller.keys import Key
-from policyd.controller.parent_reconciler import parent_reconcilers
+from policyd.controller.jobs.parent_reconciler import parent_reconcilers
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.writes import Writes
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.kinds import PARENTS
-from policyd.jobs.ownership import is_held_otherwise
+from policyd.jobs.kinds.registry import PARENTS
+from policyd.jobs.kinds.stateful_set import STATEFUL_SET, StatefulSet
 from policyd.jobs.parents import group_name_of
 from policyd.jobs.pods import SUSPENDING_PARENT
-from policyd.jobs.stateful_set import STATEFUL_SET, StatefulSet
+from policyd.jobs.rules.ownership import is_held_otherwise
 from policyd.kube.errors import ApiError
 from policyd.testing.objects import refusal
 from tests.conformance.kueue_objects import TRUSTED, TRUSTING, decode, run_table
@@ -76,12 +76,14 @@ def left_out(case):
 def key_of(case, kind):
     parent = case.input.get("leaderWorkerSet") or case.input.get("sts")
     if parent is not None:
-        return Key("Job", parent["metadata"]["namespace"], parent["metadata"]["name"], kind)
+        return ReconcileKey(
+            "Job", parent["metadata"]["namespace"], parent["metadata"]["name"], kind
+        )
     if "stsKey" in case.input:
-        return Key("Job", *case.input["stsKey"].split("/"), kind)
+        return ReconcileKey("Job", *case.input["stsKey"].split("/"), kind)
     label = "leaderworkerset.sigs.k8s.io/name"
     pod = case.input["pods"][0]["metadata"]
-    return Key("Job", pod["namespace"], pod["labels"][label], kind)
+    return ReconcileKey("Job", pod["namespace"], pod["labels"][label], kind)
 
 
 def unlike(scene, case, kind):
@@ -151,7 +153,9 @@ def run_branches(path):
         scene.cluster.client.fail(expected, verb=verb, plural=plural)
         (parent,) = scene.all(kind)
         metadata = parent["metadata"]
-        error = raised(scene.reconcile, Key("Job", metadata["namespace"], metadata["name"], kind))
+        error = raised(
+            scene.reconcile, ReconcileKey("Job", metadata["namespace"], metadata["name"], kind)
+        )
         name = said["created"]["metadata"]["name"]
         made = {each["metadata"]["name"]: compared(each) for each in scene.all("Workload")}
         wanted = [expected, compared(said["created"])]
@@ -194,7 +198,7 @@ def run_scaled_down(path):
         workload = copy.deepcopy(case.input["workload"])
         workload["metadata"] |= {"name": name, "namespace": "ns"}
         scene.put({**workload, "kind": "Workload"})
-        scene.reconcile(Key("Job", "ns", "sts", "StatefulSet"))
+        scene.reconcile(ReconcileKey("Job", "ns", "sts", "StatefulSet"))
         status = next(w["status"] for w in scene.all("Workload") if w["metadata"]["name"] == name)
         told = {each["type"]: each for each in status.get("conditions", ())}
         fields = ("type", "status", "reason", "message")
@@ -214,7 +218,9 @@ def run_hold(path):
 
     def failure(case):
         scene = ParentScene(case, "StatefulSet")
-        asyncio.run(scene.jobs["StatefulSet"].reconcile(Key("Job", "ns", "sts", "StatefulSet")))
+        asyncio.run(
+            scene.jobs["StatefulSet"].reconcile(ReconcileKey("Job", "ns", "sts", "StatefulSet"))
+        )
         (workload,) = scene.all("Workload")
         reasons = {each["type"]: each["reason"] for each in workload["status"]["conditions"]}
         return difference(reasons["QuotaReserved"], case.want["wantReason"], "reason")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from policyd.alloc.settings import Settings
+from policyd.alloc.settings import QueueingSettings
 from policyd.api.kueue import Admission, ReclaimablePod, ResourceFlavor, Workload
 from policyd.api.kueue.names import (
     EVICTED,
@@ -19,21 +19,10 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import condition_true, find_condition
 from policyd.api.pods import Toleration
-from policyd.controller.lifecycle import next_status
-from policyd.controller.obstacles import Surroundings
-from policyd.controller.progress import eviction_end, execution_seconds, fell_back
-from policyd.controller.time_limits import ReadyRules, after_checks, give_up_waiting
-from policyd.controller.transitions import (
-    after_eviction,
-    finish,
-    reserve,
-    sync_admitted,
-    with_status,
-)
-from policyd.controller.workload_values import needs_second_pass, queued_at
+from policyd.controller.watch.workload_values import needs_second_pass, queued_at
 from policyd.jobs.injection import (
     FlavorMissingError,
-    Injection,
+    PodInjection,
     StartError,
     add_gate,
     inject,
@@ -45,7 +34,7 @@ from policyd.jobs.parents import pass_on
 from policyd.jobs.pod_groups import PodGroup
 from policyd.jobs.pods import (
     POD_INDEX_LABEL,
-    Pod,
+    QueuedPod,
     by_age,
     group_name,
     has_ended,
@@ -58,6 +47,17 @@ from policyd.jobs.workload import Priority, is_elastic
 from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
+from policyd.workload.lifecycle import next_status
+from policyd.workload.obstacles import StatusContext
+from policyd.workload.progress import eviction_end, execution_seconds, fell_back
+from policyd.workload.time_limits import ReadyRules, after_checks, give_up_waiting
+from policyd.workload.transitions import (
+    after_eviction,
+    finish,
+    reserve,
+    sync_admitted,
+    with_status,
+)
 from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds, settings_of
 from tests.conformance.kueue_scene import Scene, compared, difference, plain, pruned, seconds_of
 
@@ -130,7 +130,7 @@ def deactivated(case):
     if not condition_true(workload.status.conditions, EVICTED):
         return False
     ended = with_status(workload, after_eviction(workload, now=NOW))
-    around = Surroundings(local_queue=None, cluster_queue=None)
+    around = StatusContext(local_queue=None, cluster_queue=None)
     after = next_status(ended, around, now=NOW)
     requeued = find_condition(after.conditions, REQUEUED)
     return requeued.reason == "Reactivated"
@@ -143,7 +143,7 @@ def timed_out(case):
     for condition in body.get("status", {}).get("conditions", ()):
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     workload = workload_of(body)
-    return queued_at(workload, Settings()) == seconds("2026-01-01T00:00:00Z")
+    return queued_at(workload, QueueingSettings()) == seconds("2026-01-01T00:00:00Z")
 
 
 def retry_time(case):
@@ -298,7 +298,7 @@ def names(workloads):
 
 
 def elastic(case):
-    job = decode((case.input.get("args") or {}).get("object") or {}, Pod)
+    job = decode((case.input.get("args") or {}).get("object") or {}, QueuedPod)
     return is_elastic(job.metadata) and settings_of(case).gates.elastic_jobs_via_workload_slices
 
 
@@ -408,11 +408,11 @@ def run_gates(path):
 
 
 def terminated(case):
-    return has_ended(decode(case.input["pod"], Pod))
+    return has_ended(decode(case.input["pod"], QueuedPod))
 
 
 def group_of(case):
-    return group_name(decode(case.input["pod"], Pod).metadata)
+    return group_name(decode(case.input["pod"], QueuedPod).metadata)
 
 
 def run_hashes(path):
@@ -449,7 +449,9 @@ def run_indexes(path):
         labels = {} if text is None else {POD_INDEX_LABEL: text}
         total = str(min(case.input["max"], MOST_PODS - 1) + 1)
         notes = {POD_GROUP_NAME: "g", POD_GROUP_TOTAL_COUNT: total}
-        pod = decode({"metadata": {"name": "pod", "labels": labels, "annotations": notes}}, Pod)
+        pod = decode(
+            {"metadata": {"name": "pod", "labels": labels, "annotations": notes}}, QueuedPod
+        )
         wrong = bool(PodGroup(name="g", pods=(pod,)).contradiction()) or text is None
         return difference(wrong, case.want["wantErr"] is not None, "wrong")
 
@@ -461,7 +463,7 @@ def run_activity(path):
 
     def failure(case):
         pods = case.input["fields"].get("list", {}).get("items", ())
-        group = PodGroup(name="g", pods=tuple(by_age(decode(each, Pod) for each in pods)))
+        group = PodGroup(name="g", pods=tuple(by_age(decode(each, QueuedPod) for each in pods)))
         gates = settings_of(case).gates
         got = group.active(now=NOW, fast=gates.fast_quota_release_in_pod_integration)
         return difference(got, case.want["want"], "active")
@@ -478,8 +480,8 @@ def pod_group(given):
         {**each, "metadata": {**metadata, **each["metadata"]}} if given.get("isGroup") else each
         for each in pods
     ]
-    name = group_name(decode(first, Pod).metadata) if given.get("isGroup") else ""
-    return PodGroup(name=name, pods=tuple(decode(each, Pod) for each in marked))
+    name = group_name(decode(first, QueuedPod).metadata) if given.get("isGroup") else ""
+    return PodGroup(name=name, pods=tuple(decode(each, QueuedPod) for each in marked))
 
 
 def pods_ready(case):
@@ -501,7 +503,7 @@ def run_role_limit(path):
                         },
                     }
                 },
-                Pod,
+                QueuedPod,
             )
             for number in range(case.input["roleCount"])
         )
@@ -561,7 +563,7 @@ def run_merge(path):
     def failure(case):
         info, pod_set = case.input["info"], case.input["podSet"]
         sliced = SLICE_NAME in info.get("Annotations", {})
-        injection = Injection(
+        injection = PodInjection(
             labels=dict(info.get("Labels") or {}),
             annotations=dict(info.get("Annotations") or {}),
             node_selector=dict(info.get("NodeSelector") or {}),

@@ -11,11 +11,11 @@ import msgspec
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME, ROLE_HASH
 from policyd.api.meta import OwnerReference
-from policyd.controller.keys import Key
-from policyd.jobs.defaults import default_on_create
-from policyd.jobs.ownership import belongs_to_managed
-from policyd.jobs.pods import SUSPENDING_PARENT, Pod, group_name
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod, group_name
 from policyd.jobs.roles import role_hash
+from policyd.jobs.rules.defaults import default_on_create
+from policyd.jobs.rules.ownership import belongs_to_managed
 from policyd.jobs.workload import workload_name
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS
@@ -59,7 +59,7 @@ def is_unmanaged(body):
 def awaited(case):
     """Leave out what waits for deletions to be seen: here the same pod is chosen, and goes once."""
     pods = case.input.get("pods") or ()
-    groups = {f"ns/{group_name(decode(each, Pod).metadata)}" for each in pods}
+    groups = {f"ns/{group_name(decode(each, QueuedPod).metadata)}" for each in pods}
     expected = {each["key"] for each in case.input.get("excessPodsExpectations") or ()}
     return "deletions that are not seen yet" if groups & expected else ""
 
@@ -69,11 +69,11 @@ def key_of(case):
     named = case.input.get("reconcileKey")
     if named:
         *group, namespace, name = named.split("/")
-        return Key("PodGroup" if group else "Pod", namespace, name)
-    pod = decode(case.input["pods"][0], Pod)
+        return ReconcileKey("PodGroup" if group else "Pod", namespace, name)
+    pod = decode(case.input["pods"][0], QueuedPod)
     group = group_name(pod.metadata)
     subject = ("PodGroup", group) if group else ("Pod", pod.metadata.name)
-    return Key(subject[0], pod.metadata.namespace, subject[1])
+    return ReconcileKey(subject[0], pod.metadata.namespace, subject[1])
 
 
 def with_role(body):
@@ -81,7 +81,7 @@ def with_role(body):
     metadata = body["metadata"]
     if body["kind"] == "Pod":
         metadata.setdefault("creationTimestamp", LONG_AGO)
-    if body["kind"] == "Pod" and group_name(decode(body, Pod).metadata):
+    if body["kind"] == "Pod" and group_name(decode(body, QueuedPod).metadata):
         metadata.setdefault("annotations", {}).setdefault(ROLE_HASH, role_hash(body["spec"]))
     return body
 
@@ -263,7 +263,7 @@ def run_stop(path):
         scene.put(pod)
         if case.input.get("deleteBeforePatch"):
             scene.store.delete(PODS, scene.all("Pod")[0], dry_run=False)
-        key = Key("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
+        key = ReconcileKey("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
         with suppress(NotFoundError):
             scene.reconcile(key)
         return difference(scene.all("Pod"), [], "pods")

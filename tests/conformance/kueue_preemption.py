@@ -6,13 +6,18 @@ from msgspec.structs import replace
 
 from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.preemption.fair import FairSearch
-from policyd.alloc.preemption.search import Candidate, candidate_rank, in_order, may_preempt
+from policyd.alloc.preemption.search import (
+    PreemptionCandidate,
+    candidate_rank,
+    in_order,
+    may_preempt,
+)
 from policyd.alloc.preemption.targets import Claim, find_targets
-from policyd.alloc.settings import FairSharing, Gates, Settings
-from policyd.alloc.workload import Admission
+from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
+from policyd.alloc.workload import ReservedQuota
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import JOB_UID
-from policyd.controller.preemptions import preempt, preemption_message
+from policyd.controller.watch.preemptions import preempt, preemption_message
 from tests.conformance.kueue_objects import NOW, Case, Cluster, decode, read_table, run_table
 
 _SETUP = ("ResourceFlavor", "ClusterQueue", "Cohort")
@@ -20,7 +25,7 @@ _SETUP = ("ResourceFlavor", "ClusterQueue", "Cohort")
 
 def cluster_of(case, *, fair_sharing=None):
     """Load what a case has: flavors, queues, cohorts, and the workloads in the API server."""
-    cluster = Cluster(Settings(gates=Gates.of(case.gates), fair_sharing=fair_sharing))
+    cluster = Cluster(QueueingSettings(gates=Gates.of(case.gates), fair_sharing=fair_sharing))
     for kind in _SETUP:
         cluster.put_all(case, kind)
     for clients in case.env.get("client") or ():
@@ -57,7 +62,9 @@ def targets_of(case):
     sharing = None
     if "Fair" in case.data["subtest"]:
         strategies = case.input.get("strategies")
-        sharing = FairSharing(strategies=tuple(strategies)) if strategies else FairSharing()
+        sharing = (
+            FairSharingRules(strategies=tuple(strategies)) if strategies else FairSharingRules()
+        )
     cluster = cluster_of(case, fair_sharing=sharing)
     ((_, arguments, result),) = case.operations("preemption.Preemptor.GetTargets")
     claim = claim_of(cluster, arguments["wl"], arguments["assignment"])
@@ -164,7 +171,7 @@ def run_candidates(path):
 
 
 def _candidates(case):
-    cluster = Cluster(Settings(gates=Gates.of(case.gates)))
+    cluster = Cluster(QueueingSettings(gates=Gates.of(case.gates)))
     nodes, used, candidates = {}, {}, []
     for info in case.input["candidates"]:
         queue = info.get("ClusterQueue", "")
@@ -172,9 +179,9 @@ def _candidates(case):
         workload = cluster.value(info["Obj"], queue)
         if "LocalQueueFSUsage" in info:
             used[workload.local_queue] = info["LocalQueueFSUsage"]
-        holding = Holding(workload, Admission(cluster_queue=queue, pod_sets=()), assumed=False)
+        holding = Holding(workload, ReservedQuota(cluster_queue=queue, pod_sets=()), assumed=False)
         rank = candidate_rank(holding, own=queue == "preemptor")
-        candidates.append(Candidate(rank, holding, node))
+        candidates.append(PreemptionCandidate(rank, holding, node))
     found = in_order(candidates, used, lambda each: each)
     found = [each.holding.workload.key.lstrip("/") for each in found]
     wanted = case.want["wantCandidates"]
@@ -187,7 +194,7 @@ def run_policies(path):
 
 
 def _policy(case):
-    cluster = Cluster(Settings(gates=Gates.of(case.gates)))
+    cluster = Cluster(QueueingSettings(gates=Gates.of(case.gates)))
     preemptor, candidate = (
         pending_value(cluster, case.input[name], "") for name in ("preemptor", "candidate")
     )

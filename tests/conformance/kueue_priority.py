@@ -4,8 +4,8 @@ from policyd.alloc.settings import Gates
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import PRIORITY_CLASS
 from policyd.api.meta import ObjectMeta
-from policyd.controller.preemptions import priority_parts
-from policyd.controller.priorities import (
+from policyd.controller.watch.preemptions import priority_parts
+from policyd.controller.watch.priorities import (
     PriorityBoostError,
     PriorityClassMissingError,
     effective_priority,

@@ -7,8 +7,8 @@ import json
 from policyd.api.kueue import ProvisioningRequestConfig
 from policyd.api.kueue.names import ACTIVE, API_VERSION
 from policyd.api.meta import find_condition
-from policyd.controller.keys import Key
-from policyd.controller.provisioning import Provisioning
+from policyd.controller.queues.provisioning import Provisioning
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.writes import Writes
 from policyd.jobs.provisioning import InconsistentError, is_needed
 from policyd.jobs.provisioning_answers import answered
@@ -74,7 +74,7 @@ def run_requests(path):
         parts = ("checks", "configs", "flavors", "requests", "templates")
         bodies = [*(each for name in parts for each in given.get(name) or ()), given["workload"]]
         scene = Autoscaled(case, bodies)
-        key = Key("Provisioning", "ns", "wl")
+        key = ReconcileKey("Provisioning", "ns", "wl")
         let_fail(case, scene.cluster.client)
         failed = ""
         try:
@@ -128,7 +128,9 @@ def run_checks(path):
         check = case.input["check"]
         scene = Autoscaled(case, copy.deepcopy([check, *(case.input.get("configs") or ())]))
         name = check["metadata"]["name"]
-        asyncio.run(scene.code.reconcilers()["AdmissionCheck"](Key("AdmissionCheck", "", name)))
+        asyncio.run(
+            scene.code.reconcilers()["AdmissionCheck"](ReconcileKey("AdmissionCheck", "", name))
+        )
         stored = scene.cluster.mirrors.checks.get(name)
         got = find_condition(stored.status.conditions, ACTIVE)
         wanted = case.want["wantCondition"]

@@ -9,14 +9,14 @@ from policyd.alloc.options import demand_of
 from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
-from policyd.alloc.settings import AdmissionFairSharing
+from policyd.alloc.settings import UsageBasedOrder
 from policyd.alloc.usage_ledger import nanos
-from policyd.alloc.workload import Workload as Value
+from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.kueue import Workload
 from policyd.api.pod_requests import amounts
-from policyd.controller.second_pass import SecondPass
-from policyd.controller.workload_values import needs_second_pass
+from policyd.controller.watch.second_pass import SecondPass
+from policyd.controller.watch.workload_values import needs_second_pass
 from policyd.status.queues import queue_figures
 from tests.conformance.kueue_objects import (
     NOW,
@@ -418,7 +418,7 @@ def _initial(case):
 def _settings(case):
     given = case.input.get("afsConfig")
     ordering = case.input.get("workloadOrdering") or {}
-    sharing = given and AdmissionFairSharing(
+    sharing = given and UsageBasedOrder(
         half_life_seconds=duration_seconds(given["usageHalfLifeTime"]),
         sampling_seconds=duration_seconds(given["usageSamplingInterval"]),
         weights=given.get("resourceWeights") or {},

@@ -8,18 +8,18 @@ from fractions import Fraction
 import msgspec
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.settings import AdmissionFairSharing, Settings
-from policyd.alloc.usage_ledger import Entry
+from policyd.alloc.settings import QueueingSettings, UsageBasedOrder
+from policyd.alloc.usage_ledger import ConsumedUsage
 from policyd.api.kueue import ClusterQueue
 from policyd.api.kueue.names import ACTIVE, RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Condition
 from policyd.api.quantity import parse_quantity
-from policyd.controller.in_use import InUse
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
-from policyd.controller.queue_status_values import cluster_queue_status
-from policyd.controller.queue_statuses import QueueStatuses
+from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.queues.in_use import InUse
+from policyd.controller.queues.queue_status_values import cluster_queue_status
+from policyd.controller.queues.queue_statuses import QueueStatuses
 from policyd.controller.reconcile import Dispatcher
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.writes import Writes
 from policyd.kube.workqueue import WorkQueue
 from policyd.status.queues import queue_figures
@@ -43,14 +43,14 @@ class QueueScene(Scene):
     """A case's objects, and what writes the statuses of queues and lets go of what is deleted."""
 
     def __init__(self, case, *, stored=lambda body: body, **settings):
-        chosen = Settings(**settings) if settings else None
+        chosen = QueueingSettings(**settings) if settings else None
         super().__init__(case, stored=stored, settings=chosen)
         cluster = self.cluster
         pace = cluster.clock.pace()
         notes = Notes(cluster.client, pace)
         writes = Writes(cluster.client, notes, leading=lambda: True, pace=pace)
         self.in_use = InUse(cluster.cache, writes)
-        self.statuses = QueueStatuses(cluster.cache, writes, metrics=Metrics(), pace=pace)
+        self.statuses = QueueStatuses(cluster.cache, writes, metrics=ControllerMetrics(), pace=pace)
 
     def hold(self, key):
         """Keep an object while it is in use, or let it go."""
@@ -93,7 +93,7 @@ def told_late(case):
 def fair_sharing(said):
     if not said:
         return None
-    return AdmissionFairSharing(
+    return UsageBasedOrder(
         half_life_seconds=seconds_of(said.get("usageHalfLifeTime", "0s")),
         sampling_seconds=seconds_of(said.get("usageSamplingInterval", "0s")),
     )
@@ -121,10 +121,10 @@ def remember(scene, given, key):
         if not before.get("StatusAccounted") and key in ledger.entries:
             # The product knows a queue's status before a workload of it can be admitted.
             consumed = total_of(ledger.entries[key].consumed, consumed)
-        ledger.entries[key] = Entry(seconds(before["LastUpdate"]), consumed)
+        ledger.entries[key] = ConsumedUsage(seconds(before["LastUpdate"]), consumed)
     pending = given.get("pendingEntryPenalty")
     if pending:
-        entry = ledger.entries.setdefault(key, Entry(NOW))
+        entry = ledger.entries.setdefault(key, ConsumedUsage(NOW))
         entry.penalties["pending"] = {name: nano(text) for name, text in pending.items()}
     entry = ledger.entries.get(key)
     if pending or entry is None or NOW - entry.updated_at >= ledger.rules.sampling_seconds:
@@ -199,7 +199,7 @@ def run_terminating(path):
         scene = QueueScene(case, stored=as_the_door)
         for _, arguments, _ in case.operations("client.Delete"):
             scene.delete(arguments["obj"])
-        scene.hold(Key("ClusterQueue", "", "cq"))
+        scene.hold(ReconcileKey("ClusterQueue", "", "cq"))
         scene.flush("cq")
         queues = scene.all("ClusterQueue")
         want = case.want
@@ -219,7 +219,7 @@ def run_flavors(path):
 
     def failure(case):
         scene = QueueScene(case)
-        scene.hold(Key("ResourceFlavor", "", "flavor"))
+        scene.hold(ReconcileKey("ResourceFlavor", "", "flavor"))
         flavors = scene.all("ResourceFlavor")
         if case.want["wantDeleted"] or not flavors:
             gone = case.want["wantDeleted"] or case.input["skipStore"]
@@ -242,7 +242,7 @@ def run_classes(path):
 
     def failure(case):
         scene = Scene(case)
-        metrics = Metrics()
+        metrics = ControllerMetrics()
         queue = WorkQueue(pace=scene.cluster.clock.pace())
         code = Dispatcher(queue, {"Workload": scene.workloads.reconcile}, metrics=metrics)
         refused = refused_of(case)

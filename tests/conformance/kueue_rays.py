@@ -7,20 +7,20 @@ import msgspec
 from policyd.api.kueue import PodSet, Workload, WorkloadSpec
 from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
 from policyd.api.meta import ObjectMeta
-from policyd.controller.keys import Key
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.jobs.injection import StartError
-from policyd.jobs.ray_cluster import (
+from policyd.jobs.kinds.ray_cluster import (
     RAY_CLUSTER,
     RayCluster,
     RayClusterSpec,
     cluster_mistakes,
 )
-from policyd.jobs.ray_growth import CLUSTER_GENERATION
-from policyd.jobs.ray_job import RAY_JOB, RayJob
+from policyd.jobs.kinds.ray_growth import CLUSTER_GENERATION
+from policyd.jobs.kinds.ray_job import RAY_JOB, RayJob
+from policyd.jobs.kinds.train_job import GROUP, TRAIN_JOB, TrainJob
+from policyd.jobs.rules.topology_validation import TopologyTemplate, topology_errors
 from policyd.jobs.slices import fit_of
 from policyd.jobs.starting import put_back, start
-from policyd.jobs.topology_validation import Template, topology_errors
-from policyd.jobs.train_job import GROUP, TRAIN_JOB, TrainJob
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
@@ -44,7 +44,9 @@ def run_pod_sets(path):
         metadata = ObjectMeta(annotations=case.input.get("annotations") or {})
         got = RAY_CLUSTER.pod_sets(RayCluster(metadata=metadata, spec=spec))
         if case.want["wantErr"]:
-            asked = [Template(each.name, each.template.metadata.annotations) for each in got]
+            asked = [
+                TopologyTemplate(each.name, each.template.metadata.annotations) for each in got
+            ]
             return "" if list(topology_errors(asked)) else "nothing speaks against it"
         got = [msgspec.structs.replace(each, topology_request=None) for each in got]
         wanted = msgspec.convert(case.want["wantPodSets"], list[PodSet])
@@ -296,7 +298,7 @@ def running(case):
         metadata = {"name": CLUSTER, "labels": labels, "annotations": notes_of(given)}
         spec = {**cluster_of(pod_sets), "suspend": True}
         scene.put(in_namespace({"kind": "RayCluster", "metadata": metadata, "spec": spec}))
-        return scene, Key("Job", "ns", CLUSTER, "RayCluster")
+        return scene, ReconcileKey("Job", "ns", CLUSTER, "RayCluster")
     scaled = {"enableInTreeAutoscaling": bool(given.get("enableInTreeAutoscaling"))}
     spec = {"rayClusterSpec": {**cluster_of(pod_sets), **scaled}}
     job = copy.deepcopy(given.get("rayJob") or {"spec": spec})
@@ -305,7 +307,7 @@ def running(case):
     job["spec"]["suspend"] = True
     job["metadata"] = {"name": "job", "labels": {QUEUE_NAME: "lq"}, "annotations": notes_of(given)}
     scene.put(in_namespace({**job, "apiVersion": "ray.io/v1", "kind": "RayJob"}))
-    return scene, Key("Job", "ns", "job", "RayJob")
+    return scene, ReconcileKey("Job", "ns", "job", "RayJob")
 
 
 def notes_of(given):

@@ -12,18 +12,18 @@ import re
 import msgspec
 
 from policyd.api.selectors import LabelSelector, Requirement
-from policyd.controller.job_reconciler import job_reconcilers
-from policyd.controller.job_steps import WorkloadSteps
-from policyd.controller.keys import Key
-from policyd.controller.metrics import Metrics
-from policyd.controller.pod_reconciler import PodReconciler
+from policyd.controller.jobs.job_reconciler import job_reconcilers
+from policyd.controller.jobs.job_steps import WorkloadSteps
+from policyd.controller.jobs.pod_reconciler import PodReconciler
+from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.retention import Retention, TimeLimits
-from policyd.controller.time_limits import ReadyRules
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.copied import CopiedKeys
 from policyd.jobs.integrations import Integrations
 from policyd.kube.events import EventRecorder
+from policyd.workload.time_limits import ReadyRules
 from tests.conformance.kueue_objects import TRUSTING, Cluster, settings_of
 
 MOST_STEPS = 12
@@ -93,7 +93,7 @@ class Scene:
             cache,
             writes,
             take=lambda _key: None,
-            metrics=Metrics(),
+            metrics=ControllerMetrics(),
             limits=limits,
         )
         self.jobs = job_reconcilers(cache, writes, steps)
@@ -201,11 +201,11 @@ def apart(objects):
 
 
 def job_key(job):
-    return Key("Job", job["metadata"]["namespace"], job["metadata"]["name"], job["kind"])
+    return ReconcileKey("Job", job["metadata"]["namespace"], job["metadata"]["name"], job["kind"])
 
 
 def workload_key(workload):
-    return Key("Workload", workload["metadata"]["namespace"], workload["metadata"]["name"])
+    return ReconcileKey("Workload", workload["metadata"]["namespace"], workload["metadata"]["name"])
 
 
 def plain(obj):

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from policyd.alloc.cycle import plan_cycle
 from policyd.api.kueue import Workload
 from policyd.api.quantity import parse_quantity
-from policyd.controller.conversion import admission_object
 from policyd.controller.cycle_loop import CycleLoop
-from policyd.controller.metrics import Metrics
+from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import is_finished
 from policyd.kube.errors import ApiError
 from policyd.testing.objects import refusal
+from policyd.workload.conversion import admission_object
 from tests.conformance.kueue_objects import (
     DEFAULT_UID,
     Cluster,
@@ -63,7 +63,7 @@ class Scheduler(Cluster):
 
     def __init__(self, settings, **options):
         super().__init__(settings, **options)
-        pace, metrics = self.clock.pace(), Metrics()
+        pace, metrics = self.clock.pace(), ControllerMetrics()
         self.events = Events()
         self.keys = []
         self.plan = None

@@ -7,7 +7,7 @@ import msgspec
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import SLICE_NAME
 from policyd.api.pods import PodTemplate, Toleration
-from policyd.jobs.injection import Injection, StartError
+from policyd.jobs.injection import PodInjection, StartError
 from policyd.jobs.starting import put_back, start
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_jobs import given, job_of, kind_of
@@ -73,7 +73,7 @@ def unlike_back(case, kind, draft, original):
 def injection_of(info, *, elastic=False):
     """Return what a pod set gets, of what Kueue calls its info."""
     annotations = info.get("Annotations") or {}
-    return Injection(
+    return PodInjection(
         labels=info.get("Labels") or {},
         annotations=annotations,
         node_selector=info.get("NodeSelector") or {},

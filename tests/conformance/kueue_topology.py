@@ -8,17 +8,17 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import place
-from policyd.alloc.topology.values import Placement, TopologyAssignment
+from policyd.alloc.topology.values import Placement, TopologyPlacement
 from policyd.api import kueue
 from policyd.api.nodes import Node
-from policyd.controller.topology_values import (
+from policyd.jobs.pods import QueuedPod
+from policyd.workload.topology_values import (
     is_single_pod,
     node_spec,
     put_pod,
     topology_assignment,
     topology_request,
 )
-from policyd.jobs.pods import Pod
 from tests.conformance.kueue_objects import decode, read_table, run_table
 
 FLAVOR = "flavor"
@@ -73,7 +73,7 @@ def _nodes(case, levels, gates):
     for node in given.get("nodes") or ():
         nodes.put(node_spec(decode(node, Node)))
     for pod in given.get("pods") or ():
-        put_pod(nodes, decode(pod, Pod))
+        put_pod(nodes, decode(pod, QueuedPod))
     for flavor, column in ((FLAVOR, "priorOwnUsage"), (SIBLING, "priorFlavorUsage")):
         nodes.hold(column, _holdings(flavor, given.get(column) or (), nodes))
     totals = given.get("aggregatedDomainUsages") or {}
@@ -95,7 +95,7 @@ def _holdings(flavor, usage, nodes):
     return [
         Placement(
             flavor=flavor,
-            assignment=TopologyAssignment(
+            assignment=TopologyPlacement(
                 levels=levels, domains=((tuple(each["Values"]), each["Count"]),)
             ),
             requests=each["SinglePodRequests"],
@@ -164,7 +164,7 @@ def _without_nothing(result):
 
 
 def _told(outcome):
-    if isinstance(outcome, TopologyAssignment):
+    if isinstance(outcome, TopologyPlacement):
         return {"TopologyAssignment": written(outcome)}
     return {"FailureReason": outcome.text}
 

@@ -7,7 +7,7 @@ import msgspec
 
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.values import NodeSpec
+from policyd.alloc.topology.values import TopologyNode
 from policyd.api.kueue import Admission, PodSetAssignment, TopologyAssignment
 from policyd.api.kueue.topology_assignment import (
     DOMAIN_LIMIT,
@@ -131,7 +131,9 @@ def _belongs(case):
     nodes.put_flavor(FlavorSpec(name="flavor", topology="topology"), levels)
     for path in (domain, target):
         values = (*path, *["below"] * (len(levels) - len(path)))
-        nodes.put(NodeSpec(name=",".join(values), labels=dict(zip(levels, values, strict=True))))
+        nodes.put(
+            TopologyNode(name=",".join(values), labels=dict(zip(levels, values, strict=True)))
+        )
     tree = nodes.trees["flavor"]
     number, around = tree.values.index(domain), {()}
     while number >= 0:

@@ -2,16 +2,22 @@
 
 from policyd.alloc.assignment import Assignment
 from policyd.alloc.nominate import Chooser
-from policyd.alloc.offers import GroupRequests, GroupResult, Offer, PodSetRequests, SearchResult
-from policyd.alloc.options import Demand
+from policyd.alloc.offers import (
+    FlavorOffer,
+    GroupRequests,
+    GroupResult,
+    PodSetRequests,
+    SearchResult,
+)
+from policyd.alloc.options import RequestsKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import Mode, most_severe
-from policyd.alloc.search import EVERYWHERE, Scan
+from policyd.alloc.search import EVERYWHERE, FlavorScan
 from policyd.alloc.topology.placing import Placer
-from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
 from policyd.api.kueue import Admission
-from policyd.controller.node_changes import NodeChanges
-from policyd.controller.topology_values import topology_assignment
+from policyd.controller.topology.node_changes import NodeChanges
+from policyd.workload.topology_values import topology_assignment
 from tests.conformance import kueue_flavors
 from tests.conformance.kueue_flavors import Assigner, mode_of, needs_placement
 from tests.conformance.kueue_objects import Cluster, decode, run_table, settings_of
@@ -78,7 +84,7 @@ def assignment_of(pod_sets):
     for each in pod_sets:
         flavors = {r: f["Name"] for r, f in (each.get("Flavors") or {}).items()}
         asked = PodSetRequests(each["Name"], each.get("Count", 0), dict.fromkeys(flavors, 1))
-        searches = [SearchResult(Offer(name, (r,), {})) for r, name in flavors.items()]
+        searches = [SearchResult(FlavorOffer(name, (r,), {})) for r, name in flavors.items()]
         assignment.add(GroupResult(GroupRequests((asked,), (), ""), searches))
     return assignment
 
@@ -142,7 +148,7 @@ def _net_usage(case):
     had = before.pod_set_assignments[0].topology_assignment
     given = case.input["assignment"]["PodSets"][0]["TopologyAssignment"]
     domains = tuple((tuple(d["Values"]), d["Count"]) for d in given["Domains"])
-    gets = TopologyAssignment(levels=tuple(given["Levels"]), domains=domains)
+    gets = TopologyPlacement(levels=tuple(given["Levels"]), domains=domains)
 
     def hold(assignment):
         placement = Placement(flavor=flavor, assignment=assignment, requests=requests)
@@ -185,7 +191,7 @@ def _groups(case):
     }
     name = case.input["clusterQueue"]["metadata"]["name"]
     workload, options = cluster.value(body, name), state.queues[name].options
-    ticket = Ticket(workload, Demand())
+    ticket = Ticket(workload, RequestsKey())
     found = Chooser(state, ticket, options, options.preempts).choose().assignment
     wrong = {pod_set: error["$error"] for pod_set, error in case.want["wantPodSetErrors"].items()}
     if {k: v for k, v in told(found).items() if k in wrong} != wrong:
@@ -212,7 +218,7 @@ class PlacingAssigner(Assigner):
     def choose(self, scan=EVERYWHERE):
         body = next(a["wl"]["Obj"] for _, a, _ in self.case.operations("flavorassigner.New"))
         workload, options = self.cluster.value(body, self.queue), self.options
-        ticket = Ticket(workload, Demand())
+        ticket = Ticket(workload, RequestsKey())
         return Chooser(self.state, ticket, options, options.preempts).choose(scan)
 
     @property
@@ -249,7 +255,7 @@ def _recomputed(case):
         del operation
         for flavor, used in arguments["usage"]["TAS"].items():
             assigner.state.ground.nodes.hold("other", [_taken(flavor, each) for each in used])
-    again = assigner.choose(Scan(pins=first.flavors)).assignment
+    again = assigner.choose(FlavorScan(pins=first.flavors)).assignment
     if first.mode is not Mode.FIT or again.mode is Mode.FIT:
         return f"modes {first.mode} and {again.mode}"
     found, wanted = again.tried[0][0], case.want["wantRecomputedIdx"]
@@ -258,7 +264,7 @@ def _recomputed(case):
 
 def _taken(flavor, used):
     domains = ((tuple(used["Values"]), used["Count"]),)
-    assignment = TopologyAssignment(levels=(HOSTNAME,), domains=domains)
+    assignment = TopologyPlacement(levels=(HOSTNAME,), domains=domains)
     return Placement(flavor=flavor, assignment=assignment, requests=used["SinglePodRequests"])
 
 

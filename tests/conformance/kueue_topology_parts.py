@@ -9,23 +9,23 @@ from policyd.alloc.topology.balanced import best_balance, fewest_domains, share_
 from policyd.alloc.topology.goal import Goal, has_levels
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits
-from policyd.alloc.topology.room import Room
+from policyd.alloc.topology.room import DomainRoom
 from policyd.alloc.topology.values import (
     HOSTNAME,
-    NodeSpec,
     Placement,
-    TopologyAssignment,
+    TopologyNode,
+    TopologyPlacement,
 )
 from policyd.api import kueue
 from policyd.api.nodes import Node
-from policyd.controller.topology_values import (
+from policyd.jobs.pods import QueuedPod
+from policyd.workload.topology_values import (
     asks_for_place,
     node_spec,
     put_pod,
     taken_by,
     topology_request,
 )
-from policyd.jobs.pods import Pod
 from tests.conformance.kueue_objects import decode, read_table, run_table
 from tests.conformance.kueue_topology import written
 
@@ -48,7 +48,7 @@ def _tree_of(paths, levels=()):
     nodes.put_flavor(FlavorSpec(name=FLAVOR, topology="default"), levels)
     for path in paths:
         labels = dict(zip(levels, path, strict=True))
-        nodes.put(NodeSpec(name="/".join(path), labels=labels))
+        nodes.put(TopologyNode(name="/".join(path), labels=labels))
     return nodes, nodes.trees[FLAVOR]
 
 
@@ -73,7 +73,7 @@ class _Domains:
                 values[number] = state.get(field, 0)
             return values
 
-        room = Room(self.tree, goal, column("podCount"))
+        room = DomainRoom(self.tree, goal, column("podCount"))
         room.slices, room.score = column("sliceCount"), column("affinityScore")
         room.beside, room.slices_beside = (
             column("podCountWithLeader"),
@@ -111,12 +111,12 @@ def _goal(*, count, leaders=0, size=1, slice_level=0, ascending=False):
 
 def run_order(path):
     """Put domains in the order in which pods are distributed to them."""
-    return run_table(path, lambda case: _order(case, Room.plain_order))
+    return run_table(path, lambda case: _order(case, DomainRoom.plain_order))
 
 
 def run_leading_order(path):
     """Put domains in the order in which they are chosen."""
-    return run_table(path, lambda case: _order(case, Room.leading_order))
+    return run_table(path, lambda case: _order(case, DomainRoom.leading_order))
 
 
 def _order(case, order):
@@ -259,13 +259,13 @@ def _nodes_of(levels, bodies):
     nodes.put_flavor(FlavorSpec(name=FLAVOR, topology="default"), levels)
     for body in bodies:
         metadata = body["metadata"]
-        nodes.put(NodeSpec(name=metadata["name"], labels=metadata["labels"]))
+        nodes.put(TopologyNode(name=metadata["name"], labels=metadata["labels"]))
     return nodes
 
 
 def _assignment(body):
     domains = tuple((tuple(d["Values"]), d.get("Count", 1)) for d in body.get("Domains") or ())
-    return TopologyAssignment(levels=tuple(body.get("Levels") or ()), domains=domains)
+    return TopologyPlacement(levels=tuple(body.get("Levels") or ()), domains=domains)
 
 
 def run_merge(path):
@@ -308,7 +308,7 @@ def _pods(case):
         got = None
         match operation.rpartition(".")[2]:
             case "update":
-                got = put_pod(nodes, decode(arguments["pod"], Pod))
+                got = put_pod(nodes, decode(arguments["pod"], QueuedPod))
             case "delete":
                 got = nodes.remove_pod(arguments["key"])
         if got is not None and [got] != result:
@@ -340,7 +340,7 @@ def _usage(case):
 
 def _holding(body):
     place = (tuple(body["Values"]), body["Count"])
-    assignment = TopologyAssignment(levels=(HOSTNAME,), domains=(place,))
+    assignment = TopologyPlacement(levels=(HOSTNAME,), domains=(place,))
     return Placement(flavor=FLAVOR, assignment=assignment, requests=body["SinglePodRequests"])
 
 
@@ -356,7 +356,7 @@ def _ports(case, bodies):
     for body in bodies:
         nodes.put(node_spec(decode(body, Node)))
     for body in case.input.get("pods") or ():
-        put_pod(nodes, decode(body, Pod))
+        put_pod(nodes, decode(body, QueuedPod))
     pod_set = decode_pod_set({"name": "main", "template": case.input["candidatePod"]})
     asked = topology_request(pod_set, count=1, requests=taken_by(pod_set.template.spec))
     found = {

@@ -6,19 +6,19 @@ from collections import Counter
 
 from policyd.alloc.settings import Gates
 from policyd.api.meta import find_condition
-from policyd.controller.keys import Key
-from policyd.controller.mirrors import open_mirrors
-from policyd.controller.node_failures import NodeFailures
-from policyd.controller.node_health import DELAY_SECONDS
-from policyd.controller.pod_places import PodPlaces
-from policyd.controller.ungating import Ungating
+from policyd.controller.topology.node_failures import NodeFailures
+from policyd.controller.topology.ungating import Ungating
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.mirrors import open_mirrors
+from policyd.controller.watch.pod_places import PodPlaces
 from policyd.controller.writes import Writes
 from policyd.jobs.places import takes_room
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 from policyd.jobs.topology import asks_for_topology
 from policyd.kube.resources import PODS
 from policyd.testing import FakeClient, FakeClock, ObjectStore
 from policyd.testing.objects import refusal
+from policyd.workload.node_health import DELAY_SECONDS
 from tests.conformance.kueue_objects import NOW, decode, run_table
 from tests.conformance.kueue_scheduler import Events
 
@@ -78,12 +78,12 @@ def _ungating(case):
         cluster.mirrors.workloads, cluster.mirrors.placed, cluster.places, cluster.writes
     )
     metadata = case.input["workloads"][0]["metadata"]
-    asyncio.run(ungating.reconcile(Key("Places", metadata["namespace"], metadata["name"])))
+    asyncio.run(ungating.reconcile(ReconcileKey("Places", metadata["namespace"], metadata["name"])))
     exactly = case.input.get("nodeSelectorAssertMode") == "Exact"
     found = []
     for body in case.want["wantPods"]:
-        pod = decode(cluster.stored(PODS, body), Pod)
-        wanted = decode(body, Pod)
+        pod = decode(cluster.stored(PODS, body), QueuedPod)
+        wanted = decode(body, QueuedPod)
         found.append(pod)
         if pod.spec.scheduling_gates != wanted.spec.scheduling_gates:
             return f"{pod.metadata.name}: gates {pod.spec.scheduling_gates}"
@@ -125,7 +125,7 @@ def _failures(case):
     waited = None
     for request in case.input.get("reconcileRequests") or [{"NamespacedName": named_node(case)}]:
         name = request["NamespacedName"].removeprefix("/")
-        waited = asyncio.run(failures.reconcile(Key("Node", "", name)))
+        waited = asyncio.run(failures.reconcile(ReconcileKey("Node", "", name)))
     return failed_differently(case, cluster, waited)
 
 
@@ -169,7 +169,7 @@ def run_requests(path):
 
 
 def _asks(case):
-    pod = decode(case.input["pod"], Pod)
+    pod = decode(case.input["pod"], QueuedPod)
     found = asks_for_topology(pod.metadata.annotations)
     return "" if found == case.want["want"] else f"got {found}"
 
@@ -180,5 +180,5 @@ def run_room(path):
 
 
 def _room(case):
-    found = takes_room(decode(case.input["pod"], Pod))
+    found = takes_room(decode(case.input["pod"], QueuedPod))
     return "" if found == case.want["want"] else f"got {found}"

@@ -6,11 +6,11 @@ from policyd.api.kueue import Admission
 from policyd.api.kueue.names import ADMITTED
 from policyd.api.meta import condition_true
 from policyd.api.quantity import parse_quantity
-from policyd.controller.conversion import admission_object
-from policyd.controller.node_changes import NodeChanges
-from policyd.controller.workload_values import needs_second_pass
+from policyd.controller.topology.node_changes import NodeChanges
+from policyd.controller.watch.workload_values import needs_second_pass
 from policyd.jobs.lifecycle import is_finished
 from policyd.testing.objects import refusal
+from policyd.workload.conversion import admission_object
 from tests.conformance.kueue_objects import decode, run_table, settings_of
 from tests.conformance.kueue_scheduler import Scheduler, events, pending, plain, statuses
 

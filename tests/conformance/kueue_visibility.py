@@ -4,8 +4,8 @@ import json
 
 import msgspec
 
-from policyd.controller.pending_workloads import (
-    Page,
+from policyd.controller.queues.pending_workloads import (
+    PendingPage,
     QueueNotFoundError,
     summary,
     waiting_in_cluster_queue,
@@ -24,7 +24,7 @@ def run_summaries(path):
         cluster.put_all(case)
         asked, wanted = case.input["req"], case.want["wantResp"]
         said = asked.get("queryParams") or {}
-        chosen = Page(**{name: said[name] for name in ("offset", "limit") if name in said})
+        chosen = PendingPage(**{name: said[name] for name in ("offset", "limit") if name in said})
         try:
             if of_local_queue:
                 namespace = asked.get("nsName", "")

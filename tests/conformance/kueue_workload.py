@@ -4,21 +4,21 @@ import json
 
 import msgspec
 
-from policyd.alloc.settings import AdmissionFairSharing, Gates, Settings
-from policyd.alloc.usage_ledger import Entry, UsageLedger, decayed, nanos, weight_of_now
-from policyd.alloc.workload import Admission, PodSetAssignment
-from policyd.api.configuration.kinds import Resources, ResourceTransformation
+from policyd.alloc.settings import Gates, QueueingSettings, UsageBasedOrder
+from policyd.alloc.usage_ledger import ConsumedUsage, UsageLedger, decayed, nanos, weight_of_now
+from policyd.alloc.workload import PodSetFlavors, ReservedQuota
+from policyd.api.configuration.kinds import ResourcesConfiguration, ResourceTransformation
 from policyd.api.kueue import ClusterQueue, LocalQueue, ReclaimablePod, Workload
 from policyd.api.limit_ranges import LimitRange, LimitRangeItem, limit_errors, summarize
 from policyd.api.pod_requests import amounts
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import parse_quantity
-from policyd.controller.conversion import weight_of
-from policyd.controller.lifecycle import required_checks
-from policyd.controller.transitions import with_requests
-from policyd.controller.workload_values import Circumstances, queued_at, workload_value
+from policyd.controller.watch.workload_values import WorkloadContext, queued_at, workload_value
 from policyd.jobs.requests import RequestRules, prepared, resource_errors
 from policyd.jobs.workload import within_sizes
+from policyd.workload.conversion import weight_of
+from policyd.workload.lifecycle import required_checks
+from policyd.workload.transitions import with_requests
 from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds
 
 CLIENT = "errors of the API when an object is read: policyd reads mirrors of its objects"
@@ -50,7 +50,7 @@ def run_info(path):
 def _info(case):
     options = ((case.input.get("infoOptions") or {}).get("$options")) or {}
     rules = RequestRules(
-        resources=Resources(
+        resources=ResourcesConfiguration(
             exclude_resource_prefixes=tuple(options.get("excludedResourcePrefixes") or ()),
             transformations=tuple(
                 msgspec.convert(each, ResourceTransformation)
@@ -58,10 +58,10 @@ def _info(case):
             ),
         )
     )
-    settings = Settings(gates=Gates.of(case.gates))
+    settings = QueueingSettings(gates=Gates.of(case.gates))
     value = workload_value(
         _workload(case.input["workload"]),
-        Circumstances(now=NOW, settings=settings, rules=rules),
+        WorkloadContext(now=NOW, settings=settings, rules=rules),
         cluster_queue="",
     )
     if value.admission is None:
@@ -94,7 +94,7 @@ def run_usage(path):
 
     def failure(case):
         pod_sets = tuple(
-            PodSetAssignment(
+            PodSetFlavors(
                 name=str(index),
                 count=each.get("Count", 1),
                 flavors=each.get("Flavors") or {},
@@ -102,7 +102,7 @@ def run_usage(path):
             )
             for index, each in enumerate(case.input["info"].get("TotalRequests") or ())
         )
-        usage = Admission(cluster_queue="", pod_sets=pod_sets).usage()
+        usage = ReservedQuota(cluster_queue="", pod_sets=pod_sets).usage()
         got = {f"{flavor}/{resource}": n for (flavor, resource), n in usage.items()}
         return _unlike(got, case.want["want"]["Assigned"])
 
@@ -188,7 +188,7 @@ def run_places(path):
     def failure(case):
         gates = Gates.of(case.gates)
         for counts_from, wanted in case.want["want"].items():
-            settings = Settings(gates=gates, requeues_by_creation=counts_from == "Creation")
+            settings = QueueingSettings(gates=gates, requeues_by_creation=counts_from == "Creation")
             got = queued_at(_workload(case.input["wl"]), settings)
             if abs(got - seconds(wanted)) > 1e-6:
                 return f"{counts_from}: {got}, wanted {wanted}"
@@ -273,9 +273,9 @@ def _usage_order(case):
     # A table that says no consumption has ten cores in its code, and five as their weight.
     values = case.data.get("locals") or {}
     weights = case.input.get("resWeights") or values.get("resWeights") or {}
-    ledger = UsageLedger(AdmissionFairSharing(weights=weights))
+    ledger = UsageLedger(UsageBasedOrder(weights=weights))
     consumed = nanos(amounts(case.input.get("consumed") or {"cpu": "10"}))
-    entry = ledger.entries["lq"] = Entry(NOW, consumed)
+    entry = ledger.entries["lq"] = ConsumedUsage(NOW, consumed)
     entry.penalties["w"] = nanos(amounts(case.input.get("penalty") or {}))
     ledger.put_queue("lq", case.input.get("lqWeight", 1))
     got = ledger.usage["lq"]
@@ -288,7 +288,7 @@ def run_penalties(path):
 
     def failure(case):
         # A half-life that makes all of a penalty count: the table pushes what it counts.
-        ledger = UsageLedger(AdmissionFairSharing(half_life_seconds=1e-9))
+        ledger = UsageLedger(UsageBasedOrder(half_life_seconds=1e-9))
         for each in case.input["ops"]:
             if "push" in each:
                 ledger.push("ns/lq", each["wl"], nanos(amounts(each["push"])), NOW)

@@ -6,9 +6,9 @@ from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.api.kueue import ClusterQueue, Workload, WorkloadStatus
-from policyd.controller.lifecycle import required_checks, sync_checks
-from policyd.controller.time_limits import ready_time_left
 from policyd.kube.errors import NotFoundError
+from policyd.workload.lifecycle import required_checks, sync_checks
+from policyd.workload.time_limits import ready_time_left
 from tests.conformance.kueue_objects import NOW, decode, run_table, settings_of
 from tests.conformance.kueue_scene import (
     Scene,

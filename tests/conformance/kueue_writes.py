@@ -11,7 +11,7 @@ import msgspec
 
 from policyd.api.kueue import AdmissionCheckState, Workload
 from policyd.api.meta import Condition, with_condition
-from policyd.controller.provisioning_checks import with_states
+from policyd.controller.queues.provisioning_checks import with_states
 from policyd.kube import resources as r
 from policyd.kube.errors import ApiError, ConflictError
 from policyd.testing.objects import refusal

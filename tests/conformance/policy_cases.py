@@ -13,16 +13,16 @@ from policyd.api.admission import (
     UserInfo,
 )
 from policyd.cel.kyverno import Chance
-from policyd.cel.lib.authorizer import Decision as PermissionDecision
-from policyd.engine.dialects import Dialect
-from policyd.engine.documents import Document
-from policyd.engine.load import gather, load_document
-from policyd.engine.match import labels_of
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.review import refusal
-from policyd.engine.surroundings import Surroundings, authorize_nobody
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.engine.compile.load import gather, load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.review import refusal
+from policyd.engine.model.dialects import Dialect
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import PolicyContext, authorize_nobody
+from policyd.engine.objects.match import labels_of
+from policyd.engine.offline.requests import namespace_lookup
 from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.copying import same_json
@@ -70,7 +70,7 @@ def ask(case, mode, *, given=None, extra=None):
     given = documents(case) if given is None else given
     loaded = gather(load_document(Document(value, "case"), mode.dialect) for value in given)
     request = request_of(case, typed=mode.typed)
-    surroundings = Surroundings(
+    surroundings = PolicyContext(
         namespaces=_namespaces(case),
         params=StoredParams(case.get("params") or ()),
         authorize=_allow_all if case.get("authorizer") == "allow-all" else authorize_nobody,

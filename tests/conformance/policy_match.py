@@ -5,14 +5,14 @@ import json
 import msgspec
 
 from policyd.api.policy import MatchResources
-from policyd.engine.check import check_selectors
-from policyd.engine.documents import Document
-from policyd.engine.equivalents import matched_kind
-from policyd.engine.facts import Facts
-from policyd.engine.invocations import seen_by
-from policyd.engine.native import constraints_of
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.check import check_selectors
+from policyd.engine.compile.native import constraints_of
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.invocations import seen_by
+from policyd.engine.model.facts import Facts
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.objects.equivalents import matched_kind
+from policyd.engine.offline.requests import namespace_lookup
 from tests.conformance.outcome import Outcome
 from tests.conformance.policy_cases import request_of
 
@@ -37,7 +37,7 @@ def _failure(case):
     for field in case["nilSelectors"]:
         criteria[field[0].lower() + field[1:]] = NOTHING
     constraints = constraints_of(msgspec.convert(criteria, MatchResources))
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}), served=_served)
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}), served=_served)
     facts = Facts(request_of(case), surroundings)
     matched = seen_by(constraints, facts)
     expect = case["expect"]

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.requests import namespace_lookup
 from tests.conformance.outcome import Outcome
 from tests.conformance.policy_cases import request_of
 

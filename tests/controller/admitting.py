@@ -4,8 +4,8 @@ import msgspec
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.workload_validation import validate_workload
-from policyd.jobs.kinds import KINDS
-from policyd.jobs.validation import validate_job
+from policyd.jobs.kinds.registry import KINDS
+from policyd.jobs.rules.validation import validate_job
 from policyd.kube import resources as r
 from policyd.testing.objects import ObjectStore, refusal
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from policyd.alloc.settings import Gates, Settings
+from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.kueue.names import POD_SET
 from policyd.kube import resources as r
 from tests.controller.world import QUEUE, World, pod_spec, running
@@ -15,7 +15,7 @@ CLAIMS = [
     pytest.param({"name": "gpu", "resourceClaimTemplateName": "gpus"}, id="from-a-template"),
     pytest.param({"name": "gpu", "resourceClaimName": "shared"}, id="by-name"),
 ]
-FREE = Settings(gates=Gates(kueue_dra_reject_workloads_when_dra_disabled=False))
+FREE = QueueingSettings(gates=Gates(kueue_dra_reject_workloads_when_dra_disabled=False))
 
 
 def claiming(claim, gpus=0):

@@ -6,7 +6,7 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.controller.health import Health, serve_health
+from policyd.controller.metrics.health import ControllerHealth, serve_health
 from policyd.errors import ConfigurationError
 
 
@@ -31,7 +31,7 @@ def test_a_wrong_kubeconfig_is_one_sentence_and_a_hint(tmp_path):
 
 @pytest.mark.anyio
 async def test_probes_say_what_is_waited_for():
-    health = Health()
+    health = ControllerHealth()
     health.missing = ("workloads.kueue.x-k8s.io",)
     async with serve_health(health, host="127.0.0.1", port=0) as port:
         before = await fetch(port, "readyz")
@@ -47,9 +47,9 @@ async def test_probes_say_what_is_waited_for():
 
 @pytest.mark.anyio
 async def test_a_port_that_is_taken_is_told():
-    async with serve_health(Health(), host="127.0.0.1", port=0) as port:
+    async with serve_health(ControllerHealth(), host="127.0.0.1", port=0) as port:
         with pytest.raises(ConfigurationError, match=f"port `{port}` on `127.0.0.1` is taken"):
-            async with serve_health(Health(), host="127.0.0.1", port=port):
+            async with serve_health(ControllerHealth(), host="127.0.0.1", port=port):
                 pass
 
 

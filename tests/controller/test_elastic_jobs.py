@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from policyd.api.kueue.names import SLICE_REPLACEMENT_FOR
-from policyd.jobs.defaults import default_on_create
+from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from tests.controller.world import (

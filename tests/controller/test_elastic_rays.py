@@ -4,11 +4,11 @@ import copy
 
 import pytest
 
-from policyd.controller.mirrors import job_resource
-from policyd.jobs.defaults import default_on_create
-from policyd.jobs.ray_cluster import RAY_CLUSTER
-from policyd.jobs.ray_job import RAY_JOB
-from policyd.jobs.ray_service import RAY_SERVICE
+from policyd.controller.watch.mirrors import job_resource
+from policyd.jobs.kinds.ray_cluster import RAY_CLUSTER
+from policyd.jobs.kinds.ray_job import RAY_JOB
+from policyd.jobs.kinds.ray_service import RAY_SERVICE
+from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from tests.controller.world import QUEUE, World, gates, held_gpus, pod_spec, running

@@ -3,15 +3,15 @@
 import pytest
 
 from policyd.api.kueue.names import API_VERSION
-from policyd.controller.mirrors import job_resource
-from policyd.jobs.defaults import default_on_create
-from policyd.jobs.kinds import find_kind
-from policyd.jobs.leader_worker_set import (
+from policyd.controller.watch.mirrors import job_resource
+from policyd.jobs.kinds.leader_worker_set import (
     GROUP_INDEX_LABEL,
     LEADER_NAME,
     LEADER_WORKER_SET,
     NAME_LABEL,
 )
+from policyd.jobs.kinds.registry import find_kind
+from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import Resource

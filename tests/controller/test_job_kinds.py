@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from policyd.controller.mirrors import job_resource
+from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.ancestors import LONGEST_CHAIN
-from policyd.jobs.defaults import default_on_create
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.job_set import JOB_SET
-from policyd.jobs.kinds import KINDS
+from policyd.jobs.kinds.job_set import JOB_SET
+from policyd.jobs.kinds.registry import KINDS
+from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft

@@ -8,15 +8,15 @@ from prometheus_client import CollectorRegistry
 
 from policyd import __version__
 from policyd.alloc.plan import Plan
-from policyd.alloc.settings import FairSharing, Settings
+from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.kueue import Workload
 from policyd.api.selectors import LabelSelector
-from policyd.controller.metric_families import COUNTED, MEASURED, ROLE
-from policyd.controller.metrics import FAMILIES, Metrics, MetricsSettings
-from policyd.controller.progress import execution_seconds, latest_eviction
+from policyd.controller.metrics.counters import FAMILIES, ControllerMetrics, MetricsSettings
+from policyd.controller.metrics.metric_families import COUNTED, MEASURED, ROLE
 from policyd.jobs.copied import CopiedKeys
 from policyd.kube import resources as r
+from policyd.workload.progress import execution_seconds, latest_eviction
 from tests.controller.world import GATE, GPU, World, running
 
 CQ = {"cluster_queue": "cq"}
@@ -158,7 +158,7 @@ async def test_all_names_of_kueues_metrics_are_there():
 
 
 def test_whose_victims_others_took_is_told_of_the_latest_cycle():
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     first = Plan(actions=(), revision=1, skipped=("a", "a", "b"), recomputed=(("a", "skipped"),))
     metrics.rivals(first)
     metrics.rivals(Plan(actions=(), revision=2, skipped=("b",)))
@@ -176,7 +176,7 @@ def test_whose_victims_others_took_is_told_of_the_latest_cycle():
 
 
 def test_what_runs_is_told():
-    families = {family.name: family for family in Metrics().registry.collect()}
+    families = {family.name: family for family in ControllerMetrics().registry.collect()}
 
     (sample,) = families["kueue_build_info"].samples
 
@@ -259,7 +259,7 @@ async def test_local_queues_have_metrics_where_they_are_to(settings, told):
 
 
 async def test_quotas_and_cohorts_are_told_where_they_are_to():
-    world = World(queueing=Settings(fair_sharing=FairSharing()))
+    world = World(queueing=QueueingSettings(fair_sharing=FairSharingRules()))
     world.furnish(cohort="all")
     world.queue("other", gpus=4, cohort="all", limits={"lendingLimit": "1"})
     world.metrics = MetricsSettings(resources=True)
@@ -293,7 +293,7 @@ async def test_quotas_and_cohorts_are_told_where_they_are_to():
     ],
 )
 async def test_metrics_say_what_the_process_is(role, leading, told):
-    metrics = Metrics()
+    metrics = ControllerMetrics()
     metrics.role = role
     metrics.lead(leading=leading)
     metrics.cycle(admitted=0)

@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.api.meta import ObjectMeta
-from policyd.controller.mirror import Mirror
+from policyd.controller.watch.mirror import Mirror
 from policyd.kube.client import PartialObject
 from policyd.kube.resources import WORKLOADS
 from policyd.testing import FakeClient, FakeClock

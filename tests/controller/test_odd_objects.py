@@ -5,9 +5,9 @@ import pytest
 
 from policyd.alloc import cycle
 from policyd.api.kueue import FairSharing
-from policyd.controller.conversion import MOST_WEIGHT, weight_of
-from policyd.jobs.leader_worker_set import LEADER_WORKER_SET, MOST_REPLICAS
+from policyd.jobs.kinds.leader_worker_set import LEADER_WORKER_SET, MOST_REPLICAS
 from policyd.kube import resources as r
+from policyd.workload.conversion import MOST_WEIGHT, weight_of
 from tests.attacks.mutated_objects import mutated_objects
 from tests.controller.world import GPU, World, running
 

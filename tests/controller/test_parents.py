@@ -2,14 +2,14 @@
 
 import pytest
 
-from policyd.alloc.settings import Gates, Settings
+from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.makers import Makers
-from policyd.controller.mirrors import job_resource
-from policyd.jobs.defaults import default_on_create
+from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.leader_worker_set import LEADER_WORKER_SET
-from policyd.jobs.stateful_set import STATEFUL_SET
-from policyd.jobs.surroundings import Surroundings
+from policyd.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
+from policyd.jobs.kinds.stateful_set import STATEFUL_SET
+from policyd.jobs.rules.defaults import default_on_create
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
@@ -75,7 +75,7 @@ def make_pod(world, parent, index, template, *, kind="StatefulSet", **metadata):
     }
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": template["spec"]}
     draft = Draft(body)
-    around = Surroundings(account="system:serviceaccount:kube-system:statefulset-controller")
+    around = JobContext(account="system:serviceaccount:kube-system:statefulset-controller")
     default_on_create(draft, group="", kind="Pod", around=around)
     return world.create(r.PODS, draft.object)
 
@@ -113,7 +113,7 @@ async def test_pods_of_a_stateful_set_wait_for_quota_and_start_one_after_the_oth
     ],
 )
 async def test_pods_are_told_their_group_by_labels_where_they_are_to_be(name, section):
-    world = World(queueing=Settings(gates=Gates(workload_identifier_annotations=False)))
+    world = World(queueing=QueueingSettings(gates=Gates(workload_identifier_annotations=False)))
     world.furnish()
     world.queue()
     async with running(world):

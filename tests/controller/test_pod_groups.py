@@ -4,8 +4,8 @@ import pytest
 
 from policyd.api.kueue.names import MANAGED
 from policyd.controller.retention import TimeLimits
-from policyd.controller.time_limits import ReadyRules
 from policyd.kube import resources as r
+from policyd.workload.time_limits import ReadyRules
 from tests.controller.world import QUEUE, World, gates, is_deleted, names, pod_spec, running
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 
 from policyd.api.meta import Condition, ObjectMeta, find_condition, timestamp
 from policyd.api.policy import PolicyStatus
-from policyd.controller.policies import (
+from policyd.controller.policies.policy_statuses import (
     STAND_BY_SECONDS,
     BindingObject,
     PolicyObject,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.jobs.defaults import default_on_create
+from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from tests.controller.world import QUEUE, World, gates, pod_spec, running

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policyd.alloc.settings import FairSharing, Settings
+from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.api.kueue import Workload
-from policyd.controller.preemptions import preemptor_of
+from policyd.controller.watch.preemptions import preemptor_of
 from policyd.kube import resources as r
 from tests.controller.test_kills import (
     QUOTA,
@@ -189,7 +189,7 @@ async def test_quota_that_was_lent_is_taken_back():
 
 
 async def test_what_is_lent_is_shared_by_weight():
-    world = World(Settings(fair_sharing=FairSharing()))
+    world = World(QueueingSettings(fair_sharing=FairSharingRules()))
     policy = {"reclaimWithinCohort": "Any"}
     furnish(world)
     world.queue("lender", cohort="all", gpus=12)
@@ -215,7 +215,7 @@ async def test_what_is_lent_is_shared_by_weight():
 
 
 async def test_a_cohort_has_a_share_though_no_queue_is_below_it():
-    world = World(Settings(fair_sharing=FairSharing()))
+    world = World(QueueingSettings(fair_sharing=FairSharingRules()))
     furnish(world)
     world.put(r.COHORTS, {"metadata": {"name": "empty"}, "spec": {}})
     async with running(world):
@@ -225,7 +225,7 @@ async def test_a_cohort_has_a_share_though_no_queue_is_below_it():
 
 
 async def test_a_cohort_tells_its_share_where_shares_decide():
-    world = World(Settings(fair_sharing=FairSharing()))
+    world = World(QueueingSettings(fair_sharing=FairSharingRules()))
     furnish(world)
     for name, spec in (("all", {}), ("team", {"parentName": "all"})):
         world.put(r.COHORTS, {"metadata": {"name": name}, "spec": spec})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.alloc.settings import Gates, Settings
+from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.kueue.names import PROVISIONING
 from policyd.kube import resources as r
 from tests.controller.world import World, condition, running
@@ -90,7 +90,7 @@ async def test_a_check_without_its_parameters_keeps_its_queue_closed(world):
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
 @pytest.mark.gate("CleanupProvisioningRequestsOnEviction")
 async def test_nodes_are_asked_for_no_longer_when_the_job_is_evicted(world, on):
-    world.queueing = Settings(gates=Gates(cleanup_provisioning_requests_on_eviction=on))
+    world.queueing = QueueingSettings(gates=Gates(cleanup_provisioning_requests_on_eviction=on))
     configure(world)
     world.job("train")
     async with running(world):

@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from policyd.alloc.settings import AdmissionFairSharing, FairSharing, Settings
+from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBasedOrder
 from policyd.api.configuration import Configuration
 from policyd.config import parse_configuration
-from policyd.controller.queue_settings import (
+from policyd.controller.queues.queue_settings import (
     HEEDED,
     metrics_settings,
     other_teams,
@@ -17,8 +17,8 @@ from policyd.controller.queue_settings import (
     unheeded,
 )
 from policyd.controller.retention import Retention, TimeLimits
-from policyd.controller.time_limits import ReadyRules
 from policyd.errors import ConfigurationError
+from policyd.workload.time_limits import ReadyRules
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"
 
@@ -33,13 +33,13 @@ def configuration(text, version="v1beta2"):
         pytest.param("", {}, id="nothing"),
         pytest.param(
             "fairSharing: {preemptionStrategies: [LessThanInitialShare]}",
-            {"fair_sharing": FairSharing(strategies=("LessThanInitialShare",))},
+            {"fair_sharing": FairSharingRules(strategies=("LessThanInitialShare",))},
             id="fair-sharing",
         ),
         pytest.param(
             "admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 1m}",
             {
-                "admission_fair_sharing": AdmissionFairSharing(
+                "admission_fair_sharing": UsageBasedOrder(
                     half_life_seconds=3600, sampling_seconds=60
                 )
             },
@@ -55,7 +55,10 @@ def configuration(text, version="v1beta2"):
 def test_a_configuration_says_how_queues_decide(text, settings):
     found = queue_settings(configuration(text))
 
-    expected = {name: settings.get(name, getattr(Settings(), name)) for name in Settings.__slots__}
+    expected = {
+        name: settings.get(name, getattr(QueueingSettings(), name))
+        for name in QueueingSettings.__slots__
+    }
     assert {name: getattr(found, name) for name in expected if name != "gates"} == {
         name: value for name, value in expected.items() if name != "gates"
     }

@@ -2,9 +2,9 @@
 
 import pytest
 
-from policyd.alloc.settings import Gates, Settings
+from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.kueue.names import MANAGED, TOPOLOGY_GATE
-from policyd.controller.keys import workload_key
+from policyd.controller.watch.keys import workload_key
 from policyd.jobs.pod_groups import FAST_ADMISSION
 from policyd.kube import resources as r
 from tests.controller.world import (
@@ -501,7 +501,7 @@ async def test_a_group_starts_whole_or_not_at_all(world):
 
 @pytest.mark.gate("ReclaimablePods")
 async def test_nothing_is_given_back_before_the_end_where_that_is_off():
-    world = World(Settings(gates=Gates(reclaimable_pods=False)))
+    world = World(QueueingSettings(gates=Gates(reclaimable_pods=False)))
     world.furnish()
     async with running(world):
         for index in range(2):

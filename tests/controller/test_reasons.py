@@ -2,8 +2,8 @@
 
 import pytest
 
-from policyd.controller import reasons
-from policyd.controller.pending_workloads import Page, waiting_in_cluster_queue
+from policyd.controller.queues.pending_workloads import PendingPage, waiting_in_cluster_queue
+from policyd.controller.reasons import refreshing as reasons
 from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
 from tests.controller.world import World, running
@@ -194,7 +194,7 @@ async def test_nowhere_are_jobs_of_other_teams_named_but_as_far_as_is_wanted(oth
         world.job("behind")
         await world.pass_time(12)
         pages = [
-            waiting_in_cluster_queue(world.controller.cache, "cq", Page(), who)
+            waiting_in_cluster_queue(world.controller.cache, "cq", PendingPage(), who)
             for who in ("", "ns")
         ]
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from policyd.alloc.settings import AdmissionFairSharing, Settings
-from policyd.api.configuration.kinds import Resources
+from policyd.alloc.settings import QueueingSettings, UsageBasedOrder
+from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.quantity import parse_quantity
 from policyd.kube import resources as r
 from tests.controller.world import GPU, World, held_gpus, running
@@ -35,7 +35,9 @@ async def test_a_job_beyond_the_limits_of_its_namespace_says_so_until_they_are_g
 
 async def test_resources_count_as_what_the_administrator_says():
     transformation = {"input": GPU, "strategy": "Replace", "outputs": {"example.com/credits": "3"}}
-    world = World(resources=msgspec.convert({"transformations": [transformation]}, Resources))
+    world = World(
+        resources=msgspec.convert({"transformations": [transformation]}, ResourcesConfiguration)
+    )
     world.furnish()
     quota = {"name": "example.com/credits", "nominalQuota": "8"}
     group = {
@@ -54,8 +56,8 @@ async def test_resources_count_as_what_the_administrator_says():
 
 
 async def test_who_used_less_lately_goes_first():
-    sharing = AdmissionFairSharing(half_life_seconds=600, sampling_seconds=60)
-    world = World(Settings(admission_fair_sharing=sharing))
+    sharing = UsageBasedOrder(half_life_seconds=600, sampling_seconds=60)
+    world = World(QueueingSettings(admission_fair_sharing=sharing))
     world.furnish(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
     world.put(
         r.LOCAL_QUEUES,
@@ -80,8 +82,8 @@ async def test_who_used_less_lately_goes_first():
 
 
 async def test_what_was_used_before_a_restart_counts_after_it():
-    sharing = AdmissionFairSharing(half_life_seconds=6_000, sampling_seconds=60)
-    world = World(Settings(admission_fair_sharing=sharing))
+    sharing = UsageBasedOrder(half_life_seconds=6_000, sampling_seconds=60)
+    world = World(QueueingSettings(admission_fair_sharing=sharing))
     world.furnish(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
     async with running(world):
         world.job("first")
@@ -95,8 +97,8 @@ async def test_what_was_used_before_a_restart_counts_after_it():
 
 @pytest.mark.parametrize("scope", [{}, {"admissionMode": "UsageBasedAdmissionFairSharing"}])
 async def test_an_idle_queue_tells_that_it_used_nothing(scope):
-    sharing = AdmissionFairSharing(half_life_seconds=600, sampling_seconds=60)
-    world = World(Settings(admission_fair_sharing=sharing))
+    sharing = UsageBasedOrder(half_life_seconds=600, sampling_seconds=60)
+    world = World(QueueingSettings(admission_fair_sharing=sharing))
     world.furnish(**({"admissionScope": scope} if scope else {}))
     async with running(world):
         await world.pass_time(2)

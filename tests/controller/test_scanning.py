@@ -5,15 +5,15 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policyd.controller.reports import Reports, resource_of
-from policyd.controller.scanning import (
+from policyd.controller.policies.reports import Reports, resource_of
+from policyd.controller.policies.scanning import (
     PAGE,
     SETTLE_SECONDS,
     ScanMetrics,
     Scanner,
     ScanSettings,
 )
-from policyd.engine.report import APIS, Key, Row, admitted
+from policyd.engine.offline.report import APIS, ResultCount, ResultKey, admitted
 from policyd.kube.errors import ConflictError, ForbiddenError, UnavailableError
 from policyd.kube.resources import CONFIG_MAPS, NAMESPACES, PODS
 from policyd.testing import FakeClient, FakeClock
@@ -207,10 +207,10 @@ async def test_what_a_door_let_through_meanwhile_is_kept():
     world = World(demand("false"))
     await world.create(pod())
     await world.scan()
-    key = Key("p", "v", "fail", "Deny")
+    key = ResultKey("p", "v", "fail", "Deny")
 
     def count(api, old):
-        return admitted(api, "team-a", {key: Row(count=4, message="x")}, old, now=NOW)
+        return admitted(api, "team-a", {key: ResultCount(count=4, message="x")}, old, now=NOW)
 
     await world.reports.update("team-a", count)
     await world.create(pod(name="b"))

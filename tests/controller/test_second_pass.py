@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.controller.second_pass import SecondPass
+from policyd.controller.watch.second_pass import SecondPass
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from policyd.alloc.settings import Gates, Settings
-from policyd.controller.mirrors import job_resource
-from policyd.jobs.kinds import find_kind
+from policyd.alloc.settings import Gates, QueueingSettings
+from policyd.controller.watch.mirrors import job_resource
+from policyd.jobs.kinds.registry import find_kind
 from policyd.kube import resources as r
 from tests.controller.world import GPU, World, condition, gates, names, running
 
@@ -284,7 +284,7 @@ def plain_queue(world):
 
 @pytest.mark.gate("TopologyAwareScheduling")
 async def test_topologies_are_quota_alone_where_the_gate_is_off():
-    world = World(Settings(gates=Gates(topology_aware_scheduling=False)))
+    world = World(QueueingSettings(gates=Gates(topology_aware_scheduling=False)))
     world.furnish()
     world.put(r.RESOURCE_FLAVORS, flavor())
     async with running(world):

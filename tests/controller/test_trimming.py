@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from policyd.api.kueue.names import SLICE_NAME, WORKLOAD
-from policyd.controller.topology_values import taken_by
-from policyd.controller.trimming import Trimmer
+from policyd.controller.watch.trimming import Trimmer
 from policyd.jobs.places import takes_room
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
+from policyd.workload.topology_values import taken_by
 
 LIMITS = {"requests": {"cpu": "2", "nvidia.com/gpu": "1"}}
 SPEC = {
@@ -30,7 +30,7 @@ def pod(name="web", *, annotations=None, phase="Running", **spec):
         "annotations": annotations or {"note": "n" * 100},
     }
     status = {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]}
-    return msgspec.convert({"metadata": metadata, "spec": SPEC | spec, "status": status}, Pod)
+    return msgspec.convert({"metadata": metadata, "spec": SPEC | spec, "status": status}, QueuedPod)
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Succeeded"])

@@ -3,12 +3,12 @@
 import pytest
 
 from policyd.api.selectors import LabelSelector
-from policyd.controller.mirrors import job_resource
 from policyd.controller.usage import BEYOND, NO_QUOTA, NO_WORKLOAD, OUTSIDE
-from policyd.controller.usage_book import Share, Taker, UsageBook
+from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.kinds import find_kind
+from policyd.jobs.kinds.registry import find_kind
 from policyd.kube import resources as r
+from policyd.workload.usage_book import AdmittedUsage, Taker, UsageBook
 from tests.controller.world import GATE, GPU, QUEUE, World, gates, held_gpus, pod_spec, running
 
 ANYIO = pytest.mark.anyio
@@ -318,12 +318,12 @@ async def test_it_is_deleted_where_that_is_chosen_unless_it_has_a_node(placed):
 
 
 def test_the_oldest_pods_have_the_share():
-    book, share = UsageBook(), Share(count=2, amounts={"gpu/x": 4})
+    book, share = UsageBook(), AdmittedUsage(count=2, amounts={"gpu/x": 4})
     for name, since, amount in (("c", 3.0, 1), ("a", 1.0, 2), ("b", 2.0, 4)):
         book.put(name, Taker(since=since, amounts={"gpu/x": amount}), "w")
 
     assert book.beyond("w", share) == ("b",)
-    assert book.beyond("w", Share(count=1, amounts={"gpu/x": 9})) == ("b", "c")
+    assert book.beyond("w", AdmittedUsage(count=1, amounts={"gpu/x": 9})) == ("b", "c")
     assert book.forget("b") == "w"
     assert book.is_within("w", share)
 
@@ -332,7 +332,7 @@ def test_the_oldest_pods_have_the_share():
     ("cpu", "within"), [(1_000, True), (3_000, True), (3_001, False), (64_000, False)]
 )
 def test_others_may_add_a_sidecar_but_not_a_machine(cpu, within):
-    book, share = UsageBook(), Share(count=1, amounts={"cpu": 1_000})
+    book, share = UsageBook(), AdmittedUsage(count=1, amounts={"cpu": 1_000})
     book.put("a", Taker(since=0.0, amounts={"cpu": cpu}), "w")
 
     assert book.is_within("w", share) is within

@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 
 from policyd.connections import Listening
-from policyd.controller.health import serve
-from policyd.controller.visibility import CALLERS, Callers, create_app
+from policyd.controller.metrics.health import serve
+from policyd.controller.queues.visibility import CALLERS, Callers, create_app
 from policyd.errors import ConfigurationError
 from policyd.kube import resources as r
 from tests.controller.world import World

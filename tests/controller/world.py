@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 from policyd.alloc.settings import DEFAULTS
 from policyd.api.kueue.names import GROUP, RESOURCE_IN_USE_FINALIZER
-from policyd.controller.metric_families import ROLE
-from policyd.controller.metrics import MetricsSettings
+from policyd.controller.metrics.counters import MetricsSettings
+from policyd.controller.metrics.metric_families import ROLE
 from policyd.controller.retention import NO_LIMITS
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
 from policyd.jobs.copied import NO_KEYS
-from policyd.jobs.defaults import default_on_create
 from policyd.jobs.integrations import EVERYTHING
+from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from policyd.testing import FakeClient, FakeClock

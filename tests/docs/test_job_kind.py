@@ -56,7 +56,7 @@ def test_what_is_registered_wrongly_ends_the_process_in_words(package):
     points = package / "render-1.0.dist-info" / "entry_points.txt"
     points.write_text("[policyd.job_kinds]\nrender = render:Render\n")
 
-    command = [sys.executable, "-c", "import policyd.jobs.kinds"]
+    command = [sys.executable, "-c", "import policyd.jobs.kinds.registry"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert "the entry point `render` of policyd.job_kinds is no JobKind" in run.stderr

@@ -9,8 +9,8 @@ from policyd.api import crd, kinds
 from policyd.api.admission import ReviewError, parse_review
 from policyd.api.configuration import check_configuration, decode_configuration
 from policyd.api.kueue.v1beta1 import upgraded
-from policyd.engine.cases import load_cases
-from policyd.engine.load import load_policies
+from policyd.engine.compile.load import load_policies
+from policyd.engine.offline.cases import load_cases
 from policyd.errors import ConfigurationError
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import check_custom

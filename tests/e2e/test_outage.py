@@ -7,17 +7,17 @@ from contextlib import contextmanager
 import pytest
 
 from policyd.jobs.integrations import EVERYTHING
-from tests.e2e.likeness.objects import make, pod
-from tests.e2e.likeness.servers import WAIT_SECONDS
-from tests.e2e.likeness.telling import raw
-from tests.webhooks.policies import policy, rule
-from webhooks.calls import door_rules
-from webhooks.registration import (
+from policyd.registration.configurations import (
     Registration,
     UrlEndpoint,
     mutating_configuration,
     validating_configuration,
 )
+from policyd.registration.webhook_rules import door_rules
+from tests.e2e.likeness.objects import make, pod
+from tests.e2e.likeness.servers import WAIT_SECONDS
+from tests.e2e.likeness.telling import raw
+from tests.webhooks.policies import policy, rule
 
 pytestmark = pytest.mark.e2e
 

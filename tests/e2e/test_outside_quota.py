@@ -12,19 +12,19 @@ from policyd.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
+from policyd.registration.configurations import (
+    Registration,
+    UrlEndpoint,
+    mutating_configuration,
+    validating_configuration,
+)
+from policyd.registration.webhook_rules import door_rules
 from tests.charts.release import NAMESPACE
 from tests.controlplane.programs import free_ports
 from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import Api, eventually
 from tests.scenarios.clusters import Process, accounts_on, controller_command, install
 from tests.scenarios.objects import job, pod
-from webhooks.calls import door_rules
-from webhooks.registration import (
-    Registration,
-    UrlEndpoint,
-    mutating_configuration,
-    validating_configuration,
-)
 
 pytestmark = pytest.mark.e2e
 

@@ -25,7 +25,7 @@ from policyd.patch.merging import trimmed
 from policyd.patch.operations import parse_operations
 from policyd.patch.schema import schema_from_openapi, schema_of_type
 from policyd.patch.strategic import apply_strategic_merge
-from policyd.patch.structured import Writer, apply, track_update
+from policyd.patch.structured import FieldWriter, apply, track_update
 from policyd.patch.typed import SchemaError
 from tests.controlplane.server import ControlPlane
 
@@ -142,7 +142,7 @@ def real(client, kind, name, live, step):
 
 def ours(kind, live, step, answer):
     """Carry a step out ourselves; on create, start from what the API server made of it."""
-    writer = Writer(
+    writer = FieldWriter(
         manager=step.manager,
         api_version=kind.api_version,
         now=NOW,

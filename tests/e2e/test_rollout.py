@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from policyd.engine.report import APIS
+from policyd.engine.offline.report import APIS
 from tests.controlplane.server import ControlPlane
 from tests.live.server import definition
 from tests.report_kinds import definitions

@@ -6,9 +6,9 @@ from textwrap import dedent, indent
 import msgspec
 
 from policyd.api.admission import UserInfo
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
 from policyd.patch.json_patch import apply_json_patch
 
 HEAD = """\
@@ -35,7 +35,7 @@ def policies(*texts, labels=None, namespaces=None):
 
 
 def request(obj, operation="CREATE", *, old=None, user="someone", groups=(), **more):
-    circumstances = Circumstances(
+    circumstances = RequestCircumstances(
         operation=operation, user=UserInfo(username=user, groups=tuple(groups))
     )
     made = request_for(obj, circumstances, old_object=old)

@@ -5,11 +5,16 @@ import random
 
 import pytest
 
-from policyd.cli.files import load
-from policyd.engine import scan as scan_module
-from policyd.engine.alike import Alike, looked_at_alike
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
-from policyd.engine.scan import Found, Listed, Scan
+from policyd.cli.formats.files import load
+from policyd.engine.offline import scan as scan_module
+from policyd.engine.offline.requests import (
+    RequestCircumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
+from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject
+from policyd.engine.remember.alike import Alike, looked_at_alike
 from tests.docs.pages import PROJECT
 
 LABELS = {"policyd.io/queue": "a", "policyd.io/pod-security": "restricted", "policyd.io/team": "a"}
@@ -78,11 +83,13 @@ def made(number, chance, kind=None):
 
 
 def found(value):
-    request = request_for(value, Circumstances())
+    request = request_for(value, RequestCircumstances())
     resource = request.resource
     listed = Listed(resource.group, resource.version, resource.resource)
     name = value["metadata"]["name"]
-    return Found(resource=listed, kind=value["kind"], namespace="ns", name=name, value=value)
+    return ScannedObject(
+        resource=listed, kind=value["kind"], namespace="ns", name=name, value=value
+    )
 
 
 def counts(scan):
@@ -99,13 +106,13 @@ def test_what_is_alike_is_reported_as_if_each_were_asked(loaded, tries, monkeypa
     monkeypatch.setattr(scan_module, "TRIES", tries)
     chance = random.Random(1)
     objects = [found(made(number, chance)) for number in range(300)]
-    together, known = Scan(policies(loaded)), 0
+    together, known = PolicyScan(policies(loaded)), 0
 
     for one in objects:
         together.look_at(one)
     known = sum(group._known for group in together._groups[1])
     monkeypatch.setattr(scan_module._Group, "known", lambda *_: None)
-    each = Scan(policies(loaded))
+    each = PolicyScan(policies(loaded))
     for one in objects:
         each.look_at(one)
 
@@ -169,7 +176,7 @@ def test_a_policy_that_looks_at_names_is_asked_about_each(tmp_path):
         '    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}\n'
         "  validations: [{expression: \"object.metadata.name != 'b'\", message: not b}]\n"
     )
-    scan = Scan(policies(load([str(tmp_path)])))
+    scan = PolicyScan(policies(load([str(tmp_path)])))
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}
 
     for name in "abab":

@@ -6,9 +6,14 @@ What is expected was read from an API server, which had been given the other ver
 import pytest
 
 from policyd.api.admission import GroupVersionKind
-from policyd.engine.equivalents import ConversionError, convert, restore
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
+from policyd.engine.compile.load import load_policies
+from policyd.engine.objects.equivalents import VersionError, convert, restore
+from policyd.engine.offline.requests import (
+    RequestCircumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 from policyd.patch.json_patch import apply_json_patch
 
 METRICS = "autoscaling.alpha.kubernetes.io/metrics"
@@ -146,7 +151,7 @@ def test_annotations_that_say_nothing_are_left_out(text):
 
 
 def test_what_is_no_autoscaler_is_not_converted():
-    with pytest.raises(ConversionError, match="not a HorizontalPodAutoscaler"):
+    with pytest.raises(VersionError, match="not a HorizontalPodAutoscaler"):
         seen(scaler("v1", {"maxReplicas": "many"}), "v2")
 
 
@@ -173,7 +178,7 @@ spec: {policyName: p}
 """
     given = scaler("v2", {"metrics": [CPU]})
     asked = offline_set(load_policies(policy, "p.yaml"), namespace_lookup((), {}))
-    decision = asked.mutate(request_for(given, Circumstances()))
+    decision = asked.mutate(request_for(given, RequestCircumstances()))
     result = apply_json_patch(given, list(decision.operations))
 
     assert not decision.denials

@@ -4,13 +4,13 @@ import pytest
 import yaml
 
 from policyd.cel.kyverno import kyverno_values
-from policyd.cel.lib.authorizer import Decision
+from policyd.cel.lib.authorizer import Authorization
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.kyverno.declared import declared_values
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import namespace_lookup
 from tests.engine.reviews import pod, request
 
 OWN, OTHER = "team-a", "team-b"
@@ -95,7 +95,7 @@ def decide(*documents, subject=None, authorize=None, extra=OUTSIDE, params=()):
     loaded = load(*documents)
     assert not loaded.findings, "\n".join(map(str, loaded.findings))
     more = {} if authorize is None else {"authorize": authorize}
-    surroundings = Surroundings(
+    surroundings = PolicyContext(
         namespaces=namespace_lookup(WORLD, {}), extra=extra, params=StoredParams(params), **more
     )
     asked = PolicySet(loaded.policies, exceptions=loaded.exceptions, surroundings=surroundings)
@@ -278,7 +278,7 @@ def test_an_exception_of_one_namespace_reads_none_in_a_policy_of_another():
 
 
 def allow_all(user, permission):
-    return Decision(allowed=True, reason="other-word")
+    return Authorization(allowed=True, reason="other-word")
 
 
 MAY = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from policyd.engine.conflicts import conflicts
-from policyd.engine.load import load_policies
+from policyd.engine.compile.load import load_policies
+from policyd.engine.lint.conflicts import conflicts
 from tests.engine.reviews import policy
 
 JSON_PATCH = """

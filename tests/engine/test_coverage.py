@@ -2,9 +2,9 @@
 
 import pytest
 
-from policyd.engine.cases import ask_case, load_cases
-from policyd.engine.coverage import BranchCoverage
-from policyd.engine.load import load_policies
+from policyd.engine.compile.load import load_policies
+from policyd.engine.lint.coverage import BranchCoverage
+from policyd.engine.offline.cases import ask_case, load_cases
 
 POLICY = """\
 apiVersion: policyd.io/v1alpha1

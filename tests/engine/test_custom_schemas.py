@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import (
-    Circumstances,
+from policyd.engine.compile.load import load_policies
+from policyd.engine.offline.requests import (
+    RequestCircumstances,
     custom_kinds,
     namespace_lookup,
     offline_set,
@@ -68,7 +68,7 @@ def applied(fields, definition=DEFINITION):
     assert not loaded.findings, loaded.findings
     asked = offline_set(loaded, namespace_lookup((), {}))
     known = custom_kinds([yaml.safe_load(DEFINITION)])
-    decision = asked.mutate(request_for(THING, Circumstances(kinds=known)))
+    decision = asked.mutate(request_for(THING, RequestCircumstances(kinds=known)))
     result = apply_json_patch(THING, list(decision.operations))
     return [denial.message for denial in decision.denials], result["spec"]
 

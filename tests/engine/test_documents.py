@@ -2,8 +2,8 @@
 
 import pytest
 
-from policyd.engine.documents import Document, read_documents
-from policyd.engine.findings import Position, caret_lines
+from policyd.engine.documents.findings import Position, caret_lines
+from policyd.engine.documents.reading import Document, read_documents
 
 TWO = """\
 # a comment
@@ -194,7 +194,7 @@ def test_as_many_aliases_as_people_write_are_read():
 
 
 def test_documents_are_counted(monkeypatch):
-    monkeypatch.setattr("policyd.engine.documents.MOST_DOCUMENTS", 3)
+    monkeypatch.setattr("policyd.engine.documents.reading.MOST_DOCUMENTS", 3)
     documents, findings = read_documents("a: 1\n---\n---\n# no\n---\na: 2\n---\na: 3\n", "a.yaml")
 
     assert [document.value for document in documents] == [{"a": 1}]

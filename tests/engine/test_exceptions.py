@@ -2,10 +2,10 @@
 
 import pytest
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import namespace_lookup
 from tests.engine.reviews import pod, policy, request
 
 EXCEPTED = """
@@ -22,7 +22,7 @@ def excepted(terms, *, user="someone", now=None):
     obj["spec"]["containers"] = [{"name": "main"}, {"name": "debug"}]
     loaded = load_policies(policy(EXCEPTED % terms), "policy.yaml")
     assert not loaded.findings, loaded.findings
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}), now=now)
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}), now=now)
     asked = PolicySet(loaded.policies, surroundings=surroundings)
     decision = asked.validate(request(obj, user=user, groups=["ops"]))
     return [denial.message for denial in decision.denials], decision.audit_annotations

@@ -2,9 +2,9 @@
 
 import pytest
 
-from policyd.engine.explanation import explain_policies
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup, offline_set
+from policyd.engine.compile.load import load_policies
+from policyd.engine.offline.explanation import explain_policies
+from policyd.engine.offline.requests import namespace_lookup, offline_set
 from tests.engine.reviews import pod, policies, policy, request
 
 PODS = """\

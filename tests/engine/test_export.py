@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from policyd.api.admission import UserInfo
-from policyd.engine.cases import load_cases
-from policyd.engine.documents import Document, read_documents
-from policyd.engine.export import export_policy
-from policyd.engine.load import gather, load_document
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import gather, load_document
+from policyd.engine.documents.reading import Document, read_documents
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.export.policies import export_policy
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.cases import load_cases
+from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
 from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
 
@@ -35,7 +35,7 @@ def exported(text, *, checked=True):
 
 
 def policy_set(loaded, labels, params=()):
-    surroundings = Surroundings(
+    surroundings = PolicyContext(
         namespaces=namespace_lookup((), labels), params=StoredParams(params)
     )
     return PolicySet(loaded.policies, bindings=loaded.bindings, surroundings=surroundings)
@@ -102,7 +102,7 @@ def test_the_library_answers_its_own_cases_alike(folder, cases, case, sets):
     user = UserInfo(username="someone")
     if case.user:
         user = UserInfo(username=case.user.username, groups=case.user.groups)
-    circumstances = Circumstances(operation=case.operation, user=user)
+    circumstances = RequestCircumstances(operation=case.operation, user=user)
     obj = as_the_api_server_reads(case.object)
     request = request_for(obj, circumstances, old_object=as_the_api_server_reads(case.old_object))
     request = msgspec.structs.replace(request, sub_resource=case.sub_resource)
@@ -258,7 +258,7 @@ def test_exceptions_lift_the_same(user, said):
         "metadata": {"name": "a"},
         "spec": {"containers": [{"name": "c", "image": "b"}]},
     }
-    request = request_for(pod, Circumstances(user=user))
+    request = request_for(pod, RequestCircumstances(user=user))
 
     ours, theirs = (policy_set(each, {}).review(request) for each in (loaded, native))
 
@@ -335,7 +335,7 @@ def test_computed_affinity_joins_what_the_author_wrote_as_it_does_here(body, ann
     }
     if affinity:
         pod["spec"]["affinity"] = affinity
-    request = request_for(pod, Circumstances())
+    request = request_for(pod, RequestCircumstances())
 
     ours, theirs = (policy_set(each, {}).review(request) for each in (loaded, native))
 

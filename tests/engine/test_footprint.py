@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from policyd.cel.kyverno import kyverno_environment
-from policyd.engine.footprint import footprint
-from policyd.engine.footprint_expressions import BY_CHANCE
-from policyd.engine.footprint_tree import UnboundedError
-from policyd.engine.load import load_policies
+from policyd.engine.compile.load import load_policies
+from policyd.engine.remember.footprint import footprint
+from policyd.engine.remember.footprint_expressions import BY_CHANCE
+from policyd.engine.remember.footprint_tree import UnboundedError
 from tests.engine.reviews import policies, policy
 
 ALWAYS = {"apiVersion", "kind"}

@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.review import respond
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.review import respond
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import namespace_lookup
 from tests.engine.reviews import pod, raw_request, request
 
 EVERYTHING = {
@@ -71,7 +71,7 @@ def documents():
 def every_kind():
     loaded = load_policies(yaml.safe_dump_all(documents()), "p.yaml")
     assert not [f for f in loaded.findings if f.severity == "error"], loaded.findings
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}), written=True)
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}), written=True)
     return PolicySet(loaded.policies, bindings=loaded.bindings, surroundings=surroundings)
 
 

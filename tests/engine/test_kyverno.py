@@ -4,12 +4,12 @@ import pytest
 import yaml
 
 from policyd.cel.kyverno import Chance, kyverno_values
-from policyd.engine.dialects import Dialect
-from policyd.engine.lint import lint
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.lint.doubts import lint
+from policyd.engine.model.dialects import Dialect
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import namespace_lookup
 from policyd.patch.json_patch import apply_json_patch
 from tests.engine.reviews import job, pod, request, template
 
@@ -54,7 +54,7 @@ def decide(obj, *documents, extra=None, user="someone", now=None, **dialect):
     loaded = load(*documents, **dialect)
     assert not loaded.findings, "\n".join(map(str, loaded.findings))
     more = {} if extra is None else {"extra": extra}
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}), typed=False, now=now, **more)
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}), typed=False, now=now, **more)
     asked = PolicySet(loaded.policies, exceptions=loaded.exceptions, surroundings=surroundings)
     return asked.review(request(obj, user=user))
 

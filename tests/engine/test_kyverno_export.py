@@ -3,10 +3,15 @@
 import pytest
 
 from policyd.api.admission import UserInfo
-from policyd.engine.documents import Document, read_documents
+from policyd.engine.compile.load import gather, load_document
+from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.kyverno.export import export_kyverno
-from policyd.engine.load import gather, load_document
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
+from policyd.engine.offline.requests import (
+    RequestCircumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 from policyd.patch.json_patch import apply_json_patch
 
 BEGIN = """\
@@ -96,7 +101,7 @@ def test_pods_and_their_controllers_are_answered_alike(body, obj, user):
     loaded, made = exported(policy(body))
     assert not made.findings
     native = gather(load_document(Document(o, "export")) for o in made.objects)
-    request = request_for(obj, Circumstances(user=UserInfo(username=user)))
+    request = request_for(obj, RequestCircumstances(user=UserInfo(username=user)))
 
     ours, theirs = (
         offline_set(each, namespace_lookup((), {})).review(request) for each in (loaded, native)
@@ -140,7 +145,7 @@ def test_a_mutation_changes_the_same():
     loaded, made = exported(policy(MUTATING, kind="MutatingPolicy"))
     assert not made.findings
     native = gather(load_document(Document(o, "export")) for o in made.objects)
-    request = request_for(pod(), Circumstances())
+    request = request_for(pod(), RequestCircumstances())
     sets = (offline_set(each, namespace_lookup((), {})) for each in (loaded, native))
 
     changed = [apply_json_patch(pod(), each.review(request).operations) for each in sets]

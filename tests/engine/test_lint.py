@@ -2,9 +2,9 @@
 
 import pytest
 
-from policyd.engine.documents import read_documents
-from policyd.engine.lint import lint, lint_document
-from policyd.engine.load import load_policies
+from policyd.engine.compile.load import load_policies
+from policyd.engine.documents.reading import read_documents
+from policyd.engine.lint.doubts import lint, lint_document
 
 POLICY = """\
 apiVersion: policyd.io/v1alpha1

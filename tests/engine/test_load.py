@@ -2,9 +2,9 @@
 
 import pytest
 
-from policyd.engine.documents import Document
-from policyd.engine.findings import caret_lines
-from policyd.engine.load import load_document, load_policies
+from policyd.engine.compile.load import load_document, load_policies
+from policyd.engine.documents.findings import caret_lines
+from policyd.engine.documents.reading import Document
 from tests.engine.reviews import policy
 
 BASE = """\

@@ -4,9 +4,9 @@ import pytest
 
 from policyd.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, Rule
 from policyd.api.selectors import LabelSelector, Requirement
-from policyd.engine.equivalents import matched_kind
-from policyd.engine.match import (
-    Attributes,
+from policyd.engine.objects.equivalents import matched_kind
+from policyd.engine.objects.match import (
+    RequestAttributes,
     UnknownNamespaceError,
     attributes_of,
     labels_of,
@@ -31,7 +31,7 @@ def rule(resources, operations=("CREATE",), groups=("",), versions=("v1",), **mo
 
 def attributes(resource="pods", subresource="", **more):
     fields = {"group": "", "version": "v1", "operation": "CREATE", "namespace": "team-a"} | more
-    return Attributes(resource=resource, subresource=subresource, **fields)
+    return RequestAttributes(resource=resource, subresource=subresource, **fields)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_exact_matching_sees_the_resource_the_client_named():
 def test_a_scale_is_of_the_kind_that_its_version_of_the_resource_has(kind, own, matched, expected):
     def scale(version):
         group, _, number = version.partition("/")
-        return Attributes(
+        return RequestAttributes(
             group=group,
             version=number,
             resource="deployments",

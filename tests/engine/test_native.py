@@ -6,13 +6,13 @@ import pytest
 import yaml
 
 from policyd.cel import CelError
-from policyd.cel.lib.authorizer import Decision as PermissionDecision
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.params import ParamError, StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.review import refusal
-from policyd.engine.surroundings import Surroundings
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.review import refusal
+from policyd.engine.model.params import ParamError, StoredParams
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import namespace_lookup
 from policyd.patch.json_patch import apply_json_patch
 from tests.engine.reviews import pod, request
 
@@ -67,7 +67,7 @@ def policy_set(*documents, params=(), labels=None, authorize=None, param_source=
     assert not wrong, "\n".join(map(str, wrong))
     if authorize is not None:
         more["authorize"] = authorize
-    surroundings = Surroundings(
+    surroundings = PolicyContext(
         namespaces=namespace_lookup((), labels or {}),
         params=param_source or StoredParams(params),
         **more,

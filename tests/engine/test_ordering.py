@@ -2,9 +2,14 @@
 
 import pytest
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, offline_set, request_for
-from policyd.engine.ordering import order_matters
+from policyd.engine.compile.load import load_policies
+from policyd.engine.offline.ordering import order_matters
+from policyd.engine.offline.requests import (
+    RequestCircumstances,
+    namespace_lookup,
+    offline_set,
+    request_for,
+)
 
 POLICY = """\
 apiVersion: policyd.io/v1alpha1
@@ -50,7 +55,7 @@ def found(*texts):
     loaded = load_policies("---\n".join(texts), "policies.yaml")
     assert not loaded.findings, loaded.findings
     policies = offline_set(loaded, namespace_lookup((), {}))
-    return list(order_matters(policies, request_for(POD, Circumstances())))
+    return list(order_matters(policies, request_for(POD, RequestCircumstances())))
 
 
 OVERRIDE = "{override: true, labels: {x: %s}}"

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import namespace_lookup
 from tests.engine.reviews import job, job_set, mutated, pod, policies, policy, request
 
 OWN_MUTATION = """
@@ -78,7 +78,7 @@ def test_a_policy_names_its_params_itself():
         "metadata": {"name": "limits", "namespace": "policyd-system"},
         "data": {"most": "0"},
     }
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}), params=StoredParams([config]))
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}), params=StoredParams([config]))
     asked = PolicySet(load_policies(text, "p").policies, surroundings=surroundings)
 
     assert asked.validate(request(pod())).matched == ("p",)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from policyd.engine.documents import read_documents
-from policyd.engine.nodes import build, compose
-from policyd.engine.plain_yaml import NotPlainError, read_plain
+from policyd.engine.documents.nodes import build, compose
+from policyd.engine.documents.plain_yaml import NotPlainError, read_plain
+from policyd.engine.documents.reading import read_documents
 
 PROJECT = Path(__file__).parents[2]
 MANIFEST = """\

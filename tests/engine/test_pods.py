@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.api.quantity import parse_quantity
-from policyd.engine.pods import PodError, claims, count_pods, gpus, is_gpu, total
-from policyd.engine.workloads import KINDS, find_kind, pod_templates
+from policyd.engine.objects.pods import PodError, claims, count_pods, gpus, is_gpu, total
+from policyd.engine.objects.workloads import KINDS, find_kind, pod_templates
 from tests.engine.reviews import job, job_set, mutated, pod, policies, policy, request, template
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.api.admission import GroupVersionResource
-from policyd.engine.decision import ALLOWED
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.decision import ALLOWED
 from policyd.patch.json_patch import apply_json_patch
 from tests.engine.reviews import (
     job,

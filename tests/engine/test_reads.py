@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.engine.reads import EVERYTHING, meet, reads_of
+from policyd.engine.model.reads import EVERYTHING, meet, reads_of
 from tests.engine.reviews import mutated, pod, policies, policy
 
 

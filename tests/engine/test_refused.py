@@ -2,9 +2,9 @@
 
 import pytest
 
-from policyd.engine.documents import Document
-from policyd.engine.lint import lint, lint_document
-from policyd.engine.load import load_document
+from policyd.engine.compile.load import load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.lint.doubts import lint, lint_document
 from tests.live.refused import REFUSED, TAKEN, validating
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.engine.load import load_policies
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PHASES, PolicySet
-from policyd.engine.remembering import LONGEST_FOOTPRINT, Remembering
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PHASES, PolicySet
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.remember.remembering import LONGEST_FOOTPRINT, Remembering
 from tests.engine.reviews import job, pod, policies, policy, raw_request, request
 
 IMAGES = """
@@ -195,7 +195,7 @@ def test_params_that_change_are_decided_by_anew():
     source = StoredParams([stored | {"data": {"not": "a"}}])
     loaded = load_policies(policy(PARAMS), "policy.yaml")
     assert not loaded.findings
-    surroundings = Surroundings(
+    surroundings = PolicyContext(
         namespaces=lambda name: {"metadata": {"name": name}},
         params=type("Source", (), {"__getattr__": lambda _self, name: getattr(source, name)})(),
     )
@@ -233,7 +233,7 @@ def test_policies_apply_whatever_comes_of_looking_at_them(monkeypatch):
     def fails(_policies):
         raise RecursionError
 
-    monkeypatch.setattr("policyd.engine.remembering.footprint", fails)
+    monkeypatch.setattr("policyd.engine.remember.remembering.footprint", fails)
     asked = Asked(IMAGES)
     asked(request(pod()))
 

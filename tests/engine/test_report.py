@@ -4,35 +4,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.report import (
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.report import (
     APIS,
     FORGOTTEN_SECONDS,
     MOST_NAMED,
     MOST_RESULTS,
-    Key,
     ReportBook,
-    Row,
-    Subject,
+    ReportSubject,
+    ResultCount,
+    ResultKey,
     admitted,
     same_report,
     scanned,
 )
-from policyd.engine.scan import Found, Listed, Scan, resources_to_list
+from policyd.engine.offline.requests import namespace_lookup
+from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject, resources_to_list
 from tests.engine.reviews import job, pod, policies, policy
 
 OPEN, WORKING_GROUP = APIS
 NOW = 1_800_000_000.0
-FAIL = Key("p", "v", "fail", "Audit")
-POD = Subject("v1", "Pod", "team-a", "a")
+FAIL = ResultKey("p", "v", "fail", "Audit")
+POD = ReportSubject("v1", "Pod", "team-a", "a")
 
 
 def found(obj, plural="pods"):
     group, _, version = obj["apiVersion"].rpartition("/")
     metadata = obj["metadata"]
-    return Found(
+    return ScannedObject(
         resource=Listed(group, version, plural),
         kind=obj["kind"],
         namespace=metadata.get("namespace", ""),
@@ -43,7 +43,7 @@ def found(obj, plural="pods"):
 
 def look(text, obj=None, plural="pods"):
     """Scan an object, and say what was found: policy, validation, result, enforcement, count."""
-    scan = Scan(policies(text))
+    scan = PolicyScan(policies(text))
     scan.look_at(found(obj or pod(), plural))
     return {
         (namespace, key.policy, key.validation, key.result, key.enforcement): row.count
@@ -124,11 +124,11 @@ def test_what_is_asked_depends_on_the_operations(operations, expected):
 
 def test_what_an_exception_lifts_is_reported_as_skipped():
     lifted = "exceptions: [{namespaces: [team-a], reason: agreed, owner: ada}]"
-    scan = Scan(policies(demand("false", lifted)))
+    scan = PolicyScan(policies(demand("false", lifted)))
     scan.look_at(found(pod()))
 
     ((key, row),) = scan.book.namespaces["team-a"].items()
-    assert (key, row.count) == (Key("p", "", "skip", ""), 1)
+    assert (key, row.count) == (ResultKey("p", "", "skip", ""), 1)
     assert row.message == "lifted: agreed (ada)"
 
 
@@ -140,18 +140,18 @@ def test_a_policy_that_is_lifted_in_part_is_reported_as_what_it_says():
 
 def test_a_shadow_is_reported_beside_the_policy():
     shadow = policy('shadowOf: p\nvalidations: [{expression: "false", name: v}]', name="p2")
-    scan = Scan(policies(demand("true"), shadow))
+    scan = PolicyScan(policies(demand("true"), shadow))
 
     scan.look_at(found(pod()))
 
     assert set(scan.book.namespaces["team-a"]) == {
-        Key("p", "", "pass", ""),
-        Key("p2", "v", "fail", "", "p"),
+        ResultKey("p", "", "pass", ""),
+        ResultKey("p2", "v", "fail", "", "p"),
     }
 
 
 def test_a_result_counts_all_objects_and_names_the_first():
-    scan = Scan(policies(demand("false")))
+    scan = PolicyScan(policies(demand("false")))
 
     for number in range(50):
         scan.look_at(found(pod(name=f"pod-{number}")))
@@ -275,8 +275,12 @@ def test_a_result_keeps_the_moment_since_when_it_is_so():
 def test_what_was_let_through_is_counted_beside_what_was_found():
     report = scanned(OPEN, "team-a", rows(p=1), None, now=NOW)
 
-    report = admitted(OPEN, "team-a", {FAIL: Row(count=3, message="late")}, report, now=NOW + 1)
-    report = admitted(OPEN, "team-a", {FAIL: Row(count=2, message="later")}, report, now=NOW + 2)
+    report = admitted(
+        OPEN, "team-a", {FAIL: ResultCount(count=3, message="late")}, report, now=NOW + 1
+    )
+    report = admitted(
+        OPEN, "team-a", {FAIL: ResultCount(count=2, message="later")}, report, now=NOW + 2
+    )
 
     [result] = report["results"]
     assert result["properties"] == {"count": "1", "enforcement": "Audit", "admitted": "5"}
@@ -292,7 +296,7 @@ def test_what_was_let_through_is_counted_beside_what_was_found():
     ],
 )
 def test_what_was_only_let_through_is_forgotten_after_a_day(later, kept):
-    report = admitted(OPEN, "team-a", {FAIL: Row(count=3, message="no")}, None, now=NOW)
+    report = admitted(OPEN, "team-a", {FAIL: ResultCount(count=3, message="no")}, None, now=NOW)
 
     report = scanned(OPEN, "team-a", {}, report, now=NOW + later)
 
@@ -310,8 +314,11 @@ def test_a_report_is_replaced_only_as_it_was_read():
 
 
 def test_a_report_has_an_end_and_keeps_what_is_wrong():
-    many = {Key(f"p{n:04}", "", "pass", ""): Row(count=1) for n in range(MOST_RESULTS + 50)}
-    failed = {Key("z", "v", "fail", "Deny"): Row(count=1)}
+    many = {
+        ResultKey(f"p{n:04}", "", "pass", ""): ResultCount(count=1)
+        for n in range(MOST_RESULTS + 50)
+    }
+    failed = {ResultKey("z", "v", "fail", "Deny"): ResultCount(count=1)}
 
     report = scanned(OPEN, "team-a", many | failed, None, now=NOW)
 
@@ -369,7 +376,7 @@ def test_kyverno_s_policies_say_whether_they_are_for_what_exists(text, switched,
     loaded = load_policies(text % switched, "p.yaml")
     lookup = namespace_lookup((), {})
 
-    assert bool(Scan(PolicySet(loaded.policies, namespaces=lookup)).policies) == scanned_
+    assert bool(PolicyScan(PolicySet(loaded.policies, namespaces=lookup)).policies) == scanned_
 
 
 def test_what_others_wrote_into_a_report_is_not_taken_for_ours():
@@ -381,7 +388,7 @@ def test_what_others_wrote_into_a_report_is_not_taken_for_ours():
     report = admitted(
         OPEN,
         "team-a",
-        {FAIL: Row(count=1, message="no")},
+        {FAIL: ResultCount(count=1, message="no")},
         {**ours, "results": [*foreign, result, spoilt]},
         now=NOW,
     )
@@ -391,7 +398,7 @@ def test_what_others_wrote_into_a_report_is_not_taken_for_ours():
 
 
 KEYS = st.builds(
-    Key,
+    ResultKey,
     st.sampled_from(["p", "q"]),
     st.sampled_from(["", "v", "w"]),
     st.sampled_from(["pass", "fail", "error", "skip"]),
@@ -399,7 +406,7 @@ KEYS = st.builds(
     st.sampled_from(["", "old"]),
 )
 ROWS = st.dictionaries(
-    KEYS, st.builds(Row, st.integers(0, 9), st.text(max_size=3), st.just([POD])), max_size=6
+    KEYS, st.builds(ResultCount, st.integers(0, 9), st.text(max_size=3), st.just([POD])), max_size=6
 )
 
 
@@ -420,7 +427,7 @@ def test_reports_say_the_same_again_and_lose_no_counts(found_, let_through):
 def counts_of(report, name):
     """Return the counts of a report that are more than nothing, by what they are about."""
     counts = {
-        Key(
+        ResultKey(
             each["policy"],
             each.get("rule", ""),
             each["result"],

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError, parse_review
-from policyd.engine.decision import ALLOWED, Decision, Denial
-from policyd.engine.review import answer_review
+from policyd.engine.evaluate.review import answer_review
+from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.patch.operations import Operation
 from tests.engine.reviews import pod, policies, policy
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.engine.bindings import check_bindings
-from policyd.engine.facts import Facts
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.rollout import place_of, workload_name
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.rollout import place_of, workload_name
+from policyd.engine.model.bindings import check_bindings
+from policyd.engine.model.facts import Facts
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.requests import namespace_lookup
 from tests.engine.reviews import job, pod, policies, policy, request
 
 NO = """
@@ -205,13 +205,13 @@ def job_of(name, owner=None):
     ],
 )
 def test_a_workload_goes_by_one_name(obj, expected):
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}))
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}))
 
     assert workload_name(Facts(request(obj), surroundings)) == expected
 
 
 def test_what_is_deleted_goes_by_the_object_that_was():
-    surroundings = Surroundings(namespaces=namespace_lookup((), {}))
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}))
     deleted = request(owned("Job", "train"), "DELETE")
 
     assert workload_name(Facts(deleted, surroundings)) == "team-a/train"

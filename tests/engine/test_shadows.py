@@ -2,12 +2,12 @@
 
 import pytest
 
-from policyd.engine.bindings import check_bindings
-from policyd.engine.conflicts import conflicts
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.shadows import shadow_differences
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.lint.conflicts import conflicts
+from policyd.engine.model.bindings import check_bindings
+from policyd.engine.offline.requests import namespace_lookup
+from policyd.engine.offline.shadows import shadow_differences
 from tests.engine.reviews import pod, policy, request
 
 BINDING = """

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from policyd.api.admission import GroupVersionResource
-from policyd.engine.load import load_policies
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
 from tests.engine.reviews import pod, request
 
 NATIVE = "admissionregistration.k8s.io/v1"

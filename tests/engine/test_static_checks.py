@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from policyd.api.policy import Policy
-from policyd.engine.documents import read_documents
-from policyd.engine.load import load_policies
-from policyd.engine.static_checks import static_findings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.compile.static_checks import static_findings
+from policyd.engine.documents.reading import read_documents
 
 PODS = "{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}"
 JOBS = "{apiGroups: [batch], apiVersions: [v1], operations: [CREATE], resources: [jobs]}"

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from policyd.jobs.batch_job import BATCH_JOB, BatchJob, count_indexes
+from policyd.jobs.kinds.batch_job import BATCH_JOB, BatchJob, count_indexes
 from policyd.patch.draft import Draft
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from policyd.jobs.defaults import TOPOLOGIES, default_on_create
 from policyd.jobs.integrations import Integrations
+from policyd.jobs.rules.defaults import TOPOLOGIES, default_on_create
+from policyd.jobs.rules.surroundings import NOWHERE, JobContext
 from policyd.jobs.shape import MisshapenError
-from policyd.jobs.surroundings import NOWHERE, Surroundings
 from policyd.jobs.topology import POD_INDEX_OFFSET, POD_SET_GROUP_NAME
 from policyd.patch.draft import Draft
 
@@ -84,7 +84,7 @@ def test_jobs_begin_suspended(obj, suspended):
     ],
 )
 def test_what_names_no_queue_gets_that_of_its_namespace_unless_its_owner_could(obj, queue):
-    draft = defaulted(obj, Surroundings(default_queue=True))
+    draft = defaulted(obj, JobContext(default_queue=True))
 
     metadata = draft.object["metadata"]
     assert metadata["labels"].get("kueue.x-k8s.io/queue-name") == queue
@@ -197,7 +197,7 @@ def mpi_job(launcher=None, **spec):
 
 
 AS_WORKER = {"runLauncherAsWorker": True}
-NO_TOPOLOGIES = Surroundings(integrations=Integrations(off=frozenset({TOPOLOGIES})))
+NO_TOPOLOGIES = JobContext(integrations=Integrations(off=frozenset({TOPOLOGIES})))
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import pytest
 
 from policyd.api.makers import makers_of
 from policyd.config import parse_configuration
-from policyd.jobs.batch_job import BATCH_JOB
-from policyd.jobs.defaults import default_on_create, holds
 from policyd.jobs.frameworks import integrations_of, unknown_frameworks
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.kinds import registered
-from policyd.jobs.ray_job import RAY_JOB
-from policyd.jobs.surroundings import Surroundings
+from policyd.jobs.kinds.batch_job import BATCH_JOB
+from policyd.jobs.kinds.ray_job import RAY_JOB
+from policyd.jobs.kinds.registry import registered
+from policyd.jobs.rules.defaults import default_on_create, holds
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.patch.draft import Draft
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -73,7 +73,7 @@ def pod(queue="a", **metadata):
 
 def changed(body, integrations, *, group="", kind="Pod"):
     draft = Draft(body)
-    around = Surroundings(integrations=integrations, account="system:kube-controller-manager")
+    around = JobContext(integrations=integrations, account="system:kube-controller-manager")
     default_on_create(draft, group=group, kind=kind, around=around)
     return draft.changed
 

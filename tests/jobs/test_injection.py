@@ -8,7 +8,7 @@ from policyd.api.pods import Toleration
 from policyd.jobs.injection import (
     CONSUMES,
     FlavorMissingError,
-    Injection,
+    PodInjection,
     StartError,
     inject,
     injections,
@@ -114,13 +114,13 @@ def test_a_contradiction_is_an_error_that_names_both_values():
     draft = Draft({"spec": {"nodeSelector": {"gpu": "a100"}}})
 
     with pytest.raises(StartError, match="key=gpu, value1=a100, value2=h100"):
-        inject(draft, (), Injection(node_selector={"gpu": "h100"}))
+        inject(draft, (), PodInjection(node_selector={"gpu": "h100"}))
 
 
 def test_a_pod_of_an_earlier_slice_uses_the_nodes_of_the_latest():
     draft = Draft({"metadata": {"annotations": {CONSUMES: "first", "mine": "1"}}})
 
-    inject(draft, (), Injection(annotations={CONSUMES: "second"}, renews=True))
+    inject(draft, (), PodInjection(annotations={CONSUMES: "second"}, renews=True))
 
     assert draft.object["metadata"]["annotations"] == {CONSUMES: "second", "mine": "1"}
 
@@ -150,7 +150,7 @@ def test_restoring_leaves_what_the_selector_of_a_job_goes_by():
 @pytest.mark.parametrize("operator", [{}, {"operator": "Equal"}, {"operator": "Exists"}])
 def test_a_toleration_is_passed_on_as_it_is_written_and_is_there_once(operator):
     toleration = {"key": "gpu", "effect": "NoSchedule", **operator}
-    injection = Injection(labels={}, annotations={})
+    injection = PodInjection(labels={}, annotations={})
     injection.tolerations.append(msgspec.convert(toleration, Toleration))
     fresh, has_it = ({"spec": {"tolerations": given}} for given in ([], [{**toleration}]))
     drafts = [Draft({"t": fresh}), Draft({"t": has_it})]

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from policyd.jobs.job_set import JOB_SET, JobSet
+from policyd.jobs.kinds.job_set import JOB_SET, JobSet
 from policyd.patch.draft import Draft
 
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from policyd.jobs.kinds import KINDS
-from policyd.jobs.kubeflow import TrainingJob
+from policyd.jobs.kinds.kubeflow import TrainingJob
+from policyd.jobs.kinds.registry import KINDS
 from policyd.patch.draft import Draft
 
 TRAINING = {kind.kind: kind for kind in KINDS if kind.group == "kubeflow.org"}

@@ -6,14 +6,14 @@ import pytest
 from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.meta import ObjectMeta
 from policyd.jobs import lifecycle as step
-from policyd.jobs.base import Outcome
+from policyd.jobs.base import JobOutcome
 from policyd.jobs.lifecycle import next_step
 from policyd.jobs.matching import choose
 from policyd.jobs.steps import JobView
 from policyd.jobs.workload import Priority
 
 METADATA = ObjectMeta(name="j", namespace="ns", labels={"kueue.x-k8s.io/queue-name": "lq"})
-DONE = Outcome(succeeded=True, message="done")
+DONE = JobOutcome(succeeded=True, message="done")
 
 
 def view(**changes):

@@ -19,7 +19,7 @@ from policyd.api.kueue.workload import UnhealthyNode
 from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodSpec, SchedulingGate
 from policyd.jobs.places import departures, takes_room
-from policyd.jobs.pods import Pod, PodStatus
+from policyd.jobs.pods import QueuedPod, QueuedPodStatus
 
 INDEX = "index"
 OFFSET = "kueue.x-k8s.io/pod-index-offset"
@@ -29,7 +29,7 @@ GATES = (SchedulingGate(name=TOPOLOGY_GATE),)
 def pod(name, index=None, *, at="", phase="Pending", annotations=None):
     labels = {POD_SET: "main"} | ({} if index is None else {INDEX: str(index)})
     selector = {HOSTNAME: at} if at else {}
-    return Pod(
+    return QueuedPod(
         metadata=ObjectMeta(
             name=name,
             namespace="ns",
@@ -37,7 +37,7 @@ def pod(name, index=None, *, at="", phase="Pending", annotations=None):
             annotations={WORKLOAD: "wl", **(annotations or {})},
         ),
         spec=PodSpec(node_selector=selector, scheduling_gates=() if at else GATES),
-        status=PodStatus(phase=phase),
+        status=QueuedPodStatus(phase=phase),
     )
 
 
@@ -118,7 +118,9 @@ def test_nobody_goes_to_a_failed_node():
 
 
 def test_nobody_goes_before_there_is_an_admission_or_without_its_label():
-    stranger = Pod(metadata=ObjectMeta(name="x", namespace="ns", annotations={WORKLOAD: "wl"}))
+    stranger = QueuedPod(
+        metadata=ObjectMeta(name="x", namespace="ns", annotations={WORKLOAD: "wl"})
+    )
 
     assert departures(Workload(), [pod("a", 0)]) == []
     assert departures(workload({"n1": 1}), [stranger]) == []
@@ -155,10 +157,10 @@ def test_no_domain_gets_more_pods_than_it_was_assigned(counts, data):
 )
 def test_room_that_no_topology_gave(spec, phase, annotations, expected):
     found = takes_room(
-        Pod(
+        QueuedPod(
             metadata=ObjectMeta(annotations=annotations),
             spec=PodSpec(**spec),
-            status=PodStatus(phase=phase),
+            status=QueuedPodStatus(phase=phase),
         )
     )
 

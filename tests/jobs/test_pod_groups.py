@@ -5,7 +5,7 @@ import pytest
 
 from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.jobs.pod_groups import PodGroup
-from policyd.jobs.pods import Pod
+from policyd.jobs.pods import QueuedPod
 
 P = "kueue.x-k8s.io/"
 
@@ -21,7 +21,7 @@ def pod(phase="", *, gated=False, **annotations):
         "spec": {"schedulingGates": [{"name": f"{P}admission"}] if gated else []},
         "status": {"phase": phase},
     }
-    return msgspec.convert(body, Pod)
+    return msgspec.convert(body, QueuedPod)
 
 
 LAST = {"retriable_in_group": "false"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.jobs.validation import validate_job
+from policyd.jobs.rules.validation import validate_job
 
 P = "kueue.x-k8s.io/"
 QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-seconds"

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from policyd.jobs.base import SizeError
-from policyd.jobs.defaults import default_on_create
-from policyd.jobs.injection import Injection
-from policyd.jobs.ray_cluster import RAY_CLUSTER
-from policyd.jobs.ray_job import RAY_JOB
-from policyd.jobs.ray_service import RAY_SERVICE
+from policyd.jobs.injection import PodInjection
+from policyd.jobs.kinds.ray_cluster import RAY_CLUSTER
+from policyd.jobs.kinds.ray_job import RAY_JOB
+from policyd.jobs.kinds.ray_service import RAY_SERVICE
+from policyd.jobs.rules.defaults import default_on_create
+from policyd.jobs.rules.validation import validate_job
 from policyd.jobs.starting import put_back, start
-from policyd.jobs.validation import validate_job
 from policyd.patch.draft import Draft
 
 QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}}
@@ -161,7 +161,7 @@ def test_what_submits_a_job_counts_where_it_runs():
 def test_a_submitter_that_nobody_wrote_is_written_down_and_stays():
     body = ray_job(submissionMode="K8sJobMode", suspend=True)
     draft, job = Draft(body), read(RAY_JOB, body)
-    given = [Injection(node_selector={"zone": "a"}) for _ in RAY_JOB.pod_sets(job)]
+    given = [PodInjection(node_selector={"zone": "a"}) for _ in RAY_JOB.pod_sets(job)]
 
     start(draft, job, kind=RAY_JOB, given=given, counts={})
     submitter = draft.object["spec"]["submitterPodTemplate"]["spec"]
@@ -284,7 +284,7 @@ def test_a_service_is_held_and_started_by_its_cluster():
     assert RAY_SERVICE.suspended(job)
     assert {each.name: each.count for each in RAY_SERVICE.pod_sets(job)} == {"head": 1, "small": 2}
 
-    given = [Injection(node_selector={"gpu": kind}) for kind in ("none", "h100")]
+    given = [PodInjection(node_selector={"gpu": kind}) for kind in ("none", "h100")]
     start(draft, job, kind=RAY_SERVICE, given=given, counts={})
     RAY_SERVICE.resume(draft)
     config = draft.object["spec"]["rayClusterConfig"]

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from policyd.api.configuration.kinds import Resources
+from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue import Workload
 from policyd.api.limit_ranges import LimitRange, summarize
 from policyd.api.pods import PodSpec
@@ -31,7 +31,7 @@ def workload(spec):
 
 
 def counted(**resources):
-    return RequestRules(resources=msgspec.convert(resources, Resources))
+    return RequestRules(resources=msgspec.convert(resources, ResourcesConfiguration))
 
 
 def test_what_is_not_said_comes_from_the_namespace_and_the_runtime():

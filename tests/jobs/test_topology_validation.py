@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from policyd.jobs.rules.topology_validation import TopologyTemplate, topology_errors
 from policyd.jobs.topology import topology_request
-from policyd.jobs.topology_validation import Template, topology_errors
 
 P = "kueue.x-k8s.io/podset-"
 REQUIRED, PREFERRED, FREE = (
@@ -23,7 +23,8 @@ def layers(*pairs):
 
 def wrong(*templates):
     given = [
-        Template(f"t{i}", annotations, count) for i, (annotations, count) in enumerate(templates)
+        TopologyTemplate(f"t{i}", annotations, count)
+        for i, (annotations, count) in enumerate(templates)
     ]
     return [error.message for error in topology_errors(given)]
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from policyd.jobs.injection import Injection
+from policyd.jobs.injection import PodInjection
+from policyd.jobs.kinds.train_job import MANAGER, TRAIN_JOB, TrainJobStatus, merged, replicated_jobs
 from policyd.jobs.starting import put_back, start
-from policyd.jobs.train_job import MANAGER, TRAIN_JOB, TrainJobStatus, merged, replicated_jobs
 from policyd.patch.draft import Draft
 
 STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
@@ -83,7 +83,13 @@ def test_a_start_is_a_patch_of_the_queues_own_and_a_stop_empties_it():
     held = draft.object
     made = job(runtimePatches=held["spec"]["runtimePatches"])
 
-    start(draft, made, kind=TRAIN_JOB, given=[Injection(), Injection(labels={"a": "b"})], counts={})
+    start(
+        draft,
+        made,
+        kind=TRAIN_JOB,
+        given=[PodInjection(), PodInjection(labels={"a": "b"})],
+        counts={},
+    )
     mine, own = draft.object["spec"]["runtimePatches"]
 
     assert (mine, own["manager"]) == (body["spec"]["runtimePatches"][0], MANAGER)

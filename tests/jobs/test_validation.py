@@ -5,8 +5,8 @@ import pytest
 from policyd.api.meta import ObjectMeta
 from policyd.jobs.base import prebuilt_name
 from policyd.jobs.integrations import Integrations
-from policyd.jobs.surroundings import Surroundings
-from policyd.jobs.validation import validate_job
+from policyd.jobs.rules.surroundings import JobContext
+from policyd.jobs.rules.validation import validate_job
 
 P = "kueue.x-k8s.io/"
 QUEUE, WPC, LIMIT = f"{P}queue-name", f"{P}priority-class", f"{P}max-exec-time-seconds"
@@ -202,7 +202,7 @@ def test_a_job_does_not_leave_its_queue_where_there_is_a_default_one():
     old, new = job({QUEUE: "a"}, suspend=True), job(suspend=True)
 
     assert wrong(new, old) == []
-    assert [field for field, _ in wrong(new, old, around=Surroundings(default_queue=True))] == [
+    assert [field for field, _ in wrong(new, old, around=JobContext(default_queue=True))] == [
         f"metadata.labels[{QUEUE}]"
     ]
 
@@ -215,7 +215,7 @@ GATED = job(annotations={f"{P}admission-gated-by": "a/b"})
 
 
 def without(*gates):
-    return Surroundings(integrations=Integrations(off=frozenset(gates)))
+    return JobContext(integrations=Integrations(off=frozenset(gates)))
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_an_elastic_job_is_placed_anywhere_only(topology, fine):
 
 
 def test_a_running_job_of_a_namespace_with_a_default_queue_keeps_its_own_for_two_reasons():
-    around = Surroundings(default_queue=True)
+    around = JobContext(default_queue=True)
 
     found = wrong(job(), job({QUEUE: "a"}), around=around)
 

@@ -7,7 +7,6 @@ from policyd.api.kueue import PodSet, WorkloadStatus
 from policyd.api.kueue.names import ADMITTED
 from policyd.api.meta import Condition, ObjectMeta, OwnerReference
 from policyd.api.pods import Container, PodSpec, PodTemplate, Resources, Toleration
-from policyd.controller.transitions import with_status
 from policyd.jobs.copied import CopiedKeys
 from policyd.jobs.roles import role_hash
 from policyd.jobs.workload import (
@@ -18,6 +17,7 @@ from policyd.jobs.workload import (
     new_workload,
     workload_name,
 )
+from policyd.workload.transitions import with_status
 
 
 def owner(kind="Job", api_version="batch/v1", name="job", uid="test-uid"):

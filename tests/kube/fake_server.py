@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from policyd.kube import resources
-from policyd.kube.connection import Connection
+from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import ApiError
 from policyd.testing import ObjectStore
 from policyd.testing.fake_client import lines_after, page_of, patched
@@ -76,7 +76,7 @@ class FakeServer:
 
     @property
     def connection(self):
-        return Connection(server=self.url)
+        return ApiConnection(server=self.url)
 
     def _wake(self):
         self._changed.set()

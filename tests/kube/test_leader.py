@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.kube.errors import ConflictError, InternalError
-from policyd.kube.leader import LeaderElection, Terms, say_nothing
+from policyd.kube.leader import LeaderElection, LeaseTerms, say_nothing
 from policyd.kube.pace import Pace
 from policyd.kube.resources import LEASES
 from policyd.testing import FakeClient, FakeClock, ObjectStore
@@ -313,7 +313,7 @@ async def test_a_conflict_leads_to_another_look():
 
 async def test_a_term_shorter_than_its_renewal_is_refused():
     with pytest.raises(ValueError, match="must be shorter"):
-        Terms(lease_seconds=5, renew_seconds=10)
+        LeaseTerms(lease_seconds=5, renew_seconds=10)
 
 
 EVENTS = st.tuples(

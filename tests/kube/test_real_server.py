@@ -20,7 +20,7 @@ from policyd.kube.errors import (
 from policyd.kube.events import EventRecorder
 from policyd.kube.http_client import HttpClient
 from policyd.kube.informer import Informer
-from policyd.kube.leader import LeaderElection, Terms
+from policyd.kube.leader import LeaderElection, LeaseTerms
 from policyd.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NAMESPACES, PODS, Resource
 from tests.controlplane.credentials import User
 from tests.controlplane.programs import API_SERVER, ETCD
@@ -29,7 +29,7 @@ from tests.kube.objects import Pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
-SHORT = Terms(
+SHORT = LeaseTerms(
     lease_seconds=4, renew_seconds=2.5, retry_seconds=0.3, candidate_seconds=0.3, call_seconds=1.0
 )
 

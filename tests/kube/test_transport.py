@@ -6,7 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 import msgspec
 import pytest
 
-from policyd.kube.connection import Connection
+from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -257,7 +257,7 @@ async def test_hints(answer, error, hint):
 
 async def test_nobody_at_the_address_is_said_so():
     async with HttpClient(
-        Connection(server="http://127.0.0.1:1"), limits=Limits(tries=1)
+        ApiConnection(server="http://127.0.0.1:1"), limits=Limits(tries=1)
     ) as client:
         with pytest.raises(
             UnreachableError, match=r"cannot connect to `http://127.0.0.1:1`: .*"

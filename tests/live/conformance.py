@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policyd.api.kinds import resource_for_kind, resources
-from policyd.engine.cases import PermissionDecision
-from policyd.engine.documents import Document
-from policyd.engine.load import Loaded, gather, load_document
-from policyd.engine.offline import namespace_lookup, offline_set
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import Loaded, gather, load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.cases import PermissionDecision
+from policyd.engine.offline.requests import namespace_lookup, offline_set
 from tests.conformance.outcome import Outcome
 from tests.live.server import Live, definition, path_of
 from tests.live.trial import Trial

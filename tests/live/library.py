@@ -6,7 +6,7 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.engine.cases import load_cases
+from policyd.engine.offline.cases import load_cases
 from tests.live.trial import Trial
 
 LIBRARY = Path(__file__).parents[2] / "policies"

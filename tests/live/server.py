@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from policyd.api.kinds import resource_for_kind
-from policyd.engine.offline import plural_of
-from policyd.engine.workloads import find_kind
+from policyd.engine.objects.workloads import find_kind
+from policyd.engine.offline.requests import plural_of
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
 from tests.live.processes import cpu_seconds

@@ -3,8 +3,8 @@
 import pytest
 
 from policyd.api.makers import USUAL
-from policyd.engine.load import load_policies
-from policyd.engine.offline import namespace_lookup, offline_set
+from policyd.engine.compile.load import load_policies
+from policyd.engine.offline.requests import namespace_lookup, offline_set
 from tests.live.library import CUSTOM, FOLDERS, exported, params, priority_classes, trials
 from tests.live.server import Live, definition, live
 

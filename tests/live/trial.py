@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from policyd.api.admission import UserInfo
-from policyd.engine.decision import Decision, Denial
-from policyd.engine.offline import Circumstances, request_for
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.decision import Decision, Denial
+from policyd.engine.offline.requests import RequestCircumstances, request_for
 from policyd.patch.copying import same_json
 from policyd.patch.json_patch import apply_json_patch
 from tests.live.server import Answer, Live, path_of, resource_of, without_system_fields
@@ -140,7 +140,7 @@ class Trial:
         """Ask the engine, and the API server what it would make of the engine's result."""
         groups = self.user.get("groups") or []
         given = UserInfo(username=self.user["username"], groups=(*groups, "system:authenticated"))
-        circumstances = Circumstances(
+        circumstances = RequestCircumstances(
             operation=self.operation, user=given, namespace=self._namespace
         )
         request = request_for(self.object, circumstances, old_object=self.old_object)

@@ -5,7 +5,7 @@ import pytest
 
 from policyd.api.meta import condition_true
 from policyd.local.job_controller import INDEX, pod_of, reconcile
-from policyd.local.objects import Job, Pod
+from policyd.local.objects import Job, LocalPod
 
 NOW = 1767225600.0
 
@@ -26,7 +26,7 @@ def pods(*phases, index=False):
                 },
                 "status": {"phase": phase},
             },
-            Pod,
+            LocalPod,
         )
         for number, phase in enumerate(phases)
     ]

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from policyd.local.kubelet import Step, ended_status, next_step, run_seconds, running_status
-from policyd.local.objects import Pod
+from policyd.local.kubelet import PodStep, ended_status, next_step, run_seconds, running_status
+from policyd.local.objects import LocalPod
 
 STARTED = "2026-01-01T00:00:00Z"
 STARTED_AT = 1767225600.0
@@ -15,7 +15,7 @@ def pod(*, annotations=None, status=None, metadata=None, **spec):
     spec.setdefault("restartPolicy", "Never")
     spec.setdefault("containers", [{"name": "main", "image": "train:1"}])
     metadata = {"name": "p", "annotations": annotations or {}, **(metadata or {})}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, Pod)
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, LocalPod)
 
 
 @pytest.mark.parametrize(
@@ -48,17 +48,17 @@ def test_a_pod_runs_for(given, seconds):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param(pod(nodeName=""), Step("wait", None), id="unbound-waits"),
-        pytest.param(pod(), Step("start", 100.0), id="bound-starts"),
+        pytest.param(pod(nodeName=""), PodStep("wait", None), id="unbound-waits"),
+        pytest.param(pod(), PodStep("start", 100.0), id="bound-starts"),
         pytest.param(
             pod(status={"phase": "Running", "startTime": STARTED}),
-            Step("end", STARTED_AT + 20),
+            PodStep("end", STARTED_AT + 20),
             id="running-ends",
         ),
-        pytest.param(pod(status={"phase": "Succeeded"}), Step("wait", None), id="ended-stays"),
+        pytest.param(pod(status={"phase": "Succeeded"}), PodStep("wait", None), id="ended-stays"),
         pytest.param(
             pod(metadata={"deletionTimestamp": STARTED, "finalizers": ["a/b"]}),
-            Step("stop", 100.0),
+            PodStep("stop", 100.0),
             id="deleted-and-kept-ends-first",
         ),
         pytest.param(
@@ -70,7 +70,7 @@ def test_a_pod_runs_for(given, seconds):
                 },
                 status={"phase": "Failed"},
             ),
-            Step("remove", 100.0),
+            PodStep("remove", 100.0),
             id="deleted-and-kept-goes-as-far-as-it-may",
         ),
         pytest.param(
@@ -82,11 +82,13 @@ def test_a_pod_runs_for(given, seconds):
                 },
                 status={"phase": "Failed"},
             ),
-            Step("wait", None),
+            PodStep("wait", None),
             id="kept-and-over-waits",
         ),
         pytest.param(
-            pod(metadata={"deletionTimestamp": STARTED}), Step("remove", 100.0), id="deleted-goes"
+            pod(metadata={"deletionTimestamp": STARTED}),
+            PodStep("remove", 100.0),
+            id="deleted-goes",
         ),
     ],
 )

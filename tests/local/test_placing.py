@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from policyd.api.nodes import Node
-from policyd.local.objects import Pod
-from policyd.local.placing import Candidate, Unschedulable, choose_node
+from policyd.local.objects import LocalPod
+from policyd.local.placing import NodeCandidate, Unschedulable, choose_node
 
 GPU = "nvidia.com/gpu"
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
@@ -17,11 +17,11 @@ def candidate(name, free=None, *, taints=(), labels=None, unschedulable=False):
         "spec": {"taints": list(taints), "unschedulable": unschedulable},
     }
     free = {"cpu": 1000, "pods": 10} if free is None else free
-    return Candidate(node=msgspec.convert(node, Node), free=free)
+    return NodeCandidate(node=msgspec.convert(node, Node), free=free)
 
 
 def pod(**spec):
-    return msgspec.convert({"spec": spec}, Pod)
+    return msgspec.convert({"spec": spec}, LocalPod)
 
 
 def affinity(*expressions):

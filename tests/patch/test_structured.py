@@ -11,14 +11,14 @@ from policyd.patch.fields_v1 import FieldsError, field_set
 from policyd.patch.managed_fields import managed_fields
 from policyd.patch.operations import PatchError
 from policyd.patch.schema import DEDUCED, schema_of_type
-from policyd.patch.structured import Writer, apply, merge_applied, track_update
+from policyd.patch.structured import FieldWriter, apply, merge_applied, track_update
 
 DEPLOYMENT = schema_of_type("apps/v1.Deployment")
 CONFIG_MAP = schema_of_type("core/v1.ConfigMap")
 
 
 def writer(manager, *, now=0.0, api_version="v1", **more):
-    return Writer(manager=manager, api_version=api_version, now=now, **more)
+    return FieldWriter(manager=manager, api_version=api_version, now=now, **more)
 
 
 def config_map(data, **metadata):
@@ -155,7 +155,7 @@ def test_the_same_name_applies_and_updates_apart():
 
 def test_a_subresource_is_another_manager():
     live = applied(None, {"a": "1"}, "ann")
-    status = Writer(manager="ann", api_version="v1", now=0.0, subresource="status")
+    status = FieldWriter(manager="ann", api_version="v1", now=0.0, subresource="status")
 
     with pytest.raises(ApplyConflictError) as raised:
         apply(live, config_map({"a": "2"}), schema=CONFIG_MAP, writer=status)

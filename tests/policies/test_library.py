@@ -9,12 +9,12 @@ import yaml
 
 from policyd.api.admission import UserInfo
 from policyd.cli.furnishing import default_policies
-from policyd.engine.cases import User, load_cases, run_case, uncovered
-from policyd.engine.load import load_policies
-from policyd.engine.offline import Circumstances, namespace_lookup, request_for
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.cases import CaseUser, load_cases, run_case, uncovered
+from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
 from policyd.patch.json_patch import apply_json_patch
 
 LIBRARY = Path(__file__).parents[2] / "policies"
@@ -100,12 +100,15 @@ def library(labels, names):
     policies = [policy for folder in FOLDERS for policy in load(folder).policies]
     chosen = [policy for policy in policies if policy.name in names]
     params = StoredParams(param for folder in FOLDERS for param in cases_of(folder).params)
-    surroundings = Surroundings(namespaces=namespace_lookup((), labels), params=params)
+    surroundings = PolicyContext(namespaces=namespace_lookup((), labels), params=params)
     return PolicySet(chosen, surroundings=surroundings)
 
 
 def apply(obj, labels, names=DEFAULT, *, by="alice"):
-    policy_set, circumstances = library(labels, names), Circumstances(user=UserInfo(username=by))
+    policy_set, circumstances = (
+        library(labels, names),
+        RequestCircumstances(user=UserInfo(username=by)),
+    )
     decision = policy_set.review(request_for(obj, circumstances))
     result = apply_json_patch(obj, decision.operations)
     assert policy_set.mutate(request_for(result, circumstances)).operations == ()
@@ -219,7 +222,7 @@ def test_a_pod_that_only_says_that_it_is_of_a_job_queues_by_itself():
     [param for param in every_case() if _is_left_to_its_maker(param.values[2])],
 )
 def test_what_is_left_to_its_maker_is_asked_about_if_a_user_names_one(folder, cases, case):
-    sent = msgspec.structs.replace(case, user=User(username="alice"))
+    sent = msgspec.structs.replace(case, user=CaseUser(username="alice"))
 
     assert run_case(case, cases, load(folder)).problems == ()
     assert run_case(sent, cases, load(folder)).problems != ()

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.queue import Fungibility, PreemptionPolicy, Protection
-from policyd.alloc.settings import FairSharing, Settings
-from policyd.alloc.state import State
+from policyd.alloc.settings import FairSharingRules, QueueingSettings
+from policyd.alloc.state import CoreState
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import held, put, usage
 from tests.alloc.choices import scenarios
@@ -61,8 +61,8 @@ def scenario_of(choose):
         for name in choose.shuffled(NAMES)[: choose.number(1, 4)]
     ]
     coming = [arrivals(choose, number) for number in range(choose.number(1, 9))]
-    sharing = choose.one((None, FairSharing()))
-    return [*cohorts(choose), *specs], coming, Settings(fair_sharing=sharing)
+    sharing = choose.one((None, FairSharingRules()))
+    return [*cohorts(choose), *specs], coming, QueueingSettings(fair_sharing=sharing)
 
 
 SCENARIOS = scenarios(scenario_of, 230)
@@ -70,7 +70,7 @@ SCENARIOS = scenarios(scenario_of, 230)
 
 def made(scenario):
     things, coming, chosen = scenario
-    of = State(chosen)
+    of = CoreState(chosen)
     for name in FLAVORS:
         of.put_flavor(FlavorSpec(name=name))
     for thing in things:

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.state import State
-from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, TopologyAssignment
-from policyd.cli.maps import Maps
+from policyd.alloc.state import CoreState
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
+from policyd.cli.formats.maps import Maps
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
 from policyd.status.naming import Names
 
@@ -16,12 +16,12 @@ LEVELS = ("example.com/block", "example.com/topology-rack", HOSTNAME)
 
 def node(name, rack="r1", block="b1", **amounts):
     labels = dict(zip(LEVELS, (block, rack, name), strict=True))
-    return NodeSpec(name=name, labels=labels, allocatable={GPU: 4, **amounts})
+    return TopologyNode(name=name, labels=labels, allocatable={GPU: 4, **amounts})
 
 
 def held(levels, gpus=1, **domains):
     at = tuple((tuple(name.split("_")), count) for name, count in domains.items())
-    assignment = TopologyAssignment(levels=levels, domains=at)
+    assignment = TopologyPlacement(levels=levels, domains=at)
     return (Placement(flavor="f", assignment=assignment, requests={GPU: gpus}),)
 
 
@@ -61,7 +61,7 @@ def test_big_nodes_are_drawn_smaller_and_many_on_several_lines():
 
 
 def test_nodes_without_a_place_are_left_out():
-    stray = NodeSpec(name="stray", allocatable={GPU: 4})
+    stray = TopologyNode(name="stray", allocatable={GPU: 4})
 
     assert list(TopologyMap(LEVELS, [stray], resource=GPU).draw({})) == []
 
@@ -75,7 +75,7 @@ def test_nodes_without_a_place_are_left_out():
     ],
 )
 def test_nodes_are_drawn_by_what_is_scarce(amounts, expected):
-    nodes = [NodeSpec(name=str(number), allocatable=a) for number, a in enumerate(amounts)]
+    nodes = [TopologyNode(name=str(number), allocatable=a) for number, a in enumerate(amounts)]
 
     assert scarce_resource(nodes) == expected
 
@@ -94,7 +94,7 @@ def test_the_legend_says_how_many_gpus_parts_of_them_are():
 
 
 def test_the_maps_say_what_is_in_pieces_and_where():
-    of = State()
+    of = CoreState()
     of.put_flavor(FlavorSpec(name="f", topology="racks", levels=LEVELS))
     nodes = [node("n1"), node("n2"), node("n3", "r2")]
     for each in nodes:

@@ -18,7 +18,7 @@ from policyd.api.kueue.names import (
     SLICE_REPLACEMENT_FOR,
 )
 from policyd.api.quantity import parse_quantity
-from policyd.controller.obstacles import BYPASSED, PENDING
+from policyd.workload.obstacles import BYPASSED, PENDING
 from tests.faults.history import Version
 from tests.scenarios.api import condition
 from tests.soak.load import EDITED_AT

@@ -13,9 +13,9 @@ from typing import Any
 
 from policyd.api.kueue.names import EVICTED, FINISHED, QUOTA_RESERVED
 from policyd.cli.configuring import configured
-from policyd.controller.mirrors import open_mirrors
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
+from policyd.controller.watch.mirrors import open_mirrors
 from policyd.kube.pace import Pace
 from policyd.kube.resources import (
     CLUSTER_QUEUES,
@@ -26,7 +26,7 @@ from policyd.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from policyd.testing import Change, FakeClient, FakeClock, ObjectStore
+from policyd.testing import FakeClient, FakeClock, ObjectStore, StoredChange
 from tests.scenarios.api import Api, Refused, condition
 
 TOLD = {each.plural for each in (EVENTS, LEASES, CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)}
@@ -161,7 +161,7 @@ def _said(workload: Mapping[str, Any]) -> str:
     return reserved.get("message", "") if reserved.get("status") == "False" else ""
 
 
-def _of_workload(change: Change) -> str:
+def _of_workload(change: StoredChange) -> str:
     """Say what became of a workload; empty if it is only told something."""
     if change.old is None or change.new is None:
         return _verb(change)
@@ -172,7 +172,7 @@ def _of_workload(change: Change) -> str:
     return "would change its spec" if change.old["spec"] != change.new["spec"] else ""
 
 
-def _verb(change: Change) -> str:
+def _verb(change: StoredChange) -> str:
     if change.old is None:
         return "would create it"
     if change.new is None:
@@ -180,7 +180,7 @@ def _verb(change: Change) -> str:
     return f"would change {', '.join(name for name, _ in _differences(change))}"
 
 
-def _differences(change: Change) -> Iterator[tuple[str, Any]]:
+def _differences(change: StoredChange) -> Iterator[tuple[str, Any]]:
     """Yield what of an object is new, part by part."""
     old, new = change.old or {}, change.new or {}
     for part in ("metadata", "spec", "status"):

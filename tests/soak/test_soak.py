@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from policyd.controller.obstacles import BYPASSED, PENDING
 from policyd.kube import resources as r
+from policyd.workload.obstacles import BYPASSED, PENDING
 from tests.controller.world import World, running
 from tests.faults.history import Version
 from tests.soak.__main__ import reported

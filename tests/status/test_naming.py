@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import policyd
 from policyd.cli import main
-from policyd.cli.json_values import as_json
+from policyd.cli.formats.json_values import as_json
 from policyd.status.naming import Names, Naming
 from policyd.status.remedies import AllowPreemption, Wait, WaitForProtection
 from policyd.status.shortages import Holder

@@ -7,8 +7,8 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Requeue
 from policyd.alloc.topology.devices import GPU, SLICES
-from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, TopologyAssignment
-from policyd.alloc.workload import PodSet
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
+from policyd.alloc.workload import QueuedPodSet
 from policyd.node_rules import LabelRequirement
 from policyd.status.remedies import UseProfile, remedy_text
 from policyd.status.what_helps import cheapest, remedies
@@ -21,7 +21,7 @@ SMALL, BIG = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 
 def node(name, **fields):
     labels = {f"{GPU}.product": H100, "pool": "gpu", HOSTNAME: name}
-    return NodeSpec(
+    return TopologyNode(
         name=name, labels=labels, allocatable={"pods": 9, **fields.pop("has", {})}, **fields
     )
 
@@ -29,7 +29,7 @@ def node(name, **fields):
 def asking(*, gpus=1, count=1, place=False, more_than=None, requests=None, **fields):
     need = LabelRequirement(key=f"{GPU}.memory", operator="Gt", values=(str(more_than),))
     wants = requests or {GPU: gpus}
-    pods = PodSet(
+    pods = QueuedPodSet(
         name="main",
         count=count,
         requests=wants,
@@ -133,7 +133,7 @@ def test_what_others_hold_on_nodes_is_not_free():
     )
     for name in ("a", "b"):
         assert suggested(of)
-        domains = TopologyAssignment(levels=(HOSTNAME,), domains=(((name,), 1),))
+        domains = TopologyPlacement(levels=(HOSTNAME,), domains=(((name,), 1),))
         of.ground.nodes.hold(
             f"on-{name}", [Placement(flavor="default", assignment=domains, requests={BIG: 1})]
         )

@@ -10,7 +10,7 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Requeue
 from policyd.alloc.queue import PreemptionPolicy, Protection
 from policyd.alloc.reasons import MissingQuota, OverCapacity, Unsuitable
-from policyd.node_rules import Taint
+from policyd.node_rules import NodeTaint
 from policyd.status.remedies import (
     AllowPreemption,
     AskLess,
@@ -43,7 +43,7 @@ def refused(of, key="w"):
 
 
 MINE = PreemptionPolicy(within_cluster_queue="LowerPriority")
-TAINTED = FlavorSpec(name="tainted", taints=(Taint(key="k", value="v"),))
+TAINTED = FlavorSpec(name="tainted", taints=(NodeTaint(key="k", value="v"),))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from policyd.certificates import Authority
 from policyd.connections import Listening
 from policyd.serving import listen
 from webhooks.app import create_app
-from webhooks.metrics import DoorMetrics
-from webhooks.protocol import DoorProtocol
-from webhooks.tls import LiveContext, serve
+from webhooks.certificate.tls import LiveContext, serve
+from webhooks.metrics import WebhookMetrics
+from webhooks.protocol import ReviewProtocol
 
 AUTHORITY = Authority.create(now=time.time())
 
@@ -106,13 +106,13 @@ def figures(registry):
 
 
 def app_for(answer):
-    metrics = DoorMetrics(CollectorRegistry())
+    metrics = WebhookMetrics(CollectorRegistry())
     answers = {"/mutate": answer, "/validate": answer}
     return create_app(answers, metrics=metrics)
 
 
 @contextlib.asynccontextmanager
-async def running_door(answer, *, pair=None, callers_pem=b"", names=(), http=DoorProtocol):
+async def running_door(answer, *, pair=None, callers_pem=b"", names=(), http=ReviewProtocol):
     listener = listen("127.0.0.1", 0)
     context = LiveContext(pair or issue("first"), callers_pem=callers_pem)
     door = RunningDoor(listener.getsockname()[1], context, asyncio.Event())

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from policyd.testing import FakeClock
 from tests.webhooks.reviews import response, review
 from webhooks.decisions import answer_with
-from webhooks.fetching import MOST_BYTES
-from webhooks.inquiries import Inquiries
-from webhooks.metrics import DoorMetrics
+from webhooks.external_data.fetching import MOST_BYTES
+from webhooks.external_data.inquiries import Inquiries
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.policies import Policies
+from webhooks.policies.in_force import PoliciesInForce
 
 RULE = {
     "apiGroups": [""],
@@ -87,8 +87,8 @@ class AskingDoor:
 
     async def says(self, expression, **outside):
         (self.folder / "a.yaml").write_text(json.dumps(saying(expression)))
-        metrics = DoorMetrics(CollectorRegistry())
-        policies = Policies(namespaces=without_cluster, metrics=metrics, **outside)
+        metrics = WebhookMetrics(CollectorRegistry())
+        policies = PoliciesInForce(namespaces=without_cluster, metrics=metrics, **outside)
         policies.read_files([self.folder])
         assert metrics.registry.get_sample_value("policyd_policy_mistakes_count") == 0
         answer = answer_with(policies.validate, metrics, "/validate", inquire=self.inquiries.decide)

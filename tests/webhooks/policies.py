@@ -2,8 +2,8 @@
 
 import json
 
-from policyd.engine.load import load_policies
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
 from webhooks.namespaces import without_cluster
 
 OWN = {"apiVersion": "policyd.io/v1alpha1", "kind": "Policy"}

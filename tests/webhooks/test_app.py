@@ -14,7 +14,7 @@ from webhooks import app
 from webhooks.app import DEFAULT_TIMEOUT_SECONDS, create_app, timeout_seconds
 from webhooks.bodies import LIGHT_BYTES, LIGHT_ROOM, NO_ROOM
 from webhooks.health import Readiness, create_health_app
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 
 JSON = {"content-type": "application/json"}
 
@@ -25,7 +25,7 @@ async def echo(body: bytes, _out_of_time) -> bytes:
 
 
 def client_for(answer=echo, *, clock=None, unjudged=None):
-    metrics = DoorMetrics(CollectorRegistry())
+    metrics = WebhookMetrics(CollectorRegistry())
     answers = {"/mutate": answer, "/validate": answer}
     client = TestClient(create_app(answers, metrics=metrics, clock=clock, unjudged=unjudged or {}))
     client.registry = metrics.registry

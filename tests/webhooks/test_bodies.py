@@ -12,7 +12,7 @@ from webhooks.bodies import (
     NO_ROOM,
     TOO_SLOW,
     Body,
-    Room,
+    BodyBudget,
     UnreadError,
 )
 from webhooks.unjudged import HEAD_BYTES
@@ -38,7 +38,7 @@ class Coming:
 
 
 def test_pieces_make_up_a_body_and_its_head():
-    body = Body(Room())
+    body = Body(BodyBudget())
     for piece in (b"ab", b"", b"c" * HEAD_BYTES, b"d"):
         body.add(piece)
 
@@ -47,14 +47,14 @@ def test_pieces_make_up_a_body_and_its_head():
 
 
 def test_a_body_in_one_piece_is_not_copied():
-    piece, body = b"x" * 1000, Body(Room())
+    piece, body = b"x" * 1000, Body(BodyBudget())
     body.add(piece)
 
     assert body.whole() is piece
 
 
 def test_what_is_taken_comes_back():
-    room = Room()
+    room = BodyBudget()
     one, other = Coming(room, b"abc", b"d"), Coming(room, b"ef")
     assert room.taken == 6
 
@@ -68,7 +68,7 @@ def test_what_is_taken_comes_back():
 
 
 def test_without_room_the_one_that_has_been_at_it_for_the_longest_is_given_up():
-    room = Room(light=100)
+    room = BodyBudget(light=100)
     first, second, third = (Coming(room, b"x" * 30) for _ in range(3))
     second.body.add(b"x" * 30)
 
@@ -78,7 +78,7 @@ def test_without_room_the_one_that_has_been_at_it_for_the_longest_is_given_up():
 
 
 def test_one_that_takes_more_than_there_is_is_given_up_itself():
-    room = Room(light=100)
+    room = BodyBudget(light=100)
     one = Coming(room, b"x" * 60)
     one.body.add(b"x" * 60)
 
@@ -87,7 +87,7 @@ def test_one_that_takes_more_than_there_is_is_given_up_itself():
 
 
 def test_what_came_in_whole_is_given_up_for_nobody():
-    room = Room(light=100)
+    room = BodyBudget(light=100)
     whole = Coming(room, b"x" * 90)
     room.complete(whole.body)
 
@@ -97,7 +97,7 @@ def test_what_came_in_whole_is_given_up_for_nobody():
 
 
 def test_no_more_than_so_many_come_in_at_a_time():
-    room = Room()
+    room = BodyBudget()
     all_of_them = [Coming(room, b"x") for _ in range(MOST_COMING_IN + 5)]
 
     assert [one.given_up for one in all_of_them[:5]] == [[NO_ROOM]] * 5
@@ -105,7 +105,7 @@ def test_no_more_than_so_many_come_in_at_a_time():
 
 
 async def test_a_large_body_has_room_for_all_of_it_or_waits():
-    room = Room(heavy=100)
+    room = BodyBudget(heavy=100)
     first, second, third = (Coming(room, b"x" * 10) for _ in range(3))
 
     await room.reserve(first.body, 60)
@@ -124,7 +124,7 @@ async def test_a_large_body_has_room_for_all_of_it_or_waits():
 
 
 async def test_large_bodies_have_their_turn_in_the_order_they_came():
-    room = Room(heavy=100)
+    room = BodyBudget(heavy=100)
     first, large, small = (Coming(room, b"x") for _ in range(3))
     await room.reserve(first.body, 50)
     waiting = asyncio.create_task(room.reserve(large.body, 100))
@@ -140,7 +140,7 @@ async def test_large_bodies_have_their_turn_in_the_order_they_came():
 
 
 async def test_one_that_waits_no_more_lets_those_behind_it_have_their_turn():
-    room = Room(heavy=100)
+    room = BodyBudget(heavy=100)
     first, large, small = (Coming(room, b"x") for _ in range(3))
     await room.reserve(first.body, 50)
     waiting = asyncio.create_task(room.reserve(large.body, 100))
@@ -155,7 +155,7 @@ async def test_one_that_waits_no_more_lets_those_behind_it_have_their_turn():
 
 
 async def test_too_many_do_not_wait():
-    room = Room(heavy=100)
+    room = BodyBudget(heavy=100)
     bodies = [Coming(room, b"x").body for _ in range(MOST_WAITING + 2)]
     await room.reserve(bodies[0], 100)
     waiting = [asyncio.create_task(room.reserve(body, 100)) for body in bodies[1:-1]]
@@ -168,7 +168,7 @@ async def test_too_many_do_not_wait():
 
 
 async def test_one_that_does_not_come_in_while_others_wait_is_given_up():
-    room = Room(heavy=200_000)
+    room = BodyBudget(heavy=200_000)
     stuck, next_one = Coming(room, b"x"), Coming(room, b"x")
     await room.reserve(stuck.body, 200_000)
 
@@ -179,7 +179,7 @@ async def test_one_that_does_not_come_in_while_others_wait_is_given_up():
 
 
 async def test_one_that_comes_in_slowly_is_left_alone_while_nobody_waits():
-    room = Room(heavy=100)
+    room = BodyBudget(heavy=100)
     one = Coming(room, b"x")
     await room.reserve(one.body, 100)
     await asyncio.sleep(0.3)
@@ -197,7 +197,7 @@ class Caller(asyncio.Transport):
 
 
 def test_whoever_leaves_answers_for_the_longest_is_hung_up_on():
-    room = Room()
+    room = BodyBudget()
     first, second, third = Caller(), Caller(), Caller()
     for caller in (first, second, first, third):
         room.owe(caller, ANSWERS_ROOM // 4)
@@ -212,5 +212,5 @@ def test_whoever_leaves_answers_for_the_longest_is_hung_up_on():
 
 
 def test_there_is_less_room_than_the_memory_that_is_promised():
-    assert Room().taken == 0
+    assert BodyBudget().taken == 0
     assert LIGHT_ROOM + 64 * 1024 * 1024 < 100 * 1024 * 1024

@@ -10,10 +10,10 @@ from policyd.api.crd import KINDS, definition
 from policyd.api.crd_v1beta1 import OLD_VERSION, old_versions
 from policyd.kube.errors import ConflictError
 from policyd.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
+from policyd.registration.configurations import ServiceEndpoint
 from policyd.testing import FakeClient
+from webhooks.certificate.old_versions import OldVersions
 from webhooks.conversion import convert
-from webhooks.old_versions import OldVersions
-from webhooks.registration import ServiceEndpoint
 
 NEW, OLD = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"
 QUEUES = "clusterqueues.kueue.x-k8s.io"

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
 from policyd.api.admission import UserInfo, parse_review
-from policyd.engine.decision import ALLOWED, Decision, Denial, Failure
+from policyd.engine.model.decision import ALLOWED, Decision, Denial, Failure
 from policyd.patch.operations import Operation
 from policyd.testing import FakeClock
 from tests.webhooks.conftest import figures
@@ -17,10 +17,10 @@ from tests.webhooks.reviews import POD, patch, patched, policy, queued, response
 from webhooks.app import create_app
 from webhooks.decisions import Mutator, answer_with, except_for, mutate_in_turn, validate_together
 from webhooks.jobs import JOB_DEFAULTS, validate_jobs
-from webhooks.lines import EACH
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.policies import Policies
+from webhooks.observe.lines import EACH
+from webhooks.policies.in_force import PoliciesInForce
 
 JSON = {"content-type": "application/json"}
 JOB = {
@@ -34,8 +34,8 @@ JOB = {
 def client_with(folder, *policies, clock=None, prepare=None):
     """Build the whole door, without its socket, on these policies."""
     (folder / "policies.yaml").write_text("\n---\n".join(map(json.dumps, policies)))
-    metrics = DoorMetrics(CollectorRegistry())
-    loaded = Policies(namespaces=without_cluster, metrics=metrics)
+    metrics = WebhookMetrics(CollectorRegistry())
+    loaded = PoliciesInForce(namespaces=without_cluster, metrics=metrics)
     loaded.read_files([folder])
     mutate = mutate_in_turn(loaded.mutate, [JOB_DEFAULTS])
     validate = validate_together(loaded.validate, [validate_jobs])

@@ -7,7 +7,7 @@ import pytest
 
 from policyd.api.admission import parse_review
 from policyd.api.makers import makers_of
-from policyd.engine.decision import ALLOWED
+from policyd.engine.model.decision import ALLOWED
 from policyd.jobs.integrations import Integrations
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.patch.draft import Draft

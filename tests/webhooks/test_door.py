@@ -25,14 +25,14 @@ from policyd.kube.resources import (
     SECRETS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
+from policyd.registration.configurations import NAME
 from policyd.serving import listen
 from policyd.testing import FakeClient
 from tests.webhooks.conftest import AUTHORITY, Connection
 from tests.webhooks.outside import saying, serving
 from tests.webhooks.reviews import POD, patch_of, policy, queued, response, review
-from webhooks.choices import certificate_files, endpoint, names_to_serve, secret_name
-from webhooks.door import NOT_REGISTERED, Door, run_door
-from webhooks.registration import NAME
+from webhooks.server import NOT_REGISTERED, WebhookServer, run_door
+from webhooks.settings_checks import certificate_files, endpoint, names_to_serve, secret_name
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +67,7 @@ async def running(client, *, integrations=EVERYTHING, **settings):
         "metrics_port": beside.getsockname()[1],
     }
     given = Settings(**{**given, **settings})
-    door = Door(settings=given, client=client, pace=Pace(), integrations=integrations)
+    door = WebhookServer(settings=given, client=client, pace=Pace(), integrations=integrations)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         group.create_task(run_door(door, listener, stop=stop, beside=beside))
         yield door, port

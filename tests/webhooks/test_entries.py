@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.webhooks.outside import AskingDoor, sending, serving
-from webhooks.fetching import Fetcher
-from webhooks.reads import ClusterObjects
-from webhooks.web import Web
+from webhooks.external_data.fetching import Fetcher
+from webhooks.external_data.reads import ClusterObjects
+from webhooks.external_data.web import Web
 
 pytestmark = pytest.mark.anyio
 

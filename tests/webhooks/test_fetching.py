@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from webhooks.fetching import MOST_BYTES, MOST_HEADERS, Fetcher, FetchError, Message
+from webhooks.external_data.fetching import MOST_BYTES, MOST_HEADERS, Fetcher, FetchError, Message
 
 BASIC = "Basic bWU6czNjcmV0"
 LOOPBACK = frozenset({"127.0.0.1"})

@@ -11,10 +11,10 @@ from policyd.kube.errors import UnreachableError
 from policyd.kube.resources import Resource
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import POD, review
-from webhooks.kyverno import LOOK_SECONDS, RETRY_SECONDS, KyvernoPolicies
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.policies import Policies
+from webhooks.policies.in_force import PoliciesInForce
+from webhooks.policies.kyverno import LOOK_SECONDS, RETRY_SECONDS, KyvernoPolicies
 
 pytestmark = pytest.mark.anyio
 
@@ -66,9 +66,9 @@ class Case:
     def __init__(self, *resources):
         self.client = Away(resources=resources)
         self.clock = FakeClock()
-        self.metrics = DoorMetrics(CollectorRegistry())
+        self.metrics = WebhookMetrics(CollectorRegistry())
         self.changes = 0
-        self.policies = Policies(
+        self.policies = PoliciesInForce(
             namespaces=without_cluster, metrics=self.metrics, changed=self.change
         )
         self.tasks = []

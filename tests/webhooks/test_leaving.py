@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from policyd.jobs.integrations import EVERYTHING
+from policyd.registration.webhook_rules import door_rules
 from tests.attacks.leavings import MANAGED, QUEUE, Try, tries
 from tests.attacks.membership import CONFIGURED, decider, is_refused, is_sent, membership
-from webhooks.calls import door_rules
 
 ALL = list(tries())
 OWN = {"user": "system:serviceaccount:policyd:c", "groups": ("system:serviceaccounts:policyd",)}

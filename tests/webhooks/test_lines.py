@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.testing import FakeClock
-from webhooks.lines import ALL, EACH, SECONDS, Lines
+from webhooks.observe.lines import ALL, EACH, SECONDS, Lines
 
 pytestmark = pytest.mark.anyio
 

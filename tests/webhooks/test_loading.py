@@ -10,14 +10,14 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies import PolicyObject
+from policyd.controller.policies.policy_statuses import PolicyObject
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
 from tests.webhooks.reviews import policy, review
-from webhooks.loading import Loading
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.policies import Policies
+from webhooks.policies.in_force import PoliciesInForce
+from webhooks.policies.loading import Loading
 
 pytestmark = pytest.mark.anyio
 NEVER = [{"expression": "false"}]
@@ -33,8 +33,8 @@ class Case:
 
     def __init__(self):
         self.changes = 0
-        self.metrics = DoorMetrics(CollectorRegistry())
-        self.policies = Policies(
+        self.metrics = WebhookMetrics(CollectorRegistry())
+        self.policies = PoliciesInForce(
             namespaces=without_cluster, metrics=self.metrics, changed=self.change
         )
         self.loading = Loading(self.policies, pace=Pace(sleep=at_once))

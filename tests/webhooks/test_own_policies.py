@@ -8,14 +8,14 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies import PolicyObject
-from policyd.engine.decision import ALLOWED
+from policyd.controller.policies.policy_statuses import PolicyObject
+from policyd.engine.model.decision import ALLOWED
 from tests.webhooks.reviews import policy, review
-from webhooks import policies as module
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.own_policies import OWN_CALL, validate_own
-from webhooks.policies import Policies
+from webhooks.policies import in_force as module
+from webhooks.policies.in_force import PoliciesInForce
+from webhooks.policies.own_policies import OWN_CALL, validate_own
 
 FINE = policy("fine", validations=[{"expression": "true"}])
 
@@ -92,7 +92,9 @@ def test_no_policy_is_asked_about_policies_so_that_each_can_be_repaired(tmp_path
         "inject": {"annotations": {"seen": "yes"}},
     }
     (tmp_path / "all.yaml").write_text(json.dumps({**FINE, "spec": spec}))
-    policies = Policies(namespaces=without_cluster, metrics=DoorMetrics(CollectorRegistry()))
+    policies = PoliciesInForce(
+        namespaces=without_cluster, metrics=WebhookMetrics(CollectorRegistry())
+    )
     policies.read_files([tmp_path])
     decide = getattr(policies, phase)
 
@@ -114,7 +116,9 @@ def test_a_policy_that_cannot_be_read_is_refused():
 
 def test_one_that_would_not_be_kept_is_refused_when_it_is_written(monkeypatch):
     monkeypatch.setattr(module, "MOST_POLICIES", 1)
-    policies = Policies(namespaces=without_cluster, metrics=DoorMetrics(CollectorRegistry()))
+    policies = PoliciesInForce(
+        namespaces=without_cluster, metrics=WebhookMetrics(CollectorRegistry())
+    )
     policies.take(None, PolicyObject(metadata=ObjectMeta(name="first"), spec=FINE["spec"]))
     validate = partial(validate_own, lacks_room=policies.lacks_room)
 

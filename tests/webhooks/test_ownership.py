@@ -7,10 +7,10 @@ import pytest
 
 from policyd.api.admission import parse_review
 from policyd.api.makers import DEFAULT_MAKERS, Makers, makers_of
-from policyd.engine.decision import ALLOWED
+from policyd.engine.model.decision import ALLOWED
 from policyd.errors import ConfigurationError
 from policyd.jobs.integrations import EVERYTHING, Integrations
-from policyd.jobs.kinds import KINDS, PARENTS
+from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.patch.draft import Draft
 from tests.attacks import ownership
 from tests.webhooks.reviews import review

@@ -9,17 +9,17 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies import BindingObject, PolicyObject
+from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
 from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS, Resource
 from policyd.testing import FakeClient
 from tests.webhooks.reviews import policy, review
-from webhooks import params as module
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.params import MOST_NAMESPACES, Params
-from webhooks.policies import Policies
+from webhooks.policies import params as module
+from webhooks.policies.in_force import PoliciesInForce
+from webhooks.policies.params import MOST_NAMESPACES, Params
 
 pytestmark = pytest.mark.anyio
 
@@ -38,9 +38,9 @@ class Case:
     def __init__(self, client):
         self.client = client
         self.params = Params(client, pace=Pace(sleep=soon))
-        self.policies = Policies(
+        self.policies = PoliciesInForce(
             namespaces=without_cluster,
-            metrics=DoorMetrics(CollectorRegistry()),
+            metrics=WebhookMetrics(CollectorRegistry()),
             params=self.params,
         )
 

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from policyd.config import Settings
 from policyd.errors import ConfigurationError
-from webhooks.passwords import Passwords
-from webhooks.shared import Door
-from webhooks.sources import read_policies
+from webhooks.external_data.passwords import Passwords
+from webhooks.policies.sources import read_policies
+from webhooks.shared import WebhookServer
 
 SECRET = b64encode(b"me:s3cret").decode()
 ENTRY = {"auth": SECRET}
@@ -104,7 +104,7 @@ def test_without_a_file_there_are_none():
 async def test_the_door_reads_the_file_and_follows_it(tmp_path):
     file = tmp_path / ".dockerconfigjson"
     given = {"registries": ("ghcr.io",), "registry_credentials": str(file)}
-    door = Door(settings=Settings(**given, reload_seconds=0.01))
+    door = WebhookServer(settings=Settings(**given, reload_seconds=0.01))
     running = []
 
     def start(what):

@@ -15,12 +15,12 @@ from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.outside import AskingDoor
 from tests.webhooks.reviews import policy, response, review
 from webhooks.decisions import answer_with
-from webhooks.inquiries import MOST_QUESTIONS, Inquiries
-from webhooks.metrics import DoorMetrics
+from webhooks.external_data.inquiries import MOST_QUESTIONS, Inquiries
+from webhooks.external_data.permissions import FRESH_SECONDS, Permissions
+from webhooks.external_data.reads import ClusterObjects
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.permissions import FRESH_SECONDS, Permissions
-from webhooks.policies import Policies
-from webhooks.reads import ClusterObjects
+from webhooks.policies.in_force import PoliciesInForce
 
 pytestmark = pytest.mark.anyio
 
@@ -60,8 +60,8 @@ class Case:
         self.clock = FakeClock()
         inquiries = Inquiries(clock=self.clock)
         permissions = Permissions(client, inquiries)
-        metrics = DoorMetrics(CollectorRegistry())
-        policies = Policies(
+        metrics = WebhookMetrics(CollectorRegistry())
+        policies = PoliciesInForce(
             namespaces=without_cluster, metrics=metrics, authorize=permissions.authorize
         )
         policies.read_files([folder])

@@ -7,16 +7,16 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies import BindingObject, PolicyObject
-from policyd.engine.load import load_document
+from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
+from policyd.engine.compile.load import load_document
 from policyd.errors import ConfigurationError
 from policyd.policy_files import MOST_BYTES
 from tests.webhooks.reviews import policy, review
-from webhooks import policies as module
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
-from webhooks.policies import Policies, files_of
-from webhooks.watched import WholeObject
+from webhooks.policies import in_force as module
+from webhooks.policies.in_force import PoliciesInForce, files_of
+from webhooks.policies.watched import WholeObject
 
 NEVER = [{"expression": "false"}]
 ALWAYS = [{"expression": "true"}]
@@ -27,8 +27,8 @@ class Case:
 
     def __init__(self):
         self.changes = 0
-        self.metrics = DoorMetrics(CollectorRegistry())
-        self.policies = Policies(
+        self.metrics = WebhookMetrics(CollectorRegistry())
+        self.policies = PoliciesInForce(
             namespaces=without_cluster, metrics=self.metrics, changed=self.change
         )
 

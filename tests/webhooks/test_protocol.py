@@ -9,13 +9,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
-from policyd.connections import Connection as Framed
+from policyd.connections import BoundedConnection as Framed
 from policyd.connections import Connections, Listening
 from webhooks import app
 from webhooks.app import create_app
 from webhooks.bodies import LIGHT_BYTES, NO_ROOM
-from webhooks.metrics import DoorMetrics
-from webhooks.protocol import DoorProtocol
+from webhooks.metrics import WebhookMetrics
+from webhooks.protocol import ReviewProtocol
 from webhooks.unjudged import HEAD_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ class Connection:
     """A connection to a door that answers with what it was sent, by one protocol or the other."""
 
     def __init__(self, kind, *, framed=False):
-        self.metrics = DoorMetrics(CollectorRegistry())
+        self.metrics = WebhookMetrics(CollectorRegistry())
         self.go_on = asyncio.Event()
         self.go_on.set()
         made = create_app(
@@ -108,7 +108,7 @@ class Connection:
 async def connect():
     opened = []
 
-    def make(kind=DoorProtocol, **how):
+    def make(kind=ReviewProtocol, **how):
         opened.append(Connection(kind, **how))
         return opened[-1]
 
@@ -302,7 +302,7 @@ async def test_a_plain_review_is_answered_by_one_write(connect):
     assert written.endswith(b'\r\n\r\n{"a": 1}')
 
 
-@pytest.mark.parametrize("kind", [DoorProtocol, HttpToolsProtocol])
+@pytest.mark.parametrize("kind", [ReviewProtocol, HttpToolsProtocol])
 async def test_a_body_that_does_not_come_in_is_not_waited_for(connect, kind, monkeypatch):
     monkeypatch.setattr(app, "LATE", 0.001)
     connection = connect(kind)
@@ -331,7 +331,7 @@ async def test_a_body_that_came_in_is_waited_for_no_more(connect):
     assert connection.protocol._incoming is None
 
 
-@pytest.mark.parametrize("kind", [DoorProtocol, HttpToolsProtocol])
+@pytest.mark.parametrize("kind", [ReviewProtocol, HttpToolsProtocol])
 async def test_a_caller_that_hangs_up_is_not_answered(connect, kind):
     connection = connect(kind)
     connection.go_on.clear()
@@ -356,7 +356,7 @@ async def test_a_caller_that_hangs_up_amid_a_body_leaves_nothing_behind(connect)
     assert connection.room.taken == 0
 
 
-@pytest.mark.parametrize("kind", [DoorProtocol, HttpToolsProtocol])
+@pytest.mark.parametrize("kind", [ReviewProtocol, HttpToolsProtocol])
 async def test_a_review_in_flight_is_the_last_where_the_server_ends(connect, kind):
     connection = connect(kind)
     connection.go_on.clear()
@@ -397,7 +397,7 @@ async def test_a_review_that_breaks_is_answered_and_closes_its_connection(connec
     async def broken(*_given):
         raise MemoryError
 
-    monkeypatch.setattr(app.Door, "answer", broken)
+    monkeypatch.setattr(app.Endpoint, "answer", broken)
     connection = connect()
 
     connection.protocol.data_received(WHOLE)

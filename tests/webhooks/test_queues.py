@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.api.admission import parse_review
-from policyd.engine.decision import ALLOWED
+from policyd.engine.model.decision import ALLOWED
 from policyd.jobs.integrations import Integrations
 from policyd.patch.json_patch import apply_json_patch
 from tests.webhooks.reviews import review

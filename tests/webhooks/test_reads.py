@@ -16,15 +16,15 @@ from policyd.kube.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SUBJECT_AC
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import response, review
 from webhooks.decisions import answer_with
-from webhooks.fetching import Fetcher
-from webhooks.inquiries import Inquiries
-from webhooks.metrics import DoorMetrics
+from webhooks.external_data.fetching import Fetcher
+from webhooks.external_data.inquiries import Inquiries
+from webhooks.external_data.permissions import Permissions
+from webhooks.external_data.reads import ClusterObjects
+from webhooks.external_data.web import Web
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.permissions import Permissions
-from webhooks.policies import Policies
-from webhooks.reads import ClusterObjects
-from webhooks.watched import WholeObject
-from webhooks.web import Web
+from webhooks.policies.in_force import PoliciesInForce
+from webhooks.policies.watched import WholeObject
 
 pytestmark = pytest.mark.anyio
 
@@ -77,9 +77,11 @@ def asking(folder, objects, expression):
     validation = policy["spec"]["validations"][0]
     validation["messageExpression"] = f"string({expression})"
     (folder / "a.yaml").write_text(json.dumps(policy))
-    metrics = DoorMetrics(CollectorRegistry())
+    metrics = WebhookMetrics(CollectorRegistry())
     http = Web(Fetcher({}), Inquiries(clock=FakeClock()), [])
-    policies = Policies(namespaces=without_cluster, metrics=metrics, reads=objects, http=http)
+    policies = PoliciesInForce(
+        namespaces=without_cluster, metrics=metrics, reads=objects, http=http
+    )
     policies.read_files([folder])
     assert metrics.registry.get_sample_value("policyd_policy_mistakes_count") == 0
     decision = policies.validate(parse_review(review()))
@@ -263,8 +265,10 @@ async def door_of_a_namespace():
     running = asyncio.create_task(objects.run())
     await objects.first_lists(PATIENCE)
     http = Web(Fetcher({}), inquiries, ["https://inventory.example"])
-    metrics = DoorMetrics(CollectorRegistry())
-    policies = Policies(namespaces=without_cluster, metrics=metrics, reads=objects, http=http)
+    metrics = WebhookMetrics(CollectorRegistry())
+    policies = PoliciesInForce(
+        namespaces=without_cluster, metrics=metrics, reads=objects, http=http
+    )
     answer = answer_with(policies.validate, metrics, "/validate", inquire=inquiries.decide)
 
     async def says(expression):

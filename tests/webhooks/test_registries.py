@@ -8,9 +8,9 @@ import pytest
 
 from policyd.errors import ConfigurationError
 from tests.webhooks.outside import AskingDoor
-from webhooks.fetching import Fetched
-from webhooks.passwords import Passwords
-from webhooks.registries import Registries
+from webhooks.external_data.fetching import FetchedResponse
+from webhooks.external_data.passwords import Passwords
+from webhooks.external_data.registries import Registries
 
 pytestmark = pytest.mark.anyio
 
@@ -63,12 +63,12 @@ class Registry:
         url = str(message.url)
         self.asked.append(url)
         if url.startswith("https://tokens.example/"):
-            return Fetched(200, {}, json.dumps({"token": self.token}).encode())
+            return FetchedResponse(200, {}, json.dumps({"token": self.token}).encode())
         if self.token and message.headers.get("Authorization") != f"Bearer {self.token}":
             realm = 'Bearer realm="https://tokens.example/t",service="s",scope="repository:x:pull"'
-            return Fetched(401, {"WWW-Authenticate": realm}, b"")
+            return FetchedResponse(401, {"WWW-Authenticate": realm}, b"")
         body = self.answers.get(url)
-        return Fetched(404, {}, b"") if body is None else Fetched(200, {}, body)
+        return FetchedResponse(404, {}, b"") if body is None else FetchedResponse(200, {}, body)
 
 
 HOSTS = ("ghcr.io", "docker.io", "http://local.example:5000")
@@ -180,10 +180,12 @@ class Closed(Registry):
             self.told.append((message.url.host, message.redirects))
         if str(message.url).startswith("https://tokens.example/"):
             body = json.dumps({"token": self.token}).encode()
-            return Fetched(200, {}, body) if said == BASIC else Fetched(401, {}, b"")
+            return (
+                FetchedResponse(200, {}, body) if said == BASIC else FetchedResponse(401, {}, b"")
+            )
         wanted = BASIC if self.challenge.startswith("Basic") else f"Bearer {self.token}"
         if said != wanted:
-            return Fetched(401, {"WWW-Authenticate": self.challenge}, b"", led=self.led)
+            return FetchedResponse(401, {"WWW-Authenticate": self.challenge}, b"", led=self.led)
         return await Registry.fetch(Registry(), message)
 
 

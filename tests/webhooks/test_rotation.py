@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from policyd.certificates import DAY, Authority, certificate_facts, split_bundle
 from policyd.errors import ConfigurationError
-from webhooks.rotation import (
+from webhooks.certificate.rotation import (
     OBSERVE_SECONDS,
     RETIRE_SECONDS,
-    Kept,
-    Step,
+    KeptCertificates,
+    RotationStep,
     next_step,
     read_secret,
     take_step,
@@ -26,7 +26,7 @@ OLD, NEW = Authority.create(now=NOW), Authority.create(now=NOW)
 
 
 def kept(authority=OLD, *, issued=NOW, upcoming=None, retired=b"", names=NAMES):
-    return Kept(
+    return KeptCertificates(
         authority=authority.pair,
         leaf=authority.issue(names, now=issued),
         upcoming=upcoming.pair if upcoming else None,
@@ -44,63 +44,77 @@ LATE = NOW + 3000 * DAY
 @pytest.mark.parametrize(
     ("state", "now", "trusted", "step"),
     [
-        pytest.param(Kept(), NOW, (), Step.CREATE_AUTHORITY, id="empty-secret"),
+        pytest.param(KeptCertificates(), NOW, (), RotationStep.CREATE_AUTHORITY, id="empty-secret"),
         pytest.param(
-            kept(), NOW + 3650 * DAY, (OLD,), Step.CREATE_AUTHORITY, id="authority-expired"
+            kept(), NOW + 3650 * DAY, (OLD,), RotationStep.CREATE_AUTHORITY, id="authority-expired"
         ),
         pytest.param(
-            replace(kept(), leaf=None), NOW, (OLD,), Step.ISSUE_CERTIFICATE, id="no-certificate"
+            replace(kept(), leaf=None),
+            NOW,
+            (OLD,),
+            RotationStep.ISSUE_CERTIFICATE,
+            id="no-certificate",
         ),
         pytest.param(
             replace(kept(), leaf=NEW.issue(NAMES, now=NOW)),
             NOW,
             (OLD,),
-            Step.ISSUE_CERTIFICATE,
+            RotationStep.ISSUE_CERTIFICATE,
             id="certificate-of-somebody-else",
         ),
         pytest.param(
-            kept(names=("other",)), NOW, (OLD,), Step.ISSUE_CERTIFICATE, id="for-another-name"
+            kept(names=("other",)),
+            NOW,
+            (OLD,),
+            RotationStep.ISSUE_CERTIFICATE,
+            id="for-another-name",
         ),
-        pytest.param(kept(), NOW, (OLD,), Step.NOTHING, id="all-fresh"),
-        pytest.param(kept(), NOW + 59 * DAY, (OLD,), Step.NOTHING, id="before-renewal"),
-        pytest.param(kept(), NOW + 61 * DAY, (OLD,), Step.ISSUE_CERTIFICATE, id="a-third-left"),
-        pytest.param(kept(), NOW + 90 * DAY, (OLD,), Step.ISSUE_CERTIFICATE, id="expired"),
+        pytest.param(kept(), NOW, (OLD,), RotationStep.NOTHING, id="all-fresh"),
+        pytest.param(kept(), NOW + 59 * DAY, (OLD,), RotationStep.NOTHING, id="before-renewal"),
         pytest.param(
-            kept(issued=LATE), LATE, (OLD,), Step.PREPARE_AUTHORITY, id="authority-grows-old"
+            kept(), NOW + 61 * DAY, (OLD,), RotationStep.ISSUE_CERTIFICATE, id="a-third-left"
+        ),
+        pytest.param(kept(), NOW + 90 * DAY, (OLD,), RotationStep.ISSUE_CERTIFICATE, id="expired"),
+        pytest.param(
+            kept(issued=LATE),
+            LATE,
+            (OLD,),
+            RotationStep.PREPARE_AUTHORITY,
+            id="authority-grows-old",
         ),
         pytest.param(
             kept(upcoming=NEW),
             NOW + OBSERVE_SECONDS,
             (OLD,),
-            Step.NOTHING,
+            RotationStep.NOTHING,
             id="upcoming-not-published",
         ),
         pytest.param(
             kept(upcoming=NEW),
             NOW + OBSERVE_SECONDS - 1,
             (OLD, NEW),
-            Step.NOTHING,
+            RotationStep.NOTHING,
             id="upcoming-not-yet-observed",
         ),
         pytest.param(
             kept(upcoming=NEW),
             NOW + OBSERVE_SECONDS,
             (OLD, NEW),
-            Step.SWITCH_AUTHORITY,
+            RotationStep.SWITCH_AUTHORITY,
             id="upcoming-trusted-everywhere",
         ),
         pytest.param(
             kept(NEW, retired=OLD.certificate_pem),
             NOW + RETIRE_SECONDS - 1,
             (OLD, NEW),
-            Step.NOTHING,
+            RotationStep.NOTHING,
             id="replicas-may-still-serve-the-old",
         ),
         pytest.param(
             kept(NEW, retired=OLD.certificate_pem),
             NOW + RETIRE_SECONDS,
             (OLD, NEW),
-            Step.DROP_AUTHORITY,
+            RotationStep.DROP_AUTHORITY,
             id="nobody-serves-the-old",
         ),
     ],
@@ -111,7 +125,7 @@ def test_the_next_step(state, now, trusted, step):
 
 def test_a_switch_serves_the_new_authoritys_certificate_and_trusts_both():
     state = take_step(
-        kept(upcoming=NEW), Step.SWITCH_AUTHORITY, now=NOW + OBSERVE_SECONDS, names=NAMES
+        kept(upcoming=NEW), RotationStep.SWITCH_AUTHORITY, now=NOW + OBSERVE_SECONDS, names=NAMES
     )
 
     assert NEW.issued(state.leaf.certificate_pem)
@@ -123,7 +137,7 @@ def test_what_is_kept_survives_the_secret():
     state = kept(upcoming=NEW, retired=OLD.certificate_pem)
 
     assert read_secret(write_secret(state)) == state
-    assert read_secret({}) == Kept()
+    assert read_secret({}) == KeptCertificates()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +169,7 @@ def test_a_secret_that_keeps_something_else_is_refused_with_a_way_out(data, mess
 
 
 def test_left_alone_for_thirty_years_it_serves_a_trusted_certificate_every_day():
-    state, trusted, served = Kept(), frozenset(), []
+    state, trusted, served = KeptCertificates(), frozenset(), []
     now = NOW
     while now < NOW + 30 * 365 * DAY:
         step = next_step(state, now=now, names=NAMES, published=trusted)
@@ -167,8 +181,12 @@ def test_left_alone_for_thirty_years_it_serves_a_trusted_certificate_every_day()
         trusted = frozenset(split_bundle(state.bundle_pem))
         now += 5 * DAY
 
-    assert {Step.SWITCH_AUTHORITY, Step.DROP_AUTHORITY, Step.ISSUE_CERTIFICATE} <= set(served)
-    assert served.count(Step.SWITCH_AUTHORITY) == 3
+    assert {
+        RotationStep.SWITCH_AUTHORITY,
+        RotationStep.DROP_AUTHORITY,
+        RotationStep.ISSUE_CERTIFICATE,
+    } <= set(served)
+    assert served.count(RotationStep.SWITCH_AUTHORITY) == 3
 
 
 def trusts(authorities, leaf):
@@ -188,7 +206,7 @@ def issued_by(authority_pem, leaf):
 @settings(deadline=None, max_examples=50)  # keys are drawn: how long that takes is chance
 @given(st.lists(st.sampled_from([60.0, 3600.0, DAY, 20 * DAY, 100 * DAY]), max_size=12))
 def test_whatever_the_pauses_the_steps_of_a_moment_come_to_an_end(pauses):
-    state, now = Kept(), NOW
+    state, now = KeptCertificates(), NOW
     for pause in pauses:
         now += pause
         for _ in range(5):
@@ -196,4 +214,4 @@ def test_whatever_the_pauses_the_steps_of_a_moment_come_to_an_end(pauses):
             step = next_step(state, now=now, names=NAMES, published=trusted)
             state = take_step(state, step, now=now, names=NAMES)
 
-        assert step is Step.NOTHING
+        assert step is RotationStep.NOTHING

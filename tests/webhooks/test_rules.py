@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from policyd.registration.webhook_rules import WebhookRules
 from tests.webhooks.policies import policy, rule
-from webhooks.calls import DoorRules
 from webhooks.rules import Rules
 
 pytestmark = pytest.mark.anyio
@@ -17,14 +17,14 @@ async def test_the_loop_goes_on_while_rules_are_derived():
 
     def derive(_policies, _defaulted):
         assert let.wait(10)
-        return DoorRules()
+        return WebhookRules()
 
     deriving = asyncio.create_task(Rules(derive).of(()))
     await asyncio.sleep(0.01)
 
     assert not deriving.done()
     let.set()
-    assert await deriving == DoorRules()
+    assert await deriving == WebhookRules()
 
 
 async def test_the_same_is_looked_at_once_and_what_is_new_anew():
@@ -32,7 +32,7 @@ async def test_the_same_is_looked_at_once_and_what_is_new_anew():
 
     def derive(policies, defaulted):
         seen.append((policies, defaulted))
-        return DoorRules()
+        return WebhookRules()
 
     rules, one, other = Rules(derive), (policy(rule(), inject=True),), ()
 

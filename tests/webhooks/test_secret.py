@@ -13,11 +13,11 @@ from policyd.kube.resources import (
     SECRETS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
+from policyd.registration.configurations import NAME, Registration, ServiceEndpoint
+from policyd.registration.webhook_rules import WebhookRules
 from policyd.testing import FakeClient, FakeClock
-from webhooks.calls import DoorRules
-from webhooks.publication import Publication
-from webhooks.registration import NAME, Registration, ServiceEndpoint
-from webhooks.secret import ROUND_SECONDS, KeptCertificate, SecretName
+from webhooks.certificate.publication import Publication
+from webhooks.certificate.secret import ROUND_SECONDS, KeptCertificate, SecretName
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ class Replica:
 async def wanted(ca_bundle_pem):
     return Registration(
         endpoint=ENDPOINT,
-        rules=DoorRules(),
+        rules=WebhookRules(),
         own_namespace="policyd",
         timeout_seconds=5,
         ca_bundle_pem=ca_bundle_pem,

@@ -9,17 +9,17 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import UserInfo, parse_review
-from policyd.engine.load import load_policies
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.shadows import Shadow
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.shadows import Shadow
+from policyd.registration.webhook_rules import door_rules
 from policyd.testing import FakeClock
 from tests.engine.reviews import policy as policy_text
 from tests.webhooks.policies import policy, rule
 from tests.webhooks.reviews import review
-from webhooks.calls import door_rules
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.shadowing import MOST_LINES, MOST_WAITING, Shadows
+from webhooks.observe.shadowing import MOST_LINES, MOST_WAITING, Shadows
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ class World:
         texts += [policy_text(f"shadowOf: p\n{new}", name="p2")] if new else []
         loaded = load_policies("---\n".join(texts), "p.yaml")
         self.policies = PolicySet(loaded.policies, namespaces=without_cluster)
-        self.metrics = DoorMetrics(CollectorRegistry())
+        self.metrics = WebhookMetrics(CollectorRegistry())
         self.clock = FakeClock()
         self.told = []
         self.shadows = Shadows(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from webhooks.shares import Shares
+from webhooks.policies.shares import Shares
 
 
 def test_what_there_is_no_room_for_is_left_out_and_named():

@@ -6,14 +6,14 @@ import pytest
 from msgspec import structs
 
 from policyd.api.admission import parse_review
-from policyd.controller.reports import Reports, resource_of
-from policyd.engine.report import APIS
-from policyd.engine.shadows import ShadowDifference
+from policyd.controller.policies.reports import Reports, resource_of
+from policyd.engine.offline.report import APIS
+from policyd.engine.offline.shadows import ShadowDifference
 from policyd.kube.errors import UnavailableError
 from policyd.testing import FakeClient, FakeClock
 from tests.engine.reviews import policies, policy
 from tests.webhooks.reviews import review
-from webhooks.tallying import EVERY_SECONDS, MOST_ROWS, Tally
+from webhooks.observe.admission_reports import EVERY_SECONDS, MOST_ROWS, ReportedCounts
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ class World:
     def __init__(self):
         self.client, self.clock = FakeClient(), FakeClock()
         self.client.resources = [resource_of(API, namespaced=n) for n in (True, False)]
-        self.tally = Tally(Reports(self.client), pace=self.clock.pace())
+        self.tally = ReportedCounts(Reports(self.client), pace=self.clock.pace())
 
     async def __aenter__(self):
         self._task = asyncio.create_task(self.tally.run())

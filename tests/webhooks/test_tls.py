@@ -18,9 +18,9 @@ from policyd.errors import ConfigurationError
 from policyd.serving import listen
 from tests.kube.test_connection import pair
 from tests.webhooks.conftest import RunningDoor, app_for, issue, running_door
-from webhooks.files import fingerprint, follow
-from webhooks.protocol import DoorProtocol
-from webhooks.tls import CertificateFiles, LiveContext, serve
+from webhooks.certificate.files import fingerprint, follow
+from webhooks.certificate.tls import CertificateFiles, LiveContext, serve
+from webhooks.protocol import ReviewProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -308,7 +308,7 @@ async def test_an_authority_that_cannot_be_used_is_refused_and_the_last_one_stay
         assert not await answered(door)
 
 
-@pytest.mark.parametrize("http", [DoorProtocol, "httptools", "h11"])
+@pytest.mark.parametrize("http", [ReviewProtocol, "httptools", "h11"])
 async def test_bounds_hold_whoever_reads_http(http):
     async with running_door(echo, http=http) as door:
         async with door.connection() as connection:

@@ -7,11 +7,11 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import ReviewError
 from policyd.api.selectors import LabelSelector
-from policyd.engine.load import load_policies
-from policyd.engine.policy_set import PolicySet
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from tests.webhooks.reviews import POD, policy, queued, response, review
-from webhooks.metrics import DoorMetrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.unasked import Unasked
 
 LABELS = {"team-a": {"tier": "research"}, "team-b": {"tier": "production"}}
@@ -41,7 +41,7 @@ def unasked(*policies, queue=None, gives_queue=lambda _: False, metrics=None):
         own_namespace="policyd",
         queue=queue,
         gives_queue=gives_queue,
-        metrics=metrics or DoorMetrics(CollectorRegistry()),
+        metrics=metrics or WebhookMetrics(CollectorRegistry()),
     )
 
 
@@ -213,7 +213,7 @@ def test_kueues_own_kinds_must_be_asked_about(plural, kind, phase, allowed):
 
 
 def test_such_answers_are_counted():
-    metrics = DoorMetrics(CollectorRegistry())
+    metrics = WebhookMetrics(CollectorRegistry())
     answers = unasked(policy("p", validations=NEVER), metrics=metrics)
 
     asked(answers)

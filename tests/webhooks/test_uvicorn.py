@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.server import Server, ServerState
 
 from policyd.serving import server_config
-from webhooks.protocol import DoorProtocol, Review
+from webhooks.protocol import DirectCall, ReviewProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +51,7 @@ def parameters(function):
 
 @pytest.mark.parametrize("name", [*OVERRIDDEN, *CALLED])
 def test_the_methods_are_there_with_what_they_are_given(name):
-    ours, theirs = getattr(DoorProtocol, name), getattr(HttpToolsProtocol, name)
+    ours, theirs = getattr(ReviewProtocol, name), getattr(HttpToolsProtocol, name)
 
     assert parameters(ours) == parameters(theirs)
     assert not inspect.iscoroutinefunction(theirs)
@@ -78,9 +78,9 @@ async def test_a_call_in_flight_is_asked_for_no_more_than_ours_has():
     asked = {
         re.match(r"\w+", word)[0] for word in source.replace("self.cycle.", "\0").split("\0")[1:]
     }
-    made = protocol(DoorProtocol)
+    made = protocol(ReviewProtocol)
     door = type("Door", (), {"room": None, "now": lambda _self: 0.0})()
-    review = Review(made, door, b"")
+    review = DirectCall(made, door, b"")
 
     # The first two belong to bodies, which a review gathers before the protocol is asked.
     known = {"disconnected", "keep_alive", "message_event", "response_complete"}

@@ -9,8 +9,8 @@ import pytest
 from policyd.certificates import Authority
 from policyd.errors import ConfigurationError
 from tests.webhooks.outside import AskingDoor, sending, serving
-from webhooks.fetching import MOST_BYTES, Fetcher
-from webhooks.web import FRESH_SECONDS, Web
+from webhooks.external_data.fetching import MOST_BYTES, Fetcher
+from webhooks.external_data.web import FRESH_SECONDS, Web
 
 pytestmark = pytest.mark.anyio
 NOW = time.time()

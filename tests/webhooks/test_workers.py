@@ -12,17 +12,17 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policyd.engine.deadline import never
-from policyd.engine.decision import ALLOWED
-from policyd.engine.remembering import Remembering
+from policyd.engine.model.deadline import never
+from policyd.engine.model.decision import ALLOWED
+from policyd.engine.remember.remembering import Remembering
 from policyd.testing.clock import FakeClock
 from tests.engine.reviews import pod, policies, policy, request
 from tests.webhooks.reviews import review
 from webhooks.bodies import HEAVY_BYTES
 from webhooks.deadlines import Deadlines
 from webhooks.decisions import answer_with
-from webhooks.inquiries import Answer, Inquiries, PendingError
-from webhooks.metrics import DoorMetrics
+from webhooks.external_data.inquiries import ExternalAnswer, Inquiries, PendingError
+from webhooks.metrics import WebhookMetrics
 from webhooks.workers import LOOP_SECONDS, TooLongError, Workers, size_of
 
 pytestmark = pytest.mark.anyio
@@ -193,7 +193,7 @@ async def test_what_a_worker_raises_is_raised():
 
 async def test_reading_is_done_by_a_worker_if_there_is_much():
     executor = Later()
-    metrics = DoorMetrics(CollectorRegistry())
+    metrics = WebhookMetrics(CollectorRegistry())
     answer = answer_with(allow, metrics, "/validate", run=workers_of(executor).run)
     text = review()
     short, long = text.ljust(HEAVY_BYTES), text.ljust(HEAVY_BYTES + 1)
@@ -215,7 +215,7 @@ async def test_questions_of_reviews_that_are_decided_at_once_are_not_confused():
 
     def asking(name):
         async def ask():
-            return Answer(f"to {name}", 0.0)
+            return ExternalAnswer(f"to {name}", 0.0)
 
         def decide(_request, _out_of_time):
             meet.wait()

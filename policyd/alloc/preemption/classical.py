@@ -11,9 +11,9 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.preemption.search import Candidate, Search, ordered
+from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
 from policyd.alloc.quota import QuotaTree
 
 
@@ -27,12 +27,12 @@ class _Kind(NamedTuple):
     order: int
     reason: PreemptionReason
     spared: bool = False
-    path: tuple[Node, ...] = ()
+    path: tuple[QuotaNode, ...] = ()
 
 
 _OWN = _Kind(2, "InClusterQueue")
 
-_Option = tuple[Candidate, _Kind]
+_Option = tuple[PreemptionCandidate, _Kind]
 
 
 class _Level(NamedTuple):
@@ -41,8 +41,8 @@ class _Level(NamedTuple):
     Without the advantage, and if the queue may never borrow by preemption, everybody is spared.
     """
 
-    cohort: Node
-    child: Node
+    cohort: QuotaNode
+    child: QuotaNode
     advantage: bool
 
     def options(self, search: Search) -> Iterator[_Option]:
@@ -180,7 +180,9 @@ def _fill(tree: QuotaTree, charges: Mapping[int, int]) -> tuple[bool, dict[int, 
     return fits, rest
 
 
-def _borrowers(search: Search, top: Node, without: Node) -> Iterator[tuple[Node, ...]]:
+def _borrowers(
+    search: Search, top: QuotaNode, without: QuotaNode
+) -> Iterator[tuple[QuotaNode, ...]]:
     """Yield the queues below `top` that use more than they have, with the cohorts between."""
     for child in top.children.values():
         if child is without or search.within_nominal(child):
@@ -192,7 +194,7 @@ def _borrowers(search: Search, top: Node, without: Node) -> Iterator[tuple[Node,
                 yield (*path, child)
 
 
-def _kind(search: Search, candidate: Candidate, path: tuple[Node, ...]) -> _Kind:
+def _kind(search: Search, candidate: PreemptionCandidate, path: tuple[QuotaNode, ...]) -> _Kind:
     policy, priority = search.policy, candidate.holding.workload.priority
     threshold = policy.max_priority_threshold
     if priority >= search.claim.workload.priority or (

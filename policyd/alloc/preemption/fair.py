@@ -13,13 +13,13 @@ from functools import partial
 
 from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.fair_sharing import share_of
-from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.ladder import Key, Ladder, above
 from policyd.alloc.plan import PreemptionReason
-from policyd.alloc.preemption.search import Candidate, Search, ordered
+from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
 from policyd.alloc.settings import Strategy
 
-Waiting = dict[Node, deque[Candidate]]
+Waiting = dict[QuotaNode, deque[PreemptionCandidate]]
 """Candidates by queue, in the order in which they are asked for."""
 
 
@@ -55,7 +55,7 @@ class FairSearch:
         self.search = search
         self.victims: list[Victim] = []
         self.passed_over: Waiting = {}
-        self._below: dict[Node, Node] = {}
+        self._below: dict[QuotaNode, QuotaNode] = {}
         node = search.node
         for cohort in above(node):
             self._below[cohort], node = node, cohort
@@ -68,7 +68,7 @@ class FairSearch:
                 return False
         return self.search.placed()
 
-    def turns(self, waiting: Waiting) -> Iterator[Node]:
+    def turns(self, waiting: Waiting) -> Iterator[QuotaNode]:
         """Yield whom to ask next: the queue with the highest share, going down from the top.
 
         Queues without candidates, and nodes that no longer borrow, are left for good.
@@ -78,7 +78,7 @@ class FairSearch:
             yield node
             ladder.changed(node)
 
-    def _key(self, waiting: Waiting, child: Node, best: Node) -> Key | None:
+    def _key(self, waiting: Waiting, child: QuotaNode, best: QuotaNode) -> Key | None:
         if not waiting[best]:
             return None
         share = share_of(self.search.tree, child)
@@ -113,7 +113,9 @@ class FairSearch:
             waiting[node].clear()
         return False
 
-    def _contest(self, node: Node, waiting: deque[Candidate], strategy: Strategy) -> bool:
+    def _contest(
+        self, node: QuotaNode, waiting: deque[PreemptionCandidate], strategy: Strategy
+    ) -> bool:
         """Take the first candidate of a queue that the strategy justifies; pass over the others."""
         tree, (ours, theirs) = self.search.tree, self._sides(node)
         our_share, their_share = share_of(tree, ours), share_of(tree, theirs)
@@ -132,20 +134,20 @@ class FairSearch:
             self.passed_over.setdefault(node, deque()).append(waiting.popleft())
         return False
 
-    def _starts_justified(self, ours: Node, theirs: Node) -> bool:
+    def _starts_justified(self, ours: QuotaNode, theirs: QuotaNode) -> bool:
         tree = self.search.tree
         return share_of(tree, ours).rank < share_of(tree, theirs).rank
 
-    def _pass_over(self, node: Node, waiting: deque[Candidate]) -> None:
+    def _pass_over(self, node: QuotaNode, waiting: deque[PreemptionCandidate]) -> None:
         self.passed_over.setdefault(node, deque()).extend(waiting)
         waiting.clear()
 
-    def _take(self, candidate: Candidate, reason: PreemptionReason) -> bool:
+    def _take(self, candidate: PreemptionCandidate, reason: PreemptionReason) -> bool:
         self.search.ground.release(candidate.holding)
         self.victims.append(Victim(candidate.holding, reason))
         return self.fits()
 
-    def _sides(self, node: Node) -> tuple[Node, Node]:
+    def _sides(self, node: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
         """Return the children of the lowest common cohort above the claim's queue and `node`."""
         while node.parent is not None and node.parent not in self._below:
             node = node.parent

@@ -6,12 +6,12 @@ from math import inf
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from policyd.alloc.cluster_queue import ClusterQueue, Holding, Victim
-from policyd.alloc.hierarchy import Node
+from policyd.alloc.cluster_queue import Holding, QueueState, Victim
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.queue import UNPROTECTED, FlavorResource, PreemptionPolicy, Protection
 from policyd.alloc.quota import NOWHERE
-from policyd.alloc.state import State
-from policyd.alloc.workload import Workload
+from policyd.alloc.state import CoreState
+from policyd.alloc.workload import QueuedWorkload
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Claim(NamedTuple):
         heedless: Whether those are asked for too who are protected for now.
     """
 
-    workload: Workload
+    workload: QueuedWorkload
     charges: Mapping[int, int]
     short: Collection[int]
     removed: Collection[str] = ()
@@ -42,12 +42,12 @@ class Claim(NamedTuple):
     heedless: bool = False
 
 
-class Candidate(NamedTuple):
+class PreemptionCandidate(NamedTuple):
     """A workload that might be preempted, and its queue."""
 
     rank: CandidateRank
     holding: Holding
-    node: Node
+    node: QuotaNode
 
 
 class Search:
@@ -60,7 +60,7 @@ class Search:
         names: The flavors and resources of which there is not enough.
     """
 
-    def __init__(self, state: State, claim: Claim) -> None:
+    def __init__(self, state: CoreState, claim: Claim) -> None:
         queue = state.queues[claim.workload.cluster_queue]
         assert queue.spec is not None, "only what has a specification claims anything"
         assert queue.node is not None, "what has a specification is in the tree"
@@ -80,7 +80,7 @@ class Search:
         """Whether workloads of other queues may be victims."""
         return self.node.parent is not None and self.policy.reclaim_within_cohort != "Never"
 
-    def candidates(self, node: Node) -> list[Candidate]:
+    def candidates(self, node: QuotaNode) -> list[PreemptionCandidate]:
         """Return the candidates of a queue, its own or another, in order of rank.
 
         A queue that gives out no quota, such as one on hold, keeps what it gave: it has none. Who
@@ -103,8 +103,8 @@ class Search:
         return [c for c in found if c.holding.workload.key not in removed] if removed else found
 
     def _candidates(
-        self, queue: ClusterQueue, node: Node, policy: str, protection: Protection
-    ) -> list[Candidate]:
+        self, queue: QueueState, node: QuotaNode, policy: str, protection: Protection
+    ) -> list[PreemptionCandidate]:
         own, preemptor, found = node is self.node, self.claim.workload, []
         cells = frozenset([node.cells[names] for names in self.names if names in node.cells])
         for holding in queue.holdings.values() if policy != "Never" else ():
@@ -114,7 +114,7 @@ class Search:
             if heeds and self.protected_until(protection, holding, own=own) > self.state.now:
                 continue
             if policy == "Any" or may_preempt(policy, preemptor, holding.workload):
-                found.append(Candidate(candidate_rank(holding, own=own), holding, node))
+                found.append(PreemptionCandidate(candidate_rank(holding, own=own), holding, node))
         return sorted(found, key=itemgetter(0))
 
     def protected_until(self, protection: Protection, holding: Holding, *, own: bool) -> float:
@@ -126,7 +126,7 @@ class Search:
         since = self.state.now if workload.reserved_at is None else workload.reserved_at
         return since + seconds
 
-    def within_nominal(self, node: Node) -> bool:
+    def within_nominal(self, node: QuotaNode) -> bool:
         """Tell whether a node has all it uses of what the claim lacks."""
         usage, subtree, cells = self.tree.usage, self.tree.subtree, node.cells
         for names in self.names:
@@ -182,7 +182,7 @@ class Search:
         return False
 
 
-def may_preempt(policy: str, preemptor: Workload, candidate: Workload) -> bool:
+def may_preempt(policy: str, preemptor: QueuedWorkload, candidate: QueuedWorkload) -> bool:
     """Tell whether a policy of preemption lets one workload preempt another."""
     if policy == "LowerOrNewerEqualPriority" and preemptor.priority == candidate.priority:
         return preemptor.queued_at < candidate.queued_at
@@ -200,7 +200,9 @@ def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
     return not holding.stopping, own, workload.priority, -since, workload.uid
 
 
-def ordered(search: Search, found: list[T], candidate: Callable[[T], Candidate]) -> list[T]:
+def ordered(
+    search: Search, found: list[T], candidate: Callable[[T], PreemptionCandidate]
+) -> list[T]:
     """Sort candidates, by what LocalQueues used in the past too where their queue goes by it."""
     queues, past, used = search.state.queues, search.state.local_usage, {}
     for each in map(candidate, found) if past else ():
@@ -211,7 +213,7 @@ def ordered(search: Search, found: list[T], candidate: Callable[[T], Candidate])
 
 
 def in_order(
-    found: list[T], used: Mapping[str, float], candidate: Callable[[T], Candidate]
+    found: list[T], used: Mapping[str, float], candidate: Callable[[T], PreemptionCandidate]
 ) -> list[T]:
     """Sort what has a `candidate`, those to be preempted first at the front.
 

@@ -9,19 +9,19 @@ lowest priority in a queue stands for all who hold its quota.
 from collections.abc import Callable, Collection
 
 from policyd.alloc.assignment import Assignment
-from policyd.alloc.cluster_queue import ClusterQueue, Victim
-from policyd.alloc.hierarchy import Node, descendants
+from policyd.alloc.cluster_queue import QueueState, Victim
+from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.preemption.classical import classical_victims
 from policyd.alloc.preemption.fair import fair_victims
 from policyd.alloc.preemption.search import Claim, Search, may_preempt
 from policyd.alloc.reasons import Mode
 from policyd.alloc.search import Found
-from policyd.alloc.state import State
-from policyd.alloc.workload import Workload
+from policyd.alloc.state import CoreState
+from policyd.alloc.workload import QueuedWorkload
 
 
-def find_targets(state: State, claim: Claim) -> tuple[Victim, ...]:
+def find_targets(state: CoreState, claim: Claim) -> tuple[Victim, ...]:
     """Choose whom to preempt so that a claim fits.
 
     By the queue's policies, and by the state's settings with or without fair sharing. Usage is as
@@ -40,7 +40,9 @@ class Prospects:
     Keys in `removed` are as of a claim.
     """
 
-    def __init__(self, state: State, workload: Workload, removed: Collection[str] = ()) -> None:
+    def __init__(
+        self, state: CoreState, workload: QueuedWorkload, removed: Collection[str] = ()
+    ) -> None:
         self._state, self._workload, self._removed = state, workload, removed
         self._known: dict[tuple[int, int], list[Victim]] = {}
 
@@ -88,11 +90,11 @@ def _victims(search: Search) -> list[Victim]:
 class Reach:
     """Tells of workloads whether they have anybody to preempt, while the state stays as it is."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CoreState) -> None:
         self._state = state
-        self._borrowers: dict[Node, list[ClusterQueue]] = {}
+        self._borrowers: dict[QuotaNode, list[QueueState]] = {}
 
-    def anybody(self, options: QueueOptions, workload: Workload) -> bool:
+    def anybody(self, options: QueueOptions, workload: QueuedWorkload) -> bool:
         """Tell whether a workload might find victims; if not, it certainly finds none."""
         policy, node = options.spec.preemption, options.node
         least = self._state.queues[node.name].least
@@ -104,7 +106,7 @@ class Reach:
         others = (queue.least for queue in self._borrowing(node.root))
         return any(each is not None and may_preempt(reclaim, workload, each) for each in others)
 
-    def _borrowing(self, root: Node) -> list[ClusterQueue]:
+    def _borrowing(self, root: QuotaNode) -> list[QueueState]:
         """Return the queues of a tree that use more than they have of anything."""
         found = self._borrowers.get(root)
         if found is None:

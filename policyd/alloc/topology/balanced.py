@@ -9,7 +9,7 @@ from math import log2
 from typing import NamedTuple
 
 from policyd.alloc.topology.fitting import Fit, in_order
-from policyd.alloc.topology.room import Room, Units
+from policyd.alloc.topology.room import DomainRoom, Units
 
 Chosen = tuple[int, "Chosen"] | None
 """Domains, the last one first."""
@@ -35,10 +35,10 @@ class Balance(NamedTuple):
     threshold: int
     used: int
     domains: list[int]
-    room: Room
+    room: DomainRoom
 
 
-def balance(room: Room) -> tuple[Fit, Room] | None:
+def balance(room: DomainRoom) -> tuple[Fit, DomainRoom] | None:
     """Place slices evenly.
 
     Returns:
@@ -59,7 +59,7 @@ def balance(room: Room) -> tuple[Fit, Room] | None:
     return None if shared is None else (Fit(level, shared), found.room)
 
 
-def best_balance(room: Room) -> Balance | None:
+def best_balance(room: DomainRoom) -> Balance | None:
     """Return the set of siblings with the highest threshold; of equals, with fewest domains."""
     tree, level = room.tree, room.goal.level
     sets = [tree.children[d] for d in tree.at[level - 1]] if level else [tree.at[0]]
@@ -78,7 +78,7 @@ def best_balance(room: Room) -> Balance | None:
     return best
 
 
-def greedy(room: Room, domains: Iterable[int]) -> Greedy | None:
+def greedy(room: DomainRoom, domains: Iterable[int]) -> Greedy | None:
     """Fill domains from the one with most room on; None if they do not hold everything."""
     left, leaders = room.goal.slices, room.goal.leaders
     used, last, last_led = 0, None, None
@@ -99,7 +99,7 @@ def greedy(room: Room, domains: Iterable[int]) -> Greedy | None:
     return None if left > 0 else Greedy(used, last, last_led)
 
 
-def pruned_room(room: Room, siblings: list[int], threshold: int) -> Room:
+def pruned_room(room: DomainRoom, siblings: list[int], threshold: int) -> DomainRoom:
     """Return room in which only domains that reach the threshold have any."""
     pruned = room.copy(siblings)
     for domain in siblings:
@@ -111,7 +111,7 @@ def pruned_room(room: Room, siblings: list[int], threshold: int) -> Room:
     return pruned
 
 
-def fewest_domains(room: Room, domains: list[int], *, by_entropy: bool) -> list[int] | None:
+def fewest_domains(room: DomainRoom, domains: list[int], *, by_entropy: bool) -> list[int] | None:
     """Choose as many domains as greed would need, so that the least room is left over in them.
 
     Args:
@@ -140,7 +140,7 @@ def fewest_domains(room: Room, domains: list[int], *, by_entropy: bool) -> list[
     return _listed(max(ends, key=lambda end: end[0])[1])
 
 
-def share_evenly(room: Room, domains: list[int], *, threshold: int) -> list[int] | None:
+def share_evenly(room: DomainRoom, domains: list[int], *, threshold: int) -> list[int] | None:
     """Give domains the threshold each, and the rest to the first ones; change the room to that."""
     goal = room.goal
     chosen = fewest_domains(room, domains, by_entropy=False)
@@ -157,7 +157,7 @@ def share_evenly(room: Room, domains: list[int], *, threshold: int) -> list[int]
     return None if extra or leaders else chosen
 
 
-def _thresholds(room: Room, siblings: list[int]) -> list[int]:
+def _thresholds(room: DomainRoom, siblings: list[int]) -> list[int]:
     """Return what every domain could get at least: at best, and so that a leader has room too."""
     goal, tree = room.goal, room.tree
     lower = siblings
@@ -176,7 +176,7 @@ def _thresholds(room: Room, siblings: list[int]) -> list[int]:
     return [each for each in dict.fromkeys((threshold, lesser)) if each > 0]
 
 
-def _prune(room: Room, domain: int, threshold: int) -> None:
+def _prune(room: DomainRoom, domain: int, threshold: int) -> None:
     if room.slices[domain] < threshold:
         _clear(room, domain, (room.pods, room.slices))
     elif room.leaders is None or not room.leaders[domain]:
@@ -185,7 +185,7 @@ def _prune(room: Room, domain: int, threshold: int) -> None:
         _clear(room, domain, (room.beside, room.slices_beside, room.leaders))
 
 
-def _clear(room: Room, domain: int, columns: Iterable[Units]) -> None:
+def _clear(room: DomainRoom, domain: int, columns: Iterable[Units]) -> None:
     for column in columns:
         column[domain] = 0
     for child in room.tree.children[domain]:
@@ -193,7 +193,7 @@ def _clear(room: Room, domain: int, columns: Iterable[Units]) -> None:
 
 
 def _extend(
-    room: Room,
+    room: DomainRoom,
     domain: int,
     before: dict[tuple[int, int], Chosen],
     after: dict[tuple[int, int], Chosen],
@@ -216,7 +216,7 @@ def _listed(chosen: Chosen) -> list[int]:
     return found[::-1]
 
 
-def _by_entropy(room: Room, domains: list[int]) -> list[int]:
+def _by_entropy(room: DomainRoom, domains: list[int]) -> list[int]:
     leaders, units, rank = room.leaders, room.slices_beside, room.tree.rank
     return sorted(
         domains,
@@ -235,7 +235,7 @@ def _entropy(pods: list[int]) -> float:
     return sum([-part * log2(part) for part in parts])
 
 
-def _give(room: Room, domain: int, slices: int, *, leaders: int) -> None:
+def _give(room: DomainRoom, domain: int, slices: int, *, leaders: int) -> None:
     room.slices[domain] = slices
     room.pods[domain] = slices * room.goal.slice_size
     if room.leaders is not None:

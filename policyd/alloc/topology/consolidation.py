@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 from policyd.alloc.assignment import Assignment
 from policyd.alloc.cluster_queue import Holding, Victim
-from policyd.alloc.entry import Entry
+from policyd.alloc.entry import NominatedWorkload
 from policyd.alloc.hierarchy import descendants
 from policyd.alloc.plan import Move
 from policyd.alloc.reasons import Mode
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.moves import Asker, fewest_moves, may_move, move_to
 from policyd.alloc.topology.together import Patience
 
@@ -25,7 +25,7 @@ _MOVED = "\0moved"
 
 
 def consolidate(
-    state: State, entry: Entry
+    state: CoreState, entry: NominatedWorkload
 ) -> tuple[Assignment, tuple[Victim, ...], tuple[Move, ...]] | None:
     """Find the fewest to move so that a nominated workload fits; None if that does not help.
 
@@ -41,13 +41,13 @@ def consolidate(
     return None if found is None else found[:3]
 
 
-def claim_of(state: State, entry: Entry) -> Move:
+def claim_of(state: CoreState, entry: NominatedWorkload) -> Move:
     """Return the place to hold for a workload for which others are preempted."""
     return move_to(state, entry.ticket.workload.key, entry.assignment, entry.queue)
 
 
 @contextmanager
-def places_held(state: State) -> Iterator[None]:
+def places_held(state: CoreState) -> Iterator[None]:
     """Hold, in the block, the places of those that are moved against everybody else.
 
     Of who still runs, they are held beside those that it has.
@@ -64,7 +64,7 @@ def places_held(state: State) -> Iterator[None]:
         yield
 
 
-def hold_places(state: State, moves: Iterable[Move]) -> None:
+def hold_places(state: CoreState, moves: Iterable[Move]) -> None:
     """Hold what moves say from now on, as far as a trial goes."""
     for move in moves:
         places = state.ground.placements(move.admission)
@@ -72,11 +72,11 @@ def hold_places(state: State, moves: Iterable[Move]) -> None:
             state.ground.nodes.hold(_place_key(state, move.key), places)
 
 
-def _place_key(state: State, key: str) -> str:
+def _place_key(state: CoreState, key: str) -> str:
     return key if state.holding(key) is None else key + _MOVED
 
 
-def _movable(state: State, entry: Entry) -> Iterator[Holding]:
+def _movable(state: CoreState, entry: NominatedWorkload) -> Iterator[Holding]:
     for node in descendants(entry.options.node.root):
         queue = state.opted.get(node.name) if node.queue else None
         options = None if queue is None else queue.options

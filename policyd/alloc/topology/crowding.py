@@ -8,7 +8,7 @@ from policyd.alloc.topology.devices import device_of
 from policyd.alloc.topology.fragmentation import free_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.tree import TopologyTree
-from policyd.alloc.topology.values import PODS, TopologyRequest
+from policyd.alloc.topology.values import PODS, PlacementRequest
 
 MOST_DOMAINS = 64
 """How many domains are looked at, those with most room first."""
@@ -18,7 +18,7 @@ _EVERYWHERE, _NOWHERE = -1, -2
 
 
 def crowds(
-    nodes: Nodes, requests: Mapping[str, Sequence[TopologyRequest]], keys: Iterable[str]
+    nodes: Nodes, requests: Mapping[str, Sequence[PlacementRequest]], keys: Iterable[str]
 ) -> Iterator[list[str]]:
     """Yield, for each domain that a request might be in, who has something there.
 
@@ -46,7 +46,7 @@ def crowds(
             yield [key for key, amount in there[domain].most_common() if amount]
 
 
-def _domain(tree: TopologyTree, request: TopologyRequest, leaf: int | None) -> int:
+def _domain(tree: TopologyTree, request: PlacementRequest, leaf: int | None) -> int:
     """Return the domain, of those that a request might be in, that a leaf is in."""
     if leaf is None:
         return _NOWHERE

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from policyd.alloc.topology.mig import MIG, profile_of
-from policyd.alloc.topology.values import HOST_PORT, NodeSpec
+from policyd.alloc.topology.values import HOST_PORT, TopologyNode
 
 GPU = "nvidia.com/gpu"
 SLICES = "policyd.io/gpu-slices"
@@ -47,7 +47,7 @@ class Devices(NamedTuple):
         return self.share * self.reported
 
 
-def devices_of(node: NodeSpec) -> tuple[Devices, ...]:
+def devices_of(node: TopologyNode) -> tuple[Devices, ...]:
     """Return the devices of a node, by resource."""
     return tuple(
         _devices(node, resource)
@@ -56,7 +56,7 @@ def devices_of(node: NodeSpec) -> tuple[Devices, ...]:
     )
 
 
-def inventory(nodes: Iterable[NodeSpec]) -> tuple[Devices, ...]:
+def inventory(nodes: Iterable[TopologyNode]) -> tuple[Devices, ...]:
     """Return the devices of nodes, those that are alike together."""
     found: dict[tuple[str, str, str, Fraction], Devices] = {}
     for each in (each for node in nodes for each in devices_of(node)):
@@ -72,7 +72,7 @@ def is_nvidia(resource: str) -> bool:
     return resource in {GPU, GPU + _SHARED} or resource.startswith(MIG)
 
 
-def whole_gpus_only(node: NodeSpec) -> bool:
+def whole_gpus_only(node: TopologyNode) -> bool:
     """Tell whether who asks a node for a GPU gets a whole one, and to itself."""
     return _devices(node, GPU).share == 1
 
@@ -96,7 +96,7 @@ def _part(resource: str, product: str = "") -> Fraction:
     return _WHOLE if profile is None else profile.share
 
 
-def _devices(node: NodeSpec, resource: str) -> Devices:
+def _devices(node: TopologyNode, resource: str) -> Devices:
     own = resource.removesuffix(_SHARED)
     product = node.labels.get(f"{GPU}.product", "")
     model, _, single = product.removesuffix("-SHARED").partition("-MIG-")

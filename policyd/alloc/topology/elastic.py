@@ -5,10 +5,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from policyd.alloc.topology.assignments import truncated
-from policyd.alloc.topology.values import TopologyAssignment, TopologyRequest
+from policyd.alloc.topology.values import PlacementRequest, TopologyPlacement
 
 
-class Kept(NamedTuple):
+class KeptPlaces(NamedTuple):
     """Places that stay.
 
     Attributes:
@@ -16,11 +16,11 @@ class Kept(NamedTuple):
         more: The pods that need a place in addition; None if none do.
     """
 
-    assignments: dict[str, TopologyAssignment]
-    more: TopologyRequest | None = None
+    assignments: dict[str, TopologyPlacement]
+    more: PlacementRequest | None = None
 
 
-def kept_places(workers: TopologyRequest, leader: TopologyRequest | None) -> Kept | None:
+def kept_places(workers: PlacementRequest, leader: PlacementRequest | None) -> KeptPlaces | None:
     """Return what pod sets keep of what they held; None if they are to be placed from scratch.
 
     Pods stay where they are: of fewer, the first ones do; for more, places are added. Slices are
@@ -37,7 +37,7 @@ def kept_places(workers: TopologyRequest, leader: TopologyRequest | None) -> Kep
         kept[leader.pod_set] = leader.held
     if workers.count > held.count:
         more = replace(workers, count=workers.count - held.count, held=None)
-        return Kept({workers.pod_set: held, **kept}, more)
+        return KeptPlaces({workers.pod_set: held, **kept}, more)
     if leader is not None and leader.held is None:
         return None
-    return Kept({workers.pod_set: truncated(held, workers.count), **kept})
+    return KeptPlaces({workers.pod_set: truncated(held, workers.count), **kept})

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from policyd.alloc.topology.room import Room, Units
+from policyd.alloc.topology.room import DomainRoom, Units
 
 
 class Fit(NamedTuple):
@@ -22,7 +22,7 @@ class Short(NamedTuple):
     fitting: int
 
 
-class Share(NamedTuple):
+class DomainShare(NamedTuple):
     """What goes to a domain."""
 
     domain: int
@@ -30,7 +30,7 @@ class Share(NamedTuple):
     leaders: int
 
 
-def choose(room: Room) -> Fit | Short:
+def choose(room: DomainRoom) -> Fit | Short:
     """Find the lowest level, from the one that was asked for upwards, that holds everything.
 
     Required pods are in one domain of their level. Preferred ones are in one domain of it, or else
@@ -52,21 +52,21 @@ def choose(room: Room) -> Fit | Short:
         level -= 1
 
 
-def holds(room: Room) -> bool:
+def holds(room: DomainRoom) -> bool:
     """Tell whether everything goes somewhere, as `choose` would find."""
     if room.leaders is None:
         return room.most() >= room.goal.slices
     return isinstance(choose(room), Fit)
 
 
-def distribute(room: Room, fit: Fit, *, balanced: bool = False) -> list[Share]:
+def distribute(room: DomainRoom, fit: Fit, *, balanced: bool = False) -> list[DomainShare]:
     """Share everything out to domains of the lowest level, as few as the order allows.
 
     Above the level of slices, what is in the chosen domains is one pool. From there on down every
     domain gives its share to those in it. What `balanced` domains got stays with them.
     """
     goal, tree = room.goal, room.tree
-    whole = Share(-1, goal.count, goal.leaders)
+    whole = DomainShare(-1, goal.count, goal.leaders)
     slices = (room.slices, room.slices_beside)
     shares = take(room, fit.domains, whole, size=goal.slice_size, units=slices)
     level, last = fit.level, len(tree.levels) - 1
@@ -82,8 +82,13 @@ def distribute(room: Room, fit: Fit, *, balanced: bool = False) -> list[Share]:
 
 
 def take(
-    room: Room, domains: list[int], whole: Share, *, size: int, units: tuple[Units, Units]
-) -> list[Share]:
+    room: DomainRoom,
+    domains: list[int],
+    whole: DomainShare,
+    *,
+    size: int,
+    units: tuple[Units, Units],
+) -> list[DomainShare]:
     """Take from domains in their order until everything has a place.
 
     The last domain is the one with the least room that suffices, unless domains with little room
@@ -108,7 +113,7 @@ def take(
         got = min(rooms[domain], left)
         led = min(leaders, room.leaders[domain]) if room.leaders is not None else 0
         if got or led:
-            shares.append(Share(domain, got * size, led))
+            shares.append(DomainShare(domain, got * size, led))
         left -= got
         leaders -= led
         if not left and not leaders:
@@ -116,19 +121,19 @@ def take(
     return shares
 
 
-def is_whole(room: Room, shares: Iterable[Share]) -> bool:
+def is_whole(room: DomainRoom, shares: Iterable[DomainShare]) -> bool:
     """Tell whether nothing is missing of what was to be placed."""
     whole = [(share.pods, share.leaders) for share in shares]
     goal = room.goal
     return (sum([n for n, _ in whole]), sum([n for _, n in whole])) == (goal.count, goal.leaders)
 
 
-def in_order(room: Room, domains: Iterable[int]) -> list[int]:
+def in_order(room: DomainRoom, domains: Iterable[int]) -> list[int]:
     """Return domains of one level in the order of their values."""
     return sorted(domains, key=room.tree.rank.__getitem__)
 
 
-def _single(room: Room, domains: list[int]) -> int | None:
+def _single(room: DomainRoom, domains: list[int]) -> int | None:
     """Return the domain that holds everything, of domains in their order, if one is chosen."""
     goal, units = room.goal, room.slices_beside
     if goal.ascending or (room.score is not None and goal.mode == "Required"):
@@ -144,14 +149,14 @@ def _single(room: Room, domains: list[int]) -> int | None:
     return None
 
 
-def _first_with(room: Room, domains: list[int], units: int) -> int:
+def _first_with(room: DomainRoom, domains: list[int], units: int) -> int:
     """Return a place in domains in their order, before which all have less room than `units`."""
     if not room.goal.ascending or room.score is not None or room.leaders is not None:
         return 0
     return bisect_left(domains, units, key=room.slices.__getitem__)
 
 
-def _several(room: Room, level: int, domains: list[int]) -> Fit | Short:
+def _several(room: DomainRoom, level: int, domains: list[int]) -> Fit | Short:
     goal, units = room.goal, (room.slices, room.slices_beside)
     left, leaders = goal.slices, goal.leaders
     domains = _leader_first(room, domains, left, leaders=leaders, units=units)
@@ -176,7 +181,7 @@ def _several(room: Room, level: int, domains: list[int]) -> Fit | Short:
     return Short(level, goal.slices - left) if left > 0 else Fit(level, chosen)
 
 
-def _last_or_first(room: Room, domains: list[int], left: int, *, leaders: int) -> int:
+def _last_or_first(room: DomainRoom, domains: list[int], left: int, *, leaders: int) -> int:
     """Return the best domain to hold all that is left, if the first could; else the first."""
     units = room.slices_beside if leaders else room.slices
     if room.goal.ascending or units[domains[0]] < left:
@@ -185,7 +190,7 @@ def _last_or_first(room: Room, domains: list[int], left: int, *, leaders: int) -
 
 
 def _leader_first(
-    room: Room, domains: list[int], needed: int, *, leaders: int, units: tuple[Units, Units]
+    room: DomainRoom, domains: list[int], needed: int, *, leaders: int, units: tuple[Units, Units]
 ) -> list[int]:
     """Move the first domain to the front that can host the leader so that the rest still fits."""
     if not leaders or len(domains) < 2:
@@ -198,7 +203,7 @@ def _leader_first(
     return domains
 
 
-def _share_out(room: Room, share: Share, size: int) -> Sequence[Share]:
+def _share_out(room: DomainRoom, share: DomainShare, size: int) -> Sequence[DomainShare]:
     kids = room.plain_order(room.tree.children[share.domain])
     units: tuple[Units, Units] = (room.pods, room.beside)
     if size > 1:

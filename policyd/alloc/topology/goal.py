@@ -5,7 +5,7 @@ from itertools import pairwise
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.refusal import Unusable, UnusableKind
 from policyd.alloc.topology.tree import TopologyTree
-from policyd.alloc.topology.values import Mode, SliceLayer, TopologyRequest
+from policyd.alloc.topology.values import Mode, PlacementRequest, SliceLayer
 from policyd.alloc.value import Value
 
 
@@ -44,7 +44,7 @@ class Goal(Value, frozen=True):
 
 
 def goal_of(
-    tree: TopologyTree, request: TopologyRequest, *, leaders: int, gates: Gates
+    tree: TopologyTree, request: PlacementRequest, *, leaders: int, gates: Gates
 ) -> Goal | Unusable:
     """Look up the levels of a request, or say what is wrong with it."""
     layers = request.slices if gates.tas_multi_layer_topology else request.slices[:1]
@@ -69,12 +69,12 @@ def goal_of(
     )
 
 
-def level_of(tree: TopologyTree, request: TopologyRequest) -> str:
+def level_of(tree: TopologyTree, request: PlacementRequest) -> str:
     """Return the label of the level in whose domains a request wants its pods."""
     return request.level or (tree.levels[0] if request.slices else tree.levels[-1])
 
 
-def has_levels(levels: tuple[str, ...], request: TopologyRequest, *, gates: Gates) -> bool:
+def has_levels(levels: tuple[str, ...], request: PlacementRequest, *, gates: Gates) -> bool:
     """Tell whether a topology has all levels that a request names."""
     layers = request.slices if gates.tas_multi_layer_topology else request.slices[:1]
     return all(level in levels for level in (request.level, *(s.level for s in layers)) if level)

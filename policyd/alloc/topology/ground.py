@@ -8,7 +8,7 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import Placement
-from policyd.alloc.workload import Admission
+from policyd.alloc.workload import ReservedQuota
 
 
 class Ground:
@@ -27,7 +27,7 @@ class Ground:
         self.nodes = Nodes(overlapping=overlapping)
         self._flavors = flavors
 
-    def placements(self, admission: Admission) -> tuple[Placement, ...]:
+    def placements(self, admission: ReservedQuota) -> tuple[Placement, ...]:
         """Return where an admission sends pods.
 
         A pod set whose pods have all given their quota back has given its places back with it. As

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from policyd.alloc.topology.changes import UNREAD, Mark
 from policyd.alloc.topology.devices import whole_gpus_only
 from policyd.alloc.topology.tree import TopologyTree
-from policyd.alloc.topology.values import NODE_NAME_FIELD, NodeSpec
+from policyd.alloc.topology.values import NODE_NAME_FIELD, TopologyNode
 from policyd.alloc.value import Value
-from policyd.node_rules import LabelRequirement, Taint, Term, Toleration, untolerated
+from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration, Term, untolerated
 
-_Leaf = tuple[int, NodeSpec]
+_Leaf = tuple[int, TopologyNode]
 _SHARED = "sharedGPUs"
 
 
@@ -18,10 +18,10 @@ class NodeNeeds(Value, frozen=True):
 
     selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[Term, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[TaintToleration, ...] = ()
     whole_gpus: bool = False
 
-    def obstacle(self, node: NodeSpec) -> str:
+    def obstacle(self, node: TopologyNode) -> str:
         """Return what keeps the pods from a node, in Kueue's words; "" if nothing does."""
         taint = untolerated(node.taints, self.tolerations)
         if taint is not None:
@@ -34,7 +34,7 @@ class NodeNeeds(Value, frozen=True):
         return _SHARED if self.whole_gpus and not whole_gpus_only(node) else ""
 
 
-def meets(node: NodeSpec, term: Term) -> bool:
+def meets(node: TopologyNode, term: Term) -> bool:
     """Tell whether a node meets a term; none meets one without requirements."""
     labels: Mapping[str, str] = node.labels
     if any(need.key == NODE_NAME_FIELD for need in term):
@@ -65,7 +65,7 @@ def _meeting(nodes: list[_Leaf], term: Term) -> list[_Leaf]:
     return nodes if term else []
 
 
-def _written(taint: Taint) -> str:
+def _written(taint: NodeTaint) -> str:
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
 

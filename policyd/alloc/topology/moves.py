@@ -18,13 +18,13 @@ from policyd.alloc.options import QueueOptions
 from policyd.alloc.plan import Move
 from policyd.alloc.preemption.search import candidate_rank
 from policyd.alloc.reasons import Mode
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.crowding import crowds
 from policyd.alloc.topology.devices import device_of, gpus_asked
 from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.together import Patience, place_together
-from policyd.alloc.topology.values import TopologyRequest
-from policyd.alloc.workload import Workload
+from policyd.alloc.topology.values import PlacementRequest
+from policyd.alloc.workload import QueuedWorkload
 
 MOST_STEPS = 20_000
 """How many ways to spread pods are tried: a second or so."""
@@ -61,8 +61,8 @@ class Asker:
         patience: How long places are looked for.
     """
 
-    state: State
-    workload: Workload
+    state: CoreState
+    workload: QueuedWorkload
     options: QueueOptions
     patience: Patience = field(default_factory=lambda: Patience(MOST_STEPS))
 
@@ -99,13 +99,13 @@ def cost_of(holding: Holding, now: float) -> float:
     return units * lost_seconds(who, now)
 
 
-def lost_seconds(workload: Workload, now: float) -> float:
+def lost_seconds(workload: QueuedWorkload, now: float) -> float:
     """Return how much of its run a workload loses if it is stopped now."""
     ran = 0.0 if workload.reserved_at is None else max(0.0, now - workload.reserved_at)
     return ran if workload.saves_seconds is None else min(ran, workload.saves_seconds)
 
 
-def may_move(holding: Holding, asker: Workload) -> bool:
+def may_move(holding: Holding, asker: QueuedWorkload) -> bool:
     """Tell whether somebody may be moved for another at all."""
     who = holding.workload
     known = who.pod_sets and not (holding.assumed or holding.stopping)
@@ -156,7 +156,7 @@ def _crowded(asker: Asker, ranked: Sequence[Holding], most: int) -> Iterator[tup
 
 
 @contextmanager
-def _without(state: State, gone: Iterable[Holding]) -> Iterator[None]:
+def _without(state: CoreState, gone: Iterable[Holding]) -> Iterator[None]:
     with state.ground.trial():
         for holding in gone:
             state.ground.release(holding)
@@ -171,7 +171,7 @@ def _fits(asker: Asker, gone: Iterable[Holding]) -> bool:
 
 
 def _assigned(
-    state: State, workload: Workload, options: QueueOptions
+    state: CoreState, workload: QueuedWorkload, options: QueueOptions
 ) -> tuple[Assignment, Placer] | None:
     """Return the flavors that a workload gets now, and who places it; None if it gets none."""
     assignment = options.search.assign(options.requests(workload))
@@ -201,11 +201,11 @@ def _moved(asker: Asker, some: Sequence[Holding]) -> Moves | None:
 
 
 def _together(
-    asker: Asker, asking: Sequence[tuple[Workload, QueueOptions]], gone: Iterable[Holding]
+    asker: Asker, asking: Sequence[tuple[QueuedWorkload, QueueOptions]], gone: Iterable[Holding]
 ) -> list[Assignment] | None:
     """Return what each gets if all get something, flavors first and then places."""
     state, got = asker.state, list[Assignment]()
-    asked: dict[str, Mapping[str, Sequence[TopologyRequest]]] = {}
+    asked: dict[str, Mapping[str, Sequence[PlacementRequest]]] = {}
     with _without(state, gone):
         for workload, options in asking:
             found = _assigned(state, workload, options)
@@ -221,7 +221,7 @@ def _together(
     return [replace(a, placements=places[k]) for k, a in zip(asked, got, strict=True)]
 
 
-def move_to(state: State, key: str, assignment: Assignment, queue: str) -> Move:
+def move_to(state: CoreState, key: str, assignment: Assignment, queue: str) -> Move:
     """Return the move of a workload to what it is assigned in a queue."""
     admission, until = assignment.admission(queue), state.now + HOLD_SECONDS
     return Move(key=key, admission=admission, pins=assignment.flavors, until=until)

@@ -9,17 +9,17 @@ from typing import NamedTuple
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.topology.counts import CountCache
 from policyd.alloc.topology.ledger import Ledger
-from policyd.alloc.topology.tree import Offer, TopologyTree
+from policyd.alloc.topology.tree import NodeRoom, TopologyTree
 from policyd.alloc.topology.values import (
     HOSTNAME,
     PODS,
-    NodeSpec,
     Placement,
-    TopologyAssignment,
+    TopologyNode,
+    TopologyPlacement,
 )
 
 
-class Pod(NamedTuple):
+class OtherPod(NamedTuple):
     """A pod that no topology placed: where it runs, and what it takes there."""
 
     node: str
@@ -43,12 +43,12 @@ class Nodes:
         self.taken: dict[str, dict[str, int]] = {}
         self.held: dict[str, tuple[Placement, ...]] = {}
         self._overlapping = overlapping
-        self._offers: dict[str, Offer] = {}
-        self._pods: dict[str, Pod] = {}
+        self._offers: dict[str, NodeRoom] = {}
+        self._pods: dict[str, OtherPod] = {}
         self._ledgers: dict[tuple[str, bool], Ledger] = {}
         self._log: dict[str, tuple[Placement, ...]] | None = None
 
-    def put(self, node: NodeSpec) -> None:
+    def put(self, node: TopologyNode) -> None:
         """Add a node, or change it. Costs what it changes."""
         before = self._offers.get(node.name)
         if before is not None and before.node == node:
@@ -57,7 +57,7 @@ class Nodes:
         assert self._log is None, "nodes do not change during a trial"
         for resource, amount in self.taken.get(node.name, {}).items():
             amounts[resource] = amounts.get(resource, 0) - amount
-        offer = self._offers[node.name] = Offer(node, amounts)
+        offer = self._offers[node.name] = NodeRoom(node, amounts)
         for tree in self.trees.values():
             tree.put(offer)
 
@@ -68,7 +68,7 @@ class Nodes:
             for tree in self.trees.values():
                 tree.remove(name)
 
-    def node(self, name: str) -> NodeSpec | None:
+    def node(self, name: str) -> TopologyNode | None:
         """Return a node, None if there is none of that name."""
         offer = self._offers.get(name)
         return None if offer is None else offer.node
@@ -79,7 +79,7 @@ class Nodes:
         Returns:
             The node that has more room now, of any resource; "" if none has.
         """
-        pod, before = Pod(node, {**requests, PODS: 1}), self._pods.get(key)
+        pod, before = OtherPod(node, {**requests, PODS: 1}), self._pods.get(key)
         if before == pod:
             return ""
         self.remove_pod(key)
@@ -177,7 +177,7 @@ class Nodes:
         assumed.append(holding)
         self._ledger_of(holding).assume(holding, 1)
 
-    def stale_domain(self, flavor: str, assignment: TopologyAssignment) -> str:
+    def stale_domain(self, flavor: str, assignment: TopologyPlacement) -> str:
         """Return the name of the first domain that is not there any more, "" if all are."""
         tree = self.trees.get(flavor)
         for domain, _ in assignment.domains:
@@ -185,7 +185,7 @@ class Nodes:
                 return domain[0]
         return ""
 
-    def spare(self, flavor: FlavorSpec, prefix: str) -> Iterator[tuple[NodeSpec, str]]:
+    def spare(self, flavor: FlavorSpec, prefix: str) -> Iterator[tuple[TopologyNode, str]]:
         """Yield usable nodes of a flavor with resources of which they have some left.
 
         Args:
@@ -221,7 +221,7 @@ class Nodes:
         }
         return found, len(tree.unusable) + len(twins) - len(found)
 
-    def _take(self, pod: Pod, sign: int) -> None:
+    def _take(self, pod: OtherPod, sign: int) -> None:
         taken = self.taken.setdefault(pod.node, {})
         offer = self._offers.get(pod.node)
         for resource, amount in pod.requests.items():
@@ -244,7 +244,7 @@ class Nodes:
         return ledger
 
 
-def _why_unusable(tree: TopologyTree, node: NodeSpec) -> str:
+def _why_unusable(tree: TopologyTree, node: TopologyNode) -> str:
     if not node.ready:
         return "is not ready"
     missing = tree.missing_level(node)

@@ -6,38 +6,38 @@ from typing import NamedTuple
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.topology.assignments import assignment_of, merged, truncated
 from policyd.alloc.topology.balanced import balance
-from policyd.alloc.topology.elastic import Kept, kept_places
-from policyd.alloc.topology.fitting import Share, Short, choose, distribute, holds, is_whole
+from policyd.alloc.topology.elastic import KeptPlaces, kept_places
+from policyd.alloc.topology.fitting import DomainShare, Short, choose, distribute, holds, is_whole
 from policyd.alloc.topology.goal import goal_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.refusal import NoRoom, Refusal, Unusable
 from policyd.alloc.topology.repair import repair_of
-from policyd.alloc.topology.survey import Circumstances, Survey
-from policyd.alloc.topology.values import Placement, TopologyAssignment, TopologyRequest
+from policyd.alloc.topology.survey import PlacementCircumstances, Survey
+from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement
 
-Outcome = TopologyAssignment | Refusal
+Outcome = TopologyPlacement | Refusal
 """What becomes of a pod set."""
 
 Outcomes = dict[str, Outcome]
-Assignments = dict[str, TopologyAssignment]
+Assignments = dict[str, TopologyPlacement]
 
 
-class Group(NamedTuple):
+class PodSetGroup(NamedTuple):
     """Pod sets that are placed together: workers, and the pod that leads them if there is one."""
 
     flavor: str
-    workers: TopologyRequest
-    leader: TopologyRequest | None = None
+    workers: PlacementRequest
+    leader: PlacementRequest | None = None
 
     @property
-    def members(self) -> tuple[TopologyRequest, ...]:
+    def members(self) -> tuple[PlacementRequest, ...]:
         """All pod sets of the group."""
         return (self.workers,) if self.leader is None else (self.workers, self.leader)
 
 
 def place(
     nodes: Nodes,
-    requests: Mapping[str, Sequence[TopologyRequest]],
+    requests: Mapping[str, Sequence[PlacementRequest]],
     *,
     gates: Gates = DEFAULTS.gates,
     empty: bool = False,
@@ -76,7 +76,7 @@ def place(
 
 def fits(
     nodes: Nodes,
-    requests: Mapping[str, Sequence[TopologyRequest]],
+    requests: Mapping[str, Sequence[PlacementRequest]],
     *,
     gates: Gates = DEFAULTS.gates,
     empty: bool = False,
@@ -105,9 +105,9 @@ class _Search:
         self._assumed = assumed
         self._found: list[Placement] = []
         scored = gates.tas_respect_node_affinity_preferred
-        self._circumstances = Circumstances(empty=empty, scored=scored)
+        self._circumstances = PlacementCircumstances(empty=empty, scored=scored)
 
-    def placed(self, flavor: str, members: Sequence[TopologyRequest]) -> Outcomes:
+    def placed(self, flavor: str, members: Sequence[PlacementRequest]) -> Outcomes:
         """Place pod sets of the same group; those of elastic workloads beside what they hold."""
         group = _group_of(flavor, members)
         if isinstance(group, Unusable):
@@ -119,7 +119,7 @@ class _Search:
         self._note(group, kept.assignments)
         return self._grown(group, kept) if kept.more else dict(kept.assignments)
 
-    def fits(self, flavor: str, members: Sequence[TopologyRequest]) -> bool:
+    def fits(self, flavor: str, members: Sequence[PlacementRequest]) -> bool:
         """Tell whether `placed` would find places."""
         group = _group_of(flavor, members)
         if isinstance(group, Unusable):
@@ -129,15 +129,15 @@ class _Search:
         survey = self._survey(group, self._circumstances)
         return isinstance(survey, Survey) and holds(survey.room)
 
-    def repaired(self, flavor: str, members: Sequence[TopologyRequest], host: str) -> Outcomes:
+    def repaired(self, flavor: str, members: Sequence[PlacementRequest], host: str) -> Outcomes:
         """Find another place for what pod sets lost with a node, each by itself."""
         outcomes: Outcomes = {}
         for member in members:
             if member.held is not None:
-                outcomes[member.pod_set] = self._repaired(Group(flavor, member), host)
+                outcomes[member.pod_set] = self._repaired(PodSetGroup(flavor, member), host)
         return outcomes
 
-    def _kept(self, group: Group) -> Kept | None:
+    def _kept(self, group: PodSetGroup) -> KeptPlaces | None:
         if not self._gates.elastic_jobs_via_workload_slices_with_tas:
             return None
         held = [member.held for member in group.members if member.held is not None]
@@ -145,19 +145,19 @@ class _Search:
             return None
         return kept_places(group.workers, group.leader)
 
-    def _grown(self, group: Group, kept: Kept) -> Outcomes:
+    def _grown(self, group: PodSetGroup, kept: KeptPlaces) -> Outcomes:
         assert kept.more is not None, "only what grows has more to place"
         name, leader = group.workers.pod_set, group.leader
         if leader is not None and leader.pod_set in kept.assignments:
             leader = None
-        found = self._placed(Group(group.flavor, kept.more, leader), self._circumstances)
+        found = self._placed(PodSetGroup(group.flavor, kept.more, leader), self._circumstances)
         if not isinstance(found, dict):
             return {name: found}
         tree = self._nodes.trees[group.flavor]
         workers = merged(tree, found[name], kept.assignments[name])
         return {**kept.assignments, **found, name: workers}
 
-    def _repaired(self, group: Group, host: str) -> Outcome:
+    def _repaired(self, group: PodSetGroup, host: str) -> Outcome:
         request = group.workers
         tree = self._nodes.trees.get(group.flavor)
         assert request.held is not None, "only what is held can be repaired"
@@ -172,12 +172,14 @@ class _Search:
         if stale:
             return Unusable(kind="AssignmentStale", names=(stale,))
         within = self._circumstances._replace(within=repair.within)
-        found = self._placed(Group(group.flavor, repair.request), within)
+        found = self._placed(PodSetGroup(group.flavor, repair.request), within)
         return (
             merged(tree, found[request.pod_set], repair.kept) if isinstance(found, dict) else found
         )
 
-    def _survey(self, group: Group, circumstances: Circumstances) -> Survey | Unusable:
+    def _survey(
+        self, group: PodSetGroup, circumstances: PlacementCircumstances
+    ) -> Survey | Unusable:
         cache = self._nodes.counts.get(group.flavor)
         if cache is None:
             return Unusable(kind="TopologyMissing", names=(group.flavor,))
@@ -192,7 +194,9 @@ class _Search:
         self._found.clear()
         return Survey(cache, goal, group.workers, group.leader, circumstances)
 
-    def _placed(self, group: Group, circumstances: Circumstances) -> Assignments | Refusal:
+    def _placed(
+        self, group: PodSetGroup, circumstances: PlacementCircumstances
+    ) -> Assignments | Refusal:
         survey = self._survey(group, circumstances)
         if not isinstance(survey, Survey):
             return survey
@@ -209,7 +213,7 @@ class _Search:
         self._note(group, found)
         return found
 
-    def _shares(self, survey: Survey, workers: TopologyRequest) -> list[Share] | NoRoom:
+    def _shares(self, survey: Survey, workers: PlacementRequest) -> list[DomainShare] | NoRoom:
         survey.break_ties(workers)
         room, goal = survey.room, survey.room.goal
         if self._gates.tas_balanced_placement and goal.mode == "Preferred":
@@ -223,7 +227,7 @@ class _Search:
         shares = distribute(room, found)
         return shares if is_whole(room, shares) else survey.no_room(found.level, 0)
 
-    def _note(self, group: Group, found: Assignments) -> None:
+    def _note(self, group: PodSetGroup, found: Assignments) -> None:
         for member in group.members:
             assignment = found.get(member.pod_set)
             if assignment is not None:
@@ -233,11 +237,11 @@ class _Search:
 
 
 def _grouped(
-    requests: Mapping[str, Sequence[TopologyRequest]],
-) -> list[tuple[str, list[TopologyRequest]]]:
-    found: list[tuple[str, list[TopologyRequest]]] = []
+    requests: Mapping[str, Sequence[PlacementRequest]],
+) -> list[tuple[str, list[PlacementRequest]]]:
+    found: list[tuple[str, list[PlacementRequest]]] = []
     for flavor in sorted(requests):
-        groups: dict[object, list[TopologyRequest]] = {}
+        groups: dict[object, list[PlacementRequest]] = {}
         for place, request in enumerate(requests[flavor]):
             groups.setdefault(request.group or place, []).append(request)
         found += [(flavor, members) for members in groups.values()]
@@ -245,20 +249,20 @@ def _grouped(
 
 
 def _refused(outcomes: Outcomes) -> bool:
-    return any(not isinstance(outcome, TopologyAssignment) for outcome in outcomes.values())
+    return any(not isinstance(outcome, TopologyPlacement) for outcome in outcomes.values())
 
 
-def _group_of(flavor: str, members: Sequence[TopologyRequest]) -> Group | Unusable:
+def _group_of(flavor: str, members: Sequence[PlacementRequest]) -> PodSetGroup | Unusable:
     workers, *others = members
     if not others:
-        return Group(flavor, workers)
+        return PodSetGroup(flavor, workers)
     leader = others[0]
     if leader.count > workers.count:
         workers, leader = leader, workers
     if len(others) > 1 or leader.count != 1:
         return Unusable(kind="LeaderNotSingle", names=(workers.group,))
-    return Group(flavor, workers, leader)
+    return PodSetGroup(flavor, workers, leader)
 
 
-def _all(members: Sequence[TopologyRequest], refusal: Refusal) -> Outcomes:
+def _all(members: Sequence[PlacementRequest], refusal: Refusal) -> Outcomes:
     return {member.pod_set: refusal for member in members}

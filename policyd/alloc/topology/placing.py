@@ -14,13 +14,13 @@ from policyd.alloc.assignment import Assignment
 from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.reasons import Mode, Unplaced
-from policyd.alloc.state import State
+from policyd.alloc.state import CoreState
 from policyd.alloc.topology.devices import GPU
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.refusal import Unusable
-from policyd.alloc.topology.values import Placement, TopologyAssignment, TopologyRequest
-from policyd.alloc.workload import Workload
+from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement
+from policyd.alloc.workload import QueuedWorkload
 
 _Unplaced = dict[str, tuple[Unplaced, ...]]
 
@@ -34,7 +34,7 @@ class _Asked(NamedTuple):
         unusable: Why pod sets cannot be placed whatever nodes there are.
     """
 
-    requests: Mapping[str, list[TopologyRequest]]
+    requests: Mapping[str, list[PlacementRequest]]
     delayed: frozenset[str]
     unusable: Mapping[str, Unusable]
 
@@ -47,7 +47,11 @@ class Placer:
     """
 
     def __init__(
-        self, state: State, options: QueueOptions, workload: Workload, assignment: Assignment
+        self,
+        state: CoreState,
+        options: QueueOptions,
+        workload: QueuedWorkload,
+        assignment: Assignment,
     ) -> None:
         self._state = state
         self._nodes = state.ground.nodes
@@ -60,7 +64,7 @@ class Placer:
         self._moves = assignment.held is None and workload.key in self._nodes.held
 
     @property
-    def requests(self) -> Mapping[str, Sequence[TopologyRequest]]:
+    def requests(self) -> Mapping[str, Sequence[PlacementRequest]]:
         """What the workload asks of topologies, by flavor, wherever it is now."""
         return {
             flavor: [with_fields(each, held=None) for each in wanted]
@@ -127,7 +131,7 @@ class Placer:
         for flavor, wanted in requests.items():
             for request in wanted:
                 outcome = found.get(request.pod_set)
-                if isinstance(outcome, TopologyAssignment):
+                if isinstance(outcome, TopologyPlacement):
                     placements[request.pod_set] = Placement(
                         flavor=flavor, assignment=outcome, requests=request.requests
                     )
@@ -163,9 +167,9 @@ def room_for(nodes: Nodes, placements: Iterable[Placement]) -> bool:
 
 
 def _asked(
-    state: State, options: QueueOptions, workload: Workload, assignment: Assignment
+    state: CoreState, options: QueueOptions, workload: QueuedWorkload, assignment: Assignment
 ) -> _Asked:
-    requests: dict[str, list[TopologyRequest]] = {}
+    requests: dict[str, list[PlacementRequest]] = {}
     delayed, unusable = set(), {}
     held = _held_before(state, workload)
     for name, count, flavors in _chosen(assignment):
@@ -189,7 +193,10 @@ def _asked(
 
 
 def _unusable(
-    options: QueueOptions, workload: Workload, request: TopologyRequest, flavors: Sequence[str]
+    options: QueueOptions,
+    workload: QueuedWorkload,
+    request: PlacementRequest,
+    flavors: Sequence[str],
 ) -> Unusable | None:
     """Return why a pod set cannot be placed with its flavors, whatever nodes there are."""
     if not options.topologies:
@@ -204,13 +211,13 @@ def _unusable(
 
 
 def _missing(
-    workload: Workload, assignment: Assignment, requests: Mapping[str, list[TopologyRequest]]
-) -> dict[str, list[TopologyRequest]]:
+    workload: QueuedWorkload, assignment: Assignment, requests: Mapping[str, list[PlacementRequest]]
+) -> dict[str, list[PlacementRequest]]:
     """Leave of requests those of a second pass: of pods on a failed node, or without places yet."""
     assert assignment.held is not None, "who is placed again has something"
     waiting = {each.name for each in assignment.held.pod_sets if each.delay == "Pending"}
 
-    def lacks(request: TopologyRequest) -> bool:
+    def lacks(request: PlacementRequest) -> bool:
         if not workload.failed_node:
             return request.pod_set in waiting
         domains = () if request.held is None else request.held.domains
@@ -234,8 +241,8 @@ def _chosen(assignment: Assignment) -> Iterator[tuple[str, int, tuple[str, ...]]
 
 
 def _request(
-    options: QueueOptions, workload: Workload, name: str, count: int
-) -> TopologyRequest | None:
+    options: QueueOptions, workload: QueuedWorkload, name: str, count: int
+) -> PlacementRequest | None:
     """Return what a pod set asks of a topology; None if it asks for nothing."""
     pod_set = next((each for each in workload.pod_sets if each.name == name), None)
     if pod_set is None or pod_set.place is None or not count:
@@ -250,7 +257,7 @@ def _request(
     return with_fields(request, whole_gpus=whole, avoids_fragments=wants.avoids_fragments)
 
 
-def _held_before(state: State, workload: Workload) -> dict[str, TopologyAssignment | None]:
+def _held_before(state: CoreState, workload: QueuedWorkload) -> dict[str, TopologyPlacement | None]:
     """Return where the pods of a workload are, or those of the slice that it replaces."""
     holding = state.holding(workload.replaces or workload.key)
     pod_sets = () if holding is None else holding.admission.pod_sets

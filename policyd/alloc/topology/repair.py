@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policyd.alloc.topology.assignments import without_node
 from policyd.alloc.topology.goal import level_of
 from policyd.alloc.topology.tree import TopologyTree
-from policyd.alloc.topology.values import SliceLayer, TopologyAssignment, TopologyRequest
+from policyd.alloc.topology.values import PlacementRequest, SliceLayer, TopologyPlacement
 
 
 class Repair(NamedTuple):
@@ -20,13 +20,13 @@ class Repair(NamedTuple):
         within: Domain that they have to be in, None for any.
     """
 
-    kept: TopologyAssignment
-    request: TopologyRequest
+    kept: TopologyPlacement
+    request: PlacementRequest
     within: int | None
 
 
 def repair_of(
-    tree: TopologyTree, request: TopologyRequest, held: TopologyAssignment, host: str
+    tree: TopologyTree, request: PlacementRequest, held: TopologyPlacement, host: str
 ) -> Repair | None:
     """Find out what a pod set lost of what it held with a node; None if nothing."""
     kept, lost = without_node(held, host)
@@ -44,8 +44,8 @@ def repair_of(
 
 def _domain(
     tree: TopologyTree,
-    kept: TopologyAssignment,
-    request: TopologyRequest,
+    kept: TopologyPlacement,
+    request: PlacementRequest,
     *,
     broken: list[SliceLayer],
     lost: int,

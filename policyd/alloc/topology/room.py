@@ -14,7 +14,7 @@ Units = Column | dict[int, int]
 """How much goes where, by domain."""
 
 
-class Room:
+class DomainRoom:
     """What goes into each domain, by its number.
 
     Without leaders `beside` and `slices_beside` are what `pods` and `slices` are, the same lists.
@@ -46,14 +46,14 @@ class Room:
         self.score: Units | None = None
         self.fragments: Units | None = None
 
-    def copy(self, top: Iterable[int]) -> "Room":
+    def copy(self, top: Iterable[int]) -> "DomainRoom":
         """Return room of some domains, and of those in them, that can be changed by itself."""
         domains = list(chain.from_iterable(_below(self.tree, top)))
 
         def part(units: Units) -> Units:
             return {domain: units[domain] for domain in domains}
 
-        other = Room(self.tree, self.goal, part(self.pods))
+        other = DomainRoom(self.tree, self.goal, part(self.pods))
         other.slices = other.slices_beside = part(self.slices)
         other.score, other.fragments = self.score, self.fragments
         if self.leaders is not None:

@@ -10,13 +10,13 @@ from policyd.alloc.topology.fragmentation import fragments_of
 from policyd.alloc.topology.goal import Goal
 from policyd.alloc.topology.matching import NodeNeeds, meets
 from policyd.alloc.topology.refusal import NoRoom
-from policyd.alloc.topology.room import Room
+from policyd.alloc.topology.room import DomainRoom
 from policyd.alloc.topology.table import Column
-from policyd.alloc.topology.values import SliceLayer, TopologyRequest
+from policyd.alloc.topology.values import PlacementRequest, SliceLayer
 from policyd.node_rules import Term
 
 
-class Circumstances(NamedTuple):
+class PlacementCircumstances(NamedTuple):
     """What a placement has to heed besides the request.
 
     Attributes:
@@ -41,9 +41,9 @@ class Survey:
         self,
         cache: CountCache,
         goal: Goal,
-        request: TopologyRequest,
-        leader: TopologyRequest | None,
-        circumstances: Circumstances,
+        request: PlacementRequest,
+        leader: PlacementRequest | None,
+        circumstances: PlacementCircumstances,
     ) -> None:
         """Count what of a request, and of its leader if it has one, goes where."""
         self._tree = cache.tree
@@ -62,7 +62,7 @@ class Survey:
         )
         self._counts = cache.counts(kind)
         self._tree.settle()
-        self.room = Room(self._tree, goal, self._counts.pods)
+        self.room = DomainRoom(self._tree, goal, self._counts.pods)
         if leader is None and self._within is None and not goal.inner:
             self._slice_up()
         else:
@@ -70,7 +70,7 @@ class Survey:
         if circumstances.scored and request.preferred_affinity:
             self.room.score = self._scores(request.preferred_affinity)
 
-    def break_ties(self, request: TopologyRequest) -> None:
+    def break_ties(self, request: PlacementRequest) -> None:
         """Let what is in pieces decide between places that are as good, if that is wanted.
 
         Who asks whether there is room at all does not need it, and saves milliseconds.
@@ -170,7 +170,7 @@ class Survey:
 
 
 def _beside(
-    cache: CountCache, kind: PodKind, leader: TopologyRequest | None
+    cache: CountCache, kind: PodKind, leader: PlacementRequest | None
 ) -> tuple[Column, Column] | None:
     """Return which leaves host a leader, and how many pods go to each beside it."""
     if leader is None:

@@ -16,10 +16,10 @@ from policyd.alloc.topology.goal import Goal, goal_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.refusal import Unusable
-from policyd.alloc.topology.survey import Circumstances, Survey
+from policyd.alloc.topology.survey import PlacementCircumstances, Survey
 from policyd.alloc.topology.table import Column, is_port
 from policyd.alloc.topology.tree import TopologyTree
-from policyd.alloc.topology.values import Placement, TopologyAssignment, TopologyRequest
+from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement
 
 MOST_ORDERS = 24
 """How many orders are tried: all of four workloads."""
@@ -27,13 +27,13 @@ MOST_ORDERS = 24
 MOST_LEAVES = 64
 """On how many lowest domains every way to spread pods is tried at most."""
 
-Asked = Mapping[str, Mapping[str, Sequence[TopologyRequest]]]
+Asked = Mapping[str, Mapping[str, Sequence[PlacementRequest]]]
 """What workloads ask, by key and flavor."""
 
 Places = dict[str, dict[str, Placement]]
 """Where they go, by key and pod set."""
 
-_Item = tuple[str, str, TopologyRequest]
+_Item = tuple[str, str, PlacementRequest]
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ def _one_by_one(nodes: Nodes, asked: Asked, gates: Gates) -> Places | None:
             places[key] = {}
             for flavor, request in _each(requests):
                 outcome = outcomes.get(request.pod_set)
-                if not isinstance(outcome, TopologyAssignment):
+                if not isinstance(outcome, TopologyPlacement):
                     return None
                 places[key][request.pod_set] = _placement(flavor, request, outcome)
             nodes.hold(key, tuple(places[key].values()))
@@ -147,14 +147,14 @@ def _spread(
 
 
 def _ways(
-    nodes: Nodes, flavor: str, request: TopologyRequest, gates: Gates
-) -> Iterator[TopologyAssignment | None]:
+    nodes: Nodes, flavor: str, request: PlacementRequest, gates: Gates
+) -> Iterator[TopologyPlacement | None]:
     """Yield every way to spread a pod set; None for one that breaks up slices."""
     cache = nodes.counts.get(flavor)
     goal = None if cache is None else goal_of(cache.tree, request, leaders=0, gates=gates)
     if cache is None or goal is None or isinstance(goal, Unusable):
         return
-    room = Survey(cache, goal, request, None, Circumstances()).room
+    room = Survey(cache, goal, request, None, PlacementCircumstances()).room
     tree = cache.tree
     pods = {leaf: room.pods[leaf] for leaf in tree.at[-1]}
     for leaves in _areas(tree, goal):
@@ -202,10 +202,10 @@ def _distributions(rooms: Sequence[int], count: int) -> Iterator[tuple[int, ...]
 
 
 def _each(
-    requests: Mapping[str, Sequence[TopologyRequest]],
-) -> Iterator[tuple[str, TopologyRequest]]:
+    requests: Mapping[str, Sequence[PlacementRequest]],
+) -> Iterator[tuple[str, PlacementRequest]]:
     return ((flavor, request) for flavor, wanted in requests.items() for request in wanted)
 
 
-def _placement(flavor: str, request: TopologyRequest, assigned: TopologyAssignment) -> Placement:
+def _placement(flavor: str, request: PlacementRequest, assigned: TopologyPlacement) -> Placement:
     return Placement(flavor=flavor, assignment=assigned, requests=request.requests)

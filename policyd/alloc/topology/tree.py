@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.topology.changes import ChangeLog
 from policyd.alloc.topology.table import Amounts, Column, Table
-from policyd.alloc.topology.values import HOSTNAME, PODS, DomainValues, NodeSpec, Placement
+from policyd.alloc.topology.values import HOSTNAME, PODS, DomainValues, Placement, TopologyNode
 
 NOWHERE = -1
 """In the place of a domain that is not there, such as the parent of one of the highest level."""
 
 
-class Offer:
+class NodeRoom:
     """A node, and what it has for workloads that are placed: allocatable without other pods."""
 
     __slots__ = ("amounts", "node")
 
-    def __init__(self, node: NodeSpec, amounts: dict[str, int]) -> None:
+    def __init__(self, node: TopologyNode, amounts: dict[str, int]) -> None:
         self.node = node
         self.amounts = amounts
 
@@ -72,11 +72,11 @@ class TopologyTree:
         self.changed_nodes = ChangeLog()
         self.shape = 0
         self.twins: dict[DomainValues, list[str]] = {}
-        self.unusable: dict[str, NodeSpec] = {}
-        self._offers: dict[str, Offer] = {}
+        self.unusable: dict[str, TopologyNode] = {}
+        self._offers: dict[str, NodeRoom] = {}
         self._inner: dict[DomainValues, int] = {}
         self._below: Column = []
-        self._node: list[NodeSpec | None] = []
+        self._node: list[TopologyNode | None] = []
         self._unused: Column = []
         self._settled = 0
         self._used = used
@@ -104,23 +104,23 @@ class TopologyTree:
         """Tell whether a number is that of a leaf; it may be in use no more."""
         return self.leaves.get(self.names[domain]) == domain
 
-    def node(self, leaf: int) -> NodeSpec:
+    def node(self, leaf: int) -> TopologyNode:
         """Return the node that a leaf is, if leaves are nodes."""
         node = self._node[leaf]
         assert node is not None, "a leaf that is a node has one"
         return node
 
-    def name_of(self, node: NodeSpec) -> DomainValues | None:
+    def name_of(self, node: TopologyNode) -> DomainValues | None:
         """Return the name of the leaf of a node; None if the flavor cannot use it."""
         if not node.usable or not self._wants(node) or self.missing_level(node):
             return None
         return (node.labels[HOSTNAME],) if self.to_nodes else self._values(node)
 
-    def missing_level(self, node: NodeSpec) -> str:
+    def missing_level(self, node: TopologyNode) -> str:
         """Return the first level that a node has no label of; "" if it has all."""
         return next((level for level in self.levels if level not in node.labels), "")
 
-    def put(self, offer: Offer) -> None:
+    def put(self, offer: NodeRoom) -> None:
         """Take in a node that is new, or whose labels, taints or state changed."""
         name = offer.node.name
         before = self._offers.get(name)
@@ -174,21 +174,21 @@ class TopologyTree:
                 table.shift(resource, pods, -sign * amount, size=len(self.values))
         self.changed.extend([leaf for leaf, _ in pods])
 
-    def _wants(self, node: NodeSpec) -> bool:
+    def _wants(self, node: TopologyNode) -> bool:
         labels, wanted = node.labels, self.flavor.labels
         return all(labels.get(key) == value for key, value in wanted.items())
 
-    def _values(self, node: NodeSpec) -> DomainValues:
+    def _values(self, node: TopologyNode) -> DomainValues:
         return tuple([node.labels[level] for level in self.levels])
 
-    def _stays(self, before: NodeSpec, after: NodeSpec) -> bool:
+    def _stays(self, before: TopologyNode, after: TopologyNode) -> bool:
         return self._values(before) == self._values(after)
 
     def _shown(self, domain: DomainValues, name: str) -> bool:
         twins = self.twins.get(domain)
         return not twins or twins[0] == name
 
-    def _update(self, before: Offer, after: Offer, leaf: int) -> None:
+    def _update(self, before: NodeRoom, after: NodeRoom, leaf: int) -> None:
         if not self._shown(self.names[leaf], after.node.name):
             return
         old, new = before.amounts, after.amounts
@@ -209,7 +209,7 @@ class TopologyTree:
             self._detach(domain, self._offers[twins[1]])
         self._attach(domain, self._offers[name])
 
-    def _attach(self, domain: DomainValues, offer: Offer) -> None:
+    def _attach(self, domain: DomainValues, offer: NodeRoom) -> None:
         leaf = self.leaves.get(domain)
         if leaf is None:
             leaf = self.leaves[domain] = self._number(self._values(offer.node), domain)
@@ -219,11 +219,11 @@ class TopologyTree:
         if self.to_nodes:
             self._show(leaf, offer)
 
-    def _show(self, leaf: int, offer: Offer) -> None:
+    def _show(self, leaf: int, offer: NodeRoom) -> None:
         self._node[leaf] = offer.node
         self.changed_nodes.add(leaf)
 
-    def _detach(self, domain: DomainValues, offer: Offer) -> None:
+    def _detach(self, domain: DomainValues, offer: NodeRoom) -> None:
         leaf = self.leaves[domain]
         self._shift(leaf, offer.amounts, -1, self.free, self.offered)
         self._below[leaf] -= 1
@@ -278,6 +278,6 @@ class TopologyTree:
         self.changed.add(leaf)
 
 
-def _alike(one: NodeSpec, other: NodeSpec) -> bool:
+def _alike(one: TopologyNode, other: TopologyNode) -> bool:
     """Tell whether pods may run on both nodes alike, apart from amounts."""
     return one.labels == other.labels and one.taints == other.taints

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from policyd.alloc.value import Value
-from policyd.node_rules import Taint, Term, Toleration
+from policyd.node_rules import NodeTaint, TaintToleration, Term
 
 HOSTNAME = "kubernetes.io/hostname"
 """As lowest level: its domains are single nodes, and known by their host name alone."""
@@ -22,7 +22,7 @@ DomainValues = tuple[str, ...]
 """The values of the level labels that name a domain, from the coarsest level to its own."""
 
 
-class NodeSpec(Value, frozen=True):
+class TopologyNode(Value, frozen=True):
     """A node.
 
     Attributes:
@@ -37,7 +37,7 @@ class NodeSpec(Value, frozen=True):
     name: str
     labels: Mapping[str, str] = {}
     allocatable: Mapping[str, int] = {}
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
     ready: bool = True
     schedulable: bool = True
 
@@ -54,7 +54,7 @@ class SliceLayer(Value, frozen=True):
     size: int
 
 
-class TopologyAssignment(Value, frozen=True):
+class TopologyPlacement(Value, frozen=True):
     """Where the pods of a pod set go.
 
     Attributes:
@@ -76,7 +76,7 @@ Mode = Literal["Required", "Preferred", "Unconstrained"]
 """All pods in one domain; in one if possible, else in as few as possible; anywhere."""
 
 
-class TopologyRequest(Value, frozen=True):
+class PlacementRequest(Value, frozen=True):
     """What one pod set asks of a topology.
 
     Attributes:
@@ -110,8 +110,8 @@ class TopologyRequest(Value, frozen=True):
     node_selector: Mapping[str, str] = {}
     affinity: tuple[Term, ...] = ()
     preferred_affinity: tuple[tuple[int, Term], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    held: TopologyAssignment | None = None
+    tolerations: tuple[TaintToleration, ...] = ()
+    held: TopologyPlacement | None = None
     pinned: bool = False
     short: bool = False
     whole_gpus: bool = False
@@ -128,5 +128,5 @@ class Placement(Value, frozen=True):
     """
 
     flavor: str
-    assignment: TopologyAssignment
+    assignment: TopologyPlacement
     requests: Mapping[str, int]

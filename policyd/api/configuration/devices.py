@@ -8,7 +8,7 @@ from policyd.api.configuration.kinds import (
     DeviceClassMapping,
     DeviceClassSource,
     DeviceSource,
-    Resources,
+    ResourcesConfiguration,
 )
 from policyd.api.kueue.validation import FieldError
 from policyd.api.names import (
@@ -30,7 +30,9 @@ _IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
 Errors = Iterator[FieldError]
 
 
-def validate_mappings(resources: Resources | None, gates: Mapping[str, bool]) -> list[FieldError]:
+def validate_mappings(
+    resources: ResourcesConfiguration | None, gates: Mapping[str, bool]
+) -> list[FieldError]:
     """Return what is wrong with the mappings of device classes to resources."""
     mappings = resources.device_class_mappings if resources else ()
     path = "resources.deviceClassMappings"

@@ -21,7 +21,7 @@ class Strict(Wire, frozen=True, forbid_unknown_fields=True):
     """Base of the parts of a Configuration: a field nobody knows is a mistake, not the future."""
 
 
-class Webhook(Strict, frozen=True):
+class WebhookListener(Strict, frozen=True):
     """Where Kueue's webhooks listen."""
 
     port: int | None = None
@@ -29,7 +29,7 @@ class Webhook(Strict, frozen=True):
     cert_dir: str = ""
 
 
-class LeaderElection(Strict, frozen=True):
+class LeaderElectionConfiguration(Strict, frozen=True):
     """Who of several replicas writes."""
 
     leader_elect: bool | None = None
@@ -58,7 +58,7 @@ class CustomLabel(Strict, frozen=True):
     tracked_values: tuple[str, ...] = ()
 
 
-class Metrics(Strict, frozen=True):
+class MetricsConfiguration(Strict, frozen=True):
     """Where metrics are served, and which."""
 
     bind_address: str = ""
@@ -67,7 +67,7 @@ class Metrics(Strict, frozen=True):
     custom_labels: tuple[CustomLabel, ...] = ()
 
 
-class Health(Strict, frozen=True):
+class HealthConfiguration(Strict, frozen=True):
     """Where probes are answered."""
 
     health_probe_bind_address: str = ""
@@ -75,7 +75,7 @@ class Health(Strict, frozen=True):
     liveness_endpoint_name: str = ""
 
 
-class Controller(Strict, frozen=True):
+class ControllerConfiguration(Strict, frozen=True):
     """How many objects of a kind are reconciled at a time."""
 
     group_kind_concurrency: dict[str, int] = {}
@@ -123,7 +123,7 @@ class ClientConnection(Strict, frozen=True):
     burst: int | None = None
 
 
-class Integrations(Strict, frozen=True):
+class IntegrationsConfiguration(Strict, frozen=True):
     """Which kinds of jobs are queued."""
 
     frameworks: tuple[str, ...] | None = None
@@ -193,13 +193,13 @@ class MultiKueue(Strict, frozen=True):
     cluster_profile: ClusterProfile | None = None
 
 
-class FairSharing(Strict, frozen=True):
+class FairSharingConfiguration(Strict, frozen=True):
     """Cohorts share by weight."""
 
     preemption_strategies: tuple[str, ...] = ()
 
 
-class AdmissionFairSharing(Strict, frozen=True):
+class AdmissionFairSharingConfiguration(Strict, frozen=True):
     """What LocalQueues used so far orders their workloads."""
 
     usage_half_life_time: DurationText = "0s"
@@ -251,7 +251,7 @@ class DeviceClassMapping(Strict, frozen=True):
     sources: tuple[DeviceClassSource, ...] = ()
 
 
-class Resources(Strict, frozen=True):
+class ResourcesConfiguration(Strict, frozen=True):
     """Which requests count against quota, and how."""
 
     quota_check_strategy: str | None = None
@@ -292,23 +292,23 @@ class Configuration(Strict, frozen=True):
     api_version: str = API_VERSION
     kind: str = "Configuration"
     namespace: str | None = None
-    webhook: Webhook = Webhook()
-    leader_election: LeaderElection | None = None
-    metrics: Metrics = Metrics()
-    health: Health = Health()
+    webhook: WebhookListener = WebhookListener()
+    leader_election: LeaderElectionConfiguration | None = None
+    metrics: MetricsConfiguration = MetricsConfiguration()
+    health: HealthConfiguration = HealthConfiguration()
     pprof_bind_address: str = ""
-    controller: Controller | None = None
+    controller: ControllerConfiguration | None = None
     tls: Tls | None = None
     manage_jobs_without_queue_name: bool = False
     managed_jobs_namespace_selector: LabelSelector | None = None
     internal_cert_management: InternalCertManagement | None = None
     wait_for_pods_ready: WaitForPodsReady | None = None
     client_connection: ClientConnection | None = None
-    integrations: Integrations | None = None
+    integrations: IntegrationsConfiguration | None = None
     multi_kueue: MultiKueue | None = None
-    fair_sharing: FairSharing | None = None
-    admission_fair_sharing: AdmissionFairSharing | None = None
-    resources: Resources | None = None
+    fair_sharing: FairSharingConfiguration | None = None
+    admission_fair_sharing: AdmissionFairSharingConfiguration | None = None
+    resources: ResourcesConfiguration | None = None
     feature_gates: dict[str, bool] | None = None
     object_retention_policies: ObjectRetentionPolicies | None = None
     visibility_server: VisibilityServer | None = None

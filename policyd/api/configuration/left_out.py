@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from policyd.api.configuration.gates import validate_gates
 
 
-class LeftOut(NamedTuple):
+class UnheededGate(NamedTuple):
     """What policyd does whatever a gate says.
 
     Attributes:
@@ -18,31 +18,31 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-_CACHES = LeftOut(
+_CACHES = UnheededGate(
     on=True, reason="it makes Kueue faster and changes nothing; what is known is kept"
 )
-_DEVICES = LeftOut(on=False, reason="devices of ResourceClaims are not counted")
-_CLUSTERS = LeftOut(on=False, reason="jobs are not sent to other clusters")
-_ABSENT_KINDS = LeftOut(on=False, reason="no module reads jobs of that kind")
+_DEVICES = UnheededGate(on=False, reason="devices of ResourceClaims are not counted")
+_CLUSTERS = UnheededGate(on=False, reason="jobs are not sent to other clusters")
+_ABSENT_KINDS = UnheededGate(on=False, reason="no module reads jobs of that kind")
 
-LEFT_OUT: Final[Mapping[str, LeftOut]] = {
-    "ConcurrentAdmission": LeftOut(
+LEFT_OUT: Final[Mapping[str, UnheededGate]] = {
+    "ConcurrentAdmission": UnheededGate(
         on=False, reason="a workload is tried for one flavor at a time; variants are not made"
     ),
-    "DeferRayServiceFinalizationForRedisCleanup": LeftOut(
+    "DeferRayServiceFinalizationForRedisCleanup": UnheededGate(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
     ),
-    "ElasticJobsViaWorkloadSlicesWithTAS": LeftOut(
+    "ElasticJobsViaWorkloadSlicesWithTAS": UnheededGate(
         on=True, reason="jobs that grow and shrink are placed by topologies, if their queue has one"
     ),
-    "FailureRecoveryPolicy": LeftOut(
+    "FailureRecoveryPolicy": UnheededGate(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
     ),
     "KueueDRAIntegration": _DEVICES,
     "KueueDRAIntegrationConsumableCapacity": _DEVICES,
     "KueueDRAIntegrationExtendedResource": _DEVICES,
     "KueueDRAIntegrationPartitionableDevices": _DEVICES,
-    "ManagedJobsNamespaceSelectorAlwaysRespected": LeftOut(
+    "ManagedJobsNamespaceSelectorAlwaysRespected": UnheededGate(
         on=True,
         reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",
     ),
@@ -55,26 +55,30 @@ LEFT_OUT: Final[Mapping[str, LeftOut]] = {
     "MultiKueueManagerQuotaAutomation": _CLUSTERS,
     "MultiKueueOrchestratedPreemption": _CLUSTERS,
     "MultiKueueRemoteSpecSync": _CLUSTERS,
-    "RemoveFinalizersWithStrictPatch": LeftOut(
+    "RemoveFinalizersWithStrictPatch": UnheededGate(
         on=True, reason="a finalizer is only taken from the version that was read"
     ),
-    "SchedulerLibraryIntegration": LeftOut(
+    "SchedulerLibraryIntegration": UnheededGate(
         on=False, reason="pods are placed by policyd's own search; the scheduler binds them"
     ),
-    "ShortWorkloadNames": LeftOut(on=False, reason="names stay as they are in a cluster that runs"),
-    "SkipAncestorCheckForDeletedWorkloads": LeftOut(
+    "ShortWorkloadNames": UnheededGate(
+        on=False, reason="names stay as they are in a cluster that runs"
+    ),
+    "SkipAncestorCheckForDeletedWorkloads": UnheededGate(
         on=True, reason="nothing is looked up for a workload that is gone"
     ),
     "SparkApplicationIntegration": _ABSENT_KINDS,
     "TASCacheNodeMatchResults": _CACHES,
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,
-    "TLSOptions": LeftOut(
+    "TLSOptions": UnheededGate(
         on=False, reason="versions and ciphers are those of the system's TLS library"
     ),
     "VectorizedResourceRequests": _CACHES,
-    "VisibilityOnDemand": LeftOut(on=True, reason="it is served where `--visibility-port` says"),
-    "WorkloadRequestUseMergePatch": LeftOut(on=True, reason="every status is a merge patch"),
+    "VisibilityOnDemand": UnheededGate(
+        on=True, reason="it is served where `--visibility-port` says"
+    ),
+    "WorkloadRequestUseMergePatch": UnheededGate(on=True, reason="every status is a merge patch"),
 }
 """By gate. All others do what Kueue's do; tests that flip them show it."""
 

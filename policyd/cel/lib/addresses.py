@@ -5,7 +5,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from policyd.cel.errors import CelError
-from policyd.cel.patterns import lazy_pattern
+from policyd.cel.syntax.patterns import lazy_pattern
 
 Address = IPv4Address | IPv6Address
 _DIGITS = lazy_pattern(r"[0-9]+", re.ASCII)

@@ -6,9 +6,9 @@ The decision itself is made by a function the caller puts into an `Authorizer`.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from policyd.cel import estimates
 from policyd.cel.cost import LIST, STRUCT, Budget, traversal, traverse
 from policyd.cel.errors import CelError
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.formats import dns1123_label, dns1123_subdomain
 from policyd.cel.types import BOOL, STRING, Type
@@ -24,7 +24,7 @@ _NARROWING_WORK = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attributes:
+class AuthorizedAction:
     """What may be done or not: a verb on a resource, or on a path."""
 
     verb: str = ""
@@ -41,7 +41,7 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Authorization:
     """The answer of an authorizer; `error` if it could not decide."""
 
     allowed: bool = False
@@ -51,7 +51,7 @@ class Decision:
     cel_type_name = DECISION.name
 
 
-Authorize = Callable[[Attributes], Decision]
+Authorize = Callable[[AuthorizedAction], Authorization]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Authorizer:
     """The value of the variable `authorizer`."""
 
     authorize: Authorize
-    attributes: Attributes = Attributes()
+    attributes: AuthorizedAction = AuthorizedAction()
 
     cel_type_name = AUTHORIZER.name
 
@@ -69,7 +69,7 @@ class PathCheck:
     """A question about a path."""
 
     authorize: Authorize
-    attributes: Attributes
+    attributes: AuthorizedAction
 
     cel_type_name = PATH_CHECK.name
 
@@ -79,7 +79,7 @@ class GroupCheck:
     """The API group of a question about a resource."""
 
     authorize: Authorize
-    attributes: Attributes
+    attributes: AuthorizedAction
 
     cel_type_name = GROUP_CHECK.name
 
@@ -89,7 +89,7 @@ class ResourceCheck:
     """A question about a resource."""
 
     authorize: Authorize
-    attributes: Attributes
+    attributes: AuthorizedAction
 
     cel_type_name = RESOURCE_CHECK.name
 
@@ -126,7 +126,9 @@ def _with(field: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
     return narrow
 
 
-def _check(check: PathCheck | ResourceCheck, verb: str, budget: Budget | None = None) -> Decision:
+def _check(
+    check: PathCheck | ResourceCheck, verb: str, budget: Budget | None = None
+) -> Authorization:
     if budget is not None:
         budget.excuse(_CHECK_COST)
     return check.authorize(replace(check.attributes, verb=verb))

@@ -4,9 +4,10 @@ import math
 import re
 from typing import Final
 
-from policyd.cel import arithmetic, estimates
+from policyd.cel import arithmetic
 from policyd.cel.cost import search, traverse
 from policyd.cel.errors import CelError
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Code, Overload, Size, function, method
 from policyd.cel.lib.regex import MATCHES
 from policyd.cel.lib.time import (
@@ -16,7 +17,7 @@ from policyd.cel.lib.time import (
     parse_timestamp,
     timestamp_text,
 )
-from policyd.cel.patterns import lazy_pattern
+from policyd.cel.syntax.patterns import lazy_pattern
 from policyd.cel.types import (
     BOOL,
     BYTES,

@@ -21,13 +21,13 @@ from policyd.api.names import (
     SUBDOMAIN,
     SUBDOMAIN_RULE,
 )
-from policyd.cel import estimates
 from policyd.cel.cost import traversal
 from policyd.cel.errors import CelError
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.time import parse_timestamp
 from policyd.cel.lib.url import what_is_wrong
-from policyd.cel.patterns import lazy_pattern
+from policyd.cel.syntax.patterns import lazy_pattern
 from policyd.cel.types import STRING, Type, list_of, optional_of
 from policyd.cel.values import NONE, Optional
 

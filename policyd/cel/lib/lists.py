@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from policyd.cel import arithmetic, comparison, estimates
+from policyd.cel import arithmetic, comparison
 from policyd.cel.cost import LIST, Budget, deep_size, pairs, visit_each, visit_list
 from policyd.cel.errors import CelError
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import (
     BOOL,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from policyd.cel import estimates
 from policyd.cel.cost import traversal, traverse, traverse_twice
 from policyd.cel.errors import CelError
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.addresses import Address, AddressError, parse_address
 from policyd.cel.types import BOOL, INT, STRING, Type

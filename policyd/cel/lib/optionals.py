@@ -3,7 +3,7 @@
 from policyd.cel.containers import need_optional
 from policyd.cel.cost import elements
 from policyd.cel.errors import CelError
-from policyd.cel.estimates import fixed
+from policyd.cel.estimate.estimates import fixed
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import BOOL, A, list_of, optional_of
 from policyd.cel.values import NONE, Duration, Optional, Timestamp

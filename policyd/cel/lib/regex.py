@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from policyd.cel import estimates
-from policyd.cel.allowance import current
+from policyd.cel.compile.allowance import current
 from policyd.cel.cost import Budget, search_pattern
 from policyd.cel.errors import CelError
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import BOOL, INT, STRING, list_of
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from policyd.cel import estimates
 from policyd.cel.cost import size_of, traversal, traverse, traverse_twice, visit
 from policyd.cel.errors import CelError
+from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import INT, STRING, list_of
 from policyd.cel.values import no_such_overload

@@ -9,7 +9,7 @@ from typing import Final
 from policyd.cel.caches import cache_short
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, method
-from policyd.cel.patterns import lazy_pattern
+from policyd.cel.syntax.patterns import lazy_pattern
 from policyd.cel.types import DURATION, INT, STRING, TIMESTAMP
 from policyd.cel.values import Duration, Timestamp
 

@@ -7,7 +7,7 @@ from policyd.cel.caches import cache_short
 from policyd.cel.cost import traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
-from policyd.cel.patterns import lazy_pattern
+from policyd.cel.syntax.patterns import lazy_pattern
 from policyd.cel.types import BOOL, STRING, Type, list_of, map_of
 
 URL = Type("kubernetes.URL")

@@ -9,12 +9,12 @@ import msgspec
 from policyd.api.inject import Closed
 from policyd.api.meta import Json
 from policyd.api.selectors import LabelSelector
-from policyd.engine.documents import Document
-from policyd.engine.facts import Facts
-from policyd.engine.findings import Finding
-from policyd.engine.match import labels_of
-from policyd.engine.schema import ForeignShape, schema_of
-from policyd.engine.workloads import value_at
+from policyd.engine.compile.schema import ForeignShape, schema_of
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.model.facts import Facts
+from policyd.engine.objects.match import labels_of
+from policyd.engine.objects.workloads import value_at
 
 
 class Kinds(Closed, frozen=True):

@@ -15,19 +15,24 @@ import msgspec
 from policyd.api.admission import AdmissionRequest, ReviewError, parse_review
 from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.engine.cases import Case, Expectation, Outcome
-from policyd.engine.compiled import CompiledPolicy
-from policyd.engine.decision import Decision
-from policyd.engine.documents import Document
-from policyd.engine.facts import Facts
-from policyd.engine.findings import Finding
+from policyd.engine.compile.schema import ForeignShape, schema_of
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.gatekeeper.matching import ConstraintMatch, of_kind, read_match
 from policyd.engine.gatekeeper.templates import constrain, read_template, wrong_parameters
-from policyd.engine.offline import Circumstances, ObjectError, namespace_lookup, request_for
-from policyd.engine.params import StoredParams
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.schema import ForeignShape, schema_of
-from policyd.engine.surroundings import Surroundings
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.decision import Decision
+from policyd.engine.model.facts import Facts
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.offline.cases import Case, CaseOutcome, Expectation
+from policyd.engine.offline.requests import (
+    ObjectError,
+    RequestCircumstances,
+    namespace_lookup,
+    request_for,
+)
 
 GROUP: Final = "test.gatekeeper.sh"
 """The API group of suites."""
@@ -104,7 +109,7 @@ class _Constrained:
     match: ConstraintMatch
 
 
-Came = Outcome | Finding | CompiledPolicy
+Came = CaseOutcome | Finding | CompiledPolicy
 """What comes of a suite: how a case went, what keeps tests from being run, what they are about."""
 
 
@@ -122,7 +127,7 @@ def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
 
 def _run_test(test: SuiteTest, read: Read) -> Iterator[Came]:
     constrained = _constrained(test, read)
-    if isinstance(constrained, Outcome):
+    if isinstance(constrained, CaseOutcome):
         yield constrained
     elif isinstance(constrained, list):
         yield from constrained
@@ -133,7 +138,7 @@ def _run_test(test: SuiteTest, read: Read) -> Iterator[Came]:
                 yield _run_case(test, case, constrained, read)
 
 
-def _constrained(test: SuiteTest, read: Read) -> _Constrained | Outcome | list[Finding]:
+def _constrained(test: SuiteTest, read: Read) -> _Constrained | CaseOutcome | list[Finding]:
     """Put a template and a constraint together, or say why that cannot be done."""
     template_document, constraint = _only(read(test.template)), _only(read(test.constraint))
     if template_document is None or constraint is None:
@@ -154,7 +159,9 @@ def _constrained(test: SuiteTest, read: Read) -> _Constrained | Outcome | list[F
     return _Constrained(policy, constraint.value, match)
 
 
-def _run_case(test: SuiteTest, case: SuiteCase, constrained: _Constrained, read: Read) -> Outcome:
+def _run_case(
+    test: SuiteTest, case: SuiteCase, constrained: _Constrained, read: Read
+) -> CaseOutcome:
     documents = read(case.object) if case.object else ()
     obj = _only(documents)
     if obj is None:
@@ -166,7 +173,7 @@ def _run_case(test: SuiteTest, case: SuiteCase, constrained: _Constrained, read:
     except (ObjectError, ReviewError) as error:
         return _failed(test, case, str(error))
     inventory = [document.value for name in case.inventory for document in read(name)]
-    surroundings = Surroundings(
+    surroundings = PolicyContext(
         namespaces=namespace_lookup(inventory, {}),
         params=StoredParams([constrained.constraint]),
     )
@@ -177,7 +184,7 @@ def _run_case(test: SuiteTest, case: SuiteCase, constrained: _Constrained, read:
     decision = policy_set.validate(request)
     problems += _problems(case.assertions, decision)
     violated = frozenset((o.origin, o.validation) for o in decision.objections)
-    return Outcome(_as_case(test, case, obj.value), tuple(problems), (), violated)
+    return CaseOutcome(_as_case(test, case, obj.value), tuple(problems), (), violated)
 
 
 def _request(obj: Json) -> AdmissionRequest:
@@ -190,7 +197,7 @@ def _request(obj: Json) -> AdmissionRequest:
     if isinstance(obj, dict) and obj.get("kind") == "AdmissionReview":
         request = {"uid": "offline", **(obj.get("request") or {})}
         return parse_review(msgspec.json.encode({**obj, "request": request}))
-    return request_for(obj, Circumstances())
+    return request_for(obj, RequestCircumstances())
 
 
 def _problems(assertions: Iterable[Assertion], decision: Decision) -> Iterator[str]:
@@ -228,8 +235,8 @@ def _wanted(assertion: Assertion) -> str:
             return str(number)
 
 
-def _failed(test: SuiteTest, case: SuiteCase | None, *problems: str) -> Outcome:
-    return Outcome(_as_case(test, case, {}), problems)
+def _failed(test: SuiteTest, case: SuiteCase | None, *problems: str) -> CaseOutcome:
+    return CaseOutcome(_as_case(test, case, {}), problems)
 
 
 def _as_case(test: SuiteTest, case: SuiteCase | None, obj: Json) -> Case:

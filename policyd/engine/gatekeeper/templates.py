@@ -18,15 +18,15 @@ from policyd.api.inject import Closed
 from policyd.api.meta import Json, ObjectMeta
 from policyd.api.native import NativeValidation
 from policyd.api.policy import MatchConstraints, NamedExpression, ParamKind, ParamRef, PolicySpec
-from policyd.engine.compile import Form, Layout, compile_policy
-from policyd.engine.compiled import CompiledPolicy
-from policyd.engine.dialects import DEFAULT_DIALECT, Dialect, native_places
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
+from policyd.engine.compile.native import in_own_words, validation_of
+from policyd.engine.compile.policies import Form, Layout, compile_policy
+from policyd.engine.compile.schema import ForeignShape, schema_of
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
 from policyd.engine.gatekeeper.matching import predicate_of, read_match
-from policyd.engine.native import in_own_words, validation_of
-from policyd.engine.schema import ForeignShape, schema_of
-from policyd.engine.workloads import value_at
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, native_places
+from policyd.engine.objects.workloads import value_at
 from policyd.patch.operations import Path
 
 KIND: Final = "ConstraintTemplate"
@@ -72,7 +72,7 @@ class Code(Closed, frozen=True):
     source: dict[str, Any] = {}
 
 
-class Target(Closed, frozen=True):
+class TemplateTarget(Closed, frozen=True):
     """What a template is for."""
 
     target: str = ""
@@ -86,7 +86,7 @@ class TemplateSpec(Closed, frozen=True):
     """The kind of a template's constraints, and what they demand."""
 
     crd: dict[str, Any]
-    targets: tuple[Target, ...]
+    targets: tuple[TemplateTarget, ...]
 
 
 class ConstraintTemplate(Closed, frozen=True):
@@ -99,7 +99,7 @@ class ConstraintTemplate(Closed, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class UsableTemplate:
     """A template that can be used: its name, the kind of its constraints, its source, and where."""
 
     name: str
@@ -133,7 +133,7 @@ def is_template(value: Json) -> bool:
     )
 
 
-def read_template(document: Document) -> tuple[Template | None, list[Finding]]:
+def read_template(document: Document) -> tuple[UsableTemplate | None, list[Finding]]:
     """Read a template, or say why it cannot be used."""
     if not is_template(document.value):
         return None, [document.finding(f"no `{KIND}`", ("kind",))]
@@ -160,7 +160,7 @@ def read_template(document: Document) -> tuple[Template | None, list[Finding]]:
         return None, [document.finding(f"not a schema: {wrong.message}", at)]
     conditions = "matchConditions" if source.match_conditions else "matchCondition"
     layout = _SourceLayout(path, {"matchConditions": (*path, conditions)})
-    return Template(name, str(kind), source, layout, schema), []
+    return UsableTemplate(name, str(kind), source, layout, schema), []
 
 
 def _source_of(spec: TemplateSpec) -> tuple[Path, dict[str, Any]] | None:
@@ -171,7 +171,7 @@ def _source_of(spec: TemplateSpec) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
-def wrong_parameters(template: Template, constraint: Json) -> Iterator[str]:
+def wrong_parameters(template: UsableTemplate, constraint: Json) -> Iterator[str]:
     """Say why a constraint's parameters are not what its template asks for."""
     given = value_at(constraint, ("spec", "parameters"))
     for error in Draft202012Validator(template.schema).iter_errors({} if given is None else given):
@@ -180,7 +180,7 @@ def wrong_parameters(template: Template, constraint: Json) -> Iterator[str]:
 
 
 def constrain(
-    template: Template,
+    template: UsableTemplate,
     document: Document,
     constraint: Document,
     dialect: Dialect = DEFAULT_DIALECT,
@@ -211,7 +211,7 @@ def constrain(
     return replace(compiled, applies=predicate_of(match))
 
 
-def _spec(template: Template, constraint: Json) -> PolicySpec:
+def _spec(template: UsableTemplate, constraint: Json) -> PolicySpec:
     source = template.source
     return PolicySpec(
         match_constraints=MatchConstraints(resource_rules=(_EVERYTHING,)),

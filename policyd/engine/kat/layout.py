@@ -16,8 +16,8 @@ from policyd.api.admission import (
 )
 from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.engine.offline import SOMEONE, Circumstances, request_for
-from policyd.engine.workloads import value_at
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.requests import SOMEONE, RequestCircumstances, request_for
 from policyd.errors import PolicydError
 
 FOLDER: Final = "tests"
@@ -42,7 +42,7 @@ class KatError(PolicydError):
     """The files of a test do not go together."""
 
 
-class Request(Closed, frozen=True):
+class TestRequest(Closed, frozen=True):
     """What there is to a request besides its objects, or with them."""
 
     api_version: str = ""
@@ -97,7 +97,7 @@ def tests_of(names: Iterable[str], read: Callable[[str], Any]) -> Iterator[KatTe
             yield KatTest(base, {what: read(name) for what, name in files.items()})
 
 
-def merged(test: KatTest) -> Request:
+def merged(test: KatTest) -> TestRequest:
     """Put the request together out of the files that hold a part of it.
 
     Raises:
@@ -114,7 +114,7 @@ def merged(test: KatTest) -> Request:
         if name in written:
             raise KatError(f"`{name}` is in two files")
         written[name] = test.files[name]
-    request = msgspec.convert(written, Request)
+    request = msgspec.convert(written, TestRequest)
     implied = _operation(request)
     if request.operation not in ("", "CONNECT", implied) and implied:
         raise KatError(f"`{request.operation}` does not go with these objects: {implied}")
@@ -124,7 +124,7 @@ def merged(test: KatTest) -> Request:
     return msgspec.structs.replace(request, operation=operation)
 
 
-def _operation(request: Request) -> Operation | Literal[""]:
+def _operation(request: TestRequest) -> Operation | Literal[""]:
     match request.object is not None, request.old_object is not None:
         case True, True:
             return "UPDATE"
@@ -136,7 +136,7 @@ def _operation(request: Request) -> Operation | Literal[""]:
             return ""
 
 
-def request_of(given: Request) -> AdmissionRequest:
+def request_of(given: TestRequest) -> AdmissionRequest:
     """Return the request that the API server would send.
 
     Raises:
@@ -146,7 +146,7 @@ def request_of(given: Request) -> AdmissionRequest:
     operation = given.operation
     assert operation, "it was found out before"
     namespace = given.namespace or name_of(given.namespace_object) or "default"
-    circumstances = Circumstances(
+    circumstances = RequestCircumstances(
         operation="CREATE" if operation == "CONNECT" else operation,
         user=given.user_info or SOMEONE,
         namespace=namespace,
@@ -169,7 +169,7 @@ def request_of(given: Request) -> AdmissionRequest:
     )
 
 
-def _connection(given: Request, namespace: str) -> AdmissionRequest:
+def _connection(given: TestRequest, namespace: str) -> AdmissionRequest:
     """Return a request without any object: a connection to a pod."""
     kind = _CONNECTED.get(given.sub_resource, "Pod")
     return AdmissionRequest(

@@ -11,20 +11,20 @@ import msgspec
 from policyd.api.admission import AdmissionRequest, UserInfo
 from policyd.api.meta import Json
 from policyd.api.policy import ParamRef
-from policyd.cel.lib.authorizer import Attributes
-from policyd.cel.lib.authorizer import Decision as PermissionDecision
-from policyd.engine.bindings import NEEDS_BINDING
-from policyd.engine.cases import Case, Expectation, Outcome, Permission, difference
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.decision import Decision
-from policyd.engine.equivalents import equivalent_match
-from policyd.engine.kat.layout import KatTest, Request, merged, name_of, request_of
-from policyd.engine.load import Loaded
-from policyd.engine.match import attributes_of, rule_names
-from policyd.engine.offline import namespace_lookup, offline_set
-from policyd.engine.ordering import without_empty
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.workloads import value_at
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction
+from policyd.engine.compile.load import Loaded
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.kat.layout import KatTest, TestRequest, merged, name_of, request_of
+from policyd.engine.model.bindings import NEEDS_BINDING
+from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.model.decision import Decision
+from policyd.engine.objects.equivalents import equivalent_match
+from policyd.engine.objects.match import attributes_of, rule_names
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.cases import Case, CaseOutcome, Expectation, Permission, difference
+from policyd.engine.offline.ordering import without_empty
+from policyd.engine.offline.requests import namespace_lookup, offline_set
 from policyd.errors import PolicydError
 from policyd.patch.json_patch import apply_json_patch
 
@@ -35,7 +35,7 @@ class Mocked(Permission, frozen=True):
     decision: str = "allow"
 
 
-def run_test(test: KatTest, loaded: Loaded) -> Outcome:
+def run_test(test: KatTest, loaded: Loaded) -> CaseOutcome:
     """Ask the policy that a test names, and compare what comes with what should."""
     policy = _policy_of(test, loaded.policies)
     if policy is None:
@@ -50,7 +50,7 @@ def run_test(test: KatTest, loaded: Loaded) -> Outcome:
         return _failed(test, f"cannot be read: {error}")
 
 
-def _run(test: KatTest, policy: CompiledPolicy, loaded: Loaded, given: Request) -> Outcome:
+def _run(test: KatTest, policy: CompiledPolicy, loaded: Loaded, given: TestRequest) -> CaseOutcome:
     asked = replace(
         loaded,
         policies=(policy,),
@@ -79,7 +79,7 @@ def _run(test: KatTest, policy: CompiledPolicy, loaded: Loaded, given: Request) 
         if gold is None and decision.operations:
             problems.append("changed, and no .gold.yaml says how")
     violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
-    return Outcome(_as_case(test, given.object), tuple(problems), tuple(lines), violated)
+    return CaseOutcome(_as_case(test, given.object), tuple(problems), tuple(lines), violated)
 
 
 def _policy_of(test: KatTest, policies: Sequence[CompiledPolicy]) -> CompiledPolicy | None:
@@ -106,7 +106,7 @@ def _bindings(
 
 
 def _params(
-    policy: CompiledPolicy, bindings: Iterable[CompiledBinding], given: Request
+    policy: CompiledPolicy, bindings: Iterable[CompiledBinding], given: TestRequest
 ) -> Iterator[Json]:
     """Yield the given params where each binding looks for them, unless they say where they are."""
     kind = policy.policy.spec.param_kind
@@ -126,13 +126,15 @@ def _params(
         yield {**common, **given.params, "metadata": metadata}
 
 
-def _namespace(given: Request) -> str:
+def _namespace(given: TestRequest) -> str:
     obj = given.object if given.object is not None else given.old_object
     return str(value_at(obj, ("metadata", "namespace")) or "")
 
 
-def _authorize(mocked: Sequence[Mocked]) -> Callable[[UserInfo, Attributes], PermissionDecision]:
-    def decide(_user: UserInfo, asked: Attributes) -> PermissionDecision:
+def _authorize(
+    mocked: Sequence[Mocked],
+) -> Callable[[UserInfo, AuthorizedAction], PermissionDecision]:
+    def decide(_user: UserInfo, asked: AuthorizedAction) -> PermissionDecision:
         found = [one for one in mocked if one.allows(asked)]
         return PermissionDecision(allowed=bool(found) and found[0].decision.lower() == "allow")
 
@@ -198,8 +200,8 @@ def _annotation(key: str, decision: Decision) -> str | None:
     )
 
 
-def _failed(test: KatTest, problem: str) -> Outcome:
-    return Outcome(_as_case(test, None), (problem,))
+def _failed(test: KatTest, problem: str) -> CaseOutcome:
+    return CaseOutcome(_as_case(test, None), (problem,))
 
 
 def _as_case(test: KatTest, obj: Json) -> Case:

@@ -9,8 +9,8 @@ from typing import Final
 
 from policyd.api.admission import Rule
 from policyd.api.policy import MatchResources
-from policyd.engine.match import selects_all
-from policyd.engine.workloads import KINDS
+from policyd.engine.objects.match import selects_all
+from policyd.engine.objects.workloads import KINDS
 
 _APPS: Final = ("daemonsets", "deployments", "replicasets", "statefulsets")
 _BATCH: Final = ("cronjobs", "jobs")

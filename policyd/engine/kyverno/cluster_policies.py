@@ -17,13 +17,10 @@ from policyd.api.kyverno import (
 )
 from policyd.api.meta import Json
 from policyd.api.policy import Enforcement, MatchConstraints, PolicySpec, Validation
-from policyd.engine.compile import Form, Layout, compile_policy
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.confinement import elsewhere, params_elsewhere, with_own_words
-from policyd.engine.dialects import Dialect, cluster_policy_places, namespaced_rule_places
-from policyd.engine.documents import Document
-from policyd.engine.facts import Facts
-from policyd.engine.findings import Finding
+from policyd.engine.compile.native import in_own_words, validation_of
+from policyd.engine.compile.policies import Form, Layout, compile_policy
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
 from policyd.engine.kyverno.autogen import annotated_controllers, controller_rules
 from policyd.engine.kyverno.filters import (
     filters_of,
@@ -34,7 +31,10 @@ from policyd.engine.kyverno.filters import (
     rules_of,
 )
 from policyd.engine.kyverno.policies import namespace_of, not_at_admission, shape_of
-from policyd.engine.native import in_own_words, validation_of
+from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.model.confinement import elsewhere, params_elsewhere, with_own_words
+from policyd.engine.model.dialects import Dialect, cluster_policy_places, namespaced_rule_places
+from policyd.engine.model.facts import Facts
 
 GROUP: Final = "kyverno.io"
 KINDS: Final = frozenset({"ClusterPolicy", "Policy"})

@@ -12,9 +12,9 @@ import msgspec
 
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.meta import Json, Wire
-from policyd.cel.kyverno import Resources
+from policyd.cel.kyverno import ClusterReads
 from policyd.engine.kyverno.cluster_policies import GROUP
-from policyd.engine.workloads import value_at
+from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
 _KIND = "GlobalContextEntry"
@@ -28,7 +28,7 @@ class EntryError(PolicydError):
     """An entry cannot be answered."""
 
 
-class Call(NamedTuple):
+class EntryCall(NamedTuple):
     """What an entry asks by HTTP.
 
     Attributes:
@@ -51,7 +51,7 @@ class Call(NamedTuple):
 class Caller(Protocol):
     """Sends what entries ask."""
 
-    def call(self, call: Call) -> Json:
+    def call(self, call: EntryCall) -> Json:
         """Return the decoded answer."""
         ...
 
@@ -90,7 +90,7 @@ class _Spec(Wire, frozen=True):
 class Entries:
     """The entries among objects; each names a resource, whose objects it holds, or a call."""
 
-    def __init__(self, objects: Iterable[Json], resources: Resources, caller: Caller) -> None:
+    def __init__(self, objects: Iterable[Json], resources: ClusterReads, caller: Caller) -> None:
         """Take what is read from the cluster from `resources`, and have `caller` ask the rest."""
         self._resources = resources
         self._caller = caller
@@ -153,13 +153,13 @@ def _read(name: str, spec: Json) -> _Spec:
         raise EntryError(f"entry `{name}` cannot be read: {error}") from error
 
 
-def _call(name: str, call: _ApiCall, service: _Service) -> Call:
+def _call(name: str, call: _ApiCall, service: _Service) -> EntryCall:
     seconds = _seconds(call.refresh_interval)
     if seconds <= 0:
         raise EntryError(
             f"`{call.refresh_interval}` of entry `{name}` is no refreshInterval: write `10m`"
         )
-    return Call(
+    return EntryCall(
         method=call.method,
         url=service.url,
         body={each.key: each.value for each in call.data} if call.method == "POST" else None,

@@ -11,15 +11,15 @@ from policyd.api.kyverno import PolicyException, RuleException, RuleExceptionSpe
 from policyd.api.meta import Json
 from policyd.cel import CelCompileError, compile_expression
 from policyd.cel.errors import TooMuchError
-from policyd.engine.compiled import CompiledException, CompiledPolicy
-from policyd.engine.confinement import elsewhere, with_own_words
-from policyd.engine.dialects import Dialect, own_namespace_places
-from policyd.engine.documents import Document
-from policyd.engine.facts import Facts
-from policyd.engine.findings import Finding
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
 from policyd.engine.kyverno.cluster_policies import NAMESPACED
 from policyd.engine.kyverno.filters import like, picks
 from policyd.engine.kyverno.policies import namespace_of, shape_of
+from policyd.engine.model.compiled import CompiledException, CompiledPolicy
+from policyd.engine.model.confinement import elsewhere, with_own_words
+from policyd.engine.model.dialects import Dialect, own_namespace_places
+from policyd.engine.model.facts import Facts
 
 KIND: Final = "PolicyException"
 

@@ -15,21 +15,22 @@ from policyd.api.admission import Rule
 from policyd.api.meta import Json
 from policyd.api.names import is_label_key, is_label_value
 from policyd.api.policy import Mutation, PolicySpec, Validation
-from policyd.cel import CelCompileError, ast
-from policyd.cel.parser import parse
-from policyd.engine.compiled import (
+from policyd.cel import CelCompileError
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.engine.compile.native import GROUP
+from policyd.engine.documents.reading import Document
+from policyd.engine.export.expressions import NotExportableError
+from policyd.engine.export.patch import as_json
+from policyd.engine.export.policies import POLICY_LABEL, Exported, binding_spec, unreadable
+from policyd.engine.kyverno.autogen import CLUSTER_POLICY_CONTROLLERS
+from policyd.engine.model.compiled import (
     MUTATING,
     VALIDATING,
     CompiledException,
     CompiledMutation,
     CompiledPolicy,
 )
-from policyd.engine.documents import Document
-from policyd.engine.export import POLICY_LABEL, Exported, binding_spec, unreadable
-from policyd.engine.export_expressions import NotExportableError
-from policyd.engine.export_patch import as_json
-from policyd.engine.kyverno.autogen import CLUSTER_POLICY_CONTROLLERS
-from policyd.engine.native import GROUP
 from policyd.patch.operations import Path
 
 _OBJECTS: Final = ("object", "oldObject")
@@ -121,14 +122,14 @@ def _adds_nothing(mutation: CompiledMutation) -> bool:
     return mutation.patch_type == "JSONPatch" and any(map(_is_empty, _values(tree)))
 
 
-def _values(node: ast.Node) -> Iterator[ast.Node]:
+def _values(node: ast.ExpressionNode) -> Iterator[ast.ExpressionNode]:
     if isinstance(node, ast.StructLiteral) and node.name == "JSONPatch":
         yield from (field.value for field in node.fields if field.name == "value")
     for part in ast.children(node):
         yield from _values(part)
 
 
-def _is_empty(node: ast.Node) -> bool:
+def _is_empty(node: ast.ExpressionNode) -> bool:
     literal = isinstance(node, ast.MapLiteral | ast.ListLiteral | ast.StructLiteral)
     return literal and not ast.children(node)
 
@@ -241,7 +242,7 @@ def _moved(source: str, target: _Target) -> str:
     return text
 
 
-def _roots(node: ast.Node, above: tuple[ast.Node, ...]) -> Iterator[int]:
+def _roots(node: ast.ExpressionNode, above: tuple[ast.ExpressionNode, ...]) -> Iterator[int]:
     """Yield the ends of the names of objects whose template is meant."""
     if isinstance(node, ast.Identifier) and node.name in _OBJECTS:
         if _is_of_pod(above):
@@ -251,7 +252,7 @@ def _roots(node: ast.Node, above: tuple[ast.Node, ...]) -> Iterator[int]:
         yield from _roots(part, (node, *above))
 
 
-def _is_of_pod(above: tuple[ast.Node, ...]) -> bool:
+def _is_of_pod(above: tuple[ast.ExpressionNode, ...]) -> bool:
     """Tell whether what is taken of an object is the pod's, and not the object's own.
 
     Raises:

@@ -10,10 +10,10 @@ from policyd.api.kinds import resources
 from policyd.api.kyverno import ActionOverride, Filter, Filters, ResourceFilter, Subject
 from policyd.api.meta import Json
 from policyd.api.selectors import LabelSelector
-from policyd.engine.equivalents import plural_of
-from policyd.engine.facts import Facts
-from policyd.engine.match import labels_of
-from policyd.engine.workloads import value_at
+from policyd.engine.model.facts import Facts
+from policyd.engine.objects.equivalents import plural_of
+from policyd.engine.objects.match import labels_of
+from policyd.engine.objects.workloads import value_at
 
 OPERATIONS: Final = ("CREATE", "UPDATE")
 """What a rule concerns that names no operations."""

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.engine.compiled import CompiledException, CompiledPolicy
-from policyd.engine.dialects import Dialect
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
 from policyd.engine.kyverno import cluster_policies, exceptions, policies
+from policyd.engine.model.compiled import CompiledException, CompiledPolicy
+from policyd.engine.model.dialects import Dialect
 from policyd.errors import did_you_mean
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -11,20 +11,20 @@ from policyd.api.admission import Rule
 from policyd.api.kyverno import Evaluation, MutatingPolicy, ValidatingPolicy
 from policyd.api.meta import ObjectMeta
 from policyd.api.policy import MatchConstraints, PolicySpec
-from policyd.engine.compile import Form, compile_policy
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.confinement import elsewhere, with_own_words
-from policyd.engine.dialects import Dialect, kyverno_places, own_namespace_places
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
+from policyd.engine.compile.native import constraints_of, in_own_words, validation_of
+from policyd.engine.compile.policies import Form, compile_policy
+from policyd.engine.compile.schema import ForeignShape, schema_of
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
 from policyd.engine.kyverno.autogen import (
     CONTROLLERS,
     controller_rules,
     is_controller,
     is_for_pods,
 )
-from policyd.engine.native import constraints_of, in_own_words, validation_of
-from policyd.engine.schema import ForeignShape, schema_of
+from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.model.confinement import elsewhere, with_own_words
+from policyd.engine.model.dialects import Dialect, kyverno_places, own_namespace_places
 from policyd.errors import did_you_mean
 from policyd.patch.operations import Path
 

@@ -9,10 +9,10 @@ import msgspec
 from policyd.api.admission import Operation, UserInfo
 from policyd.api.inject import Closed
 from policyd.api.meta import Json
-from policyd.engine.documents import Document
-from policyd.engine.findings import Finding
-from policyd.engine.schema import ForeignShape, schema_of
-from policyd.engine.workloads import value_at
+from policyd.engine.compile.schema import ForeignShape, schema_of
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.objects.workloads import value_at
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -34,7 +34,7 @@ class ResourceSpec(Closed, frozen=True):
     subresource: str = ""
 
 
-class Row(Closed, frozen=True):
+class ExpectedResult(Closed, frozen=True):
     """What must come of some resources."""
 
     policy: str
@@ -80,7 +80,7 @@ class Values(Closed, frozen=True):
     subresources: Json = None
 
 
-class User(Closed, frozen=True):
+class SuiteUser(Closed, frozen=True):
     """Who sends requests; what roles they have plays no part."""
 
     user_info: UserInfo = UserInfo(username="someone")
@@ -96,7 +96,7 @@ class ClusterSpec(Closed, frozen=True):
     crds: Texts = ()
 
 
-class Cluster(Closed, frozen=True):
+class SuiteCluster(Closed, frozen=True):
     """The world outside."""
 
     spec: ClusterSpec = ClusterSpec()
@@ -106,7 +106,7 @@ class KyvernoTest(Closed, frozen=True):
     """A file of tests; the files it names are relative to it."""
 
     policies: Texts
-    results: Annotated[tuple[Row, ...], msgspec.Meta(min_length=1)]
+    results: Annotated[tuple[ExpectedResult, ...], msgspec.Meta(min_length=1)]
     resources: Texts = ()
     old_resources: Texts = ()
     exceptions: Texts = ()

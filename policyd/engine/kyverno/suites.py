@@ -12,25 +12,31 @@ import msgspec
 
 from policyd.api.admission import Operation, UserInfo
 from policyd.api.meta import Json
-from policyd.engine.bindings import NEEDS_BINDING
-from policyd.engine.cases import Case, Expectation, Outcome
-from policyd.engine.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.decision import Decision
+from policyd.engine.compile.load import Loaded
 from policyd.engine.kyverno.declared import declared_values
 from policyd.engine.kyverno.filters import like
-from policyd.engine.kyverno.suite_files import KyvernoTest, ResourceSpec, Row, Values, Word
-from policyd.engine.load import Loaded
-from policyd.engine.offline import (
-    Circumstances,
+from policyd.engine.kyverno.suite_files import (
+    ExpectedResult,
+    KyvernoTest,
+    ResourceSpec,
+    Values,
+    Word,
+)
+from policyd.engine.model.bindings import NEEDS_BINDING
+from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.model.decision import Decision
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.cases import Case, CaseOutcome, Expectation
+from policyd.engine.offline.ordering import without_empty
+from policyd.engine.offline.requests import (
     CustomKinds,
     ObjectError,
+    RequestCircumstances,
     as_it_was,
     namespace_lookup,
     offline_set,
     request_for,
 )
-from policyd.engine.ordering import without_empty
-from policyd.engine.workloads import value_at
 from policyd.patch.json_patch import apply_json_patch
 
 
@@ -63,7 +69,7 @@ class Given:
     kinds: CustomKinds = field(default_factory=dict)
 
 
-def run_suite(suite: KyvernoTest, given: Given) -> Iterator[Outcome]:
+def run_suite(suite: KyvernoTest, given: Given) -> Iterator[CaseOutcome]:
     """Run the rows of a suite, once for each of their resources."""
     for row in suite.results:
         named = [*map(_spec, row.resources), *row.resource_specs]
@@ -72,10 +78,10 @@ def run_suite(suite: KyvernoTest, given: Given) -> Iterator[Outcome]:
             yield _run(row, spec, given)
         if not wanted:
             case = Case(name=f"{row.policy} is to {row.result}", object={}, expect=Expectation())
-            yield Outcome(case, ("the row names no resource: nothing would be tested",))
+            yield CaseOutcome(case, ("the row names no resource: nothing would be tested",))
 
 
-def _expanded(spec: ResourceSpec, row: Row, given: Given) -> Iterable[ResourceSpec]:
+def _expanded(spec: ResourceSpec, row: ExpectedResult, given: Given) -> Iterable[ResourceSpec]:
     """Return what a pattern of names stands for; itself if that is nothing, which then fails."""
     if not set("*?") & set(spec.name):
         return (spec,)
@@ -92,22 +98,22 @@ def _spec(text: str) -> ResourceSpec:
     return ResourceSpec(name=name, namespace=namespace)
 
 
-def _run(row: Row, spec: ResourceSpec, given: Given) -> Outcome:
+def _run(row: ExpectedResult, spec: ResourceSpec, given: Given) -> CaseOutcome:
     name = f"{row.policy}{f' {row.rule}' if row.rule else ''}: {spec.name} is to {row.result}"
     obj = next((o for o in given.resources if _is(o, spec, row.kind)), None)
     case = Case(name=name, object=obj or {}, expect=Expectation())
     if obj is None:
-        return Outcome(case, (f"there is no resource `{spec.name}`",))
+        return CaseOutcome(case, (f"there is no resource `{spec.name}`",))
     policies = [p for p in given.loaded.policies if _named(p, row)]
     if not policies:
-        return Outcome(case, (f"there is no policy `{row.policy}`",))
+        return CaseOutcome(case, (f"there is no policy `{row.policy}`",))
     try:
         decision = _ask(policies, obj, row, given, spec.subresource)
     except ObjectError as error:
-        return Outcome(case, (str(error),))
+        return CaseOutcome(case, (str(error),))
     problems = tuple(_problems(row, obj, decision, given))
     violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
-    return Outcome(case, problems, violated=violated)
+    return CaseOutcome(case, problems, violated=violated)
 
 
 def _is(obj: Json, spec: ResourceSpec, kind: str) -> bool:
@@ -123,7 +129,7 @@ def _is(obj: Json, spec: ResourceSpec, kind: str) -> bool:
     )
 
 
-def _named(policy: CompiledPolicy, row: Row) -> bool:
+def _named(policy: CompiledPolicy, row: ExpectedResult) -> bool:
     name = row.policy.rpartition("/")[2]
     # Rules that Kyverno makes of one for pods go by its name with a prefix.
     rule = row.rule.removeprefix("autogen-cronjob-").removeprefix("autogen-")
@@ -131,7 +137,11 @@ def _named(policy: CompiledPolicy, row: Row) -> bool:
 
 
 def _ask(
-    policies: Sequence[CompiledPolicy], obj: Json, row: Row, given: Given, subresource: str
+    policies: Sequence[CompiledPolicy],
+    obj: Json,
+    row: ExpectedResult,
+    given: Given,
+    subresource: str,
 ) -> Decision:
     """Send the request of a row; what is updated was as it is, unless the suite says how."""
     loaded = replace(given.loaded, policies=tuple(policies))
@@ -149,7 +159,7 @@ def _ask(
     operation = row.operation or row.resource_operation or _operation(given.values, row, obj)
     operation = operation or ("CREATE" if old is None else "UPDATE")
     old = None if operation == "CREATE" else as_it_was(obj, operation, old)
-    circumstances = Circumstances(operation=operation, user=given.user, kinds=given.kinds)
+    circumstances = RequestCircumstances(operation=operation, user=given.user, kinds=given.kinds)
     request = request_for(obj, circumstances, old_object=old)
     return asked.review(msgspec.structs.replace(request, sub_resource=subresource))
 
@@ -159,7 +169,7 @@ def _key(obj: Json) -> tuple[Json, ...]:
     return tuple(value_at(obj, path) for path in paths)
 
 
-def _operation(values: Values, row: Row, obj: Json) -> Operation | None:
+def _operation(values: Values, row: ExpectedResult, obj: Json) -> Operation | None:
     """Return the operation that values name: of the resource, of its policy, or of all."""
     found = values.global_values
     for policy in values.policies:
@@ -188,7 +198,7 @@ def words_of(decision: Decision) -> tuple[Word, ...]:
     return tuple(words) or ("pass" if decision.matched else "skip",)
 
 
-def _problems(row: Row, obj: Json, decision: Decision, given: Given) -> Iterator[str]:
+def _problems(row: ExpectedResult, obj: Json, decision: Decision, given: Given) -> Iterator[str]:
     unlike = list(_patch_problems(row, obj, decision, given))
     words = words_of(decision)
     if words == ("pass",) and unlike:
@@ -202,7 +212,9 @@ def _problems(row: Row, obj: Json, decision: Decision, given: Given) -> Iterator
         yield from unlike
 
 
-def _patch_problems(row: Row, obj: Json, decision: Decision, given: Given) -> Iterable[str]:
+def _patch_problems(
+    row: ExpectedResult, obj: Json, decision: Decision, given: Given
+) -> Iterable[str]:
     wanted = given.patched.get(row.patched_resources)
     result = without_empty(apply_json_patch(obj, decision.operations))
     if wanted is None or any(result == without_empty(each) for each in wanted):

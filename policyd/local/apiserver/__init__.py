@@ -5,7 +5,7 @@ patch, defaults, admission, validation → store → watchers. Objects in the st
 place: whoever changes one puts a new one there, and the old object's identity is the lock.
 """
 
-from policyd.local.apiserver.requests import User
+from policyd.local.apiserver.requests import ApiUser
 from policyd.local.apiserver.server import ApiServer, ServerOptions
 
-__all__ = ["ApiServer", "ServerOptions", "User"]
+__all__ = ["ApiServer", "ApiUser", "ServerOptions"]

@@ -7,17 +7,15 @@ from typing import Any
 
 import structlog
 
-from policyd.local.apiserver.documents import document, public_document
 from policyd.local.apiserver.requests import (
     BODY_LIMIT,
-    Request,
-    User,
+    ApiRequest,
+    ApiUser,
     parse_options,
     parse_target,
 )
-from policyd.local.apiserver.responses import Answer, Stream
 from policyd.local.apiserver.routes import Reply, find_handler
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import (
     StatusError,
     bad_request,
@@ -25,6 +23,8 @@ from policyd.local.apiserver.status import (
     no_such_resource,
     too_large,
 )
+from policyd.local.apiserver.wire.documents import document, public_document
+from policyd.local.apiserver.wire.responses import ServerResponse, Stream
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -39,10 +39,10 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 log = structlog.get_logger(__name__)
 
 
-class Application:
+class ApiApplication:
     """The API over HTTP; `users` has who may ask, by token."""
 
-    def __init__(self, state: State, *, users: Mapping[str, User]) -> None:
+    def __init__(self, state: ServerState, *, users: Mapping[str, ApiUser]) -> None:
         self._state = state
         self._users = users
         self._writes = 0
@@ -63,14 +63,14 @@ class Application:
             with self._counted(scope["method"]):
                 reply = await self._reply(scope, receive, warnings)
         except StatusError as error:
-            reply = Answer(body=error.status, code=error.code)
+            reply = ServerResponse(body=error.status, code=error.code)
         except RecursionError:
             too_deep = bad_request("the object is nested too deep")
-            reply = Answer(body=too_deep.status, code=too_deep.code)
+            reply = ServerResponse(body=too_deep.status, code=too_deep.code)
         except Exception as error:  # one bad request must not end the server
             log.exception("request_failed", path=scope["path"])
             error_status = internal_error(f"{type(error).__name__}: {error}")
-            reply = Answer(body=error_status.status, code=error_status.code)
+            reply = ServerResponse(body=error_status.status, code=error_status.code)
         if isinstance(reply, Stream):
             await _send_stream(reply, receive, send)
         else:
@@ -113,7 +113,7 @@ class Application:
             if reply.code == 404 and target.group in self._state.registry.groups():
                 raise no_such_resource()
             return reply
-        request = Request(
+        request = ApiRequest(
             method=scope["method"],
             target=target,
             served=served,
@@ -126,7 +126,7 @@ class Application:
         return await find_handler(request)(self._state, request)
 
 
-def authenticate(headers: Headers, users: Mapping[str, User]) -> User:
+def authenticate(headers: Headers, users: Mapping[str, ApiUser]) -> ApiUser:
     """Tell who asks, by the token.
 
     Raises:
@@ -139,7 +139,7 @@ def authenticate(headers: Headers, users: Mapping[str, User]) -> User:
     return user
 
 
-def impersonated(headers: Headers, raw: Sequence[tuple[bytes, bytes]], user: User) -> User:
+def impersonated(headers: Headers, raw: Sequence[tuple[bytes, bytes]], user: ApiUser) -> ApiUser:
     """Return whom the user acts as (`kubectl --as`), or the user; nobody is refused that here."""
     name = headers.get("impersonate-user")
     if not name:
@@ -147,7 +147,7 @@ def impersonated(headers: Headers, raw: Sequence[tuple[bytes, bytes]], user: Use
     groups = [value.decode() for key, value in raw if key == b"impersonate-group"]
     if AUTHENTICATED not in groups:
         groups.append(AUTHENTICATED)
-    return User(name=name, groups=tuple(groups))
+    return ApiUser(name=name, groups=tuple(groups))
 
 
 async def _read_body(receive: Receive) -> bytes:
@@ -163,7 +163,7 @@ async def _read_body(receive: Receive) -> bytes:
             return b"".join(parts)
 
 
-async def _send_answer(answer: Answer, warnings: Sequence[str], send: Send) -> None:
+async def _send_answer(answer: ServerResponse, warnings: Sequence[str], send: Send) -> None:
     body = answer.encoded()
     headers = [
         (b"content-type", answer.content_type.encode()),

@@ -3,10 +3,10 @@
 from policyd.local.apiserver.admission.plugins import PRIORITY_CLASSES
 from policyd.local.apiserver.builtin import builtin_kinds
 from policyd.local.apiserver.kinds.smaller import open_namespace
-from policyd.local.apiserver.metadata import stamp_created
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object
 from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.writing.metadata import stamp_created
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 

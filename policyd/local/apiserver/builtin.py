@@ -34,7 +34,7 @@ def builtin_kinds() -> Iterator[Served]:
             yield _served(known)
 
 
-def _served(known: kinds.Resource) -> Served:
+def _served(known: kinds.BuiltinResource) -> Served:
     is_event = known.kind == "Event" and known.group != ""
     return Served(
         group=known.group,

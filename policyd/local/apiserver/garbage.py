@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 from policyd.clock import Clock
-from policyd.local.apiserver.deletion import (
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.store import Store, StoreEvent
+from policyd.local.apiserver.writing.deletion import (
     FOREGROUND,
     ORPHAN,
-    DeleteOptions,
+    DeletionRules,
     is_released,
     mark_deleted,
     settle,
 )
-from policyd.local.apiserver.status import Object
-from policyd.local.apiserver.store import Event, Store
 
 Place = tuple[str, str, str]
 """Resource, namespace and name."""
@@ -34,7 +34,7 @@ class GarbageCollector:
         for resource, value in store:
             self._learn(resource, value)
 
-    def notice(self, event: Event) -> bool:
+    def notice(self, event: StoreEvent) -> bool:
         """Take a change; tell whether there is work."""
         place = _place(event.resource, event.object)
         uid = event.object["metadata"]["uid"]
@@ -124,7 +124,7 @@ class GarbageCollector:
         """Delete an object as a client would; tell whether it is gone."""
         if policy == "Foreground" and not self._dependents.get(value["metadata"]["uid"]):
             policy = "Background"
-        options = DeleteOptions(policy=policy)
+        options = DeletionRules(policy=policy)
         marked = mark_deleted(value, place[0], options, now=self._clock.now())
         return is_released(settle(self._store, place[0], value, marked))
 

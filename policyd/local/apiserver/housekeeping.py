@@ -3,12 +3,12 @@
 import asyncio
 from contextlib import suppress
 
-from policyd.local.apiserver.ages import seconds_of
 from policyd.local.apiserver.builtin import EVENTS
 from policyd.local.apiserver.garbage import GarbageCollector
-from policyd.local.apiserver.namespaces import Namespaces
-from policyd.local.apiserver.state import State
-from policyd.local.apiserver.store import Event
+from policyd.local.apiserver.namespaces import NamespaceLifecycle
+from policyd.local.apiserver.reading.ages import seconds_of
+from policyd.local.apiserver.state import ServerState
+from policyd.local.apiserver.store import StoreEvent
 
 EVENT_SECONDS = 3600.0
 """How long an event is kept, as on the real server."""
@@ -19,15 +19,15 @@ SWEEP_SECONDS = 60.0
 class Housekeeping:
     """Follows the store, and works whenever something calls for it."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ServerState) -> None:
         self._state = state
         self._garbage = GarbageCollector(state.store, state.clock)
-        self._namespaces = Namespaces(state.store, state.registry, state.clock)
+        self._namespaces = NamespaceLifecycle(state.store, state.registry, state.clock)
         self._called = asyncio.Event()
         self._swept_at = state.clock.monotonic()
         state.store.listen(self._notice)
 
-    def _notice(self, event: Event) -> None:
+    def _notice(self, event: StoreEvent) -> None:
         garbage = self._garbage.notice(event)
         if garbage or self._namespaces.concerns(event):
             self._called.set()

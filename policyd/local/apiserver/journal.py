@@ -8,7 +8,7 @@ import msgspec
 
 from policyd.errors import ConfigurationError
 from policyd.local.apiserver.status import Object
-from policyd.local.apiserver.store import Event, Store, key_of
+from policyd.local.apiserver.store import Store, StoreEvent, key_of
 
 LINES_LIMIT = 50_000
 """Changes after which the file is written anew, with the objects alone."""
@@ -78,7 +78,7 @@ class Journal:
         self._lines = 0
         return self._path.open("a", buffering=1)
 
-    def _append(self, event: Event) -> None:
+    def _append(self, event: StoreEvent) -> None:
         if event.type == "DELETED":
             gone = key_of(event.object)
             line = _Line(resource=event.resource, gone=gone, version=event.version)

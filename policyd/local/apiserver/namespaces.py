@@ -1,22 +1,22 @@
 """The lives of namespaces: each has a service account, and takes all it holds with it."""
 
 from policyd.clock import Clock
-from policyd.local.apiserver.deletion import (
+from policyd.local.apiserver.registry import Registry
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.store import Store, StoreEvent
+from policyd.local.apiserver.writing.deletion import (
     NAMESPACE_FINALIZER,
-    DeleteOptions,
+    DeletionRules,
     is_released,
     mark_deleted,
     settle,
 )
-from policyd.local.apiserver.metadata import stamp_created
-from policyd.local.apiserver.registry import Registry
-from policyd.local.apiserver.status import Object
-from policyd.local.apiserver.store import Event, Store
+from policyd.local.apiserver.writing.metadata import stamp_created
 
 SERVICE_ACCOUNTS = "serviceaccounts"
 
 
-class Namespaces:
+class NamespaceLifecycle:
     """Follows the store's changes; what is to be done is done in `work`, not in between."""
 
     def __init__(self, store: Store, registry: Registry, clock: Clock) -> None:
@@ -24,7 +24,7 @@ class Namespaces:
         self._registry = registry
         self._clock = clock
 
-    def concerns(self, event: Event) -> bool:
+    def concerns(self, event: StoreEvent) -> bool:
         """Tell whether a change may mean work."""
         if event.resource == "namespaces":
             return event.type != "DELETED"
@@ -61,7 +61,7 @@ class Namespaces:
         return not left
 
     def _delete(self, resource: str, value: Object) -> bool:
-        options = DeleteOptions(policy="Background")
+        options = DeletionRules(policy="Background")
         marked = mark_deleted(value, resource, options, now=self._clock.now())
         return is_released(settle(self._store, resource, value, marked))
 

@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 import msgspec
 import yaml
 
-from policyd.local.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
-from policyd.local.apiserver.protobuf import ProtobufError, decode_protobuf
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object, bad_request, unsupported_media_type
+from policyd.local.apiserver.wire.protobuf import MEDIA_TYPE as PROTOBUF
+from policyd.local.apiserver.wire.protobuf import ProtobufError, decode_protobuf
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -22,7 +22,7 @@ Validation = Literal["Ignore", "Warn", "Strict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class User:
+class ApiUser:
     """Who asks."""
 
     name: str
@@ -30,7 +30,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class PathTarget:
     """What a path points at; an empty name is the collection."""
 
     group: str
@@ -42,7 +42,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class QueryOptions:
     """The query's options, by name; one that is repeated counts as first given."""
 
     values: Mapping[str, str]
@@ -88,14 +88,14 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ApiRequest:
     """One request for a kind that is served; `warnings` is what the client is told besides."""
 
     method: str
-    target: Target
+    target: PathTarget
     served: Served
-    options: Options
-    user: User
+    options: QueryOptions
+    user: ApiUser
     headers: Mapping[str, str]
     body: bytes = b""
     warnings: list[str] = field(default_factory=list)
@@ -117,15 +117,15 @@ class Request:
             self.warnings.append(text)
 
 
-def parse_options(query: bytes) -> Options:
+def parse_options(query: bytes) -> QueryOptions:
     """Read a query string."""
     values: dict[str, str] = {}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         values.setdefault(name, value)
-    return Options(values)
+    return QueryOptions(values)
 
 
-def parse_target(path: str) -> Target | None:
+def parse_target(path: str) -> PathTarget | None:
     """Read a path below /api or /apis; None if it points at no resource."""
     parts = path.strip("/").split("/")
     match parts:
@@ -137,7 +137,7 @@ def parse_target(path: str) -> Target | None:
             return None
 
 
-def _target(group: str, version: str, rest: list[str]) -> Target | None:
+def _target(group: str, version: str, rest: list[str]) -> PathTarget | None:
     namespace = ""
     # `namespaces/x/status` is about the namespace, `namespaces/x/pods` about what is in it.
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in {"status", "finalize"}:
@@ -145,7 +145,7 @@ def _target(group: str, version: str, rest: list[str]) -> Target | None:
     if len(rest) > 3 or "" in rest:
         return None
     plural, name, subresource = (*rest, "", "")[:3]
-    return Target(
+    return PathTarget(
         group=group,
         version=version,
         plural=plural,

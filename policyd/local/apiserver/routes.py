@@ -2,21 +2,21 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from policyd.local.apiserver.deletion import delete, delete_collection
-from policyd.local.apiserver.patching import patch
-from policyd.local.apiserver.podparts import bind, evict, log
-from policyd.local.apiserver.read import get, list_
-from policyd.local.apiserver.requests import Request
-from policyd.local.apiserver.responses import Answer, Stream
-from policyd.local.apiserver.scale import get_scale, patch_scale, update_scale
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.reading.read import get, list_
+from policyd.local.apiserver.reading.scale import get_scale, patch_scale, update_scale
+from policyd.local.apiserver.reading.watching import watch
+from policyd.local.apiserver.requests import ApiRequest
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import method_not_allowed, no_such_resource, not_found
 from policyd.local.apiserver.virtual import answer_question
-from policyd.local.apiserver.watching import watch
-from policyd.local.apiserver.write import create, finalize, update
+from policyd.local.apiserver.wire.responses import ServerResponse, Stream
+from policyd.local.apiserver.writing.deletion import delete, delete_collection
+from policyd.local.apiserver.writing.patching import patch
+from policyd.local.apiserver.writing.podparts import bind, evict, log
+from policyd.local.apiserver.writing.write import create, finalize, update
 
-Reply = Answer | Stream
-Handler = Callable[[State, Request], Awaitable[Reply]]
+Reply = ServerResponse | Stream
+Handler = Callable[[ServerState, ApiRequest], Awaitable[Reply]]
 Verbs = Mapping[str, Handler]
 
 COLLECTION: Verbs = {"GET": list_, "POST": create, "DELETE": delete_collection}
@@ -35,7 +35,7 @@ SUBRESOURCES: Mapping[str, Verbs] = {
 QUESTIONS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 
 
-def find_handler(request: Request) -> Handler:
+def find_handler(request: ApiRequest) -> Handler:
     """Return the function that answers a request.
 
     Raises:
@@ -51,7 +51,7 @@ def find_handler(request: Request) -> Handler:
     return handler
 
 
-def _verbs(request: Request) -> Verbs:
+def _verbs(request: ApiRequest) -> Verbs:
     target, served = request.target, request.served
     subresource = target.subresource
     if (subresource and not served.has(subresource)) or (

@@ -15,10 +15,10 @@ from policyd.local.apiserver.admission.caller import (
     WebhookCaller,
     no_services,
 )
-from policyd.local.apiserver.admission.chain import Admission
-from policyd.local.apiserver.admission.policies import Policies
+from policyd.local.apiserver.admission.chain import AdmissionChain
+from policyd.local.apiserver.admission.policies import StoredPolicies
 from policyd.local.apiserver.admission.webhooks import Webhooks
-from policyd.local.apiserver.app import Application
+from policyd.local.apiserver.app import ApiApplication
 from policyd.local.apiserver.bootstrap import bootstrap
 from policyd.local.apiserver.builtin import builtin_kinds
 from policyd.local.apiserver.custom.definitions import Definitions
@@ -26,16 +26,16 @@ from policyd.local.apiserver.housekeeping import Housekeeping
 from policyd.local.apiserver.journal import Journal
 from policyd.local.apiserver.openapi.document import Documents
 from policyd.local.apiserver.registry import Registry
-from policyd.local.apiserver.requests import User
-from policyd.local.apiserver.shape import reshape
-from policyd.local.apiserver.state import PodLog, State, no_log
+from policyd.local.apiserver.requests import ApiUser
+from policyd.local.apiserver.state import PodLog, ServerState, no_log
 from policyd.local.apiserver.status import Object
 from policyd.local.apiserver.store import HISTORY, Store
+from policyd.local.apiserver.writing.shape import reshape
 from policyd.serving import Server, listen, server_config, server_context
 
 HOST = "127.0.0.1"
 
-ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
+ADMIN = ApiUser(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
 """Whom a kubeconfig is for unless told."""
 
 CLUSTER = "policyd"
@@ -88,21 +88,21 @@ class ApiServer:
         """
         self._clock = clock or SystemClock()
         self._authority = Authority.create(now=self._clock.now(), name="policyd api server")
-        self._users: dict[str, User] = {}
+        self._users: dict[str, ApiUser] = {}
         registry, store = Registry(builtin_kinds()), Store(history=options.history)
         self._caller = WebhookCaller(options.resolve_service)
-        policies = Policies(store, registry, reshape=reshape)
+        policies = StoredPolicies(store, registry, reshape=reshape)
         webhooks = Webhooks(store, registry, self._caller, reshape=reshape)
-        self._state = State(
+        self._state = ServerState(
             store=store,
             registry=registry,
             documents=Documents(registry),
             clock=self._clock,
-            admission=Admission(store, policies, webhooks),
+            admission=AdmissionChain(store, policies, webhooks),
             pod_log=options.pod_log,
         )
         self._running: asyncio.Task[None] | None = None
-        self._app = Application(self._state, users=self._users)
+        self._app = ApiApplication(self._state, users=self._users)
         self._stopping = asyncio.Event()
         self._journal = Journal(options.state_file, store) if options.state_file else None
         bootstrap(store, self._clock.now())
@@ -147,7 +147,7 @@ class ApiServer:
             self._journal.close()
         self._socket.close()
 
-    def kubeconfig(self, user: User = ADMIN, *, namespace: str = "default") -> Object:
+    def kubeconfig(self, user: ApiUser = ADMIN, *, namespace: str = "default") -> Object:
         """Return a kubeconfig for `user`, with a new token."""
         token = secrets.token_urlsafe(24)
         self._users[token] = user

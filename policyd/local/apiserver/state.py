@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from policyd.clock import Clock
-from policyd.local.apiserver.admission.chain import Admission
+from policyd.local.apiserver.admission.chain import AdmissionChain
 from policyd.local.apiserver.openapi.document import Documents
+from policyd.local.apiserver.reading.watch import Watcher
 from policyd.local.apiserver.registry import Registry
-from policyd.local.apiserver.requests import Request
+from policyd.local.apiserver.requests import ApiRequest
 from policyd.local.apiserver.status import Object, not_found
 from policyd.local.apiserver.store import Store
-from policyd.local.apiserver.watch import Watcher
 
 PodLog = Callable[[Object, str], str]
 """Gives the log of a pod's container, by the pod and the container's name."""
@@ -22,18 +22,18 @@ def no_log(_pod: Object, _container: str) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class State:
+class ServerState:
     """The server's parts, and the watches under way."""
 
     store: Store
     registry: Registry
     documents: Documents
     clock: Clock
-    admission: Admission
+    admission: AdmissionChain
     pod_log: PodLog = no_log
     watchers: set[Watcher] = field(default_factory=set)
 
-    def find(self, request: Request) -> Object:
+    def find(self, request: ApiRequest) -> Object:
         """Return the object that a request names.
 
         Raises:

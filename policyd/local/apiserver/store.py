@@ -29,7 +29,7 @@ class TooOldError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StoreEvent:
     """One change: the object after it (or as it was last), and before it."""
 
     type: Change
@@ -39,7 +39,7 @@ class Event:
     version: int
 
 
-Listener = Callable[[Event], None]
+Listener = Callable[[StoreEvent], None]
 
 
 class Store:
@@ -49,7 +49,7 @@ class Store:
         self.version = 1
         self._history_size = history
         self._objects: dict[str, dict[Key, Object]] = {}
-        self._history: dict[str, deque[Event]] = {}
+        self._history: dict[str, deque[StoreEvent]] = {}
         self._forgotten: dict[str, int] = {}
         self._listeners: list[Listener] = []
         self._resource_listeners: dict[str, list[Listener]] = {}
@@ -120,7 +120,7 @@ class Store:
         self._history.clear()
         self._forgotten = {"": self.version}
 
-    def since(self, resource: str, version: int) -> list[Event]:
+    def since(self, resource: str, version: int) -> list[StoreEvent]:
         """Return the changes after `version`.
 
         Raises:
@@ -149,7 +149,7 @@ class Store:
         return {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
 
     def _publish(self, change: Change, resource: str, new: Object, previous: Object | None) -> None:
-        event = Event(change, resource, new, previous, self.version)
+        event = StoreEvent(change, resource, new, previous, self.version)
         history = self._history.setdefault(resource, deque())
         history.append(event)
         if len(history) > self._history_size:

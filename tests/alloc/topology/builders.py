@@ -6,11 +6,11 @@ from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import place
 from policyd.alloc.topology.values import (
     HOSTNAME,
-    NodeSpec,
     Placement,
+    PlacementRequest,
     SliceLayer,
-    TopologyAssignment,
-    TopologyRequest,
+    TopologyNode,
+    TopologyPlacement,
 )
 
 FLAVOR = "gpu"
@@ -22,7 +22,7 @@ def node(path, *, labels=None, levels=LEVELS, name="", **facts):
     where = dict(zip(levels, path.split("/"), strict=True))
     name = name or path.rpartition("/")[2]
     amounts = {key: facts.pop(key) for key in ("cpu", "gpu", "pods") if key in facts}
-    return NodeSpec(
+    return TopologyNode(
         name=name, labels={**where, **(labels or {})}, allocatable={"pods": 100, **amounts}, **facts
     )
 
@@ -44,7 +44,7 @@ def request(count=1, mode="Unconstrained", level="", *, slices=(), pod_set="main
     amounts = {key: others.pop(key) for key in ("cpu", "gpu") if key in others} or {"gpu": 1}
     requests = others.pop("requests", amounts)
     layers = tuple(SliceLayer(level=name, size=size) for name, size in slices)
-    return TopologyRequest(
+    return PlacementRequest(
         pod_set=pod_set, count=count, mode=mode, level=level, slices=layers, requests=requests,
         **others,
     )  # fmt: skip
@@ -57,7 +57,7 @@ def placed(nodes, *requests, gates=None, **options):
 
 
 def told(outcome):
-    if isinstance(outcome, TopologyAssignment):
+    if isinstance(outcome, TopologyPlacement):
         return {"/".join(values): count for values, count in outcome.domains}
     return outcome.text
 
@@ -68,7 +68,7 @@ def only(nodes, asked, **options):
 
 def assignment(levels=(HOSTNAME,), **pods):
     domains = tuple((tuple(name.split("_")), count) for name, count in pods.items())
-    return TopologyAssignment(levels=levels, domains=domains)
+    return TopologyPlacement(levels=levels, domains=domains)
 
 
 def holding(flavor=FLAVOR, *, gpu=1, levels=(HOSTNAME,), **pods):

@@ -6,13 +6,13 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.topology.counts import PodKind, requests_of
 from policyd.alloc.topology.matching import NodeNeeds
 from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyAssignment
-from policyd.node_rules import LabelRequirement, Taint, Toleration
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
+from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration
 from tests.alloc.choices import scenarios
 from tests.alloc.topology.builders import node
 
 RATE = settings(deadline=None)
-TAINT = Taint(key="broken")
+TAINT = NodeTaint(key="broken")
 FLAVORS = {
     "hosts": (FlavorSpec(name="hosts"), ("block", "rack", HOSTNAME)),
     "fast": (FlavorSpec(name="fast", labels={"speed": "fast"}), ("rack", HOSTNAME)),
@@ -29,7 +29,7 @@ KINDS = [
     for beside in ((), requests_of({"gpu": 3}))
     for needs in (
         NodeNeeds(),
-        NodeNeeds(selector=(("speed", "fast"),), tolerations=(Toleration(operator="Exists"),)),
+        NodeNeeds(selector=(("speed", "fast"),), tolerations=(TaintToleration(operator="Exists"),)),
         NodeNeeds(affinity=(NOT_FAST, NAMED)),
     )
 ]
@@ -58,7 +58,7 @@ def holding(choose):
     levels = FLAVORS[flavor][1] if flavor == "racks" else (HOSTNAME,)
     places = RACKS if flavor == "racks" else [(host,) for host in HOSTS]
     there = {choose.one(places): choose.number(1, 3) for _ in range(choose.number(0, 3))}
-    assignment = TopologyAssignment(levels=levels, domains=tuple(sorted(there.items())))
+    assignment = TopologyPlacement(levels=levels, domains=tuple(sorted(there.items())))
     return Placement(flavor=flavor, assignment=assignment, requests={"gpu": choose.number(0, 4)})
 
 

@@ -12,7 +12,7 @@ from policyd.alloc.topology.devices import (
     whole_gpus_only,
 )
 from policyd.alloc.topology.mig import profile_of, profiles_of
-from policyd.alloc.topology.values import NodeSpec
+from policyd.alloc.topology.values import TopologyNode
 from tests.alloc.topology.builders import cluster, node, only, request
 
 GPU = "nvidia.com/gpu"
@@ -23,7 +23,7 @@ def gpu_node(name="n", *, product=A100, labels=None, **amounts):
     """A node with devices: `gpu=8, gpu_shared=4, mig_1g_5gb=7`."""
     found = {key.replace("mig_", "mig-").replace("_", "."): n for key, n in amounts.items()}
     labels = {"nvidia.com/gpu.product": product, **(labels or {})}
-    return NodeSpec(
+    return TopologyNode(
         name=name, labels=labels, allocatable={f"nvidia.com/{k}": n for k, n in found.items()}
     )
 
@@ -175,7 +175,7 @@ def test_nodes_that_are_alike_are_counted_together():
         pytest.param(gpu_node(gpu=8, product=f"{A100}-SHARED"), False, id="old-label"),
         pytest.param(gpu_node(gpu=56, product=f"{A100}-MIG-1g.5gb"), False, id="mig-single"),
         pytest.param(gpu_node(gpu_shared=8), True, id="renamed-has-none-of-that-name"),
-        pytest.param(NodeSpec(name="cpu"), True, id="no-gpus"),
+        pytest.param(TopologyNode(name="cpu"), True, id="no-gpus"),
     ],
 )
 def test_a_node_has_whole_gpus_only_or_it_does_not(of, whole):
@@ -206,7 +206,7 @@ def shared_and_whole():
     shared = node("b/r/x1", labels={f"{GPU}.replicas": "4"})
     return cluster(
         *(
-            NodeSpec(name=n.name, labels=n.labels, allocatable={"pods": 9, GPU: 4})
+            TopologyNode(name=n.name, labels=n.labels, allocatable={"pods": 9, GPU: 4})
             for n in (shared, node("b/r/x2"))
         )
     )
@@ -235,7 +235,7 @@ def test_a_node_that_begins_to_share_its_gpus_is_noticed():
 
     whole = nodes.node("x2")
     nodes.put(
-        NodeSpec(
+        TopologyNode(
             name="x2",
             labels={**whole.labels, f"{GPU}.sharing-strategy": "mps"},
             allocatable=whole.allocatable,

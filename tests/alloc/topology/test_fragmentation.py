@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.fragmentation import fragmentation, fragments_of, free_of
 from policyd.alloc.topology.placement import place
-from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, TopologyAssignment
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
 from tests.alloc.topology.builders import FLAVOR, LEVELS, assignment, cluster, only, request
 
 GPU = "nvidia.com/gpu"
@@ -20,14 +20,14 @@ def hosts(levels=LEVELS, **amounts):
     for path, (gpus, _) in amounts.items():
         labels = dict(zip(LEVELS, path.split("_"), strict=True))
         nodes.append(
-            NodeSpec(name=labels[HOSTNAME], labels=labels, allocatable={"pods": 99, GPU: gpus})
+            TopologyNode(name=labels[HOSTNAME], labels=labels, allocatable={"pods": 99, GPU: gpus})
         )
     found = cluster(*nodes, levels=levels)
     for each, (_, taken) in zip(nodes, amounts.values(), strict=True):
         if taken:
             where = tuple(each.labels[level] for level in levels[-1:])
             where = where if levels[-1] == HOSTNAME else tuple(each.labels[lv] for lv in levels)
-            taken_there = TopologyAssignment(levels=levels[-1:], domains=((where, taken),))
+            taken_there = TopologyPlacement(levels=levels[-1:], domains=((where, taken),))
             found.hold(
                 each.name, [Placement(flavor=FLAVOR, assignment=taken_there, requests={GPU: 1})]
             )
@@ -149,8 +149,8 @@ def test_breaking_ties_changes_neither_who_fits_nor_how_wide_it_is_placed(
         for each in (asked, replace(asked, avoids_fragments=True))
     )
 
-    assert isinstance(usual, TopologyAssignment) == isinstance(tidy, TopologyAssignment)
-    if isinstance(tidy, TopologyAssignment):
+    assert isinstance(usual, TopologyPlacement) == isinstance(tidy, TopologyPlacement)
+    if isinstance(tidy, TopologyPlacement):
         assert tidy.count == usual.count
         assert in_several_racks(nodes, tidy) == in_several_racks(nodes, usual)
 

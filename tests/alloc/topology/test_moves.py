@@ -15,12 +15,12 @@ from policyd.alloc.topology.moves import Asker, cost_of, fewest_moves, may_move
 from policyd.alloc.topology.together import Patience
 from policyd.alloc.topology.values import (
     HOSTNAME,
-    NodeSpec,
     Placement,
-    TopologyAssignment,
-    TopologyRequest,
+    PlacementRequest,
+    TopologyNode,
+    TopologyPlacement,
 )
-from policyd.alloc.workload import Admission, PodSet, PodSetAssignment
+from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, ReservedQuota
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import queue, state, workload
 
@@ -38,7 +38,7 @@ def world(*things, opt_ins=MOVES, quota=99, **racks):
             labels = {"rack": rack, HOSTNAME: f"{rack}-{number}"}
             allocatable = {"gpu": amount, "pods": 20}
             made.ground.nodes.put(
-                NodeSpec(name=labels[HOSTNAME], labels=labels, allocatable=allocatable)
+                TopologyNode(name=labels[HOSTNAME], labels=labels, allocatable=allocatable)
             )
     made.put_queue(queue("q", gpu=quota, opt_ins=opt_ins))
     for each in things:
@@ -48,22 +48,22 @@ def world(*things, opt_ins=MOVES, quota=99, **racks):
 
 def gang(key, count=1, mode="Required", level="rack", *, gpu=1, on=None, **fields):
     """A workload that waits, or runs on nodes: `on={"r1-0": 2}`."""
-    asked = TopologyRequest(
+    asked = PlacementRequest(
         pod_set="main", count=count, requests={"gpu": gpu}, mode=mode, level=level
     )
-    pods = PodSet(name="main", count=count, requests={"gpu": gpu}, placed=True, place=asked)
+    pods = QueuedPodSet(name="main", count=count, requests={"gpu": gpu}, placed=True, place=asked)
     if on is None:
         return workload(key, "q", pods, **fields)
     domains = tuple(((name,), n) for name, n in sorted(on.items()))
-    given = PodSetAssignment(
+    given = PodSetFlavors(
         name="main",
         count=count,
         flavors={"gpu": "default"},
         usage={"gpu": gpu * count},
-        placement=TopologyAssignment(levels=(HOSTNAME,), domains=domains),
+        placement=TopologyPlacement(levels=(HOSTNAME,), domains=domains),
         pod_requests={"gpu": gpu},
     )
-    held = Admission(cluster_queue="q", pod_sets=(given,))
+    held = ReservedQuota(cluster_queue="q", pod_sets=(given,))
     fields = {"reserved_at": -100.0, "admitted": True, "ready": True, **fields}
     return workload(key, "q", pods, admission=held, **fields)
 
@@ -184,11 +184,11 @@ def test_a_move_costs_what_is_lost_of_a_run(who, cost):
 
 
 def test_devices_are_what_costs_where_there_are_some():
-    given = PodSetAssignment(
+    given = PodSetFlavors(
         name="main", count=2, flavors={}, usage={"cpu": 9, "nvidia.com/mig-3g.20gb": 7}
     )
     running = gang("a", on={"r1-0": 1})
-    held = replace(running, admission=Admission(cluster_queue="q", pod_sets=(given,)))
+    held = replace(running, admission=ReservedQuota(cluster_queue="q", pod_sets=(given,)))
 
     assert cost_of(world(held, r1=(8,)).holding("a"), 0.0) == pytest.approx(3 * 100.0)
 

@@ -6,8 +6,8 @@ from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.placement import place
 from policyd.alloc.topology.refusal import NoRoom, Unusable
-from policyd.alloc.topology.values import HOSTNAME, NodeSpec, Placement, TopologyRequest
-from policyd.node_rules import LabelRequirement, Taint, Toleration
+from policyd.alloc.topology.values import HOSTNAME, Placement, PlacementRequest, TopologyNode
+from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration
 from tests.alloc.topology.builders import (
     FLAVOR,
     LEVELS,
@@ -221,7 +221,7 @@ class TestNodes:
             pytest.param({"ready": False}, id="not-ready"),
             pytest.param({"schedulable": False}, id="cordoned"),
             pytest.param({"labels": {"speed": "slow"}}, id="of-another-flavor"),
-            pytest.param({"taints": (Taint(key="broken"),)}, id="tainted"),
+            pytest.param({"taints": (NodeTaint(key="broken"),)}, id="tainted"),
         ],
     )
     def test_pods_go_elsewhere(self, facts):
@@ -244,7 +244,7 @@ class TestNodes:
 
     def test_what_kept_pods_from_a_node_that_is_gone_is_not_told(self):
         nodes = cluster(
-            node("b1/r1/x1", gpu=1, taints=(Taint(key="broken"),)), node("b1/r1/x2", gpu=1)
+            node("b1/r1/x1", gpu=1, taints=(NodeTaint(key="broken"),)), node("b1/r1/x2", gpu=1)
         )
         assert 'Total nodes: 2; excluded: taint "broken:NoSchedule": 1' in only(nodes, request(2))
 
@@ -254,11 +254,13 @@ class TestNodes:
 
     def test_tolerations_of_pods_and_of_the_flavor_let_them_in(self):
         flavor = FlavorSpec(
-            name=FLAVOR, topology="racks", tolerations=(Toleration(key="gpu", operator="Exists"),)
+            name=FLAVOR,
+            topology="racks",
+            tolerations=(TaintToleration(key="gpu", operator="Exists"),),
         )
-        taints = (Taint(key="gpu"), Taint(key="team", value="a"))
+        taints = (NodeTaint(key="gpu"), NodeTaint(key="team", value="a"))
         nodes = cluster(node("b1/r1/x1", gpu=1, taints=taints), flavor=flavor)
-        tolerant = request(1, tolerations=(Toleration(key="team", value="a"),))
+        tolerant = request(1, tolerations=(TaintToleration(key="team", value="a"),))
 
         assert only(nodes, tolerant) == {"x1": 1}
         assert 'taint "team=a:NoSchedule": 1' in only(nodes, request(1))
@@ -320,8 +322,8 @@ class TestNodes:
         nodes.hold("ns/other", [Placement(
             flavor=FLAVOR, assignment=assignment(x2=1), requests=port,
         )])  # fmt: skip
-        asked = TopologyRequest(pod_set="main", count=1, requests=port)
-        two = TopologyRequest(pod_set="main", count=2, requests=port)
+        asked = PlacementRequest(pod_set="main", count=1, requests=port)
+        two = PlacementRequest(pod_set="main", count=2, requests=port)
 
         assert only(nodes, asked) == {"x3": 1}
         assert only(nodes, two) == (
@@ -337,9 +339,9 @@ class TestNodes:
 
     def test_ports_do_not_matter_where_domains_have_many_nodes(self):
         nodes = cluster(
-            NodeSpec(name="a", labels={"rack": "r1"}, allocatable={"pods": 9}), levels=("rack",)
+            TopologyNode(name="a", labels={"rack": "r1"}, allocatable={"pods": 9}), levels=("rack",)
         )
-        asked = TopologyRequest(pod_set="main", count=2, requests={"hostPort/TCP/8080": 1})
+        asked = PlacementRequest(pod_set="main", count=2, requests={"hostPort/TCP/8080": 1})
 
         assert only(nodes, asked) == {"r1": 2}
 

@@ -4,7 +4,7 @@ from hypothesis import assume, given, settings
 
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.topology.placement import fits, place
-from policyd.alloc.topology.values import HOSTNAME, SliceLayer, TopologyAssignment
+from policyd.alloc.topology.values import HOSTNAME, SliceLayer, TopologyPlacement
 from tests.alloc.choices import scenarios
 from tests.alloc.topology.builders import FLAVOR, cluster, node, request
 from tests.alloc.topology.oracle import Exhaustive, host_of
@@ -108,11 +108,11 @@ def ask(question, gates=DEFAULTS.gates):
     pod_sets = [asked] if leader is None else [asked, leader]
     may = fits(there, {FLAVOR: pod_sets}, gates=gates)
     found = place(there, {FLAVOR: pod_sets}, gates=gates)
-    assert may == all(isinstance(outcome, TopologyAssignment) for outcome in found.values())
+    assert may == all(isinstance(outcome, TopologyPlacement) for outcome in found.values())
     ways = Exhaustive(nodes, levels, lambda node: node.allocatable, asked, leader)
     paths = {host_of(node): tuple(node.labels[level] for level in levels) for node in nodes}
     outcomes = [found[each.pod_set] for each in pod_sets]
-    if not all(isinstance(outcome, TopologyAssignment) for outcome in outcomes):
+    if not all(isinstance(outcome, TopologyPlacement) for outcome in outcomes):
         return None, None, ways
     workers, *led = [{paths[v[0]]: n for v, n in outcome.domains} for outcome in outcomes]
     return workers, led[0] if led else {}, ways

@@ -9,9 +9,9 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.queue import PreemptionPolicy
-from policyd.alloc.settings import FairSharing, Settings
-from policyd.alloc.topology.values import HOSTNAME, NodeSpec, TopologyRequest
-from policyd.alloc.workload import PodSet
+from policyd.alloc.settings import FairSharingRules, QueueingSettings
+from policyd.alloc.topology.values import HOSTNAME, PlacementRequest, TopologyNode
+from policyd.alloc.workload import QueuedPodSet
 from tests.alloc.builders import queue, state, workload
 from tests.alloc.choices import scenarios
 
@@ -24,7 +24,7 @@ PREEMPTION = PreemptionPolicy(within_cluster_queue="LowerPriority", reclaim_with
 
 def node(name):
     labels = {"rack": RACKS[name], HOSTNAME: name}
-    return NodeSpec(name=name, labels=labels, allocatable={"gpu": GPUS, "pods": 10})
+    return TopologyNode(name=name, labels=labels, allocatable={"gpu": GPUS, "pods": 10})
 
 
 def gangs(choose, most):
@@ -35,8 +35,8 @@ def gangs(choose, most):
 def gang(choose, number):
     mode, level = choose.one(MODES)
     count, requests = choose.number(1, 6), {"gpu": choose.number(1, 3)}
-    place = TopologyRequest(pod_set="main", count=count, requests=requests, mode=mode, level=level)
-    pods = PodSet(name="main", count=count, requests=requests, placed=True, place=place)
+    place = PlacementRequest(pod_set="main", count=count, requests=requests, mode=mode, level=level)
+    pods = QueuedPodSet(name="main", count=count, requests=requests, placed=True, place=place)
     return workload(f"w{number}", choose.one("ab"), pods, at=number, priority=choose.number(0, 2))
 
 
@@ -48,7 +48,7 @@ def histories(choose):
 
 
 def opened(waiting, *, fair):
-    rules = Settings(fair_sharing=FairSharing() if fair else None)
+    rules = QueueingSettings(fair_sharing=FairSharingRules() if fair else None)
     queues = [queue(name, "x", gpu=12, preemption=PREEMPTION) for name in ("a", "b")]
     made = state(flavors=(), rules=rules)
     made.put_flavor(FlavorSpec(name="default", topology="racks", levels=LEVELS))
@@ -174,8 +174,8 @@ def test_who_waits_while_the_cluster_is_empty_could_never_run(waiting):
 
 
 def test_what_pods_leave_is_nobody_elses_in_the_same_cycle():
-    place = TopologyRequest(pod_set="main", count=1, requests={"gpu": 4})
-    pods = PodSet(name="main", requests={"gpu": 4}, placed=True, place=place)
+    place = PlacementRequest(pod_set="main", count=1, requests={"gpu": 4})
+    pods = QueuedPodSet(name="main", requests={"gpu": 4}, placed=True, place=place)
     of = opened([workload(f"w{number}", "a", pods, at=number) for number in range(3)], fair=False)
     for _ in range(3):
         of.commit(plan_cycle(of))

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from policyd.local.apiserver import ApiServer
-from policyd.local.apiserver.requests import User
+from policyd.local.apiserver.requests import ApiUser
 from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD
 from tests.controlplane.server import ControlPlane
 
@@ -33,7 +33,7 @@ WITHOUT = (
 )
 """Controllers that would write in between; collecting garbage and emptying namespaces stay."""
 
-ADMIN = User(name="admin", groups=("system:masters", "system:authenticated"))
+ADMIN = ApiUser(name="admin", groups=("system:masters", "system:authenticated"))
 """The administrator as the real server knows them."""
 
 

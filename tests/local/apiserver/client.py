@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from policyd.local.apiserver import ApiServer, User
+from policyd.local.apiserver import ApiServer, ApiUser
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -119,7 +119,7 @@ class Watch:
 
 
 @asynccontextmanager
-async def session_with(server: ApiServer, user: User | None = None) -> AsyncIterator[Api]:
+async def session_with(server: ApiServer, user: ApiUser | None = None) -> AsyncIterator[Api]:
     """Open a session by a kubeconfig of the server, as any client would."""
     kubeconfig = server.kubeconfig(user) if user else server.kubeconfig()
     authority = kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]

@@ -1,4 +1,4 @@
-"""Write the table of protobuf field numbers, `policyd/local/apiserver/field_numbers.py`.
+"""Write the table of protobuf field numbers, `policyd/local/apiserver/wire/field_numbers.py`.
 
 `kubectl create namespace` and its like send protobuf, whose numbers stand in no OpenAPI document.
 They are taken from the .proto files beside Kubernetes' Go types, and which fields are pointers from

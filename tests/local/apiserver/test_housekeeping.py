@@ -4,7 +4,7 @@ from policyd.api.meta import rfc3339
 from policyd.local.apiserver.builtin import EVENTS
 from policyd.local.apiserver.garbage import GarbageCollector
 from policyd.local.apiserver.housekeeping import EVENT_SECONDS, Housekeeping
-from policyd.local.apiserver.state import State
+from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.store import ChangedError, Store, TooOldError
 
 NOW = 1_000_000_000.0
@@ -39,7 +39,9 @@ async def test_events_are_kept_for_an_hour():
     store = Store()
     for name, age in (("old", EVENT_SECONDS + 1), ("young", EVENT_SECONDS - 1)):
         store.put(EVENTS, stored(name, seconds_ago=age), replacing=None)
-    state = State(store=store, registry=None, documents=None, clock=FrozenClock(), admission=None)
+    state = ServerState(
+        store=store, registry=None, documents=None, clock=FrozenClock(), admission=None
+    )
 
     Housekeeping(state).drop_old_events()
 

@@ -2,8 +2,8 @@ import struct
 
 import pytest
 
-from policyd.local.apiserver.field_numbers import NUMBERS
-from policyd.local.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_protobuf
+from policyd.local.apiserver.wire.field_numbers import NUMBERS
+from policyd.local.apiserver.wire.protobuf import MEDIA_TYPE, ProtobufError, decode_protobuf
 from policyd.patch.builtin_types import decode_typed
 from tests.local.apiserver.client import CONFIG_MAPS
 

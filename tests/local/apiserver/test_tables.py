@@ -1,9 +1,9 @@
 import pytest
 
-from policyd.local.apiserver.ages import age, duration
 from policyd.local.apiserver.builtin import builtin_kinds
-from policyd.local.apiserver.columns import columns_of
-from policyd.local.apiserver.jsonpath import compile_path
+from policyd.local.apiserver.reading.ages import age, duration
+from policyd.local.apiserver.reading.columns import columns_of
+from policyd.local.apiserver.reading.jsonpath import compile_path
 
 NOW = 1_000_000_000.0
 KINDS = {served.resource: served for served in builtin_kinds()}

@@ -4,8 +4,8 @@ import socket
 import pytest
 
 from policyd.local.apiserver import ApiServer, ServerOptions
-from policyd.local.apiserver.store import Event
-from policyd.local.apiserver.watch import BACKLOG, Watcher
+from policyd.local.apiserver.reading.watch import BACKLOG, Watcher
+from policyd.local.apiserver.store import StoreEvent
 from tests.local.apiserver.client import CONFIG_MAPS, config_map, session_with
 
 pytestmark = pytest.mark.anyio
@@ -122,7 +122,7 @@ async def test_who_is_too_slow_is_cut_off():
     value = config_map("a")
 
     for version in range(BACKLOG + 2):
-        watcher.offer(Event("ADDED", "configmaps", value, None, version))
+        watcher.offer(StoreEvent("ADDED", "configmaps", value, None, version))
 
     assert watcher.closed
     assert len(await watcher.notices(0)) == BACKLOG + 1

@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from policyd.local.apiserver import User
+from policyd.local.apiserver import ApiUser
 from policyd.local.apiserver.requests import BODY_LIMIT
 from tests.local.apiserver.client import CONFIG_MAPS, JOBS, PODS, config_map, job, pod, session_with
 
@@ -278,7 +278,7 @@ async def test_nothing_is_created_outside_a_namespace(api):
 
 async def test_each_kubeconfig_has_its_own_user(server):
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-    async with session_with(server, User(name="ada", groups=("team-a",))) as api:
+    async with session_with(server, ApiUser(name="ada", groups=("team-a",))) as api:
         reply = await api.send("POST", path, {})
 
     assert reply.body["status"]["userInfo"] == {"username": "ada", "groups": ["team-a"]}

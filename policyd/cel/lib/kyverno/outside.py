@@ -25,7 +25,7 @@ Json = Any
 """A decoded JSON value."""
 
 
-class Resources(Protocol):
+class ClusterReads(Protocol):
     """Reads the cluster's objects."""
 
     def get(self, api_version: str, resource: str, namespace: str, name: str) -> Json | None:
@@ -91,7 +91,7 @@ class ImageData(Protocol):
         ...
 
 
-class Outside:
+class Provider:
     """The value of one of the variables: a provider, or None where there is none."""
 
     __slots__ = ("cel_type_name", "name", "provider")
@@ -126,17 +126,17 @@ _NEEDS = {
 
 def outside_values(
     *,
-    resources: Resources | None = None,
+    resources: ClusterReads | None = None,
     http: Http | None = None,
     global_context: GlobalContext | None = None,
     images: ImageData | None = None,
-) -> dict[str, Outside]:
+) -> dict[str, Provider]:
     """Return the values of the variables by name, for an evaluation."""
     return {
-        "resource": Outside("resource", RESOURCE, resources),
-        "http": Outside("http", HTTP, http),
-        "globalContext": Outside("globalContext", GLOBAL_CONTEXT, global_context),
-        "image": Outside("image", IMAGE_DATA, images),
+        "resource": Provider("resource", RESOURCE, resources),
+        "http": Provider("http", HTTP, http),
+        "globalContext": Provider("globalContext", GLOBAL_CONTEXT, global_context),
+        "image": Provider("image", IMAGE_DATA, images),
     }
 
 
@@ -153,44 +153,44 @@ OUTSIDE_STRUCTS: Mapping[str, Mapping[str, Type]] = {
 """The fields of what they answer with."""
 
 
-def _get(context: Outside, version: str, resource: str, namespace: str, name: str) -> Json:
+def _get(context: Provider, version: str, resource: str, namespace: str, name: str) -> Json:
     return context.ask("get", version, resource, namespace, name)
 
 
 def _list(
-    context: Outside, version: str, resource: str, namespace: str, labels: Json = None
+    context: Provider, version: str, resource: str, namespace: str, labels: Json = None
 ) -> Json:
     return context.ask("list", version, resource, namespace, labels or {})
 
 
-def _post(context: Outside, version: str, resource: str, namespace: str, body: Json) -> Json:
+def _post(context: Provider, version: str, resource: str, namespace: str, body: Json) -> Json:
     return context.ask("post", version, resource, namespace, body)
 
 
-def _post_cluster(context: Outside, version: str, resource: str, body: Json) -> Json:
+def _post_cluster(context: Provider, version: str, resource: str, body: Json) -> Json:
     return context.ask("post", version, resource, "", body)
 
 
-def _get_own(context: Outside, version: str, resource: str, name: str) -> Json:
+def _get_own(context: Provider, version: str, resource: str, name: str) -> Json:
     return context.ask("get", version, resource, name)
 
 
-def _list_own(context: Outside, version: str, resource: str, labels: Json = None) -> Json:
+def _list_own(context: Provider, version: str, resource: str, labels: Json = None) -> Json:
     return context.ask("list", version, resource, labels or {})
 
 
-def _post_own(context: Outside, version: str, resource: str, body: Json) -> Json:
+def _post_own(context: Provider, version: str, resource: str, body: Json) -> Json:
     return context.ask("post", version, resource, body)
 
 
-def _to_gvr(_context: Outside, version: str, resource: str) -> Json:
+def _to_gvr(_context: Provider, version: str, resource: str) -> Json:
     group, slash, number = version.rpartition("/")
     parts = {"Group": group if slash else "", "Version": number, "Resource": resource}
     return Struct(GVR.name, parts)
 
 
 def _by_gvr(run: Callable[..., Json]) -> Callable[..., Json]:
-    def call(context: Outside, gvr: Json, *rest: object) -> Json:
+    def call(context: Provider, gvr: Json, *rest: object) -> Json:
         group, version = gvr["Group"], gvr["Version"]
         return run(context, f"{group}/{version}" if group else version, gvr["Resource"], *rest)
 
@@ -198,25 +198,25 @@ def _by_gvr(run: Callable[..., Json]) -> Callable[..., Json]:
 
 
 def _sending(verb: str) -> Callable[..., Json]:
-    def send(context: Outside, url: str, body: Json = None, headers: Json = None) -> Json:
+    def send(context: Provider, url: str, body: Json = None, headers: Json = None) -> Json:
         return context.ask("send", verb, url, body, headers or {})
 
     return send
 
 
-def _http_get(context: Outside, url: str, headers: Json = None) -> Json:
+def _http_get(context: Provider, url: str, headers: Json = None) -> Json:
     return context.ask("send", "GET", url, None, headers or {})
 
 
-def _client(context: Outside, certificates: str) -> Outside:
-    return Outside("http", HTTP, context.ask("trusting", certificates))
+def _client(context: Provider, certificates: str) -> Provider:
+    return Provider("http", HTTP, context.ask("trusting", certificates))
 
 
-def _entry(context: Outside, name: str, projection: str = "") -> Json:
+def _entry(context: Provider, name: str, projection: str = "") -> Json:
     return context.ask("get", name, projection)
 
 
-def _metadata(context: Outside, image: str) -> Json:
+def _metadata(context: Provider, image: str) -> Json:
     return context.ask("metadata", image)
 
 

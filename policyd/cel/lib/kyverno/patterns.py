@@ -5,7 +5,7 @@ from typing import Any
 
 from policyd.cel.cost import Budget, search_pattern, traversal
 from policyd.cel.errors import CelError
-from policyd.cel.estimates import search_pattern as search_pattern_estimate
+from policyd.cel.estimate.estimates import search_pattern as search_pattern_estimate
 from policyd.cel.functions import Overload, Size, function
 from policyd.cel.lib.regex import computed, each_match, find_work
 from policyd.cel.types import INT, STRING, list_of, optional_of

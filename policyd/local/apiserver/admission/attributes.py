@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policyd.local.apiserver.registry import Served
-from policyd.local.apiserver.requests import Request, User
+from policyd.local.apiserver.requests import ApiRequest, ApiUser
 from policyd.local.apiserver.status import Object
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
@@ -20,7 +20,7 @@ OPTION_KINDS = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Attributes:
+class WriteAttributes:
     """One write on its way in. `object` changes while mutations run; it is None when deleting.
 
     `options` is the CreateOptions, UpdateOptions … as it is shown to webhooks.
@@ -30,7 +30,7 @@ class Attributes:
     operation: Operation
     namespace: str
     name: str
-    user: User
+    user: ApiUser
     subresource: str = ""
     object: Object | None = None
     old_object: Object | None = None
@@ -42,13 +42,17 @@ class Attributes:
 
 
 def attributes_of(
-    request: Request, operation: Operation, *, new: Object | None = None, old: Object | None = None
-) -> Attributes:
+    request: ApiRequest,
+    operation: Operation,
+    *,
+    new: Object | None = None,
+    old: Object | None = None,
+) -> WriteAttributes:
     """Describe a write. A Namespace's own name counts as its namespace, as rules expect."""
     about = (new or old or {}).get("metadata", {})
     name = about.get("name", "")
     is_namespace = request.served.resource == "namespaces"
-    return Attributes(
+    return WriteAttributes(
         served=request.served,
         operation=operation,
         namespace=name if is_namespace else about.get("namespace", ""),
@@ -63,7 +67,7 @@ def attributes_of(
     )
 
 
-def _options(request: Request, operation: Operation) -> Object:
+def _options(request: ApiRequest, operation: Operation) -> Object:
     shown: Object = {"kind": OPTION_KINDS[operation], "apiVersion": "meta.k8s.io/v1"}
     for name in ("fieldManager", "fieldValidation"):
         if request.options.text(name):

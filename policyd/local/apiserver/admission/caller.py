@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import aiohttp
 
-from policyd.local.apiserver.admission.webhook import Webhook
+from policyd.local.apiserver.admission.webhook import ConfiguredWebhook
 from policyd.local.apiserver.status import Object
 
 ResolveService = Callable[[str, str, int], tuple[str, int] | None]
@@ -40,7 +40,7 @@ class WebhookCaller:
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
-    async def call(self, webhook: Webhook, body: bytes) -> bytes:
+    async def call(self, webhook: ConfiguredWebhook, body: bytes) -> bytes:
         """Send a review; return the body of the answer.
 
         Raises:

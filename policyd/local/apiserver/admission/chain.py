@@ -1,22 +1,22 @@
 """The order of admission: plug-ins, policies, webhooks; first what mutates, then what checks."""
 
 from policyd.local.apiserver.admission import plugins
-from policyd.local.apiserver.admission.attributes import Attributes
-from policyd.local.apiserver.admission.policies import Policies
+from policyd.local.apiserver.admission.attributes import WriteAttributes
+from policyd.local.apiserver.admission.policies import StoredPolicies
 from policyd.local.apiserver.admission.webhooks import Webhooks
-from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.writing.metadata import own_copy
 
 
-class Admission:
+class AdmissionChain:
     """What every write passes through."""
 
-    def __init__(self, store: Store, policies: Policies, webhooks: Webhooks) -> None:
+    def __init__(self, store: Store, policies: StoredPolicies, webhooks: Webhooks) -> None:
         self._store = store
         self._policies = policies
         self._webhooks = webhooks
 
-    async def mutate(self, attributes: Attributes) -> None:
+    async def mutate(self, attributes: WriteAttributes) -> None:
         """Change `attributes.object`; who came early is asked again after what came late.
 
         Raises:
@@ -33,7 +33,7 @@ class Admission:
         again = found.again if attributes.object == before else found.asked
         await self._webhooks.mutate_again(attributes, again)
 
-    async def validate(self, attributes: Attributes) -> None:
+    async def validate(self, attributes: WriteAttributes) -> None:
         """Look at the object as it is to be stored, or at what is to be deleted.
 
         Raises:

@@ -1,6 +1,6 @@
 """The admission that is built in: namespaces, priorities, and tolerations for failing nodes."""
 
-from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.local.apiserver.admission.attributes import WriteAttributes
 from policyd.local.apiserver.kinds.cluster_checks import SYSTEM_CLASSES
 from policyd.local.apiserver.kinds.pod_defaults import add_node_tolerations
 from policyd.local.apiserver.status import Object, forbidden, not_found
@@ -13,7 +13,7 @@ PREEMPTING = "PreemptLowerPriority"
 PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
 
 
-def mutate(attributes: Attributes, store: Store) -> None:
+def mutate(attributes: WriteAttributes, store: Store) -> None:
     """Change the object as the built-in plug-ins do.
 
     Raises:
@@ -29,7 +29,7 @@ def mutate(attributes: Attributes, store: Store) -> None:
     add_node_tolerations(attributes.object["spec"])
 
 
-def check_namespace(attributes: Attributes, store: Store) -> None:
+def check_namespace(attributes: WriteAttributes, store: Store) -> None:
     """Refuse what is created in a namespace that is not there, or is going.
 
     Raises:
@@ -49,7 +49,7 @@ def check_namespace(attributes: Attributes, store: Store) -> None:
         raise error
 
 
-def check_default_class(attributes: Attributes, store: Store) -> None:
+def check_default_class(attributes: WriteAttributes, store: Store) -> None:
     """Refuse a second priority class for pods that name none.
 
     Raises:
@@ -67,7 +67,7 @@ def check_default_class(attributes: Attributes, store: Store) -> None:
         raise forbidden(PRIORITY_CLASSES, attributes.name, why)
 
 
-def check_deletion(attributes: Attributes) -> None:
+def check_deletion(attributes: WriteAttributes) -> None:
     """Refuse to delete the namespaces and priority classes that every cluster has.
 
     Raises:

@@ -10,24 +10,24 @@ from policyd.api.admission import AdmissionRequest, UserInfo
 from policyd.api.meta import Json
 from policyd.api.policy import ParamKind
 from policyd.api.selectors import LabelSelector
-from policyd.cel.lib.authorizer import Attributes as Permission
-from policyd.cel.lib.authorizer import Decision as PermissionDecision
-from policyd.engine.decision import Decision
-from policyd.engine.documents import Document
-from policyd.engine.load import Loaded, gather, load_document
-from policyd.engine.match import labels_of
-from policyd.engine.params import ParamError
-from policyd.engine.policy_set import PolicySet
-from policyd.engine.review import refusal
-from policyd.engine.surroundings import Surroundings
-from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction as Permission
+from policyd.engine.compile.load import Loaded, gather, load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.review import refusal
+from policyd.engine.model.decision import Decision
+from policyd.engine.model.params import ParamError
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.objects.match import labels_of
+from policyd.local.apiserver.admission.attributes import WriteAttributes
 from policyd.local.apiserver.admission.review import review_request
 from policyd.local.apiserver.admission.webhooks import Reshape
 from policyd.local.apiserver.conversion import to_served, to_stored
-from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Object, StatusError
 from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.writing.metadata import own_copy
 from policyd.patch.json_patch import apply_json_patch
 
 RESOURCES: Final = tuple(
@@ -42,7 +42,7 @@ RESOURCES: Final = tuple(
 """What policies and bindings are stored as."""
 
 
-class Policies:
+class StoredPolicies:
     """The stored policies, compiled when they change."""
 
     def __init__(self, store: Store, registry: Registry, *, reshape: Reshape) -> None:
@@ -50,14 +50,14 @@ class Policies:
         self._reshape = reshape
         self._stored: list[Object] = []
         self._parts: list[Loaded] = []
-        self._surroundings = Surroundings(
+        self._surroundings = PolicyContext(
             namespaces=self._namespace,
             params=_StoredParams(store, registry),
             authorize=_allow,
         )
         self._all = self._again = PolicySet(surroundings=self._surroundings)
 
-    def mutate(self, attributes: Attributes, *, again: bool = False) -> bool:
+    def mutate(self, attributes: WriteAttributes, *, again: bool = False) -> bool:
         """Change `attributes.object`, and tell whether anything did.
 
         With `again`, only those run that ask for it if anything changed the object.
@@ -80,7 +80,7 @@ class Policies:
             attributes.object = to_stored(attributes.served, to_served(attributes.served, reshaped))
         return bool(decision.operations)
 
-    def validate(self, attributes: Attributes) -> None:
+    def validate(self, attributes: WriteAttributes) -> None:
         """Look at the object as it is to be stored, or at what is to be deleted.
 
         Raises:
@@ -145,7 +145,7 @@ class _StoredParams:
         raise ParamError(f"failed to find resource referenced by paramKind: '{shown}'")
 
 
-def _request(attributes: Attributes) -> AdmissionRequest:
+def _request(attributes: WriteAttributes) -> AdmissionRequest:
     """Describe a write as the engine knows requests: as a webhook would be asked about it."""
     request = review_request(attributes, attributes.served)
     return msgspec.json.decode(msgspec.json.encode(request), type=AdmissionRequest)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.local.apiserver.admission.attributes import WriteAttributes
 from policyd.local.apiserver.conversion import to_served
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object, StatusError
@@ -21,7 +21,7 @@ class InvalidAnswerError(Exception):
     """A webhook's answer is none; the text is the API server's."""
 
 
-class Refusal(msgspec.Struct, rename="camel"):
+class WebhookRefusal(msgspec.Struct, rename="camel"):
     """Why a webhook refuses; it may leave everything out."""
 
     code: int = 0
@@ -30,12 +30,12 @@ class Refusal(msgspec.Struct, rename="camel"):
     details: Json = None
 
 
-class AdmissionResponse(msgspec.Struct, rename="camel"):
+class WebhookResponse(msgspec.Struct, rename="camel"):
     """A webhook's answer, as far as it gives one."""
 
     uid: str = ""
     allowed: bool = False
-    status: Refusal | None = None
+    status: WebhookRefusal | None = None
     patch: str | None = None
     patch_type: str | None = None
     warnings: list[str] = []
@@ -49,14 +49,14 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class WebhookVerdict:
     """A webhook's answer that could be read."""
 
-    response: AdmissionResponse
+    response: WebhookResponse
     operations: tuple[Operation, ...] = ()
 
 
-def review_request(attributes: Attributes, served: Served) -> Object:
+def review_request(attributes: WriteAttributes, served: Served) -> Object:
     """Write the `request` of a review, with the object in the version the webhook asked for."""
     subresource = attributes.subresource
     request: Object = {
@@ -79,7 +79,7 @@ def review_request(attributes: Attributes, served: Served) -> Object:
     return {name: value for name, value in request.items() if value != ""}
 
 
-def _kind(attributes: Attributes, served: Served) -> Object:
+def _kind(attributes: WriteAttributes, served: Served) -> Object:
     if attributes.kind is not None:
         group, version, kind = attributes.kind
         return {"group": group, "version": version, "kind": kind}
@@ -99,7 +99,7 @@ def encode_review(request: Object) -> bytes:
     return msgspec.json.encode({**KIND, "request": request})
 
 
-def read_verdict(body: bytes, uid: str, *, mutating: bool) -> Verdict:
+def read_verdict(body: bytes, uid: str, *, mutating: bool) -> WebhookVerdict:
     """Read the body of a webhook's answer.
 
     Raises:
@@ -109,7 +109,7 @@ def read_verdict(body: bytes, uid: str, *, mutating: bool) -> Verdict:
         answer = msgspec.json.decode(body, type=_Answer)
         if not bytes(answer.response).strip() or bytes(answer.response) == b"null":
             raise InvalidAnswerError("Webhook response was absent")
-        response = msgspec.json.decode(answer.response, type=AdmissionResponse)
+        response = msgspec.json.decode(answer.response, type=WebhookResponse)
     except msgspec.DecodeError as error:
         raise InvalidAnswerError(f"received invalid webhook response: {error}") from error
     if {"apiVersion": answer.api_version, "kind": answer.kind} != KIND:
@@ -122,10 +122,10 @@ def read_verdict(body: bytes, uid: str, *, mutating: bool) -> Verdict:
             f'received invalid webhook response: expected response.uid="{uid}",'
             f' got "{response.uid}"'
         )
-    return Verdict(response=response, operations=_operations(response, mutating=mutating))
+    return WebhookVerdict(response=response, operations=_operations(response, mutating=mutating))
 
 
-def _operations(response: AdmissionResponse, *, mutating: bool) -> tuple[Operation, ...]:
+def _operations(response: WebhookResponse, *, mutating: bool) -> tuple[Operation, ...]:
     if not response.patch:
         if response.patch_type is not None:
             raise InvalidAnswerError(
@@ -148,9 +148,9 @@ def _operations(response: AdmissionResponse, *, mutating: bool) -> tuple[Operati
         raise InvalidAnswerError(f"received invalid webhook response: {error}") from error
 
 
-def denial(webhook: str, response: AdmissionResponse) -> StatusError:
+def denial(webhook: str, response: WebhookResponse) -> StatusError:
     """Say that a webhook refused, as it says and in the API server's words."""
-    status = response.status or Refusal()
+    status = response.status or WebhookRefusal()
     prefix = f'admission webhook "{webhook}" denied the request'
     why = status.message or status.reason
     message = f"{prefix}: {why}" if why else f"{prefix} without explanation"

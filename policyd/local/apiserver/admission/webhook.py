@@ -18,16 +18,16 @@ from policyd.cel import (
     admission_environment,
     compile_expression,
 )
-from policyd.engine.match import (
-    Attributes as Envelope,
-)
-from policyd.engine.match import (
+from policyd.engine.objects.match import (
     NamespaceLookup,
     rules_match,
     selects_namespace,
     selects_object,
 )
-from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.engine.objects.match import (
+    RequestAttributes as Envelope,
+)
+from policyd.local.apiserver.admission.attributes import WriteAttributes
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Cause, Object, forbidden, required, wrong
 
@@ -39,7 +39,7 @@ EXEMPT_GROUP = "admissionregistration.k8s.io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class MatchCondition:
     """One matchCondition."""
 
     name: str
@@ -47,7 +47,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Webhook:
+class ConfiguredWebhook:
     """A webhook as its configuration has it; `index` is its place there."""
 
     name: str
@@ -57,7 +57,7 @@ class Webhook:
     rules: tuple[Rule, ...]
     namespace_selector: LabelSelector
     object_selector: LabelSelector
-    conditions: tuple[Condition, ...]
+    conditions: tuple[MatchCondition, ...]
     failure_policy: FailurePolicy
     match_policy: MatchPolicy
     timeout_seconds: int
@@ -65,11 +65,11 @@ class Webhook:
     """None for a validating webhook."""
 
 
-def read_webhooks(configuration: Object) -> Iterator[Webhook]:
+def read_webhooks(configuration: Object) -> Iterator[ConfiguredWebhook]:
     """Read the webhooks of a stored configuration, which has its defaults."""
     environment = conditions_environment()
     for index, given in enumerate(configuration.get("webhooks", ())):
-        yield Webhook(
+        yield ConfiguredWebhook(
             name=given["name"],
             configuration=configuration["metadata"]["name"],
             index=index,
@@ -78,7 +78,7 @@ def read_webhooks(configuration: Object) -> Iterator[Webhook]:
             namespace_selector=msgspec.convert(given["namespaceSelector"], LabelSelector),
             object_selector=msgspec.convert(given["objectSelector"], LabelSelector),
             conditions=tuple(
-                Condition(name=c["name"], program=_compiled(c["expression"], environment))
+                MatchCondition(name=c["name"], program=_compiled(c["expression"], environment))
                 for c in given.get("matchConditions", ())
             ),
             failure_policy=given["failurePolicy"],
@@ -111,7 +111,9 @@ def check_conditions(webhook: Object, path: str) -> Iterator[Cause]:
             yield wrong(f"{inner}.expression", expression, f"compilation failed: {error}")
 
 
-def matching_version(webhook: Webhook, attributes: Attributes, registry: Registry) -> Served | None:
+def matching_version(
+    webhook: ConfiguredWebhook, attributes: WriteAttributes, registry: Registry
+) -> Served | None:
     """Return the version of the object's kind that a webhook's rules name; None if they do not.
 
     With `matchPolicy: Equivalent`, any served version of the kind will do.
@@ -129,7 +131,7 @@ def matching_version(webhook: Webhook, attributes: Attributes, registry: Registr
     )
 
 
-def envelope(attributes: Attributes, served: Served) -> Envelope:
+def envelope(attributes: WriteAttributes, served: Served) -> Envelope:
     """Return what rules look at."""
     return Envelope(
         group=served.group,
@@ -142,7 +144,9 @@ def envelope(attributes: Attributes, served: Served) -> Envelope:
     )
 
 
-def selects(webhook: Webhook, attributes: Attributes, namespaces: NamespaceLookup) -> bool:
+def selects(
+    webhook: ConfiguredWebhook, attributes: WriteAttributes, namespaces: NamespaceLookup
+) -> bool:
     """Tell whether a webhook's selectors let a write through to it."""
     old, new = attributes.old_object, attributes.object
     seen = envelope(attributes, attributes.served)
@@ -151,7 +155,7 @@ def selects(webhook: Webhook, attributes: Attributes, namespaces: NamespaceLooku
     ) and selects_object(webhook.object_selector, new, old)
 
 
-def conditions_hold(webhook: Webhook, attributes: Attributes, review: Json) -> bool:
+def conditions_hold(webhook: ConfiguredWebhook, attributes: WriteAttributes, review: Json) -> bool:
     """Tell whether all matchConditions are true.
 
     Raises:

@@ -6,29 +6,29 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from policyd.engine.match import UnknownNamespaceError
-from policyd.local.apiserver.admission.attributes import Attributes
+from policyd.engine.objects.match import UnknownNamespaceError
+from policyd.local.apiserver.admission.attributes import WriteAttributes
 from policyd.local.apiserver.admission.caller import CallError, WebhookCaller
 from policyd.local.apiserver.admission.review import (
     InvalidAnswerError,
-    Verdict,
+    WebhookVerdict,
     denial,
     encode_review,
     read_verdict,
     review_request,
 )
 from policyd.local.apiserver.admission.webhook import (
-    Webhook,
+    ConfiguredWebhook,
     conditions_hold,
     matching_version,
     read_webhooks,
     selects,
 )
 from policyd.local.apiserver.conversion import to_served, to_stored
-from policyd.local.apiserver.metadata import own_copy
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Object, internal_error, not_found
 from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.writing.metadata import own_copy
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import PatchError
 
@@ -46,9 +46,9 @@ class Round:
     """What became of asking all mutating webhooks once."""
 
     changed: bool = False
-    asked: set[Webhook] = field(default_factory=set)
+    asked: set[ConfiguredWebhook] = field(default_factory=set)
     """Those that were asked, and may be asked again."""
-    again: set[Webhook] = field(default_factory=set)
+    again: set[ConfiguredWebhook] = field(default_factory=set)
     """Those among them after which another webhook changed something."""
 
 
@@ -62,9 +62,9 @@ class Webhooks:
         self._registry = registry
         self._caller = caller
         self._reshape = reshape
-        self._read: dict[tuple[str, str], tuple[Object, list[Webhook]]] = {}
+        self._read: dict[tuple[str, str], tuple[Object, list[ConfiguredWebhook]]] = {}
 
-    async def mutate(self, attributes: Attributes) -> Round:
+    async def mutate(self, attributes: WriteAttributes) -> Round:
         """Ask the mutating webhooks one after another.
 
         Raises:
@@ -80,7 +80,9 @@ class Webhooks:
                 found.asked.add(webhook)
         return found
 
-    async def mutate_again(self, attributes: Attributes, again: set[Webhook]) -> None:
+    async def mutate_again(
+        self, attributes: WriteAttributes, again: set[ConfiguredWebhook]
+    ) -> None:
         """Ask some of the mutating webhooks a second and last time.
 
         Raises:
@@ -90,7 +92,7 @@ class Webhooks:
             if webhook in again:
                 await self._ask_mutating(webhook, attributes)
 
-    async def validate(self, attributes: Attributes) -> None:
+    async def validate(self, attributes: WriteAttributes) -> None:
         """Ask the validating webhooks, all at once; the first refusal in their order counts.
 
         Raises:
@@ -106,7 +108,9 @@ class Webhooks:
             if isinstance(answer, BaseException):
                 raise answer
 
-    async def _ask_mutating(self, webhook: Webhook, attributes: Attributes) -> bool | None:
+    async def _ask_mutating(
+        self, webhook: ConfiguredWebhook, attributes: WriteAttributes
+    ) -> bool | None:
         """Ask one webhook; tell whether it changed the object, None if it is not concerned."""
         question = self._question(webhook, attributes)
         if question is None:
@@ -125,7 +129,7 @@ class Webhooks:
         attributes.object = to_stored(attributes.served, reshaped)
         return attributes.object != before
 
-    def _question(self, webhook: Webhook, attributes: Attributes) -> Object | None:
+    def _question(self, webhook: ConfiguredWebhook, attributes: WriteAttributes) -> Object | None:
         """Return the review's request for a webhook; None if the write does not concern it."""
         served = matching_version(webhook, attributes, self._registry)
         if served is None:
@@ -142,8 +146,8 @@ class Webhooks:
         return self._store.get("namespaces", "", name)
 
     async def _ask(
-        self, webhook: Webhook, question: Object, attributes: Attributes
-    ) -> Verdict | None:
+        self, webhook: ConfiguredWebhook, question: Object, attributes: WriteAttributes
+    ) -> WebhookVerdict | None:
         """Ask one webhook; None if it cannot be asked and fails open.
 
         Raises:
@@ -169,12 +173,12 @@ class Webhooks:
             raise denial(webhook.name, response)
         return verdict
 
-    def _registered(self, resource: str) -> Sequence[Webhook]:
+    def _registered(self, resource: str) -> Sequence[ConfiguredWebhook]:
         return [
             w for _, stored in self._store.items(resource) for w in self._webhooks(resource, stored)
         ]
 
-    def _webhooks(self, resource: str, stored: Object) -> Iterator[Webhook]:
+    def _webhooks(self, resource: str, stored: Object) -> Iterator[ConfiguredWebhook]:
         key = (resource, stored["metadata"]["name"])
         known = self._read.get(key)
         if known is None or known[0] is not stored:

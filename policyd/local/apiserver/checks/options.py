@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from policyd.local.apiserver.requests import Request
+from policyd.local.apiserver.requests import ApiRequest
 from policyd.local.apiserver.status import (
     Cause,
     StatusError,
@@ -20,7 +20,7 @@ POLICIES = ("Foreground", "Background", "Orphan", "nil")
 LONGEST_MANAGER = 128
 
 
-def check_write_options(request: Request, kind: str) -> None:
+def check_write_options(request: ApiRequest, kind: str) -> None:
     """Check the options of a creation, update or patch; `kind` is like `CreateOptions`.
 
     Raises:
@@ -31,7 +31,7 @@ def check_write_options(request: Request, kind: str) -> None:
         raise invalid(f"{kind}.{GROUP}", "", causes)
 
 
-def _write_causes(request: Request) -> Iterator[Cause]:
+def _write_causes(request: ApiRequest) -> Iterator[Cause]:
     options = request.options
     if len(options.text("fieldManager")) > LONGEST_MANAGER:
         message = f"Too long: may not be more than {LONGEST_MANAGER} bytes"
@@ -55,7 +55,7 @@ def check_propagation(policy: str) -> None:
         raise invalid(f"DeleteOptions.{GROUP}", "", [cause])
 
 
-def check_list_options(request: Request) -> None:
+def check_list_options(request: ApiRequest) -> None:
     """Check which version of a list is asked for.
 
     Raises:

@@ -6,7 +6,7 @@ from policyd.local.apiserver.custom.rules import check_expressions
 from policyd.local.apiserver.custom.version import CustomVersion
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Cause, Object, not_supported, required, wrong
-from policyd.local.apiserver.store import ChangedError, Event, Store
+from policyd.local.apiserver.store import ChangedError, Store, StoreEvent
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -158,7 +158,7 @@ class Definitions:
             registry.add(served_versions(definition))
         store.listen(self._follow, DEFINITIONS)
 
-    def _follow(self, event: Event) -> None:
+    def _follow(self, event: StoreEvent) -> None:
         spec = event.object["spec"]
         old = event.previous
         if old is not None and event.type == "MODIFIED" and old["spec"] == spec:

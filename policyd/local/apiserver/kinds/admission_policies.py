@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from policyd.engine.documents import Document
-from policyd.engine.load import load_document
-from policyd.engine.refused import refused
+from policyd.engine.compile.load import load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.export.refused import refused
 from policyd.local.apiserver.status import Cause, Object
 
 

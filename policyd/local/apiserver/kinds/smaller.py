@@ -7,8 +7,8 @@ import msgspec
 
 from policyd.api.selectors import LabelSelector
 from policyd.local.apiserver.admission.webhook import check_conditions
-from policyd.local.apiserver.deletion import NAMESPACE_FINALIZER
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
+from policyd.local.apiserver.writing.deletion import NAMESPACE_FINALIZER
 from policyd.patch.gotypes import completed
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"

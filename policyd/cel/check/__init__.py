@@ -1,0 +1,4 @@
+"""Checks of an expression against its environment: names, types, overloads.
+
+Start with `checker`.
+"""

@@ -1,0 +1,48 @@
+"""What the checker finds out about an expression."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from policyd.cel.errors import Issue
+from policyd.cel.functions import Overload
+from policyd.cel.syntax import ast
+from policyd.cel.types import DYN, Type
+
+
+class VariableReference(NamedTuple):
+    """A name that is a variable of the environment; `fields` of it are selected after that."""
+
+    name: str
+    fields: tuple[str, ...] = ()
+
+
+class TypeReference(NamedTuple):
+    """A name that is a type."""
+
+    name: str
+    fields: tuple[str, ...] = ()
+
+
+class FunctionReference(NamedTuple):
+    """A call of the overloads that fit; a namespace before the name is no receiver."""
+
+    overloads: tuple[Overload, ...]
+    has_receiver: bool
+
+
+Reference = VariableReference | TypeReference | FunctionReference
+
+
+@dataclass(slots=True)
+class Checked:
+    """A tree with the type of each node, and what its names refer to.
+
+    A name without a reference is a local variable, or unknown; `unknown` says which.
+    """
+
+    tree: ast.ExpressionNode
+    types: dict[ast.ExpressionNode, Type] = field(default_factory=dict)
+    references: dict[ast.ExpressionNode, Reference] = field(default_factory=dict)
+    unknown: dict[ast.ExpressionNode, str] = field(default_factory=dict)
+    issues: list[Issue] = field(default_factory=list)
+    result: Type = DYN

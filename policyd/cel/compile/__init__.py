@@ -1,0 +1,4 @@
+"""From a checked expression to a Python function.
+
+Start with `program`.
+"""

@@ -1,0 +1,285 @@
+"""Write the Python function of an expression, one operation of CEL a line.
+
+Every value is held in a local variable or is a literal, so that each operand is evaluated once and
+the number of a line says which part of the expression it is. No text of the expression gets into
+the generated source but through `repr` of a string or a number; other values go in as globals.
+
+Constant cost is summed up by block and charged where the block begins. `c` holds the cost so far,
+`m` the limit, `A` the variables, `B` the budget.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import isfinite
+from typing import Any, NamedTuple
+
+from policyd.cel.check.checked import Checked
+from policyd.cel.compile.lines import Block, Generated, Probe, SourceLine
+from policyd.cel.environment import Environment
+from policyd.cel.syntax import ast
+from policyd.cel.types import DYN, Type
+from policyd.cel.values import type_name
+
+# CPython nests 20 loops and try blocks, and 100 indents; deeper parts become functions beside.
+_BLOCKS_INLINE = 12
+_INDENTS_INLINE = 40
+# Lines that take no longer than what costs 1.
+_LINES = 8
+
+
+class Atom(NamedTuple):
+    """Where a value is: a name or literal of the generated source.
+
+    `kind` is the name of its type if the value is sure to have it, else `dyn`: an object may hold
+    anything, whatever the checker was told. `value` is a constant's, wrapped in a tuple.
+    """
+
+    code: str
+    kind: str = "dyn"
+    value: tuple[Any] | None = None
+
+
+class Local(NamedTuple):
+    """A variable of a macro: how to read it, and the names of generated code that takes."""
+
+    read: Callable[[], Atom]
+    names: tuple[str, ...]
+
+
+def local(atom: Atom) -> Local:
+    """Return a variable that is in one of generated code."""
+    return Local(lambda: atom, (atom.code,))
+
+
+Emit = Callable[["Generator", Any], Atom]
+
+
+def _charge(block: Block) -> str:
+    charges = (f"c += {block.cost}", block.cost), (f"B.charge_work({block.work})", block.work)
+    return "; ".join(text for text, amount in charges if amount)
+
+
+class Generator:
+    """Collects the lines of one function.
+
+    Attributes:
+        raising: Whether a line that may raise was written since a guard last cleared this.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        checked: Checked,
+        environment: Environment,
+        emitters: dict[type[ast.ExpressionNode], Emit],
+    ) -> None:
+        self.source = source
+        self.checked = checked
+        self.environment = environment
+        self.emitters = emitters
+        self.lines: list[SourceLine] = []
+        self.constants: dict[str, Any] = {}
+        self.roots: dict[str, str] = {}
+        self.scope: dict[str, Local] = {}
+        self.raising = False
+        self._functions: list[SourceLine] = []
+        self._used: set[str] = set()
+        self._temporaries = 0
+        self._indent = 2
+        self._nesting = 0
+        self._loops = 0
+        self._blocks: list[Block] = []
+        self._charged = 0
+
+    def generate(self) -> Generated:
+        """Write the whole function."""
+        with self.block():
+            result = self.emit(self.checked.tree)
+        self.line("if c > m: R_exceed()")
+        self.line(f"return {result.code}")
+        return self._finished()
+
+    def emit(self, node: ast.ExpressionNode) -> Atom:
+        """Write what evaluates `node`."""
+        if self._nesting > _BLOCKS_INLINE or self._indent > _INDENTS_INLINE:
+            return self._emit_outlined(node)
+        return self.emitters[type(node)](self, node)
+
+    def emit_named(self, node: ast.ExpressionNode) -> Atom:
+        """Write what evaluates `node`, and have its value in a variable, not a literal."""
+        return self.named(self.emit(node))
+
+    def emit_bool(self, node: ast.ExpressionNode) -> Atom:
+        """Write what evaluates `node`, and refuse what is no bool."""
+        atom = self.emit(node)
+        if atom.kind == "bool":
+            return atom
+        atom = self.named(atom)
+        test = f"{atom.code} is not True and {atom.code} is not False"
+        self.line(f"if {test}: R_need_bool({atom.code})", node.position)
+        return Atom(atom.code, "bool")
+
+    # --- lines
+
+    def line(self, text: str, position: int | None = None, probe: Probe | None = None) -> None:
+        """Write a line; with a position if it may raise."""
+        self.raising = self.raising or position is not None
+        self.lines.append(SourceLine(self._indent, text, position, probe))
+
+    def assign(self, value: str, kind: str = "dyn", position: int | None = None) -> Atom:
+        """Write an assignment to a new variable, and return that."""
+        atom = Atom(self.temporary(), kind)
+        self.line(f"{atom.code} = {value}", position)
+        return atom
+
+    def temporary(self) -> str:
+        """Return the name of a variable nobody has used."""
+        self._temporaries += 1
+        return f"t{self._temporaries}"
+
+    def constant(self, value: object) -> str:
+        """Make a value known to the generated source, and return its name there."""
+        name = f"K{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def literal(self, value: object) -> Atom:
+        """Return an atom for a constant."""
+        plain = value is None or type(value) in (bool, int, str)
+        plain = plain or (isinstance(value, float) and isfinite(value))
+        code = repr(value) if plain else self.constant(value)
+        return Atom(code, type_name(value), (value,))
+
+    def named(self, atom: Atom) -> Atom:
+        """Have a value in a variable or constant, to select from or to ask its type."""
+        if atom.code[0] in "tgK" and atom.code != "True":
+            return atom
+        return Atom(self.assign(atom.code).code, atom.kind, atom.value)
+
+    def root(self, name: str) -> Atom:
+        """Return the variable that holds a variable of the environment."""
+        code = self.roots.setdefault(name, f"g{len(self.roots)}")
+        return Atom(code)
+
+    def read(self, name: str) -> Atom:
+        """Write what reads a variable of a macro."""
+        variable = self.scope[name]
+        self._used.update(variable.names)
+        return variable.read()
+
+    def kind_of(self, node: ast.ExpressionNode) -> Type:
+        """Return the type the checker found."""
+        return self.checked.types.get(node, DYN)
+
+    # --- blocks
+
+    def charge(self, cost: int, *, work: int = 0) -> None:
+        """Add constant cost, and work, to the block being written.
+
+        What is constant is too little to matter but in a loop.
+        """
+        self._charged += cost
+        self._blocks[-1].cost += cost
+        self._blocks[-1].work += work if self._loops else 0
+
+    @contextmanager
+    def block(self, header: str = "", *, check: bool = False) -> Iterator[None]:
+        """Write an indented block that has a cost of its own.
+
+        Args:
+            header: The line before it; none for the function's body.
+            check: Whether the limit is checked on entry, as loops do.
+        """
+        if header:
+            self.line(header)
+            self._indent += 1
+        line = SourceLine(self._indent, "")
+        self.lines.append(line)
+        self._blocks.append(Block(line))
+        if check:
+            self.line("if c > m: R_exceed()")
+        start = len(self.lines)
+        yield
+        charged = self._blocks.pop()
+        empty = header and len(self.lines) == start and not check
+        line.text = _charge(charged) or ("pass" if empty else "")
+        if header:
+            self._indent -= 1
+
+    @contextmanager
+    def loop(self, header: str) -> Iterator[None]:
+        """Write a loop."""
+        self._nesting += 1
+        self._loops += 1
+        lines, charged = len(self.lines), self._charged
+        with self.block(header, check=True):
+            yield
+            # What costs nothing, such as logic, takes time as well.
+            free = (len(self.lines) - lines) // _LINES - (self._charged - charged)
+            self.charge(0, work=max(free, 0))
+        self._nesting -= 1
+        self._loops -= 1
+
+    @contextmanager
+    def guard(self, result: str, error: str, neutral: str) -> Iterator[None]:
+        """Write lines whose errors are recorded in `error`, with `neutral` as the result then."""
+        before, self.raising = self.raising, False
+        at = len(self.lines)
+        self._indent += 1
+        self._nesting += 1
+        yield
+        self._indent -= 1
+        self._nesting -= 1
+        if self.raising:
+            self.lines.insert(at, SourceLine(self._indent, "try:"))
+            self.line("except ERRORS as x:")
+            self.lines.append(SourceLine(self._indent + 1, f"{error} = R_absorb(x, {error}, B)"))
+            self.lines.append(SourceLine(self._indent + 1, f"{result} = {neutral}"))
+        else:
+            for line in self.lines[at:]:
+                line.indent -= 1
+        self.raising = self.raising or before
+
+    @contextmanager
+    def bound(self, variables: dict[str, Local]) -> Iterator[None]:
+        """Let names stand for local variables while the body is written."""
+        before = self.scope
+        self.scope = {**before, **variables}
+        yield
+        self.scope = before
+
+    def _emit_outlined(self, node: ast.ExpressionNode) -> Atom:
+        """Write what evaluates `node` as a function, which gets the variables it reads."""
+        outer = self.lines, self._indent, self._nesting, self._used
+        self.lines, self._indent, self._nesting, self._used = [], 2, 0, set()
+        with self.block():
+            result = self.emitters[type(node)](self, node)
+        self.line(f"return {result.code}")
+        body, used = self.lines, self._used
+        self.lines, self._indent, self._nesting, self._used = outer
+        known = {name for variable in self.scope.values() for name in variable.names}
+        parameters = ", ".join(sorted(used & known))
+        self._used |= used & known
+        name = self.temporary()
+        self._functions += (
+            SourceLine(1, f"def {name}({parameters}):"),
+            SourceLine(2, "nonlocal c"),
+            *body,
+        )
+        return self.assign(f"{name}({parameters})", result.kind, node.position)
+
+    def _finished(self) -> Generated:
+        head = [
+            SourceLine(0, "def cel(A, B):"),
+            SourceLine(1, "c = 0"),
+            SourceLine(1, "m = B.limit - B.spent"),
+            SourceLine(1, "if m > LIMIT: m = LIMIT"),
+            *self._functions,
+            SourceLine(1, "try:"),
+        ]
+        for name, code in self.roots.items():
+            head.append(SourceLine(2, f"{code} = A[{name!r}]", 0, Probe("A", name)))
+        tail = [SourceLine(1, "finally: B.spent += c")]
+        lines = [line for line in (*head, *self.lines, *tail) if line.text]
+        text = "\n".join(" " * line.indent + line.text for line in lines)
+        return Generated(text, self.constants, lines, frozenset(self.roots))

@@ -1,0 +1,4 @@
+"""The static cost of an expression.
+
+Start with `estimator`.
+"""

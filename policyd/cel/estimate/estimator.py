@@ -1,0 +1,98 @@
+"""The static cost of an expression: the least and the most it may cost, as the API server counts.
+
+Walks a checked tree by the rules of cel-go's own estimator. Macros stand in the tree as they were
+written; they are charged as what cel-go expands them to.
+"""
+
+from typing import Final
+
+from policyd.cel import cost
+from policyd.cel.check.checker import check
+from policyd.cel.environment import Environment
+from policyd.cel.errors import Issue, issue_at
+from policyd.cel.estimate.estimation import Estimation, Rule, SizeOf, unknown_sizes
+from policyd.cel.estimate.macros import (
+    estimate_bind,
+    estimate_comprehension,
+    estimate_optional_map,
+    estimate_sort_by,
+)
+from policyd.cel.estimate.spans import Span
+from policyd.cel.estimate.values import (
+    estimate_call,
+    estimate_conditional,
+    estimate_has,
+    estimate_identifier,
+    estimate_index,
+    estimate_list,
+    estimate_literal,
+    estimate_logic,
+    estimate_map,
+    estimate_select,
+    estimate_struct,
+)
+from policyd.cel.recursion import deep_recursion
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+
+_RULES: Final[dict[type[ast.ExpressionNode], Rule]] = {
+    ast.Literal: estimate_literal,
+    ast.Identifier: estimate_identifier,
+    ast.Select: estimate_select,
+    ast.Has: estimate_has,
+    ast.Index: estimate_index,
+    ast.Call: estimate_call,
+    ast.Logic: estimate_logic,
+    ast.Conditional: estimate_conditional,
+    ast.ListLiteral: estimate_list,
+    ast.MapLiteral: estimate_map,
+    ast.StructLiteral: estimate_struct,
+    ast.Comprehension: estimate_comprehension,
+    ast.Bind: estimate_bind,
+    ast.OptionalMap: estimate_optional_map,
+    ast.SortBy: estimate_sort_by,
+}
+
+
+def estimate_cost(source: str, environment: Environment, *, sizes: SizeOf = unknown_sizes) -> Span:
+    """Return what an expression may cost, at least and at most.
+
+    Args:
+        source: The text.
+        environment: What the expression may use.
+        sizes: What is known of the sizes of its inputs.
+
+    Raises:
+        CelCompileError: If the expression cannot be used.
+    """
+    tree = parse(source, macros=environment.macros)
+    with deep_recursion():
+        checked = check(tree, source, environment)
+        return Estimation(checked, environment, sizes, _RULES).cost(tree)
+
+
+def cost_issue(
+    source: str,
+    environment: Environment,
+    *,
+    limit: int = cost.EXPRESSION_LIMIT,
+    sizes: SizeOf = unknown_sizes,
+) -> Issue | None:
+    """Return what is wrong with an expression that is over its limit whatever it is given.
+
+    The API server takes such an expression, and fails each time it evaluates it.
+
+    Args:
+        source: The text.
+        environment: What the expression may use.
+        limit: What it may cost.
+        sizes: What is known of the sizes of its inputs.
+
+    Raises:
+        CelCompileError: If the expression cannot be used.
+    """
+    span = estimate_cost(source, environment, sizes=sizes)
+    if span.least <= limit:
+        return None
+    message = f"the expression costs at least {span.least:,}, and may cost {limit:,}"
+    return issue_at(source, 0, message)

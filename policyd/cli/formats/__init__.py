@@ -1,0 +1,1 @@
+"""The files that commands read, and the forms in which they print."""

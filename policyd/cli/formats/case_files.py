@@ -1,0 +1,189 @@
+"""The files of tests beside policies, in each of the layouts there are: found, and run.
+
+policyd's own are `cases.yaml`. Kyverno's `kyverno-test.yaml`, Gatekeeper's suites and the folders
+of kat are read too.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+
+from policyd.cli.formats import gatekeeper_suites, kat_suites, kyverno_suites
+from policyd.cli.formats.files import content, load, text_of
+from policyd.engine.compile.load import Loaded
+from policyd.engine.documents.findings import Finding
+from policyd.engine.kat.layout import FOLDER as TESTS
+from policyd.engine.lint.coverage import Branch, BranchCoverage
+from policyd.engine.offline.cases import (
+    Case,
+    CaseOutcome,
+    Cases,
+    ask_case,
+    load_cases,
+    run_case,
+    run_together,
+    uncovered,
+)
+from policyd.engine.offline.requests import ObjectError
+from policyd.policy_files import CASES, KYVERNO_TEST, SUFFIXES, policy_files
+from policyd.standard_input import STANDARD_INPUT
+
+_WORTH_A_PROCESS = 40
+"""Files from which on they are run in several processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A file of tests: how each went, and what keeps others from being run."""
+
+    path: Path
+    outcomes: tuple[CaseOutcome, ...]
+    findings: tuple[Finding, ...]
+    uncovered: tuple[tuple[str, str], ...] = ()
+    """The validations that no case violates: policy, and where the validation stands."""
+    branches: tuple[Branch, ...] = ()
+    """The branches of expressions that no case takes, if that was asked."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all could be run, and went as they say."""
+        wrong = any(finding.severity == "error" for finding in self.findings)
+        return not wrong and all(outcome.passed for outcome in self.outcomes)
+
+
+def case_files(path: Path) -> list[Path]:
+    """Return the files of tests that a path means, and the folders of kat's."""
+    if not path.is_dir():
+        return [path]
+    if kat_suites.is_folder(path):
+        return [path]
+    named = {file for name in (CASES, KYVERNO_TEST) for file in path.rglob(name)}
+    named |= {folder for folder in path.rglob(TESTS) if kat_suites.is_folder(folder)}
+    others = (file for suffix in (".yaml", ".yml") for file in path.rglob(f"*{suffix}"))
+    suites = {file for file in others if file.is_file() and gatekeeper_suites.is_file(file)}
+    return sorted(named | suites)
+
+
+def untested(paths: Sequence[Path], tests: Iterable[Path]) -> list[Path]:
+    """Return the policy files in folders that have no tests; those of suites are further down."""
+    tests = tuple(tests)
+    tested = {file.parent for file in tests}
+    suites = {file.parent for file in tests if file.name not in (CASES, KYVERNO_TEST)}
+    files = policy_files(path for path in paths if path.is_dir())
+    return [f for f in files if f.parent not in tested and suites.isdisjoint(f.parents)]
+
+
+def run_files(files: Sequence[Path], keyword: str, *, branches: bool = False) -> Iterator[Tested]:
+    """Run files of tests, many of them in several processes; what comes keeps their order.
+
+    Args:
+        files: The files, and folders of kat's.
+        keyword: What the names of tests that are run have in them.
+        branches: Whether to look which branches of expressions policyd's own cases take.
+    """
+    run = partial(run_file, keyword=keyword, branches=branches)
+    workers = min(os.cpu_count() or 1, len(files))
+    if len(files) < _WORTH_A_PROCESS or workers < 2 or not _may_fork():
+        yield from map(run, files)
+        return
+    context = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
+    try:
+        yield from pool.map(run, files, chunksize=8)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C, which a terminal tells all processes, to the one that they work for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _may_fork() -> bool:
+    return "fork" in multiprocessing.get_all_start_methods()
+
+
+def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
+    """Run the tests of one file whose name has the keyword in it.
+
+    A file that it names and that cannot be read is what is wrong with it.
+    """
+    try:
+        run = None if str(path) == STANDARD_INPUT else _other_layout(path)
+        if run is None:
+            return _run_own(path, keyword, branches=branches)
+        outcomes, findings, loaded = run(path, keyword)
+    except click.UsageError as error:
+        return Tested(path, (), (Finding(source=str(path), message=error.message),))
+    return Tested(path, outcomes, findings, tuple(uncovered(loaded, outcomes)))
+
+
+_Run = Callable[[Path, str], tuple[tuple[CaseOutcome, ...], tuple[Finding, ...], Loaded]]
+
+
+def _other_layout(path: Path) -> _Run | None:
+    if path.is_dir():
+        return kat_suites.run_folder
+    if path.name != CASES and kyverno_suites.is_file(path):
+        return kyverno_suites.run_file
+    if path.name != CASES and gatekeeper_suites.is_file(path):
+        return gatekeeper_suites.run_file
+    return None
+
+
+def _run_own(path: Path, keyword: str, *, branches: bool) -> Tested:
+    """Run the cases of one file against the policies beside it."""
+    name, text = text_of(str(path))
+    cases, findings = load_cases(text, name)
+    if cases is None:
+        return Tested(path, (), tuple(findings))
+    loaded = _beside(path)
+    findings = [f for f in loaded.findings if f.severity == "error"]
+    if not loaded.policies and not findings:
+        message = "there is no policy beside these cases"
+        findings.append(Finding(source=str(path), message=message, hint="put it into policy.yaml"))
+    if findings:
+        return Tested(path, (), tuple(findings))
+    chosen = [case for case in cases.cases if keyword in case.name]
+    outcomes = tuple(run_case(case, cases, loaded) for case in chosen)
+    missing = _branches_missing(chosen, cases, loaded) if branches else ()
+    return Tested(path, outcomes, (), tuple(uncovered(loaded, outcomes)), missing)
+
+
+def _branches_missing(chosen: Iterable[Case], cases: Cases, loaded: Loaded) -> tuple[Branch, ...]:
+    coverage = BranchCoverage(loaded.policies)
+    for case in chosen:
+        with suppress(ObjectError):  # the case has failed
+            coverage.note(ask_case(case, cases, loaded))
+    return coverage.missing
+
+
+def _beside(path: Path) -> Loaded:
+    files = sorted(path.parent.iterdir())
+    return load(
+        [str(f) for f in files if f.suffix in SUFFIXES and f.name not in (path.name, CASES)]
+    )
+
+
+def run_all_together(paths: Sequence[Path], files: Sequence[Path]) -> Iterator[Tested]:
+    """Send the requests of all cases through all policies, and tell of pairs whose order matters.
+
+    Cases of other layouts are left out, as those that find no pair are.
+    """
+    loaded = load([str(path) for path in paths])
+    told: set[str] = set()
+    for file in (file for file in files if file.name == CASES):
+        cases, _ = load_cases(content(file), str(file))
+        outcomes = [run_together(case, cases, loaded) for case in cases.cases] if cases else []
+        new = tuple(each for each in outcomes if not told.issuperset(each.problems))
+        told.update(problem for outcome in new for problem in outcome.problems)
+        if new:
+            yield Tested(file, new, ())

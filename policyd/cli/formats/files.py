@@ -1,0 +1,131 @@
+"""The files that commands are given: paths, folders, standard input."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from policyd.cel.kyverno import Chance
+from policyd.cli.formats.progress import progress
+from policyd.clock import SystemClock, cpu_limit
+from policyd.engine.compile.load import Loaded, gather, load_document, load_policies
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document, each_document
+from policyd.engine.model.bindings import check_bindings, check_exceptions
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.dialects import Dialect
+from policyd.errors import system_reason
+from policyd.policy_files import FileError, policy_files, read_file
+from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
+
+PATH = click.Path(exists=True, allow_dash=True)
+"""A file, a folder, or `-`."""
+
+FILE = click.Path(exists=True, allow_dash=True, dir_okay=False)
+"""A file, or `-`."""
+
+
+def texts(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of each file that `paths` mean, cases left out of folders.
+
+    Raises:
+        click.UsageError: If one cannot be read.
+    """
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield STANDARD_INPUT_NAME, standard_input()
+            continue
+        for file in policy_files([Path(path)], _note_left_out):
+            yield str(file), content(file)
+
+
+def text_of(path: str) -> tuple[str, bytes]:
+    """Return the name and content of a file, or of standard input.
+
+    Raises:
+        click.UsageError: If it cannot be read.
+    """
+    if path == STANDARD_INPUT:
+        return STANDARD_INPUT_NAME, standard_input()
+    return path, content(Path(path))
+
+
+def once(paths: Iterable[str | None]) -> None:
+    """Check that standard input is named once at most.
+
+    Raises:
+        click.UsageError: If it is named twice.
+    """
+    if list(paths).count(STANDARD_INPUT) > 1:
+        raise click.UsageError("standard input can be read only once")
+
+
+def _note_left_out(file: Path, why: str) -> None:
+    click.echo(f"warning: {file} is not read: {why}", err=True)
+
+
+def content(file: Path) -> bytes:
+    """Read a file.
+
+    Raises:
+        click.UsageError: If it cannot be read.
+    """
+    try:
+        return read_file(file, pipes=True)
+    except FileError as error:
+        raise click.UsageError(f"{error}: {error.hint}") from error
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file}: {system_reason(error)}") from error
+
+
+def read_objects(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
+    """Read the documents of all files, and say which cannot be read."""
+    documents: list[Document] = []
+    findings: list[Finding] = []
+    read = (each for name, text in texts(paths) for each in each_document(text, name))
+    for each in progress(read, "reading"):
+        if isinstance(each, Finding):
+            findings.append(each)
+        else:
+            documents.append(each)
+    return documents, findings
+
+
+DIALECT = Dialect(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
+"""The default version of Kubernetes, and the machine's clock for Kyverno's policies."""
+
+
+def load(paths: Sequence[str], dialect: Dialect = DIALECT) -> Loaded:
+    """Load all files; of two policies with one name the later is used, which is a finding."""
+    parts = (load_policies(text, name, dialect, _load_one) for name, text in texts(paths))
+    return _checked(gather(progress(parts, "loading")))
+
+
+def _load_one(document: Document, dialect: Dialect) -> Loaded:
+    return load_document(document, dialect, cpu_limit())
+
+
+def load_documents(
+    documents: Iterable[Document], unreadable: Iterable[Finding], dialect: Dialect
+) -> Loaded:
+    """Load what was read; of two policies with one name the later is used, which is a finding."""
+    parts = (_load_one(document, dialect) for document in documents)
+    return _checked(gather([Loaded(findings=tuple(unreadable)), *progress(parts, "loading")]))
+
+
+def _checked(loaded: Loaded) -> Loaded:
+    policies: dict[str, CompiledPolicy] = {}
+    findings = list(loaded.findings)
+    for policy in loaded.policies:
+        if policy.id in policies:
+            findings.append(_twice(policy, policies[policy.id]))
+        policies[policy.id] = policy
+    findings += check_bindings(policies.values(), loaded.bindings)
+    findings += check_exceptions(policies.values(), loaded.exceptions)
+    return replace(loaded, policies=tuple(policies.values()), findings=tuple(findings))
+
+
+def _twice(policy: CompiledPolicy, other: CompiledPolicy) -> Finding:
+    message = f"policy `{policy.name}` is also in {other.place}"
+    return Finding(source=policy.place, message=message, hint="names must differ")

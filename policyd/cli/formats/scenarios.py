@@ -1,0 +1,231 @@
+"""What a file of a simulation says: the queues, the nodes, and who comes when."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+import click
+import msgspec
+
+from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import CohortQuotas, QueueSpec
+from policyd.alloc.settings import DEFAULTS, QueueingSettings
+from policyd.alloc.state import CoreState
+from policyd.alloc.topology.values import TopologyNode
+from policyd.alloc.workload import QueuedWorkload
+from policyd.api import kueue
+from policyd.api.configuration import decode_configuration
+from policyd.api.configuration.kinds import Configuration
+from policyd.api.configuration.left_out import gates_in_vain
+from policyd.api.kueue.names import ADMITTED, FINISHED
+from policyd.api.kueue.v1beta1 import UnconvertibleError, upgraded
+from policyd.api.meta import Json, condition_true, find_condition
+from policyd.api.nodes import Node
+from policyd.cel import CelError
+from policyd.cel.lib.time import parse_duration
+from policyd.cli.formats.files import read_objects
+from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
+from policyd.controller.queues.queue_settings import other_teams, queue_settings
+from policyd.controller.watch.workload_values import WorkloadContext, workload_value
+from policyd.engine.documents.reading import Document
+from policyd.errors import PolicydError, did_you_mean
+from policyd.jobs.pods import QueuedPod
+from policyd.jobs.requests import NO_RULES, RequestRules
+from policyd.local.kubelet import RUN_FOR
+from policyd.simulate.scenario import Arrival
+from policyd.status.naming import OtherTeams
+from policyd.workload.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
+from policyd.workload.topology_values import node_spec, put_pod
+
+ARRIVES_AFTER = "policyd.io/arrives-after"
+"""When a workload comes, after the beginning: `90s`, `1h30m`; at once if it does not say."""
+
+LOSES_POD_AFTER = "policyd.io/loses-pod-after"
+"""How long a workload runs, the first time, until one of its pods is lost; it then hangs."""
+
+T = TypeVar("T")
+
+
+class ScenarioError(PolicydError):
+    """A scenario cannot be read."""
+
+
+def scenario_objects(file: str) -> list[dict[str, Json]]:
+    """Return the objects of a file, those of Kueue as v1beta2 has them.
+
+    Raises:
+        ScenarioError: If something in it is none.
+    """
+    documents, findings = read_objects([file])
+    for finding in findings:
+        raise ScenarioError(str(finding), hint=finding.hint)
+    return [_object(document) for document in documents]
+
+
+def _object(document: Document) -> dict[str, Json]:
+    value = document.value
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        message = "this is no Kubernetes object: `kind` is missing"
+        raise ScenarioError(str(document.finding(message)))
+    try:
+        found: dict[str, Json] = upgraded(value)
+    except UnconvertibleError as error:
+        raise ScenarioError(str(document.finding(str(error)))) from error
+    return found
+
+
+def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> Iterator[T]:
+    for each in objects:
+        if each["kind"] == kind:
+            metadata = each.get("metadata")
+            name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+            try:
+                yield msgspec.convert(each, into)
+            except msgspec.ValidationError as error:
+                raise ScenarioError(f"{kind} `{name}`: {error}") from error
+
+
+def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
+    """Return the queues, the flavors and the nodes, before anybody comes."""
+    state = CoreState(_settings(objects))
+    topologies = {t.metadata.name: t for t in _read(objects, kueue.Topology, "Topology")}
+    flavors: list[FlavorSpec] = [
+        flavor_spec(each, topologies.get(each.spec.topology_name))
+        for each in _read(objects, kueue.ResourceFlavor, "ResourceFlavor")
+    ]
+    cohorts: list[CohortQuotas] = [
+        cohort_spec(each) for each in _read(objects, kueue.Cohort, "Cohort")
+    ]
+    checks = {
+        each.metadata.name: each for each in _read(objects, kueue.AdmissionCheck, "AdmissionCheck")
+    }
+    queues: list[QueueSpec] = [
+        queue_spec(each, checks) for each in _read(objects, kueue.ClusterQueue, "ClusterQueue")
+    ]
+    if not queues:
+        raise ScenarioError("the scenario has no ClusterQueue", hint="see `policyd simulate -h`")
+    for flavor in flavors:
+        state.put_flavor(flavor)
+    for node in scenario_nodes(objects):
+        state.ground.nodes.put(node)
+    for pod in _read(objects, QueuedPod, "Pod"):
+        put_pod(state.ground.nodes, pod)
+    for cohort in cohorts:
+        state.put_cohort(cohort)
+    for queue in queues:
+        state.put_queue(queue)
+    for each in _read(objects, kueue.LocalQueue, "LocalQueue"):
+        state.local_weights[each.metadata.key] = weight_of(each.spec.fair_sharing)
+    return state
+
+
+def scenario_nodes(objects: Iterable[Mapping[str, Json]]) -> Iterator[TopologyNode]:
+    """Yield the nodes."""
+    for node in _read(objects, Node, "Node"):
+        yield node_spec(node)
+
+
+def _configuration(objects: Iterable[Mapping[str, Json]]) -> Configuration | None:
+    found = (decode_configuration(each) for each in objects if each["kind"] == "Configuration")
+    return next(found, None)
+
+
+def _settings(objects: Iterable[Mapping[str, Json]]) -> QueueingSettings:
+    configuration = _configuration(objects)
+    return DEFAULTS if configuration is None else queue_settings(configuration)
+
+
+def scenario_other_teams(objects: Iterable[Mapping[str, Json]]) -> OtherTeams:
+    """Return how far the Configuration wants jobs of other namespaces to be named."""
+    configuration = _configuration(objects)
+    return "names" if configuration is None else other_teams(configuration)
+
+
+def _rules(objects: Iterable[Mapping[str, Json]]) -> RequestRules:
+    configuration = _configuration(objects)
+    resources = None if configuration is None else configuration.resources
+    return NO_RULES if resources is None else RequestRules(resources=resources)
+
+
+def warn_of_gates(objects: Iterable[Mapping[str, Json]]) -> None:
+    """Say which feature gates a Configuration sets in vain."""
+    for each in objects:
+        if each["kind"] == "Configuration":
+            for sentence in gates_in_vain("", decode_configuration(each).feature_gates):
+                click.secho(f"warning: {sentence}", fg="yellow", err=True)
+
+
+def scenario_arrivals(objects: list[dict[str, Json]], left_out: SkippedJobs) -> Iterator[Arrival]:
+    """Yield the workloads, with when they come and how long they run.
+
+    Those that run already, in what was read from a cluster, have run since they got quota until the
+    last that is known of any of them.
+
+    Args:
+        objects: All objects of the scenario.
+        left_out: Is told of jobs that are not simulated.
+    """
+    local_queues = {
+        each.metadata.key: each.spec.cluster_queue
+        for each in _read(objects, kueue.LocalQueue, "LocalQueue")
+    }
+    settings, rules = _settings(objects), _rules(objects)
+    circumstances = WorkloadContext(now=0.0, settings=settings, rules=rules, movable=True)
+    workloads = list(_read(objects, kueue.Workload, "Workload"))
+    last = max(map(_last_known, workloads), default=0.0)
+    for workload in (*workloads, *job_workloads(objects, workloads, left_out)):
+        metadata = workload.metadata
+        if condition_true(workload.status.conditions, FINISHED):
+            continue
+        if not workload.spec.active and workload.status.admission is None:
+            left_out.note("Workload", metadata.key, "it is deactivated (`spec.active: false`)")
+            continue
+        key = f"{metadata.namespace}/{workload.spec.queue_name}"
+        if key not in local_queues and workload.status.admission is None:
+            near = did_you_mean(key, local_queues)
+            why = f"LocalQueue `{key}` is not there{f', {near}' if near else ''}"
+            left_out.note("Workload", metadata.key, why)
+            continue
+        value = workload_value(workload, circumstances, cluster_queue=local_queues.get(key, ""))
+        yield _arrival(workload, value, last)
+
+
+def _arrival(workload: kueue.Workload, value: QueuedWorkload, last: float) -> Arrival:
+    """Return when a workload comes and how long it runs, given the last that is known of any."""
+    said = workload.metadata.annotations
+    run_for, loses = said.get(RUN_FOR), said.get(LOSES_POD_AFTER)
+    admitted = find_condition(workload.status.conditions, ADMITTED)
+    since = None if admitted is None else admitted.last_transition_time
+    runs = value.admitted and since is not None
+    return Arrival(
+        workload=msgspec.structs.replace(
+            value,
+            uid=value.uid or value.key,
+            reserved_at=None if value.reserved_at is None else value.reserved_at - last,
+        ),
+        at=seconds_of(said.get(ARRIVES_AFTER, "0s")),
+        run_seconds=None if run_for is None else seconds_of(run_for),
+        loses_pod_seconds=None if loses is None else seconds_of(loses),
+        most_seconds=_most_seconds(workload),
+        ran_seconds=last - since.timestamp() if runs and since is not None else 0.0,
+    )
+
+
+def _most_seconds(workload: kueue.Workload) -> float | None:
+    """Return how long a workload may run, its earlier runs taken off; None if nothing says so."""
+    limit = workload.spec.maximum_execution_time_seconds
+    if limit is None:
+        return None
+    return max(0.0, limit - (workload.status.accumulated_past_execution_time_seconds or 0.0))
+
+
+def _last_known(workload: kueue.Workload) -> float:
+    changes = (each.last_transition_time for each in workload.status.conditions)
+    return max((each.timestamp() for each in changes if each is not None), default=0.0)
+
+
+def seconds_of(text: str) -> float:
+    """Read a duration."""
+    try:
+        return parse_duration(text).nanoseconds / 1e9
+    except CelError as error:
+        raise ScenarioError(f"`{text}` is no duration", hint="such as 90s or 1h30m") from error

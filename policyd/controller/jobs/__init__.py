@@ -1,0 +1,4 @@
+"""Reconcilers of jobs, pods and their parents: from a job to its Workload, and back to its pods.
+
+Imports `policyd.jobs` for every decision. Start with `job_reconciler`, then `job_steps`.
+"""

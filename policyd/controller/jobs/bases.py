@@ -1,0 +1,72 @@
+"""What jobs are made from, where that is an object of its own: read when it is needed."""
+
+from typing import Any
+
+import structlog
+
+from policyd.api.meta import Json
+from policyd.controller.watch.mirrors import job_resource
+from policyd.controller.writes import Writes
+from policyd.jobs.base import Basis, J, JobKind, JobObject, SizeError
+from policyd.kube.errors import NotFoundError
+from policyd.kube.resources import Resource
+
+log = structlog.get_logger()
+
+BASIS_SECONDS = 5.0
+"""Between looks for an object that a job is made from, and that is not there yet."""
+SIZE_SECONDS = 30.0
+"""Between looks at what says how many pods a job has; where it is watched, it is told at once."""
+
+
+async def on_basis(kind: JobKind[J], job: J, writes: Writes) -> J | None:
+    """Return a job with what it is made from; None, and an event, if that is not there.
+
+    Raises:
+        ApiError: If the API server cannot be asked.
+    """
+    basis = kind.basis(job)
+    if basis is None:
+        return job
+    found = await _read(basis, job, writes)
+    if found is None:
+        message = f'{basis.kind} "{basis.name}" not found'
+        writes.tell(job_resource(kind), job.metadata, f"{basis.kind}NotFound", message, bad=True)
+        log.warning("basis_missing", job=job.metadata.key, basis=basis.name)
+        return None
+    return kind.on_basis(job, found)
+
+
+async def as_it_runs(kind: JobKind[J], job: J, writes: Writes) -> J | None:
+    """Return an elastic job with as many pods as what runs for it has.
+
+    Returns:
+        The job as it is, if nothing runs, or if it says itself how many pods it has; None, and an
+        event, if what runs has pods that the job does not know.
+
+    Raises:
+        ApiError: If the API server cannot be asked.
+    """
+    assert kind.elastic is not None, "this job may grow"
+    basis = kind.elastic.sized_by(job)
+    found = None if basis is None else await _read(basis, job, writes)
+    if found is None:
+        return job
+    try:
+        return kind.elastic.sized(job, found)
+    except SizeError as error:
+        writes.tell(job_resource(kind), job.metadata, "UnknownPods", str(error), bad=True)
+        log.warning("size_unknown", job=job.metadata.key, error=str(error))
+        return None
+
+
+async def _read(basis: Basis, job: JobObject, writes: Writes) -> Json | None:
+    resource = Resource(
+        basis.group, basis.version, basis.plural, basis.kind, namespaced=basis.namespaced
+    )
+    try:
+        return await writes.client.get(
+            resource, basis.name, namespace=job.metadata.namespace, into=dict[str, Any]
+        )
+    except NotFoundError:
+        return None

@@ -1,0 +1,283 @@
+"""Keeps jobs that can be suspended in step with their workloads."""
+
+from typing import Any
+
+import msgspec
+import structlog
+
+from policyd.alloc.settings import Gates
+from policyd.api.kueue import ResourceFlavor, Workload
+from policyd.api.meta import Json, OwnerReference
+from policyd.controller.jobs.bases import BASIS_SECONDS, as_it_runs, on_basis
+from policyd.controller.jobs.children import Children
+from policyd.controller.jobs.elastic_pods import ElasticPods
+from policyd.controller.jobs.gangs import GANG_SECONDS
+from policyd.controller.jobs.job_steps import WorkloadSteps
+from policyd.controller.patches import draft_of, merge_patch, versioned
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.mirror import Mirror
+from policyd.controller.watch.mirrors import job_resource
+from policyd.controller.writes import Writes
+from policyd.jobs.base import JobKind, JobObject, prebuilt_name
+from policyd.jobs.injection import FlavorMissingError, StartError, injections
+from policyd.jobs.kinds.registry import KINDS
+from policyd.jobs.matching import choose
+from policyd.jobs.slices import as_slice, may_grow
+from policyd.jobs.starting import put_back, start
+from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
+from policyd.jobs.workload import admitted_counts, body_of, new_workload
+from policyd.patch.draft import Draft
+
+log = structlog.get_logger()
+
+STOPPING = "kueue.x-k8s.io/stopping"
+"""Annotation of a job that was suspended, and whose template is still to be put back."""
+
+PREBUILT_SECONDS = 5.0
+"""Between looks for the workload that somebody is to make for a job, and that is not there yet."""
+FLAVOR_SECONDS = 1.0
+"""Between looks for a flavor that is not there yet."""
+
+
+class JobReconciler:
+    """Reconciles the jobs of one kind, one at a time."""
+
+    def __init__(
+        self, kind: JobKind[Any], cache: Cache, writes: Writes, steps: WorkloadSteps
+    ) -> None:
+        self._kind = kind
+        self._cache = cache
+        self._writes = writes
+        self._steps = steps
+        self._resource = job_resource(kind)
+        self._elastic_pods = ElasticPods(cache, writes)
+        self._children = Children(kind, cache, writes)
+
+    @property
+    def _gates(self) -> Gates:
+        return self._cache.state.settings.gates
+
+    @property
+    def _mirror(self) -> Mirror[JobObject]:
+        return self._cache.mirrors.jobs[self._kind.kind]
+
+    async def reconcile(self, key: ReconcileKey) -> float | None:
+        """Do what is to be done next. Returns the seconds until it should be looked at again.
+
+        Raises:
+            ApiError: If a write did not succeed.
+        """
+        job = self._mirror.get(key.path)
+        if job is None:
+            await self._children.look(key.path, gates=self._gates)
+            return None
+        if not self._concerns(job) or await self._children.follow(job, gates=self._gates):
+            return None
+        job = await self._whole(job)
+        if job is None:
+            return BASIS_SECONDS
+        view = self._view(job)
+        if view is None:
+            return FLAVOR_SECONDS
+        owned = self._cache.workloads_of(job.metadata.uid)
+        named = self._cache.mirrors.workloads.get(f"{key.namespace}/{view.prebuilt}")
+        workload, step = choose(view, owned, named, watched=self._steps.watches)
+        self._steps.news.checks(self._resource, job.metadata, workload)
+        if step is not None:
+            return await self._take(job, view, step)
+        return await self._stay(job, view, workload)
+
+    async def _stay(self, job: JobObject, view: JobView, workload: Workload | None) -> float | None:
+        """Do what there is to do for a job that stays as it is; returns what `reconcile` does."""
+        if view.elastic and not view.held:
+            return await self._elastic_pods.let_go(job, self._kind)
+        if view.prebuilt and workload is None:
+            return None if view.outcome else PREBUILT_SECONDS
+        return await self._steps.delete_deactivated(self._mirror, job, workload)
+
+    def _concerns(self, job: JobObject) -> bool:
+        """Tell whether a job queues; the workload of one that is deleted finds out by itself."""
+        deleted = job.metadata.deletion_timestamp is not None
+        concerned = self._steps.concerns(job.metadata)
+        return concerned and not (deleted or self._kind.ignored(job))
+
+    async def _whole(self, job: JobObject) -> JobObject | None:
+        """Return a job with what else there is to know of it; None if that is not there."""
+        found = await on_basis(self._kind, job, self._writes)
+        if found is None or not may_grow(self._kind, job.metadata, self._gates):
+            return found
+        return await as_it_runs(self._kind, found, self._writes)
+
+    def _is_stopping(self, job: JobObject) -> bool:
+        """Tell whether a suspended job is still to be put back to what it was."""
+        return STOPPING in job.metadata.annotations or self._kind.reset(job) is not None
+
+    def _view(self, job: JobObject) -> JobView | None:
+        kind = self._kind
+        pod_sets = self._steps.demanded(kind.pod_sets(job))
+        priority = self._steps.priority(
+            self._resource, job.metadata, pod_sets, named=kind.priority_class(job)
+        )
+        if priority is None:
+            return None
+        suspended = kind.suspended(job)
+        return JobView(
+            metadata=job.metadata,
+            held=suspended,
+            running=not suspended or self._is_stopping(job),
+            active=kind.active(job),
+            ready=kind.ready(job),
+            outcome=kind.outcome(job),
+            on_hold=kind.on_hold(job),
+            pod_sets=pod_sets,
+            reclaimable=kind.reclaimable(job) if self._gates.reclaimable_pods else (),
+            priority=priority,
+            prebuilt=prebuilt_name(job.metadata),
+            gated=self._gates.admission_gated_by,
+            elastic=may_grow(kind, job.metadata, self._gates),
+        )
+
+    async def _take(self, job: JobObject, view: JobView, step: Step) -> float | None:
+        match step:
+            case CreateWorkload(replaces=old):
+                await self._create(job, view, old)
+            case Adopt(workload=workload):
+                await self._steps.adopt(workload, self._owner(job))
+            case UpdateWorkload():
+                await self._update(job, view, step)
+            case Start(workload=workload):
+                return await self._start(job, workload)
+            case Stop():
+                await self._stop(job, step)
+            case _:
+                await self._steps.take(self._resource, view, step)
+        return None
+
+    async def _create(self, job: JobObject, view: JobView, old: Workload | None) -> None:
+        body = await self._body(job, view, old)
+        if body is not None:
+            await self._steps.create(self._resource, job.metadata, body)
+
+    async def _update(self, job: JobObject, view: JobView, step: UpdateWorkload) -> None:
+        body = await self._body(job, view)
+        if body is not None:
+            await self._steps.update(self._resource, job.metadata, step, body)
+
+    async def _body(self, job: JobObject, view: JobView, old: Workload | None = None) -> Json:
+        """Return the body of the job's workload; None if the job changed meanwhile.
+
+        The whole pod templates are read for it: of what is watched, only a part is kept.
+        """
+        metadata = job.metadata
+        whole = await self._writes.client.get(
+            self._resource, metadata.name, namespace=metadata.namespace, into=dict[str, Any]
+        )
+        if whole["metadata"]["resourceVersion"] != metadata.resource_version:
+            self._mirror.wrote(msgspec.convert(whole, self._kind.type))
+            return None
+        draft = Draft(whole)
+        given = [draft.get(path) for path in self._kind.templates(job)]
+        templates = self._kind.whole(job, given)
+        owner = self._owner(job)
+        workload = new_workload(
+            metadata, owner=owner, pod_sets=view.pod_sets, priority=view.priority
+        )
+        if view.elastic:
+            notes = self._kind.elastic.notes(job) if self._kind.elastic is not None else {}
+            workload = as_slice(
+                workload, owner=owner, generation=metadata.generation, old=old, notes=notes
+            )
+        return body_of(workload, templates, self._steps.copied(metadata))
+
+    def _owner(self, job: JobObject) -> OwnerReference:
+        return OwnerReference(
+            api_version=self._kind.api_version,
+            kind=self._kind.kind,
+            name=job.metadata.name,
+            uid=job.metadata.uid,
+            controller=True,
+            block_owner_deletion=True,
+        )
+
+    async def _start(self, job: JobObject, workload: Workload) -> float | None:
+        draft = draft_of(job)
+        try:
+            flavors = flavors_by_name(self._cache.mirrors.flavors)
+            given = injections(workload, flavors, self._gates)
+            about, comes = (self._resource, job.metadata), self._kind.comes(job)
+            if not await self._steps.gangs.tell(about, workload, given, comes=comes):
+                return GANG_SECONDS
+            counts = admitted_counts(workload)
+            start(draft, job, kind=self._kind, given=given, counts=counts)
+        except FlavorMissingError as error:
+            log.warning("start_waits", job=job.metadata.key, error=str(error))
+            return FLAVOR_SECONDS
+        except StartError as error:
+            await self._steps.fail_to_start(workload, str(error))
+            return None
+        if self._kind.fixed_while_started and draft.changed:
+            patch = versioned(draft, job.metadata)
+            job = await self._writes.patch(self._mirror, job, patch, kind="json")
+            draft = draft_of(job)
+        self._kind.resume(draft)
+        if STOPPING in job.metadata.annotations:
+            draft.remove(("metadata", "annotations", STOPPING))
+        await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
+        log.info("job_started", job=job.metadata.key, workload=workload.metadata.key)
+        self._steps.news.started(self._resource, job.metadata, workload)
+        return None
+
+    async def _stop(self, job: JobObject, step: Stop) -> None:
+        """Suspend a job and put its template back, in as many writes as the API server asks for.
+
+        An annotation says that the job is between them, as it then looks like one that its user
+        has changed.
+        """
+        suspended = self._kind.suspended(job)
+        if not suspended:
+            draft = draft_of(job)
+            self._kind.suspend(draft)
+            if not self._kind.fixed_while_active:
+                self._restore(draft, job, step.workload)
+            elif step.workload is not None:
+                draft.set(("metadata", "annotations", STOPPING), "true")
+            patch = versioned(draft, job.metadata)
+            job = await self._writes.patch(self._mirror, job, patch, kind="json")
+            log.info("job_stopped", job=job.metadata.key, reason=step.reason)
+            self._writes.tell(self._resource, job.metadata, "Stopped", step.message)
+        reset = self._kind.reset(job)
+        if reset is not None:  # of this version alone: one that has ended keeps when it started
+            patch = merge_patch(job.metadata, **reset)
+            job = await self._writes.patch(self._mirror, job, patch, subresource="status")
+        begun_by_others = (
+            suspended and reset is not None and STOPPING not in job.metadata.annotations
+        )
+        if self._kind.fixed_while_active and self._kind.active(job) and not begun_by_others:
+            return
+        await self._put_back(job, step.workload)
+        if step.workload is not None and not step.fits:
+            await self._steps.delete(self._resource, job.metadata, step.workload)
+
+    async def _put_back(self, job: JobObject, workload: Workload | None) -> None:
+        draft = draft_of(job)
+        self._restore(draft, job, workload)
+        draft.remove(("metadata", "annotations", STOPPING))
+        if draft.changed:
+            patch = versioned(draft, job.metadata)
+            await self._writes.patch(self._mirror, job, patch, kind="json")
+
+    def _restore(self, draft: Draft, job: JobObject, workload: Workload | None) -> None:
+        """Put the templates back to what the workload says of them; without one, they stay."""
+        original = workload.spec.pod_sets if workload is not None else ()
+        put_back(draft, job, kind=self._kind, pod_sets=original)
+
+
+def flavors_by_name(mirror: Mirror[ResourceFlavor]) -> dict[str, ResourceFlavor]:
+    """Return the flavors that there are."""
+    return {flavor.metadata.name: flavor for flavor in mirror}
+
+
+def job_reconcilers(cache: Cache, writes: Writes, steps: WorkloadSteps) -> dict[str, JobReconciler]:
+    """Return a reconciler for every kind of job, by kind."""
+    return {kind.kind: JobReconciler(kind, cache, writes, steps) for kind in KINDS}

@@ -1,0 +1,140 @@
+"""Whether the jobs and pods that a workload stands for are still there, and who owns what."""
+
+from collections import OrderedDict
+from typing import Final
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import IS_GROUP_WORKLOAD, JOB_UID
+from policyd.api.meta import ObjectMeta, OwnerReference
+from policyd.controller.watch.mirrors import Mirrors, job_resource
+from policyd.controller.writes import Writes
+from policyd.jobs.base import JobObject, is_pod
+from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner
+from policyd.jobs.lifecycle import is_finished
+from policyd.jobs.pods import QueuedPod
+from policyd.kube.client import PartialObject, Reader
+from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.kube.resources import PODS, Resource
+
+OWNER_SECONDS: Final = 300.0
+"""How long it is remembered who owns an owner."""
+MOST_OWNERS: Final = 4096
+
+
+class Owners:
+    """Looks for owners in the mirrors first, then on the API server."""
+
+    def __init__(self, mirrors: Mirrors, reader: Reader) -> None:
+        self._mirrors = mirrors
+        self._reader = reader
+
+    async def are_gone(self, workload: Workload, *, orphans: bool = True) -> bool:
+        """Tell whether nothing is left of what a workload stands for.
+
+        What the mirrors do not show is looked up: a job that no longer queues is still there.
+        Owners of other kinds are somebody else's, and a workload that was made by hand has none.
+
+        Args:
+            workload: The workload.
+            orphans: Whether one that had an owner, and has none any more, was left behind.
+
+        Raises:
+            ApiError: If the API server cannot be asked.
+        """
+        metadata = workload.metadata
+        deleted = metadata.deletion_timestamp is not None
+        if is_finished(workload) and not deleted:
+            return False
+        if not metadata.owner_references:
+            return deleted or (orphans and bool(metadata.labels.get(JOB_UID)))
+        owners = [(owner, resource_of(owner)) for owner in _owners(workload)]
+        if not owners:
+            return False
+        for owner, resource in owners:
+            if resource is None or await self._is_there(owner, resource, metadata.namespace):
+                return False
+        return True
+
+    async def _is_there(self, owner: OwnerReference, resource: Resource, namespace: str) -> bool:
+        """Tell whether an owner exists; a job that is being deleted counts only if it lingers."""
+        of_pod = resource == PODS
+        mirror = self._mirrors.pods if of_pod else self._mirrors.jobs[resource.kind]
+        seen = mirror.get(f"{namespace}/{owner.name}")
+        if seen is not None and seen.metadata.uid == owner.uid:
+            return isinstance(seen, QueuedPod) or _stays(owner, seen)
+        found = await read_owner(self._reader, resource, owner, namespace)
+        return found is not None and (of_pod or found.deletion_timestamp is None)
+
+
+async def read_owner(
+    reader: Reader, resource: Resource, owner: OwnerReference, namespace: str
+) -> ObjectMeta | None:
+    """Read the metadata of an owner; None if it is not there any more.
+
+    Raises:
+        ApiError: If the API server cannot be asked.
+    """
+    try:
+        found = await reader.get(resource, owner.name, namespace=namespace, into=PartialObject)
+    except NotFoundError:
+        return None
+    return found.metadata if found.metadata.uid == owner.uid else None
+
+
+def resource_of(owner: OwnerReference) -> Resource | None:
+    """Return where the pods or jobs are that an owner is one of; None if of no kind that queues."""
+    if is_pod(owner):
+        return PODS
+    kind = kind_of_owner(owner) or parent_of_owner(owner)
+    return None if kind is None else job_resource(kind)
+
+
+class SeenOwners:
+    """The metadata of owners, from the mirrors, or as the API server said a while ago."""
+
+    def __init__(self, mirrors: Mirrors, writes: Writes) -> None:
+        self._mirrors = mirrors
+        self._writes = writes
+        self._found: OrderedDict[str, tuple[float, ObjectMeta | None]] = OrderedDict()
+
+    async def find(self, owner: OwnerReference, namespace: str) -> ObjectMeta | None:
+        """Return the metadata of an owner; None if it is not there, or of no kind that is known.
+
+        Raises:
+            ApiError: If the API server cannot be asked.
+        """
+        resource = resource_of(owner)
+        if resource is None or resource == PODS:
+            return None
+        mirror = self._mirrors.jobs.get(resource.kind)
+        seen = None if mirror is None else mirror.get(f"{namespace}/{owner.name}")
+        if seen is not None and seen.metadata.uid == owner.uid:
+            return seen.metadata
+        key, now = "/".join((resource.kind, namespace, owner.name, owner.uid)), self._writes.now
+        at, found = self._found.get(key, (0.0, None))
+        if now - at >= OWNER_SECONDS:
+            found = await self._read(resource, owner, namespace)
+            self._found[key] = now, found
+        if len(self._found) > MOST_OWNERS:
+            self._found.popitem(last=False)
+        return found
+
+    async def _read(
+        self, resource: Resource, owner: OwnerReference, namespace: str
+    ) -> ObjectMeta | None:
+        try:
+            return await read_owner(self._writes.client, resource, owner, namespace)
+        except ForbiddenError:
+            return None
+
+
+def _owners(workload: Workload) -> tuple[OwnerReference, ...]:
+    owners = workload.metadata.owner_references
+    if workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
+        return owners
+    return tuple(owner for owner in owners if owner.controller) or owners
+
+
+def _stays(owner: OwnerReference, job: JobObject) -> bool:
+    kind = kind_of_owner(owner)
+    return job.metadata.deletion_timestamp is None or (kind is not None and kind.lingers(job))

@@ -1,0 +1,51 @@
+"""Whose pods are waited for: everybody's (waitForPodsReady), or of queues that stop short gangs."""
+
+from policyd.api.kueue import Workload, WorkloadStatus
+from policyd.api.kueue.names import PODS_READY
+from policyd.api.meta import find_condition
+from policyd.controller.watch.cache import Cache
+from policyd.jobs.lifecycle import has_quota
+from policyd.jobs.readiness import STARTING
+from policyd.workload.transitions import holding_queue, set_condition
+
+
+class AwaitedPods:
+    """Knows whose pods somebody waits for.
+
+    Args:
+        cache: What there is.
+        every: Whether the pods of all workloads are waited for (waitForPodsReady).
+    """
+
+    def __init__(self, cache: Cache, *, every: bool = False) -> None:
+        self._cache = cache
+        self._every = every
+
+    def begun(self, workload: Workload, *, now: float) -> WorkloadStatus:
+        """Return a workload's status with the note that its pods begin, if they are waited for.
+
+        It goes along with whatever is told of a workload first, so that it costs no write.
+        """
+        known = find_condition(workload.status.conditions, PODS_READY)
+        begins = self._every and known is None
+        return set_condition(workload, STARTING, now=now) if begins else workload.status
+
+    def watches(self, workload: Workload) -> bool:
+        """Tell whether anybody wants to know whether the pods of a workload run.
+
+        Nobody does before it ever had quota: the first that it is told says that its pods begin.
+        """
+        conditions = workload.status.conditions
+        if find_condition(conditions, PODS_READY) is None and not has_quota(workload):
+            return False
+        if self._every:
+            return True
+        local_queue = self._cache.local_queue_of(workload)
+        name = holding_queue(workload) or (local_queue and local_queue.spec.cluster_queue) or ""
+        queue = self._cache.state.opted.get(name)
+        return bool(queue and queue.spec and queue.spec.opt_ins.stale_seconds is not None)
+
+
+def stale_message(seconds: float) -> str:
+    """Say why a gang is stopped that ran short of pods for so many seconds."""
+    return f"The gang has run with fewer pods than it needs for {int(seconds)}s"

@@ -1,0 +1,4 @@
+"""Metrics and health of the controller.
+
+Start with `metric_families`, the list of all metrics.
+"""

@@ -1,0 +1,304 @@
+"""What queues hold and who waits in them, looked up when somebody asks for the metrics."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from math import inf, isinf, nan
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from policyd.alloc.fair_sharing import share_of
+from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.queue import FlavorResource, Quota
+from policyd.alloc.workload import QueuedWorkload
+from policyd.api.kueue import LocalQueue
+from policyd.api.kueue.names import ACTIVE, FINISHED
+from policyd.api.meta import find_condition
+from policyd.controller.metrics.counters import ControllerMetrics, MetricsSettings, Role
+from policyd.controller.metrics.custom_labels import CustomLabels, custom_names
+from policyd.controller.metrics.metric_families import MEASURED
+from policyd.controller.metrics.standings import Standings
+from policyd.controller.metrics.workload_metrics import WorkloadMetrics
+from policyd.controller.watch.cache import Cache
+from policyd.status.quantities import in_units
+from policyd.status.queues import queue_status
+from policyd.status.shares import weighted_share
+from policyd.status.tallies import QueueTally, Tallies, tallies
+
+Sample = tuple[str, tuple[str, ...], float]
+"""A family's name without Kueue's prefix, the labels, and a number."""
+
+_FAMILIES = {family.name.removeprefix("kueue_"): family for family in MEASURED}
+_LIMITS: tuple[tuple[str, Callable[[Quota], int | None]], ...] = (
+    ("cluster_queue_nominal_quota", lambda quota: quota.nominal),
+    ("cluster_queue_borrowing_limit", lambda quota: quota.borrowing_limit),
+    ("cluster_queue_lending_limit", lambda quota: quota.lending_limit),
+)
+
+
+def measure(
+    cache: Cache,
+    metrics: ControllerMetrics,
+    settings: MetricsSettings,
+    *,
+    leading: Callable[[], bool],
+) -> WorkloadMetrics:
+    """Have what happens to workloads counted, and what queues hold told when it is asked.
+
+    Returns:
+        Who counts what happens to workloads, and does not see all of it by itself.
+
+    Args:
+        cache: The queues and workloads.
+        metrics: Where it is counted and told.
+        settings: Which metrics there are.
+        leading: Whether this process is the one that counts.
+    """
+    counts = WorkloadMetrics(cache, metrics, leading=leading, settings=settings)
+    gauges = QueueGauges(cache, settings, role=lambda: metrics.role, has_metrics=counts.has_metrics)
+    metrics.registry.register(gauges)
+    metrics.custom = CustomLabels(cache.mirrors, settings.custom).of
+    return counts
+
+
+class QueueGauges(Collector):
+    """Tells what there is of ClusterQueues, LocalQueues and Cohorts, and of nothing that is gone.
+
+    Args:
+        cache: The queues.
+        settings: Which of them are told.
+        role: What this process is.
+        has_metrics: Which LocalQueues have metrics of their own.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        settings: MetricsSettings,
+        *,
+        role: Callable[[], Role],
+        has_metrics: Callable[[LocalQueue], bool],
+    ) -> None:
+        self._cache = cache
+        self._settings = settings
+        self._role = role
+        self._has_metrics = has_metrics
+        self._custom = CustomLabels(cache.mirrors, settings.custom)
+        self._standings = Standings(cache.mirrors.workloads)
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what it tells is not known before somebody asks."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics that have a number."""
+        families = {
+            each.name: GaugeMetricFamily(
+                each.name,
+                each.text,
+                labels=each.label_names(*custom_names(each, self._settings.custom)),
+            )
+            for each in MEASURED
+        }
+        found, role = tallies(self._cache.state), self._role()
+        samples = chain(
+            self._cluster_queues(found),
+            self._local_queues(found),
+            self._cohorts(found),
+            self._finished(),
+            self._unadmitted(),
+        )
+        split = any(label.source_kind == "Workload" for label in self._settings.custom)
+        for name, labels, number in samples:
+            if not (split and _FAMILIES[name].by_workload):
+                more = self._custom.of(_FAMILIES[name], labels)
+                families[f"kueue_{name}"].add_metric((*labels, *more, role), number)
+        for (name, labels), number in self._by_workload().items() if split else ():
+            families[f"kueue_{name}"].add_metric((*labels, role), number)
+        yield from (family for family in families.values() if family.samples)
+
+    def _by_workload(self) -> Counter[tuple[str, tuple[str, ...]]]:
+        """Count what waits and what may run, by the labels that its workloads have."""
+        found = Counter[tuple[str, tuple[str, ...]]]()
+        for queue in self._cache.state.queues.values():
+            gives = queue.options is not None and queue.active
+            tried = set(queue.pending.active) if gives else set()
+            for ticket in queue.pending:
+                status = "active" if ticket in tried else "inadmissible"
+                found.update(self._series(queue.name, ticket.workload, "pending_workloads", status))
+            for holding in queue.holdings.values():
+                if holding.workload.admitted:
+                    name = "admitted_active_workloads"
+                    found.update(self._series(queue.name, holding.workload, name))
+        return found
+
+    def _series(
+        self, queue: str, value: QueuedWorkload, name: str, *labels: str
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the series that a workload is counted in: of its ClusterQueue and LocalQueue."""
+        mirrors = self._cache.mirrors
+        workload = mirrors.workloads.get(value.key)
+        owners: list[tuple[str, tuple[str, ...]]] = []
+        if mirrors.cluster_queues.get(queue) is not None:
+            owners.append((name, (queue,)))
+        local_queue = mirrors.local_queues.get(value.local_queue)
+        if local_queue is not None and self._has_metrics(local_queue):
+            metadata = local_queue.metadata
+            owners.append((f"local_queue_{name}", (metadata.name, metadata.namespace)))
+        for whole, owner in owners:
+            own = *owner, *labels
+            yield whole, (*own, *self._custom.of(_FAMILIES[whole], own, workload))
+
+    def _cluster_queues(self, found: Tallies) -> Iterator[Sample]:
+        state = self._cache.state
+        for queue in self._cache.mirrors.cluster_queues:
+            name, tally = (
+                queue.metadata.name,
+                found.cluster_queues.get(queue.metadata.name, QueueTally()),
+            )
+            yield from _workloads("", (name,), tally)
+            active = queue_status(state, name).active
+            present = "active" if active else "pending"
+            if queue.metadata.deletion_timestamp is not None:
+                present = "terminating"
+            for status in ("pending", "active", "terminating"):
+                yield "cluster_queue_status", (name, status), status == present
+            hashes = (("active", tally.demands), ("inadmissible", tally.parked_demands))
+            for status, demands in hashes:
+                yield "pending_scheduling_hashes", (name, status), len(demands)
+            for resource, amount in sorted(tally.asked.items()):
+                asked = in_units(resource, amount)
+                yield "cluster_queue_resource_pending", (name, resource), asked
+            node = state.tree.hierarchy.queues.get(name)
+            if node is not None:
+                yield from self._in_tree(node, tally)
+
+    def _in_tree(self, node: QuotaNode, tally: QueueTally) -> Iterator[Sample]:
+        yield "cluster_queue_info", (node.name, *_above(node)), 1
+        parent = "" if node.parent is None else node.parent.name
+        if self._shares(node):
+            yield "cluster_queue_weighted_share", (node.name, parent), self._share(node)
+        if not self._settings.resources:
+            return
+        for (flavor, resource), quota in node.quotas.items():
+            labels = parent, node.name, flavor, resource
+            for name, held in (("reservation", tally.reserved), ("usage", tally.used)):
+                amount = in_units(resource, held.get((flavor, resource), 0))
+                yield f"cluster_queue_resource_{name}", labels, amount
+            for name, limit in _LIMITS:
+                amount = _limit(resource, limit(quota))
+                yield name, labels, amount
+
+    def _shares(self, node: QuotaNode) -> bool:
+        return self._cache.state.settings.fair_sharing is not None and not node.cyclic
+
+    def _share(self, node: QuotaNode) -> float:
+        """Return the share of a ClusterQueue or Cohort; one without end is no number to Kueue."""
+        share = weighted_share(share_of(self._cache.state.tree, node))
+        return nan if isinf(share) else share
+
+    def _local_queues(self, found: Tallies) -> Iterator[Sample]:
+        ledger = self._cache.state.ledger
+        for queue in self._cache.mirrors.local_queues:
+            if not self._has_metrics(queue):
+                continue
+            key = queue.metadata.key
+            labels = queue.metadata.name, queue.metadata.namespace
+            tally = found.local_queues.get(key, QueueTally())
+            yield from _workloads("local_queue_", labels, tally)
+            condition = find_condition(queue.status.conditions, ACTIVE)
+            present = "Unknown" if condition is None else condition.status
+            for status in ("True", "False", "Unknown"):
+                yield "local_queue_status", (*labels, status), status == present
+            for name, held in (("reservation", tally.reserved), ("usage", tally.used)):
+                for (flavor, resource), amount in sorted(held.items()):
+                    which = *labels, flavor, resource
+                    yield f"local_queue_resource_{name}", which, in_units(resource, amount)
+            if ledger is not None and key in ledger.usage:
+                about = *labels, queue.spec.cluster_queue
+                yield "local_queue_admission_fair_sharing_usage", about, ledger.usage[key]
+
+    def _finished(self) -> Iterator[Sample]:
+        """Yield how many workloads have finished and are still there."""
+        mirrors, of_local, of_queue = self._cache.mirrors, Counter[str](), Counter[str]()
+        for (namespace, name, reason, _), number in self._standings:
+            if reason == FINISHED:
+                of_local[f"{namespace}/{name}"] += number
+        for local_queue in mirrors.local_queues:
+            number = of_local[local_queue.metadata.key]
+            of_queue[local_queue.spec.cluster_queue] += number
+            if self._has_metrics(local_queue):
+                labels = local_queue.metadata.name, local_queue.metadata.namespace
+                yield "local_queue_finished_workloads", labels, number
+        for queue in mirrors.cluster_queues:
+            yield "finished_workloads", (queue.metadata.name,), of_queue[queue.metadata.name]
+
+    def _unadmitted(self) -> Iterator[Sample]:
+        """Yield how many workloads may not run, and why, where that is told in detail."""
+        if not self._cache.state.settings.gates.unadmitted_workloads_observability:
+            return
+        mirrors, of_queue = self._cache.mirrors, Counter[tuple[str, str, str]]()
+        for (namespace, name, reason, cause), number in self._standings:
+            queue = mirrors.local_queues.get(f"{namespace}/{name}")
+            if queue is None or reason == FINISHED:
+                continue
+            why = queue.spec.cluster_queue, reason, cause
+            of_queue[why] += number
+            if self._has_metrics(queue):
+                yield "local_queue_unadmitted_workloads", (name, namespace, *why), number
+        for why, number in of_queue.items():
+            if mirrors.cluster_queues.get(why[0]) is not None:
+                yield "unadmitted_workloads", why, number
+
+    def _cohorts(self, found: Tallies) -> Iterator[Sample]:
+        if not self._settings.cohorts:
+            return
+        state = self._cache.state
+        for node in state.tree.hierarchy.cohorts.values():
+            if node.cyclic:
+                continue
+            parent = "" if node.parent is None else node.parent.name
+            yield "cohort_info", (node.name, parent, node.root.name), 1
+            if node.declared and self._shares(node):
+                yield "cohort_weighted_share", (node.name,), self._share(node)
+            yield from self._below(node, found.cluster_queues)
+
+    def _below(self, cohort: QuotaNode, found: Mapping[str, QueueTally]) -> Iterator[Sample]:
+        """Yield what a cohort has, with what all below it lend, and what is held there."""
+        subtree = self._cache.state.tree.subtree
+        quotas = {names: subtree[cell] for names, cell in cohort.cells.items()}
+        reserved: dict[FlavorResource, int] = {}
+        admitted = 0
+        for node in descendants(cohort):
+            if node.queue and node.name in found:
+                _add(reserved, found[node.name].reserved)
+                admitted += found[node.name].admitted
+        held = (("quota", quotas), ("resource_reservations", reserved))
+        for name, amounts in held:
+            for (flavor, resource), amount in sorted(amounts.items()):
+                if amount > 0:
+                    labels = cohort.name, flavor, resource
+                    yield f"cohort_subtree_{name}", labels, in_units(resource, amount)
+        yield "cohort_subtree_admitted_active_workloads", (cohort.name,), admitted
+
+
+def _workloads(prefix: str, labels: tuple[str, ...], tally: QueueTally) -> Iterator[Sample]:
+    for status, number in (("active", tally.active), ("inadmissible", tally.parked)):
+        yield f"{prefix}pending_workloads", (*labels, status), number
+    yield f"{prefix}reserving_active_workloads", labels, tally.reserving
+    yield f"{prefix}admitted_active_workloads", labels, tally.admitted
+
+
+def _above(node: QuotaNode) -> tuple[str, str]:
+    """Return the names of the cohort right above, and of the highest; empty if there is none."""
+    return ("", "") if node.parent is None else (node.parent.name, node.root.name)
+
+
+def _limit(resource: str, amount: int | None) -> float:
+    return inf if amount is None else in_units(resource, amount)
+
+
+def _add(total: dict[FlavorResource, int], more: Mapping[FlavorResource, int]) -> None:
+    for names, amount in more.items():
+        total[names] = total.get(names, 0) + amount

@@ -1,0 +1,1 @@
+"""Policies beside admission: their statuses, the background scan and its reports."""

@@ -1,0 +1,121 @@
+"""Queues and what they are made of, deleted while they are in use: they stay until they are not.
+
+A finalizer holds them. The door gives it to queues, flavors and topologies when they are created,
+as Kueue does; admission checks, and what was made while there was no door, get it here. It is taken
+away here: from a ClusterQueue once no workload holds its quota, from a ResourceFlavor or an
+AdmissionCheck once no ClusterQueue has it, from a Topology once no ResourceFlavor names it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from policyd.api.kueue import AdmissionCheck, ClusterQueue, ResourceFlavor, Topology
+from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
+from policyd.api.meta import ObjectMeta
+from policyd.controller.patches import with_finalizer, without_finalizer
+from policyd.controller.reconcile import Reconcile
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import ReconcileKey, Subject
+from policyd.controller.watch.mirror import Mirror
+from policyd.controller.writes import Writes
+from policyd.status.queues import queue_figures
+from policyd.workload.conversion import check_names
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Objects that stay while they are in use, and what tells by a name whether one is."""
+
+    mirror: Mirror[Any]
+    in_use: Callable[[str], bool]
+
+
+class InUse:
+    """Holds what may be in use, and lets go of what is deleted and not in use any more."""
+
+    def __init__(self, cache: Cache, writes: Writes) -> None:
+        self._cache = cache
+        self._writes = writes
+        mirrors = cache.mirrors
+        self._kinds: dict[Subject, _Kind] = {
+            "ClusterQueue": _Kind(mirrors.cluster_queues, self._holds_quota),
+            "ResourceFlavor": _Kind(mirrors.flavors, self._is_in_a_queue),
+            "Topology": _Kind(mirrors.topologies, self._is_named),
+            "CheckInUse": _Kind(mirrors.checks, self._is_to_be_passed),
+        }
+        mirrors.cluster_queues.listen(self._queue_changed)
+        mirrors.flavors.listen(self._flavor_changed)
+        mirrors.topologies.listen(lambda _, new: self._look("Topology", new))
+        mirrors.checks.listen(lambda _, new: self._look("CheckInUse", new))
+
+    def everything(self) -> Iterator[ReconcileKey]:
+        """Yield what has to be held, and what may have to be let go."""
+        for subject, kind in self._kinds.items():
+            for obj in kind.mirror:
+                if _is_due(obj.metadata):
+                    yield ReconcileKey(subject, "", obj.metadata.name)
+
+    def reconcilers(self) -> dict[str, Reconcile]:
+        """Return what looks after the objects, by the subjects of their keys."""
+        return dict.fromkeys(self._kinds, self._reconcile)
+
+    async def _reconcile(self, key: ReconcileKey) -> None:
+        """Hold an object, or let it go if it is deleted and not in use."""
+        kind = self._kinds[key.subject]
+        obj = kind.mirror.get(key.name)
+        if obj is None or not _is_due(obj.metadata):
+            return
+        if obj.metadata.deletion_timestamp is None:
+            await self._writes.patch(kind.mirror, obj, with_finalizer(obj.metadata))
+        elif not kind.in_use(key.name):
+            await self._writes.patch(kind.mirror, obj, without_finalizer(obj.metadata))
+
+    def _holds_quota(self, queue: str) -> bool:
+        # Whoever looks is told by a change of the status, in which these are counted.
+        return queue_figures(self._cache.state, queue).reserving > 0
+
+    def _is_in_a_queue(self, flavor: str) -> bool:
+        return any(flavor in _flavors_of(queue) for queue in self._cache.mirrors.cluster_queues)
+
+    def _is_named(self, topology: str) -> bool:
+        return any(f.spec.topology_name == topology for f in self._cache.mirrors.flavors)
+
+    def _is_to_be_passed(self, check: str) -> bool:
+        return any(check in check_names(queue) for queue in self._cache.mirrors.cluster_queues)
+
+    def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
+        self._look("ClusterQueue", new)
+        if old is None:
+            return
+        mirrors, flavors, checks = self._cache.mirrors, _flavors_of(old), set(check_names(old))
+        if new is not None:
+            flavors, checks = flavors - _flavors_of(new), checks.difference(check_names(new))
+        for name in flavors:
+            self._look("ResourceFlavor", mirrors.flavors.get(name))
+        for name in checks:
+            self._look("CheckInUse", mirrors.checks.get(name))
+
+    def _flavor_changed(self, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
+        self._look("ResourceFlavor", new)
+        if old is not None:
+            self._look("Topology", self._cache.mirrors.topologies.get(old.spec.topology_name))
+
+    def _look(
+        self,
+        subject: Subject,
+        obj: ClusterQueue | ResourceFlavor | Topology | AdmissionCheck | None,
+    ) -> None:
+        if obj is not None and _is_due(obj.metadata):
+            self._cache.ears.reconcile(ReconcileKey(subject, "", obj.metadata.name))
+
+
+def _is_due(metadata: ObjectMeta) -> bool:
+    """Tell whether something is deleted and held by us, or neither."""
+    held = RESOURCE_IN_USE_FINALIZER in metadata.finalizers
+    return held == (metadata.deletion_timestamp is not None)
+
+
+def _flavors_of(queue: ClusterQueue) -> frozenset[str]:
+    groups = queue.spec.resource_groups
+    return frozenset(flavor.name for group in groups for flavor in group.flavors)

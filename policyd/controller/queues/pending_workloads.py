@@ -1,0 +1,106 @@
+"""Who waits in a queue, as Kueue's visibility API tells it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from policyd.api.kueue.visibility import (
+    DEFAULT_LIMIT,
+    GROUP,
+    KIND,
+    LARGEST_LIMIT,
+    PendingWorkload,
+    PendingWorkloadsSummary,
+)
+from policyd.api.meta import ObjectMeta
+from policyd.controller.reasons.shortage import naming_in
+from policyd.controller.watch.cache import Cache
+from policyd.errors import PolicydError
+from policyd.status.naming import Naming
+from policyd.status.places import QueuePosition, places
+
+
+class QueueNotFoundError(PolicydError):
+    """Somebody asks for a queue that does not exist; in the words of Kueue's visibility API."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f'{kind}.{GROUP} "{name}" not found')
+        self.kind = kind
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPage:
+    """Which of those that wait are asked for; too large or too small is as far as it goes."""
+
+    offset: int = 0
+    limit: int = DEFAULT_LIMIT
+
+    def of(self, found: list[QueuePosition]) -> list[QueuePosition]:
+        """Return the part that is asked for."""
+        start = max(0, self.offset)
+        return found[start : start + min(max(0, self.limit), LARGEST_LIMIT)]
+
+
+def waiting_in_cluster_queue(
+    cache: Cache, name: str, page: PendingPage, reader: str = ""
+) -> list[PendingWorkload]:
+    """Return who waits in a ClusterQueue, in order.
+
+    Args:
+        cache: The queues.
+        name: The ClusterQueue's.
+        page: Which of them are asked for.
+        reader: The namespace of who asks, whose jobs are named in any case; "" if it is unknown.
+
+    Raises:
+        QueueNotFoundError: If there is no such ClusterQueue.
+    """
+    if cache.mirrors.cluster_queues.get(name) is None:
+        raise QueueNotFoundError("clusterqueue", name)
+    return _items(cache, page.of(places(cache.state, name)), reader)
+
+
+def waiting_in_local_queue(
+    cache: Cache, namespace: str, name: str, page: PendingPage
+) -> list[PendingWorkload]:
+    """Return who waits in a LocalQueue, in order.
+
+    Raises:
+        QueueNotFoundError: If there is no such LocalQueue.
+    """
+    key = f"{namespace}/{name}"
+    queue = cache.mirrors.local_queues.get(key)
+    if queue is None:
+        raise QueueNotFoundError("localqueue", name)
+    found = places(cache.state, queue.spec.cluster_queue)
+    mine = [each for each in found if each.workload.local_queue == key]
+    return _items(cache, page.of(mine), namespace)
+
+
+def summary(version: str, items: Iterable[PendingWorkload]) -> PendingWorkloadsSummary:
+    """Return what is answered in a version of the API."""
+    return PendingWorkloadsSummary(f"{GROUP}/{version}", KIND, tuple(items))
+
+
+def _items(cache: Cache, found: Iterable[QueuePosition], reader: str) -> list[PendingWorkload]:
+    naming = naming_in(cache, reader)
+    return [_item(cache, place, naming) for place in found]
+
+
+def _item(cache: Cache, place: QueuePosition, naming: Naming) -> PendingWorkload:
+    """Return what is told of a workload: of one that is not named its place and its priority."""
+    value, known = place.workload, cache.mirrors.workloads.get(place.workload.key)
+    metadata = ObjectMeta() if known is None else known.metadata
+    named, (namespace, _, name) = naming.names(value.key), value.key.partition("/")
+    return PendingWorkload(
+        metadata=ObjectMeta(
+            name=name if named else "",
+            namespace=namespace if named or naming.others == "team" else "",
+            creation_timestamp=metadata.creation_timestamp,
+            owner_references=metadata.owner_references if named else (),
+        ),
+        priority=value.priority,
+        local_queue_name=value.local_queue.partition("/")[2] if named else "",
+        position_in_cluster_queue=place.in_cluster_queue,
+        position_in_local_queue=place.in_local_queue,
+    )

@@ -1,0 +1,233 @@
+"""Kueue's visibility API, as an API server that Kubernetes' own passes requests on to.
+
+Whoever asks is known to the API server, which lets them ask or not by its RBAC and passes on what
+they may. So it alone is answered: callers show a certificate of the authority that the API server
+publishes for this. Nothing here writes; stand-bys answer too.
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NoReturn
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from policyd.api.kueue.visibility import DEFAULT_LIMIT, GROUP, KIND, VERSIONS, PendingWorkload
+from policyd.api.meta import Json
+from policyd.certificates import Authority
+from policyd.controller.queues.pending_workloads import (
+    PendingPage,
+    QueueNotFoundError,
+    summary,
+    waiting_in_cluster_queue,
+    waiting_in_local_queue,
+)
+from policyd.controller.watch.cache import Cache
+from policyd.errors import ConfigurationError
+from policyd.kube.client import Reader
+from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.pace import Pace
+from policyd.kube.resources import CONFIG_MAPS
+from policyd.serving import server_context
+
+CALLERS: Final = "extension-apiserver-authentication"
+"""ConfigMap in kube-system that says who passes requests on."""
+FOLLOW_SECONDS: Final = 60.0
+"""Between looks at it."""
+DAYS: Final = 3_650
+"""How long the certificate is valid; it is made anew with every start, and nobody checks it."""
+
+log = structlog.get_logger()
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_HINT: Final = "the API server has it once it is started with --requestheader-client-ca-file"
+
+
+class _Published(msgspec.Struct, frozen=True):
+    """The ConfigMap, as far as it says who passes requests on."""
+
+    data: dict[str, str] = {}
+
+
+class Callers:
+    """Who passes requests on: the API server says so, and may say so anew while this runs.
+
+    Attributes:
+        tls: TLS that only they get past.
+        names: Common names in their certificates; empty for whoever has one of their authority.
+    """
+
+    def __init__(self, reader: Reader, *, pace: Pace) -> None:
+        now = pace.clock.now()
+        pair = Authority.create(now=now, days=DAYS).issue(
+            ["policyd-controller"], now=now, days=DAYS
+        )
+        self.tls = server_context(pair)
+        self.tls.verify_mode = ssl.CERT_REQUIRED
+        self.names: frozenset[str] = frozenset()
+        self._reader = reader
+        self._pace = pace
+        self._authority = ""
+
+    async def read(self) -> None:
+        """Learn who they are now. An authority that was one of theirs stays one until the end.
+
+        Raises:
+            ConfigurationError: If the API server does not say how it shows who it is.
+            ApiError: If it cannot be asked.
+        """
+        try:
+            found = await self._reader.get(
+                CONFIG_MAPS, CALLERS, namespace="kube-system", into=_Published
+            )
+        except NotFoundError:
+            found = _Published()
+        authority = found.data.get("requestheader-client-ca-file", "")
+        if not authority:
+            raise ConfigurationError(
+                "the API server does not pass requests on to others", hint=_HINT
+            )
+        names = found.data.get("requestheader-allowed-names") or "[]"
+        try:
+            self.names = msgspec.json.decode(names, type=frozenset[str])
+            if authority != self._authority:
+                self.tls.load_verify_locations(cadata=authority)
+        except (msgspec.MsgspecError, ssl.SSLError) as error:
+            place = f"ConfigMap kube-system/{CALLERS}"
+            raise ConfigurationError(
+                f"{place}: who passes requests on cannot be read", hint=str(error)
+            ) from error
+        self._authority = authority
+
+    async def follow(self) -> NoReturn:
+        """Read again every minute, as authorities are replaced before they end."""
+        while True:
+            await self._pace.sleep(FOLLOW_SECONDS)
+            try:
+                await self.read()
+            except (ApiError, ConfigurationError) as error:
+                log.warning("callers_unreadable", error=str(error))
+
+
+def create_app(
+    cache: Cache, *, ready: Callable[[], bool], names: Callable[[], frozenset[str]]
+) -> web.Application:
+    """Return the application.
+
+    Args:
+        cache: The queues.
+        ready: Whether all of them are known.
+        names: Who may ask, by the common name in their certificate; empty for all that get here.
+    """
+
+    async def cluster_queue(request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        found = waiting_in_cluster_queue(cache, name, _page(request), _namespace(request))
+        return _answer(request, found)
+
+    async def local_queue(request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        return _answer(request, waiting_in_local_queue(cache, namespace, name, _page(request)))
+
+    app = web.Application(middlewares=[_only(names, ready), _errors])
+    root = f"/apis/{GROUP}/{{version:{'|'.join(VERSIONS)}}}"
+    app.add_routes(
+        [
+            web.get("/apis", _told(lambda _: {"kind": "APIGroupList", "groups": [_group()]})),
+            web.get(f"/apis/{GROUP}", _told(lambda _: _group())),
+            web.get(root, _told(lambda request: _resources(request.match_info["version"]))),
+            web.get(f"{root}/clusterqueues/{{name}}/pendingworkloads", cluster_queue),
+            web.get(
+                f"{root}/namespaces/{{namespace}}/localqueues/{{name}}/pendingworkloads",
+                local_queue,
+            ),
+        ]
+    )
+    return app
+
+
+def _page(request: web.Request) -> PendingPage:
+    given = {"offset": 0, "limit": DEFAULT_LIMIT}
+    for name in given.keys() & request.query.keys():
+        try:
+            given[name] = int(request.query[name])
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"`{name}` must be a whole number") from error
+    return PendingPage(**given)
+
+
+def _namespace(request: web.Request) -> str:
+    """Return the namespace of who asks: a service account has one, as the API server tells."""
+    kind, _, account = request.headers.get("X-Remote-User", "").rpartition("serviceaccount:")
+    return account.partition(":")[0] if kind == "system:" else ""
+
+
+def _answer(request: web.Request, items: list[PendingWorkload]) -> web.Response:
+    body = msgspec.json.encode(summary(request.match_info["version"], items))
+    return web.Response(body=body, content_type="application/json")
+
+
+def _told(tell: Callable[[web.Request], Json]) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(tell(request))
+
+    return answer
+
+
+def _group() -> Json:
+    versions = [{"groupVersion": f"{GROUP}/{each}", "version": each} for each in VERSIONS]
+    preferred = {"name": GROUP, "versions": versions, "preferredVersion": versions[0]}
+    return {"kind": "APIGroup", "apiVersion": "v1", **preferred}
+
+
+def _resources(version: str) -> Json:
+    resources = [
+        {
+            "name": f"{queues}/pendingworkloads",
+            "singularName": "",
+            "namespaced": namespaced,
+            "kind": KIND,
+            "verbs": ["get"],
+        }
+        for queues, namespaced in (("clusterqueues", False), ("localqueues", True))
+    ]
+    about = {"groupVersion": f"{GROUP}/{version}", "resources": resources}
+    return {"kind": "APIResourceList", "apiVersion": "v1", **about}
+
+
+def _only(names: Callable[[], frozenset[str]], ready: Callable[[], bool]) -> Any:  # noqa: ANN401 - aiohttp does not name its middlewares
+    @web.middleware
+    async def only(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if names() and not names() & _common_names(request):
+            return _status(403, "Forbidden", "only the API server is answered")
+        if not ready():
+            return _status(503, "ServiceUnavailable", "not all queues are known yet")
+        return await handler(request)
+
+    return only
+
+
+def _common_names(request: web.Request) -> set[str]:
+    transport = request.transport
+    shown = None if transport is None else transport.get_extra_info("peercert")
+    subject = (shown or {}).get("subject", ())
+    return {value for part in subject for key, value in part if key == "commonName"}
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except QueueNotFoundError as error:
+        details = {"group": GROUP, "kind": error.kind, "name": error.name}
+        return _status(404, "NotFound", str(error), details=details)
+    except web.HTTPBadRequest as error:
+        return _status(400, "BadRequest", error.text or "")
+    except web.HTTPNotFound:
+        return _status(404, "NotFound", "the server could not find the requested resource")
+
+
+def _status(code: int, reason: str, message: str, **more: Json) -> web.Response:
+    said = {"status": "Failure", "message": message, "reason": reason, "code": code, **more}
+    return web.json_response({"kind": "Status", "apiVersion": "v1", **said}, status=code)

@@ -1,0 +1,188 @@
+"""Says on jobs themselves why they wait: an Event for each change of the reason.
+
+Whoever looks at a job with `kubectl describe` sees its Events, and not the condition of a Workload
+whose name they do not know. Kueue says nothing there, so more is said than its conditions may: who
+stopped a queue, which queues there are, for whom a job was preempted.
+"""
+
+from collections.abc import Iterator
+
+from policyd.alloc.plan import Preempt
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.api.kueue.names import ACTIVE, EVICTED, QUOTA_RESERVED
+from policyd.api.meta import Condition, ObjectReference, find_condition, rfc3339
+from policyd.controller.reasons.shortage import naming_for
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.index import local_queue_key
+from policyd.controller.watch.preemptions import right_of
+from policyd.controller.writes import Writes
+from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.kube.resources import WORKLOADS
+from policyd.status.queues import queue_status
+from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING
+
+ROOM = 50
+"""Events of ours that wait to be written at once: others must not be crowded out."""
+MOST_OWNERS = 8
+"""Pods of a group that are told."""
+STATUS_SECONDS = 5.0
+"""How long it is waited for that a queue's status says since when it is stopped."""
+PREEMPTED_BY = "PreemptedBy"
+_NO_REASONS = frozenset({PENDING, BYPASSED, CLEARED})
+"""Messages that say nothing yet: the next will."""
+_USUAL = frozenset(
+    {
+        "AdmissionGated",
+        "OnHold",
+        "Pending",
+        "PendingEvaluation",
+        "WaitingForPodsReady",
+        "WaitingForPreemptedWorkloads",
+        "WaitingForQuota",
+    }
+)
+"""Reasons that nobody has to do anything about."""
+
+
+class JobReasons:
+    """Tells jobs why they wait, as their workloads are told."""
+
+    def __init__(self, cache: Cache, writes: Writes) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._new: dict[str, None] = {}
+        self._preempted: dict[str, Preempt] = {}
+        cache.mirrors.workloads.listen(self._changed)
+
+    def drop(self) -> None:
+        """Forget what is still to be told: somebody else tells it from now on."""
+        self._new.clear()
+        self._preempted.clear()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self._new or self._preempted)
+
+    def preempted(self, action: Preempt) -> None:
+        """Take notice that a workload was preempted."""
+        self._preempted[action.workload.key] = action
+
+    def flush(self) -> None:
+        """Record what is to be told, as far as there is room for it."""
+        for key, action in list(self._preempted.items())[: self._room]:
+            del self._preempted[key]
+            workload = self._cache.mirrors.workloads.get(key)
+            if workload is not None:
+                self._tell_preempted(workload, action)
+        for key in list(self._new)[: self._room]:
+            workload = self._cache.mirrors.workloads.get(key)
+            if workload is None or self._tell(workload):
+                self._new.pop(key, None)
+
+    @property
+    def _room(self) -> int:
+        return max(0, ROOM - self._writes.recorder.waiting)
+
+    def _changed(self, old: Workload | None, new: Workload | None) -> None:
+        if old is None or new is None:  # as it was found: somebody told it already
+            return
+        before, after = _reason(old), _reason(new)
+        if after and (before != after or _message(old) in _NO_REASONS):
+            self._new[new.metadata.key] = None
+        elif not after:
+            self._new.pop(new.metadata.key, None)
+
+    def _tell(self, workload: Workload) -> bool:
+        """Tell a job why it waits; False if that is not known yet."""
+        present = find_condition(workload.status.conditions, QUOTA_RESERVED)
+        if present is None or not _reason(workload):
+            return True
+        evicted = find_condition(workload.status.conditions, EVICTED)
+        if present.message in _NO_REASONS or (evicted and evicted.message == present.message):
+            return False
+        text = self._text(workload, present)
+        if text:
+            self._record(workload, present.reason, text, bad=present.reason not in _USUAL)
+        return bool(text)
+
+    def _text(self, workload: Workload, present: Condition) -> str:
+        """Return why a job waits; "" if that is not known yet."""
+        match present.reason:
+            case "Misconfigured" | "Inadmissible":
+                return self._misconfigured(workload) or present.message
+            case "Suspended":
+                return self._suspended(workload, present)
+            case _:
+                return present.message
+
+    def _misconfigured(self, workload: Workload) -> str:
+        namespace, name = workload.metadata.namespace, workload.spec.queue_name
+        if self._cache.mirrors.local_queues.get(local_queue_key(workload)) is not None:
+            return ""
+        queues = (queue.metadata for queue in self._cache.mirrors.local_queues)
+        names = ", ".join(sorted(each.name for each in queues if each.namespace == namespace))
+        return f"LocalQueue {name} doesn't exist; namespace {namespace} has {names or 'none'}"
+
+    def _suspended(self, workload: Workload, present: Condition) -> str:
+        for kind, queue in self._queues(workload):
+            if queue.spec.stop_policy != "None":
+                since = _stopped_since(queue)
+                changed = present.last_transition_time
+                passed = 0.0 if changed is None else self._writes.now - changed.timestamp()
+                if not since and passed < STATUS_SECONDS:
+                    return ""
+                name, policy = queue.metadata.name, queue.spec.stop_policy
+                return f"an administrator stopped {kind} {name}{since}: its stopPolicy is {policy}"
+            if kind == "ClusterQueue":
+                found = queue_status(self._cache.state, queue.metadata.name)
+                return f"{present.message}: {found.message}"
+        return present.message
+
+    def _queues(self, workload: Workload) -> Iterator[tuple[str, LocalQueue | ClusterQueue]]:
+        local_queue = self._cache.local_queue_of(workload)
+        cluster_queue = self._cache.cluster_queue_of(workload)
+        if local_queue is not None:
+            yield "LocalQueue", local_queue
+        if cluster_queue is not None:
+            yield "ClusterQueue", cluster_queue
+
+    def _tell_preempted(self, workload: Workload, action: Preempt) -> None:
+        preemptor = naming_for(self._cache, workload.metadata.key).one(action.preemptor.key)
+        text = f"preempted by {preemptor}, due to {right_of(action.reason)}"
+        self._record(workload, PREEMPTED_BY, text, bad=False)
+        self._writes.tell(WORKLOADS, workload.metadata, PREEMPTED_BY, text)
+
+    def _record(self, workload: Workload, reason: str, text: str, *, bad: bool) -> None:
+        metadata = workload.metadata
+        for owner in metadata.owner_references[:MOST_OWNERS]:
+            about = ObjectReference(
+                api_version=owner.api_version,
+                kind=owner.kind,
+                namespace=metadata.namespace,
+                name=owner.name,
+                uid=owner.uid,
+            )
+            self._writes.recorder.record(
+                about, kind="Warning" if bad else "Normal", reason=reason, message=text
+            )
+
+
+def _reason(workload: Workload) -> str:
+    """Return why a workload has no quota; "" if it has, or nobody has said it."""
+    if has_quota(workload) or is_finished(workload):
+        return ""
+    present = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    return "" if present is None or present.status == "True" else present.reason
+
+
+def _message(workload: Workload) -> str:
+    present = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    return "" if present is None else present.message
+
+
+def _stopped_since(queue: LocalQueue | ClusterQueue) -> str:
+    active = find_condition(queue.status.conditions, ACTIVE)
+    if active is None or active.status == "True" or active.last_transition_time is None:
+        return ""
+    return f" at {rfc3339(active.last_transition_time.timestamp())}"

@@ -1,0 +1,281 @@
+"""Sees to it that each pending workload has its reason, and that the reason is true.
+
+A cycle tries one workload of a queue and parks all that ask for the same, or lets them wait behind
+the head. So most are never told anything by a cycle; and what was told grows old when others get
+quota, which wakes nobody. Every second, what all pending workloads should be told is compared with
+what they were. It is worked out once for those who are told the same, and again only if quota,
+usage or nodes changed. What is to be written is handed out by a budget: see ADR 25.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from operator import attrgetter
+from typing import NoReturn
+
+from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.options import QueueOptions
+from policyd.alloc.pending import Ticket
+from policyd.alloc.reasons import Refusal
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import QUOTA_RESERVED
+from policyd.api.meta import find_condition
+from policyd.controller.reasons.job_reasons import JobReasons
+from policyd.controller.reasons.shortage import naming_for
+from policyd.controller.reasons.workload_reasons import AGAIN_SECONDS, Said, Waiting
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import ReconcileKey, workload_key
+from policyd.kube.pace import Pace
+from policyd.kube.unforeseen import going_on
+from policyd.status.standing import behind_text, refused_now
+from policyd.workload.obstacles import BY_SCHEDULER
+from policyd.workload.transitions import queued_since
+
+SWEEP_SECONDS = 1.0
+"""Between two looks at all that is pending."""
+LONGEST_REST_SECONDS, SHARE = 10.0, 30
+"""Where a look takes long: the most between two, and how long that is by what the last one took."""
+SOON_SECONDS, LATE_SECONDS = 3.0, 7.0
+"""How long a workload is pending before it is told: most are let in by then. The latter where its
+tree moves, so that it may have its turn before."""
+FEW = 1_000
+"""Up to so many pending, each has its reason within ten seconds."""
+FAST, SLOW = 150, 10
+"""First reasons that are handed out in a sweep: with few pending, and with more."""
+CORRECTIONS, FEWER_CORRECTIONS = 20, 5
+"""Reasons that are handed out in a sweep because something else is true by now: likewise."""
+LOOKS = 50
+"""Reasons that are worked out anew in a sweep, beside those of who has none."""
+FRESH_SECONDS = 5.0
+"""What was worked out is not worked out again before, for corrections."""
+
+
+@dataclass(slots=True)
+class KnownReason:
+    """What was worked out about a workload.
+
+    Attributes:
+        stamp: Of the state that it is true for.
+        at: When, in seconds.
+        refusal: Why it waits; None if it is next.
+        own: What to tell it; None for nothing.
+        behind: What to tell those behind it, by namespace.
+    """
+
+    stamp: object
+    at: float
+    refusal: Refusal | None
+    own: Said | None
+    behind: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A workload that waits, in its queue, and who is before it; None if it was tried itself."""
+
+    workload: Workload
+    ticket: Ticket
+    ahead: Ticket | None
+    queue: QueueState
+    options: QueueOptions
+    since: float = 0.0
+
+    @property
+    def leader(self) -> Ticket:
+        """Whose refusal is the reason."""
+        return self.ahead or self.ticket
+
+
+@dataclass(slots=True)
+class PendingSurvey:
+    """What a look at all that is pending found.
+
+    Attributes:
+        count: How much is pending.
+        missing: Who has no reason yet, and since when it waits.
+        wrong: Who was told what is no longer true, and when.
+        leaders: One of those who have the same reason, by whose refusal that is.
+    """
+
+    count: int = 0
+    missing: list[Pending] = field(default_factory=list)
+    wrong: list[Pending] = field(default_factory=list)
+    leaders: dict[str, Pending] = field(default_factory=dict)
+
+
+class Reasons:
+    """Finds out who is to be told what."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        waiting: Waiting,
+        jobs: JobReasons,
+        *,
+        pace: Pace,
+        hand_out: Callable[[ReconcileKey], None],
+    ) -> None:
+        self._cache = cache
+        self._waiting = waiting
+        self._jobs = jobs
+        self._pace = pace
+        self._hand_out = hand_out
+        self._known: dict[str, KnownReason] = {}
+        self._moved: dict[QuotaNode, tuple[int, float]] = {}
+        self._changed = asyncio.Event()
+        self._open = True
+        self._took = 0.0
+
+    def wake(self) -> None:
+        """Take notice that something changed."""
+        self._changed.set()
+
+    async def run(self) -> NoReturn:
+        """Look at what is pending until cancelled, whenever something changed."""
+        while True:
+            if not (self._open or self._jobs.waits):
+                await self._changed.wait()
+            self._changed.clear()
+            await self._pace.sleep(
+                min(max(SWEEP_SECONDS, SHARE * self._took), LONGEST_REST_SECONDS)
+            )
+            with going_on("reasons_broke"):
+                await self.sweep()
+
+    async def sweep(self) -> None:
+        """Look at all that is pending once, and hand out what is to be written."""
+        now, began = self._pace.clock.now(), self._pace.clock.monotonic()
+        found = self._compared(now)
+        self._took = self._pace.clock.monotonic() - began
+        self._waiting.crowded = crowded = found.count > FEW
+        room = (SLOW if crowded else FAST) - len(self._waiting.due)
+        for each in nsmallest(max(0, room), found.missing, key=attrgetter("since")):
+            await self._say(each, now)
+        corrections = FEWER_CORRECTIONS if crowded else CORRECTIONS
+        for each in nsmallest(corrections, found.wrong, key=attrgetter("since")):
+            await self._say(each, now)
+        for each in nsmallest(LOOKS, found.leaders.values(), key=self._looked_at):
+            await self._look(each, now)
+        self._jobs.flush()
+
+    def _compared(self, now: float) -> PendingSurvey:
+        """Compare what all that is pending should be told with what it was."""
+        found, self._open = PendingSurvey(), False
+        for each in self._pending():
+            found.count += 1
+            found.leaders.setdefault(each.leader.workload.key, each)
+            told = self._waiting.told(each.workload)
+            self._open = self._open or told is None or self._is_old(each)
+            if told is None:
+                late = replace(each, since=queued_since(each.workload))
+                if late.since + self._patience(each, now) <= now:
+                    found.missing.append(late)
+            elif self._differs(each, told.said.message):
+                self._open = True
+                if told.at + AGAIN_SECONDS <= now:
+                    found.wrong.append(replace(each, since=told.at))
+        for key in self._known.keys() - found.leaders.keys():
+            del self._known[key]
+        return found
+
+    def _pending(self) -> Iterator[Pending]:
+        """Iterate over all that may be tried in queues that give out quota."""
+        state = self._cache.state
+        state.settle()
+        for queue in list(state.queues.values()):
+            options = queue.options
+            if options is None or not len(queue.pending) or not queue.active:
+                continue
+            for ticket, ahead in queue.pending.turns(strict=options.spec.strict):
+                workload = self._cache.mirrors.workloads.get(ticket.workload.key)
+                if workload is not None and ticket.workload.objection is None:
+                    yield Pending(workload, ticket, ahead, queue, options)
+
+    def _patience(self, pending: Pending, now: float) -> float:
+        """Return the seconds for which a workload is left without a reason."""
+        root = pending.options.node.root
+        version, at = self._moved.get(root, (root.version, 0.0))
+        if version != root.version or root not in self._moved:
+            at = now if root in self._moved else 0.0
+            self._moved[root] = (root.version, at)
+        return LATE_SECONDS if now - at < SOON_SECONDS else SOON_SECONDS
+
+    def _stamp(self, pending: Pending) -> object:
+        """Return what is another where a workload might be refused for another reason."""
+        decided = self._waiting.decided.get(pending.leader.workload.key)
+        version = pending.options.node.root.version
+        nodes = self._cache.state.revision if pending.options.topologies else 0
+        return version, nodes, decided
+
+    def _is_old(self, pending: Pending) -> bool:
+        """Tell whether something changed since the reason of a workload was worked out."""
+        known = self._known.get(pending.leader.workload.key)
+        return known is None or known.stamp != self._stamp(pending)
+
+    def _looked_at(self, pending: Pending) -> float:
+        known = self._known.get(pending.leader.workload.key)
+        return 0.0 if known is None else known.at
+
+    async def _look(self, pending: Pending, now: float) -> KnownReason | None:
+        """Work out the reason of a workload, or of who is before it, if that may be another now.
+
+        None if it waits no longer.
+        """
+        ticket, stamp = pending.leader, self._stamp(pending)
+        key = ticket.workload.key
+        known = self._known.get(key)
+        if known is not None and (known.stamp == stamp or now - known.at < FRESH_SECONDS):
+            return known
+        if ticket.gone or pending.queue.options is not pending.options:
+            return None
+        decided = self._waiting.decided.get(key)
+        refusal: Refusal | None = None
+        own = None
+        with going_on("reason_broke", workload=key):
+            if decided is not None:
+                refusal = decided.refusal
+            else:
+                refusal = refused_now(self._cache.state, ticket, pending.options)
+            if refusal is not None:
+                requests = ticket.requests(pending.options).totals
+                own = self._waiting.own(ticket.workload, refusal, requests, decided)
+        known = self._known[key] = KnownReason(stamp, now, refusal, own)
+        await self._pace.sleep(0)  # others have their turn
+        return known
+
+    async def _say(self, pending: Pending, now: float) -> None:
+        """Have a workload told its reason."""
+        known = await self._look(pending, now)
+        said = None if known is None else self._said(pending, known)
+        if said is not None and not pending.ticket.gone:
+            self._waiting.due[pending.ticket.workload.key] = said
+            self._hand_out(workload_key(pending.workload))
+
+    def _differs(self, pending: Pending, told: str) -> bool:
+        known = self._known.get(pending.leader.workload.key)
+        said = None if known is None else self._said(pending, known)
+        return said is not None and said.message != told
+
+    def _said(self, pending: Pending, known: KnownReason) -> Said | None:
+        """Return what to tell a workload; None if nothing is known that would be of use."""
+        shared = pending.queue.pending.shared_refusal(pending.ticket.workload.key)
+        if pending.ahead is None:
+            own = known.own
+            return own and replace(own, reason=shared or own.reason)
+        present = find_condition(pending.workload.status.conditions, QUOTA_RESERVED)
+        reason: str = shared or "PendingEvaluation"
+        if shared is None and present is not None and present.reason in BY_SCHEDULER:
+            reason = present.reason
+        return Said(reason, self._behind(pending, known))
+
+    def _behind(self, pending: Pending, known: KnownReason) -> str:
+        key, ahead = pending.ticket.workload.key, pending.leader.workload.key
+        namespace = key.partition("/")[0]
+        text = known.behind.get(namespace)
+        if text is None:
+            naming = naming_for(self._cache, key)
+            text = behind_text(naming.one(ahead), known.refusal, naming)
+            known.behind[namespace] = text
+        return text

@@ -1,0 +1,55 @@
+"""Who holds what a workload waits for, in words that people know their jobs by."""
+
+from collections.abc import Sequence
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import IS_GROUP_WORKLOAD
+from policyd.api.meta import ObjectMeta
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.mirror import Mirror
+from policyd.jobs.base import controller_of
+from policyd.status.naming import Naming, team_of
+from policyd.status.quantities import format_amount
+from policyd.status.shortages import Shortage, and_others
+
+
+def naming_for(cache: Cache, key: str) -> Naming:
+    """Return how jobs are named to who looks at the workload of this key."""
+    return naming_in(cache, team_of(key))
+
+
+def naming_in(cache: Cache, namespace: str) -> Naming:
+    """Return how jobs are named to somebody of a namespace; "" for who is of none."""
+    workloads: Mirror[Workload] = cache.mirrors.workloads
+
+    def path(key: str) -> str:
+        workload = workloads.get(key)
+        return key if workload is None else job_path(workload.metadata)
+
+    return Naming(namespace=namespace, others=cache.other_teams, path=path)
+
+
+def held_by(shortages: Sequence[Shortage], naming: Naming) -> str:
+    """Return what to add to Kueue's message: who holds what is missing; empty if nobody does."""
+    parts = []
+    for shortage in shortages:
+        if shortage.holders:
+            resource = shortage.missing.resource
+            amounts = naming.sums((each.workload, each.amount) for each in shortage.holders)
+            holders = ", ".join(
+                f"{name} ({format_amount(resource, amount)})" for name, amount in amounts.items()
+            )
+            parts.append((resource, holders + and_others(shortage.others)))
+    if not parts:
+        return ""
+    if len(parts) == 1:
+        return f"; held by {parts[0][1]}"
+    return "".join(f"; {resource} held by {holders}" for resource, holders in parts)
+
+
+def job_path(workload: ObjectMeta) -> str:
+    """Return `namespace/name` of the job that a workload stands for, or of the workload itself."""
+    if workload.annotations.get(IS_GROUP_WORKLOAD) == "true":
+        return workload.key
+    owner = controller_of(workload)
+    return f"{workload.namespace}/{owner.name if owner else workload.name}"

@@ -1,0 +1,187 @@
+"""Tells workloads why they wait: in their condition and by an event, no more often than of use.
+
+What a cycle decided is told at once where the API server is idle. The rest is told by `Reasons`,
+which hands out what is to be said; it is written here, by the reconciler of the workload, so that
+nobody else writes to it meanwhile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policyd.alloc.plan import Requeue, RequeueReason
+from policyd.alloc.reasons import Refusal
+from policyd.alloc.workload import QueuedWorkload as Value
+from policyd.api.kueue import Workload, WorkloadStatus
+from policyd.api.kueue.names import QUOTA_RESERVED
+from policyd.api.meta import find_condition
+from policyd.controller.jobs.readiness import AwaitedPods
+from policyd.controller.reasons.shortage import held_by, naming_for
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.preemptions import GATED_MESSAGE, blocked_on_gates
+from policyd.controller.writes import Writes
+from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.kube.resources import WORKLOADS
+from policyd.status.left_out import nodes_missed
+from policyd.status.remedies import Wait, remedy_text
+from policyd.status.shortages import shortages
+from policyd.status.what_helps import cheapest
+from policyd.status.words import message_of
+from policyd.workload.obstacles import GATED
+from policyd.workload.transitions import release, told_reason, with_requests, with_status
+
+AGAIN_SECONDS = 10.0
+"""A message that says nothing new but names and numbers is written this often at most."""
+LONGEST_REST_SECONDS = 1.0
+"""Between two that are told at once, on a server so slow that what was decided should go first."""
+_FROM_STATE: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandidates"})
+"""Failures that anybody can find again who looks at the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is to be told to a workload.
+
+    Attributes:
+        reason: Of its condition.
+        message: All of it.
+        core: What of the message is written at once when it changes: not who holds what.
+        requests: What it would need; None to leave that as it is.
+    """
+
+    reason: str
+    message: str
+    core: str = ""
+    requests: Mapping[str, Mapping[str, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a workload was told, and when."""
+
+    said: Said
+    at: float
+
+
+class Waiting:
+    """Writes why workloads wait.
+
+    Attributes:
+        due: What is to be told, by key, and is not written yet.
+        decided: What cycles decided that cannot be found in the state, by key.
+        crowded: Whether so much is pending that only these are told at once.
+    """
+
+    def __init__(self, cache: Cache, writes: Writes, readiness: AwaitedPods) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._readiness = readiness
+        self._pace = writes.pace
+        self._told: dict[str, Told] = {}
+        self.due: dict[str, Said] = {}
+        self.decided: dict[str, Requeue] = {}
+        self.crowded = False
+        self._busy = False
+        self._free_at = 0.0
+
+    def forget(self, key: str) -> None:
+        """Take notice that a workload is gone, or was let in."""
+        self._told.pop(key, None)
+        self.overtaken(key)
+
+    def overtaken(self, key: str) -> None:
+        """Take notice that something newer was decided than what is still to be told."""
+        self.due.pop(key, None)
+        self.decided.pop(key, None)
+
+    def drop(self) -> None:
+        """Forget what is to be told and what was told: somebody else tells it from now on."""
+        for each in (self._told, self.due, self.decided):
+            each.clear()
+
+    def told(self, workload: Workload) -> Told | None:
+        """Return what a workload was told; None if its condition says something else."""
+        told = self._told.get(workload.metadata.key)
+        present = find_condition(workload.status.conditions, QUOTA_RESERVED)
+        same = told is not None and present is not None and present.message == told.said.message
+        return told if same else None
+
+    async def tell(self, workload: Workload, action: Requeue) -> None:
+        """Write why a workload waits, or leave that for later."""
+        key = workload.metadata.key
+        if action.reason not in _FROM_STATE or action.workload.cluster_queue in (
+            self._cache.state.opted
+        ):
+            self.decided[key] = action
+        elif self.crowded:
+            return
+        if self._busy or self._pace.clock.monotonic() < self._free_at or not _waits(workload):
+            return
+        said = self.own(action.workload, action.refusal, action.requests, action)
+        told = self.told(workload)
+        if told is not None and told.said.core == said.core:
+            return  # it is for the next sweep to say who holds it now
+        began = self._pace.clock.monotonic()
+        self._busy = True
+        try:
+            await self._write(workload, said)
+        finally:
+            rest = self._pace.rest_after(began, most=LONGEST_REST_SECONDS)
+            self._free_at = self._pace.clock.monotonic() + rest
+            self._busy = False
+
+    async def tell_due(self, workload: Workload) -> None:
+        """Write what is to be told to a workload, if it still waits."""
+        said = self.due.pop(workload.metadata.key, None)
+        if said is None or not _waits(workload):
+            return
+        if self._cache.state.register.waiting(workload.metadata.key) is not None:
+            await self._write(workload, said)
+
+    def own(
+        self,
+        value: Value,
+        refusal: Refusal,
+        requests: Mapping[str, Mapping[str, int]],
+        action: Requeue | None = None,
+    ) -> Said:
+        """Return what to tell a workload that was refused, by an action of a cycle, or would be."""
+        if action is not None and action.reason == "PreemptionGated":
+            return Said(GATED, GATED_MESSAGE, GATED, requests)
+        state, naming = self._cache.state, naming_for(self._cache, value.key)
+        core = message_of(refusal, naming) + nodes_missed(state, refusal, value.cluster_queue)
+        message = core + held_by(shortages(state, refusal, value.cluster_queue), naming)
+        remedy = cheapest(state, value, refusal)
+        if remedy is not None and not isinstance(remedy, Wait):  # those to wait for are named
+            message += f"; to help it: {remedy_text(remedy, naming)}"
+        return Said(refusal.reason, message, refusal.reason + core, requests)
+
+    async def _write(self, workload: Workload, said: Said) -> None:
+        key, status = workload.metadata.key, self._status(workload, said)
+        if status != workload.status:
+            before = find_condition(workload.status.conditions, QUOTA_RESERVED)
+            await self._writes.status(self._cache.mirrors.workloads, workload, status)
+            reason = told_reason(said.reason, detailed=self._detailed)
+            new = before is None or before.reason != reason
+            if said.requests is not None and (new or key not in self._told):
+                metadata = workload.metadata
+                self._writes.tell(WORKLOADS, metadata, reason, said.message, bad=True)
+        self._told[key] = Told(said, self._writes.now)
+
+    @property
+    def _detailed(self) -> bool:
+        return self._cache.state.settings.gates.unadmitted_workloads_observability
+
+    def _status(self, workload: Workload, said: Said) -> WorkloadStatus:
+        now, detailed = self._writes.now, self._detailed
+        if said.message == GATED_MESSAGE:
+            workload = blocked_on_gates(workload, now=now)
+        status = release(
+            workload, reason=said.reason, message=said.message, now=now, detailed=detailed
+        )
+        if said.requests is not None:
+            status = with_requests(status, said.requests)
+        return self._readiness.begun(with_status(workload, status), now=now)
+
+
+def _waits(workload: Workload) -> bool:
+    return workload.spec.active and not (has_quota(workload) or is_finished(workload))

@@ -1,0 +1,183 @@
+"""Follows the nodes that workloads were sent to: who fails is noted on the workloads."""
+
+from collections import defaultdict
+
+import msgspec
+import structlog
+
+from policyd.alloc.settings import Gates
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import EVICTED
+from policyd.api.kueue.topology_assignment import assigned_nodes
+from policyd.api.meta import Condition, condition_true, timestamp, with_condition
+from policyd.api.nodes import Node
+from policyd.controller.jobs.job_reconciler import flavors_by_name
+from policyd.controller.patches import merge_patch
+from policyd.controller.watch.index import discard
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.mirrors import Mirrors
+from policyd.controller.watch.pod_places import PodPlaces, node_of, workload_keys
+from policyd.controller.writes import Writes
+from policyd.jobs.lifecycle import is_finished
+from policyd.jobs.pods import QueuedPod
+from policyd.kube.errors import ApiError
+from policyd.kube.resources import PODS, WORKLOADS
+from policyd.workload.node_health import (
+    NODE_FAILURES,
+    NodeHealth,
+    acceptance,
+    after_failure,
+    after_recovery,
+    goes_on,
+    health,
+    hopeless,
+    seconds_left,
+    sends_pods_to,
+)
+from policyd.workload.transitions import is_admitted
+
+log = structlog.get_logger()
+
+TERMINATED_BY = "TerminatedByKueue"
+UNSCHEDULABLE = "UnschedulableOnAssignedNode"
+TERMINATED_EVENT = "PodTerminatedByKueue"
+
+
+class NodeFailures:
+    """Looks at one node at a time, and at the workloads that have pods assigned to it."""
+
+    def __init__(
+        self, mirrors: Mirrors, places: PodPlaces, writes: Writes, *, gates: Gates
+    ) -> None:
+        self._mirrors = mirrors
+        self._places = places
+        self._writes = writes
+        self._gates = gates
+        self._sent_to: dict[str, set[str]] = defaultdict(set)
+        mirrors.workloads.listen(self._workload_changed)
+
+    async def reconcile(self, key: ReconcileKey) -> float | None:
+        """Note on workloads whether a node has failed them.
+
+        Returns:
+            Seconds until it may have, where that is a matter of time.
+
+        Raises:
+            ApiError: If a write did not succeed.
+        """
+        if not self._gates.tas_failed_node_replacement:
+            return None
+        node = self._mirrors.nodes.get(key.name)
+        left = seconds_left(node, self._gates, now=self._writes.now)
+        for workload in self._concerned(key.name):
+            await self._look_at(workload, key.name, node, left)
+        return left or None
+
+    def everything(self) -> list[ReconcileKey]:
+        """Return all nodes that workloads were sent to."""
+        return [_key(name) for name in sorted(self._sent_to)]
+
+    def of_workload(self, workload: Workload) -> list[ReconcileKey]:
+        """Return the nodes that a workload is sent to and that are not simply fine."""
+        names = assigned_nodes(workload.status.admission)
+        return [_key(name) for name in sorted(names) if not self._is_fine(name)]
+
+    def of_node(self, old: Node | None, new: Node | None) -> list[ReconcileKey]:
+        """Return what to look at when a node changes: itself, if the change is about its health."""
+        if old is not None and new is not None and _health_of(old) == _health_of(new):
+            return []
+        present = new or old
+        assert present is not None, "a change has an object before or after"
+        return [_key(present.metadata.name)]
+
+    def of_pod(self, old: QueuedPod | None, new: QueuedPod | None) -> list[ReconcileKey]:
+        """Return what to look at when a pod changes: its node, if the pod may be why it failed."""
+        present = new or old
+        assert present is not None, "a change has an object before or after"
+        name = node_of(present)
+        if not name or not workload_keys(present):
+            return []
+        stops = old is not None and goes_on(old) and (new is None or not goes_on(new))
+        strays = new is not None and bool(hopeless([new], name))
+        return [_key(name)] if stops or strays else []
+
+    def _is_fine(self, name: str) -> bool:
+        node = self._mirrors.nodes.get(name)
+        return node is not None and node.ready and not node.spec.taints
+
+    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
+        before, after = (None if each is None else each.status.admission for each in (old, new))
+        present = new or old
+        if before == after or present is None:
+            return
+        for name in assigned_nodes(before):
+            discard(self._sent_to, name, present.metadata.key)
+        for name in assigned_nodes(after):
+            self._sent_to[name].add(present.metadata.key)
+
+    def _concerned(self, node: str) -> list[Workload]:
+        """Return the workloads that are assigned to a node, or whose pods may go nowhere else."""
+        keys = {key for pod in self._places.on_node(node) for key in workload_keys(pod)}
+        keys |= self._sent_to.get(node, set())
+        found = (self._mirrors.workloads.get(key) for key in sorted(keys))
+        return [
+            workload
+            for workload in found
+            if workload is not None
+            and is_admitted(workload)
+            and not is_finished(workload)
+            and not condition_true(workload.status.conditions, EVICTED)
+        ]
+
+    async def _look_at(self, workload: Workload, name: str, node: Node | None, left: float) -> None:
+        pods = self._places.of_workload(workload)
+        if not sends_pods_to(workload, name):
+            await self._end(hopeless(pods, name), name)
+            return
+        taints = acceptance(node, workload, flavors_by_name(self._mirrors.flavors))
+        there = [pod for pod in pods if pod.spec.node_name == name]
+        found = health(node, taints, there, self._gates, left=left)
+        if found is NodeHealth.FAILED:
+            await self._end(hopeless(pods, name), name)
+            await self._note(workload, name)
+        elif found is NodeHealth.FINE:
+            status = after_recovery(workload, name)
+            if status != workload.status:
+                await self._writes.status(self._mirrors.workloads, workload, status)
+
+    async def _note(self, workload: Workload, node: str) -> None:
+        status = after_failure(workload, node, now=self._writes.now)
+        if status == workload.status:
+            return
+        stored = await self._writes.status(self._mirrors.workloads, workload, status)
+        log.info("node_failed", node=node, workload=workload.metadata.key)
+        if condition_true(stored.status.conditions, EVICTED):
+            evicted = next(c for c in stored.status.conditions if c.type == EVICTED)
+            self._writes.tell(
+                WORKLOADS, stored.metadata, f"EvictedDueTo{NODE_FAILURES}", evicted.message
+            )
+
+    async def _end(self, pods: list[QueuedPod], node: str) -> None:
+        """Let pods fail that can be scheduled nowhere, so that others are made for them."""
+        message = f"The pod may only go to the node {node}, which is not, or no longer, its place"
+        for pod in pods:
+            condition = Condition(
+                TERMINATED_BY, "True", UNSCHEDULABLE, message, timestamp(self._writes.now)
+            )
+            conditions = msgspec.to_builtins(with_condition(pod.status.conditions, condition))
+            status = {"phase": "Failed", "conditions": conditions}
+            patch = merge_patch(pod.metadata, status=status)
+            try:
+                await self._writes.patch(self._mirrors.placed, pod, patch, subresource="status")
+            except ApiError as error:  # the workload is not to wait for it
+                log.warning("pod_not_ended", pod=pod.metadata.key, error=str(error))
+                continue
+            self._writes.tell(PODS, pod.metadata, TERMINATED_EVENT, message)
+
+
+def _key(node: str) -> ReconcileKey:
+    return ReconcileKey("Node", "", node)
+
+
+def _health_of(node: Node) -> tuple[object, ...]:
+    return node.ready, node.not_ready_since, node.spec.taints

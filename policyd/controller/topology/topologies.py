@@ -1,0 +1,98 @@
+"""The parts of the controller that only matter where flavors have topologies, put together.
+
+Nodes and all pods are many. They are watched from when the first flavor with a topology is seen.
+"""
+
+import asyncio
+
+from policyd.api.kueue import ResourceFlavor, Workload
+from policyd.api.nodes import Node
+from policyd.controller.reconcile import Reconcile
+from policyd.controller.topology.node_changes import NodeChanges
+from policyd.controller.topology.node_failures import NodeFailures
+from policyd.controller.topology.ungating import Ungating, places_keys
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.pod_places import PodPlaces
+from policyd.controller.writes import Writes
+from policyd.jobs.pods import QueuedPod
+from policyd.kube.pace import Pace
+
+
+class Topologies:
+    """Follows nodes and pods, lets pods go to their places, and notices nodes that fail."""
+
+    def __init__(self, cache: Cache, writes: Writes, *, pace: Pace) -> None:
+        mirrors = self._mirrors = cache.mirrors
+        self._cache = cache
+        self._changes = NodeChanges(cache, pace)
+        places = PodPlaces(mirrors.placed, tell=self._pod_changed)
+        self._ungating = Ungating(
+            mirrors.workloads,
+            mirrors.placed,
+            places,
+            writes,
+            chain=cache.index.chain,
+            told=self._let_go,
+        )
+        gates = cache.state.settings.gates
+        self._failures = NodeFailures(mirrors, places, writes, gates=gates)
+        self._wanted = asyncio.Event()
+        mirrors.flavors.listen(self._flavor_changed)
+        mirrors.nodes.listen(self._node_changed)
+        mirrors.workloads.listen(self._workload_changed)
+
+    def reconcilers(self) -> dict[str, Reconcile]:
+        """Return what looks after pods that wait for their places, and after nodes."""
+        return {"Places": self._ungating.reconcile, "Node": self._failures.reconcile}
+
+    def everything(self) -> list[ReconcileKey]:
+        """Return a key for all there is, as after a start."""
+        waiting = [key for pod in self._mirrors.placed for key in places_keys(pod)]
+        return [*dict.fromkeys(waiting), *self._failures.everything()]
+
+    async def run(self) -> None:
+        """Watch nodes and pods once a flavor has a topology, until cancelled."""
+        await self._wanted.wait()
+        async with asyncio.TaskGroup() as group:
+            for mirror in self._mirrors.of_topologies:
+                group.create_task(mirror.informer.run())
+                await mirror.informer.synced.wait()
+            self._look_at(self.everything())
+            group.create_task(self._changes.run())
+
+    async def settle(self) -> None:
+        """Wait until nodes and pods have been listed, if they are to be watched."""
+        if self._wanted.is_set():
+            for mirror in self._mirrors.of_topologies:
+                await mirror.informer.synced.wait()
+
+    def _flavor_changed(self, _old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
+        if new is not None and new.spec.topology_name:
+            self._wanted.set()
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        self._look_at(self._failures.of_node(old, new))
+
+    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
+        self._look_at(self._failures.of_pod(old, new))
+        # One that ends leaves its place to one that was made for it and waits.
+        self._look_at([] if new is None else places_keys(new))
+        if old is not None and (new is None or new.status.phase != old.status.phase):
+            self._look_at(self._ungating.beside(old))
+
+    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
+        if new is None or new.status.admission is None:
+            return
+        if old is None or old.status != new.status:
+            self._look_at(self._failures.of_workload(new))
+            self._look_at([ReconcileKey("Places", new.metadata.namespace, new.metadata.name)])
+
+    def _let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
+        self._cache.ears.let_go(gate, pod, workload)
+
+    def _look_at(self, keys: list[ReconcileKey]) -> None:
+        # Before they are listed, nodes are not gone but unknown.
+        if all(mirror.informer.synced.is_set() for mirror in self._mirrors.of_topologies):
+            for key in keys:
+                self._cache.ears.reconcile(key)

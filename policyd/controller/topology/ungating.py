@@ -1,0 +1,129 @@
+"""Lets pods go to the domains that their workloads were assigned."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import TOPOLOGY_GATE
+from policyd.controller.patches import draft_of, versioned
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.mirror import Mirror
+from policyd.controller.watch.pod_places import PodPlaces, workload_keys
+from policyd.controller.writes import Writes
+from policyd.jobs.injection import PodInjection, StartError, inject
+from policyd.jobs.places import Departure, departures, waits_for_place, without_offset
+from policyd.jobs.pods import QueuedPod, without_gates
+from policyd.jobs.slices import oldest_first
+from policyd.jobs.topology import POD_INDEX_OFFSET
+from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.resources import PODS
+from policyd.workload.transitions import is_admitted
+
+log = structlog.get_logger()
+
+AT_ONCE = 8
+"""Pods let go at a time."""
+
+
+class Ungating:
+    """Lets the pods of one workload go, at a time: gated pods wait until it is admitted.
+
+    `chain` returns the keys of all slices of a job, by that of the first; `told` hears of each pod
+    that went, and of which workload it is.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is seen, what is written, who is told
+        self,
+        workloads: Mirror[Workload],
+        pods: Mirror[QueuedPod],
+        places: PodPlaces,
+        writes: Writes,
+        *,
+        chain: Callable[[str], Iterable[str]] = lambda path: (path,),
+        told: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None,
+    ) -> None:
+        self._workloads = workloads
+        self._pods = pods
+        self._places = places
+        self._writes = writes
+        self._chain = chain
+        self._told = told
+
+    async def reconcile(self, key: ReconcileKey) -> None:
+        """Let the pods of a workload go that can.
+
+        Raises:
+            ApiError: If a write did not succeed.
+        """
+        workload = self._placed(key.path)
+        if workload is None:
+            return
+        pods = self._places.of_workload(workload)
+        self._tell_held(without_offset(workload, pods))
+        leaving = departures(workload, pods)
+        for start in range(0, len(leaving), AT_ONCE):
+            calls = (self._let_go(each, workload) for each in leaving[start : start + AT_ONCE])
+            await asyncio.gather(*calls)
+        if leaving:
+            log.info("pods_placed", workload=key.path, pods=len(leaving))
+
+    def _tell_held(self, pod: QueuedPod | None) -> None:
+        """Say that the pods of a workload are held by what one of them says, if that is so."""
+        if pod is None:
+            return
+        offset = pod.metadata.annotations[POD_INDEX_OFFSET]
+        message = (
+            f"{POD_INDEX_OFFSET} `{offset}` is not a whole number: all pods of the workload are"
+            " held, as nobody can tell which goes where; make them anew without it"
+        )
+        self._writes.tell(PODS, pod.metadata, "InvalidPodIndexOffset", message, bad=True)
+
+    def _placed(self, path: str) -> Workload | None:
+        """Return the workload whose places the pods get that name one.
+
+        Pods of an elastic job name the slice that was there when their template was written: the
+        latest that is admitted counts.
+        """
+        found = (self._workloads.get(each) for each in self._chain(path))
+        slices = oldest_first(each for each in found if each is not None)
+        return next(filter(is_admitted, reversed(slices)), None)
+
+    def beside(self, pod: QueuedPod) -> list[ReconcileKey]:
+        """Return the workload of a pod, whose other pods may get its place."""
+        return [_key(name) for name in sorted(workload_keys(pod))]
+
+    async def _let_go(self, departure: Departure, workload: Workload) -> None:
+        pod = departure.pod
+        patch = self._patch(departure)
+        if not patch:
+            return
+        try:
+            await self._writes.patch(self._pods, pod, patch, kind="json")
+        except (ConflictError, NotFoundError):
+            log.debug("pod_changed", pod=pod.metadata.key)  # and so it is looked at again
+        else:
+            self._told(TOPOLOGY_GATE, pod, workload)
+
+    def _patch(self, departure: Departure) -> Sequence[object]:
+        draft = draft_of(departure.pod)
+        try:
+            inject(draft, (), PodInjection(node_selector=dict(departure.node_selector)))
+        except StartError as error:
+            log.warning("pod_elsewhere", pod=departure.pod.metadata.key, error=str(error))
+            return ()
+        without_gates(draft, frozenset({TOPOLOGY_GATE}))
+        return versioned(draft, departure.pod.metadata)
+
+
+def places_keys(pod: QueuedPod) -> list[ReconcileKey]:
+    """Return what to look at for a pod: its workload, if it waits for its place."""
+    if not waits_for_place(pod):
+        return []
+    return [_key(name) for name in sorted(workload_keys(pod))]
+
+
+def _key(workload: str) -> ReconcileKey:
+    namespace, _, name = workload.partition("/")
+    return ReconcileKey("Places", namespace, name)

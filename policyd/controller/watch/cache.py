@@ -1,0 +1,361 @@
+"""The cluster as the queue sees it: mirrors of the API's objects, and the allocator's state.
+
+Whatever changes in a mirror is converted once and put into the state, and whoever must look at it
+is told: the reconcilers by keys, the scheduling loop and the writer of queue statuses by a call.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from policyd.alloc.plan import Preempt
+from policyd.alloc.settings import DEFAULTS, QueueingSettings
+from policyd.alloc.state import CoreState
+from policyd.alloc.workload import Objection
+from policyd.alloc.workload import QueuedWorkload as Value
+from policyd.api.configuration.kinds import ResourcesConfiguration
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
+    ADMITTED,
+    EVICTED,
+    WAITING_FOR_REPLACEMENT,
+)
+from policyd.api.meta import ObjectMeta, condition_true
+from policyd.api.pods import PodSpec
+from policyd.controller.watch.index import OwnerIndex, local_queue_key, replaced_key
+from policyd.controller.watch.keys import ReconcileKey, job_key, owner_keys, pod_key, workload_key
+from policyd.controller.watch.mirrors import Mirrors
+from policyd.controller.watch.request_rules import RulesByNamespace
+from policyd.controller.watch.second_pass import SecondPass
+from policyd.controller.watch.workload_values import (
+    NAMESPACE_MISMATCH,
+    WorkloadContext,
+    needs_second_pass,
+    workload_value,
+)
+from policyd.jobs.ancestors import LONGEST_CHAIN
+from policyd.jobs.base import JobObject
+from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
+from policyd.jobs.pods import QueuedPod
+from policyd.jobs.requests import prepared, requests_of
+from policyd.kube.client import PartialObject
+from policyd.kube.pace import Pace
+from policyd.status.naming import OtherTeams
+
+
+@dataclass(slots=True)
+class Ears:
+    """Whom to tell of a change."""
+
+    reconcile: Callable[[ReconcileKey], None] = lambda _key: None
+    """Something about this object may have to be done."""
+    schedule: Callable[[], None] = lambda: None
+    """The state changed: another cycle may decide otherwise."""
+    report: Callable[[str], None] = lambda _name: None
+    """The figures of this ClusterQueue changed; or, as `namespace/name`, of this LocalQueue."""
+    made: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
+    """A workload was made for this job."""
+    preempted: Callable[[Preempt], None] = lambda _action: None
+    """A workload is being stopped for another."""
+    let_go: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None
+    """A pod of a workload lost a gate."""
+
+
+class Cache:
+    """Keeps the allocator's state equal to what the mirrors show."""
+
+    def __init__(
+        self,
+        mirrors: Mirrors,
+        *,
+        pace: Pace,
+        settings: QueueingSettings = DEFAULTS,
+        resources: ResourcesConfiguration | None = None,
+        integrations: Integrations = EVERYTHING,
+    ) -> None:
+        self.mirrors = mirrors
+        self.integrations = integrations
+        self.state = CoreState(settings)
+        self.other_teams: OtherTeams = "names"
+        self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
+        self.ears = Ears()
+        self._pace = pace
+        self.index = OwnerIndex()
+        self._held_back: set[str] = set()
+        self.second_pass = SecondPass()
+        mirrors.workloads.listen(self._workload_changed)
+        mirrors.pods.listen(self._pod_changed)
+        for kind, jobs in mirrors.jobs.items():
+            jobs.listen(self._job_listener(kind))
+        for kind, children in mirrors.children.items():
+            children.listen(self._child_listener(kind))
+
+    # What is asked of it.
+
+    def workloads_of(self, uid: str) -> list[Workload]:
+        """Return the workloads that an object owns, by name."""
+        found = (self.mirrors.workloads.get(key) for key in self.index.owned(uid))
+        return [workload for workload in found if workload is not None]
+
+    def pods_of(self, key: ReconcileKey) -> list[QueuedPod]:
+        """Return the pods of a group, or the one pod, that a key names."""
+        found = (self.mirrors.pods.get(name) for name in self.index.group(key))
+        return [pod for pod in found if pod is not None]
+
+    def local_queue_of(self, workload: Workload) -> LocalQueue | None:
+        """Return the LocalQueue that a workload is submitted to."""
+        return self.mirrors.local_queues.get(local_queue_key(workload))
+
+    def cluster_queue_of(self, workload: Workload) -> ClusterQueue | None:
+        """Return the ClusterQueue behind the LocalQueue of a workload."""
+        local_queue = self.local_queue_of(workload)
+        if local_queue is None:
+            return None
+        return self.mirrors.cluster_queues.get(local_queue.spec.cluster_queue)
+
+    def requests_of(self, spec: PodSpec, namespace: str) -> dict[str, int]:
+        """Return what a pod of a namespace requests of what counts against quota.
+
+        Raises:
+            InvalidRequestsError: If something is not a quantity.
+        """
+        rules = self._rules.of(namespace)
+        return requests_of(prepared(spec, rules), rules)
+
+    def objection(self, workload: Workload) -> Objection | None:
+        """Return why a workload cannot be considered; None if it can, or holds quota."""
+        local_queue = self.local_queue_of(workload)
+        if has_quota(workload) or local_queue is None:
+            return None
+        known = self.state.register.waiting(workload.metadata.key)
+        return (known or self._value(workload, local_queue.spec.cluster_queue)).objection
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._pace.clock.now()
+
+    def shared_refusal(self, cluster_queue: str, key: str) -> str | None:
+        """Return why nobody fits who asks for the same as a workload; None if not known."""
+        queue = self.state.queues.get(cluster_queue)
+        return None if queue is None else queue.pending.shared_refusal(key)
+
+    def everything(self) -> Iterable[ReconcileKey]:
+        """Yield a key for all there is, as after a start."""
+        for workload in self.mirrors.workloads:
+            yield workload_key(workload)
+        for kind, jobs in self.mirrors.jobs.items():
+            for job in jobs:
+                yield job_key(job.metadata, kind)
+        for kind, children in self.mirrors.children.items():
+            owned = (each.metadata for each in children if each.metadata.owner_references)
+            yield from (job_key(each, kind) for each in owned)
+        yield from {pod_key(pod) for pod in self.mirrors.pods}
+
+    def retract(self, key: str) -> None:
+        """Take back an assumed admission, unless it has been written after all."""
+        for queue in self.state.queues.values():
+            holding = queue.holdings.get(key)
+            if holding is not None and holding.assumed:
+                self.state.retract(key)
+                break
+        workload = self.mirrors.workloads.get(key)
+        if workload is None:
+            self.state.remove_workload(key)
+        else:
+            self.put(workload)
+        self.ears.schedule()
+
+    def hold_back(self, key: str) -> None:
+        """Do not let a workload be tried for now: its admission could not be written."""
+        self._held_back.add(key)
+
+    def let_try_again(self, key: str) -> None:
+        """Let a workload be tried that was held back."""
+        if key in self._held_back:
+            self._held_back.discard(key)
+            workload = self.mirrors.workloads.get(key)
+            if workload is not None:
+                self.put(workload)
+
+    # What happens.
+
+    def put(self, workload: Workload) -> None:
+        """Put a workload into the state, or take it out, as it now is.
+
+        What a slice replaces has quota until it is finished, and holds it as long as the slice
+        holds none.
+        """
+        self._put(workload)
+        self._put_replaced(workload)
+
+    def _put_replaced(self, workload: Workload) -> None:
+        replaced = self.mirrors.workloads.get(replaced_key(workload))
+        if replaced is not None:
+            self._put(replaced)
+
+    def _put(self, workload: Workload) -> None:
+        local_queue = self.local_queue_of(workload)
+        name = "" if local_queue is None else local_queue.spec.cluster_queue
+        reserved = has_quota(workload)
+        self.state.now = self._pace.clock.now()
+        if needs_second_pass(workload):
+            self.second_pass.put(workload.metadata.key, now=self.state.now)
+        else:
+            self.second_pass.remove(workload.metadata.key)
+        counts = self._counts(workload) and not self._is_replaced(workload)
+        if not counts or not (reserved or self._queues(workload, local_queue)):
+            self.state.remove_workload(workload.metadata.key)
+        else:
+            self.state.put_workload(self._value(workload, name))
+        self._tell_queues(workload)
+        self.ears.schedule()
+
+    def _value(self, workload: Workload, cluster_queue: str) -> Value:
+        reserved = has_quota(workload)
+        objection = None if reserved else self._objection(workload, cluster_queue)
+        opted = self.state.opted.get(cluster_queue)
+        circumstances = WorkloadContext(
+            now=self._pace.clock.now(),
+            settings=self.state.settings,
+            rules=self._rules.of(workload.metadata.namespace),
+            movable=bool(opted and opted.spec and opted.spec.opt_ins.moves),
+        )
+        value = workload_value(
+            workload, circumstances, cluster_queue=cluster_queue, objection=objection
+        )
+        if value.key in self._held_back and not reserved:
+            return msgspec.structs.replace(value, backing_off=True)
+        return value
+
+    def _counts(self, workload: Workload) -> bool:
+        return workload.spec.active and not is_finished(workload)
+
+    def _is_replaced(self, workload: Workload) -> bool:
+        """Tell whether a bigger slice has the quota of a workload, which is to end in a moment."""
+        if not self.state.settings.gates.elastic_jobs_via_workload_slices:
+            return False
+        successors = self.index.successors(workload.metadata.key)
+        return any(self.state.holding(key) is not None for key in successors)
+
+    def _queues(self, workload: Workload, local_queue: LocalQueue | None) -> bool:
+        """Tell whether a workload without quota may be considered at all."""
+        if local_queue is None or local_queue.spec.stop_policy != "None":
+            return False
+        if workload.metadata.deletion_timestamp or local_queue.metadata.deletion_timestamp:
+            return False
+        heeded = self.state.settings.gates.admission_gated_by
+        gated = heeded and bool(workload.metadata.annotations.get(ADMISSION_GATED_BY))
+        waits = condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT)
+        return not (is_on_hold(workload) or gated or waits)
+
+    def _objection(self, workload: Workload, cluster_queue: str) -> Objection | None:
+        queue = self.mirrors.cluster_queues.get(cluster_queue)
+        if queue is None:
+            return None
+        namespace = self.mirrors.namespaces.get(workload.metadata.namespace)
+        labels = {} if namespace is None else namespace.metadata.labels
+        selector = queue.spec.namespace_selector
+        if selector is not None and selector.matches(labels):
+            return None
+        return Objection(reason="Misconfigured", message=NAMESPACE_MISMATCH, misplaced=True)
+
+    def _tell_queues(self, workload: Workload) -> None:
+        self.ears.report(local_queue_key(workload))
+        local_queue = self.local_queue_of(workload)
+        if local_queue is not None:
+            self.ears.report(local_queue.spec.cluster_queue)
+        if workload.status.admission is not None:
+            self.ears.report(workload.status.admission.cluster_queue)
+
+    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
+        if old is not None:
+            self.index.remove(old)
+            self._tell_queues(old)
+        if new is None:
+            assert old is not None, "a change has an object before or after"
+            keys = self._owner_keys(old)
+            self.second_pass.remove(old.metadata.key)
+            self.state.remove_workload(old.metadata.key)
+            self._put_replaced(old)
+            self.ears.schedule()
+            self.ears.reconcile(workload_key(old))  # what is remembered of it is forgotten
+        else:
+            self.index.add(new)
+            self.put(new)
+            self.ears.reconcile(workload_key(new))
+            self._look_at_children(new)
+            keys = self._owner_keys(new)
+        for key in keys:
+            self.ears.reconcile(key)
+
+    def _owner_keys(self, workload: Workload) -> set[ReconcileKey]:
+        """Return the keys of what a workload stands for; a pod that is in a group is that group."""
+        return {self._group_of(key) for key in owner_keys(workload)}
+
+    def _group_of(self, key: ReconcileKey) -> ReconcileKey:
+        pod = self.mirrors.pods.get(key.path) if key.subject == "Pod" else None
+        return key if pod is None else pod_key(pod)
+
+    def touch_local_queue(self, key: str) -> None:
+        """Look again at everything that is submitted to a LocalQueue."""
+        self.ears.report(key)
+        for name in self.index.submitted(key):
+            workload = self.mirrors.workloads.get(name)
+            if workload is not None:
+                self.put(workload)
+                self.ears.reconcile(workload_key(workload))
+
+    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
+        if old is not None:
+            self.index.remove_pod(old)
+            self.ears.reconcile(pod_key(old))
+        if new is not None:
+            self.index.add_pod(new)
+            self.ears.reconcile(pod_key(new))
+        else:
+            self._orphan(old)
+
+    def _job_listener(self, kind: str) -> Callable[[JobObject | None, JobObject | None], None]:
+        def changed(old: JobObject | None, new: JobObject | None) -> None:
+            job = new or old
+            assert job is not None, "a change has an object before or after"
+            self.ears.reconcile(job_key(job.metadata, kind))
+            if new is None or new.metadata.deletion_timestamp is not None:
+                self._orphan(job)
+
+        return changed
+
+    def _child_listener(
+        self, kind: str
+    ) -> Callable[[PartialObject | None, PartialObject | None], None]:
+        def changed(old: PartialObject | None, new: PartialObject | None) -> None:
+            if old is not None:
+                self.index.remove_child(old.metadata, kind)
+            if new is not None and new.metadata.owner_references:
+                self.index.add_child(new.metadata, kind)
+                self.ears.reconcile(job_key(new.metadata, kind))
+
+        return changed
+
+    def _look_at_children(self, workload: Workload) -> None:
+        """Have what a job has made looked at, and what that has made, if it may not run now."""
+        conditions = workload.status.conditions
+        if condition_true(conditions, ADMITTED) and not condition_true(conditions, EVICTED):
+            return
+        uids = {owner.uid for owner in workload.metadata.owner_references}
+        for _ in range(LONGEST_CHAIN):
+            keys = [key for uid in uids for key in self.index.children(uid)]
+            for key in keys:
+                self.ears.reconcile(key)
+            found = (self.mirrors.children[key.kind].get(key.path) for key in keys)
+            uids = {each.metadata.uid for each in found if each is not None}
+
+    def _orphan(self, owner: JobObject | QueuedPod | None) -> None:
+        """Look at the workloads whose owner has gone."""
+        if owner is not None:
+            for workload in self.workloads_of(owner.metadata.uid):
+                self.ears.reconcile(workload_key(workload))

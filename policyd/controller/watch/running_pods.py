@@ -1,0 +1,108 @@
+"""Pods that may take what queues give, cut down to that: there are many, and most take nothing."""
+
+from sys import intern
+
+import msgspec
+
+from policyd.api.configuration.kinds import ResourcesConfiguration
+from policyd.api.kueue.names import MANAGED, POD_SET, QUEUE_NAME
+from policyd.api.meta import ObjectMeta, OwnerReference, Wire
+from policyd.api.pods import PodSpec
+from policyd.controller.watch.mirror import Mirror
+from policyd.jobs.base import controller_of
+from policyd.jobs.pods import QueuedPodStatus
+from policyd.jobs.requests import InvalidRequestsError, RequestRules, requests_of
+from policyd.kube.client import Reader
+from policyd.kube.pace import Pace
+from policyd.kube.resources import PODS
+
+NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+LONGEST_GRACE_SECONDS = 900.0
+"""A pod that is deleted, and may run on for longer than this, still counts."""
+_NATIVE = "kubernetes.io/"
+CLAIMS = "resourceclaims"
+"""Stands for the devices that a pod gets by ResourceClaims, which nobody counts one by one."""
+
+
+class RunningPod(Wire, frozen=True):
+    """A pod, with what it requests of what counts against quota."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: QueuedPodStatus = QueuedPodStatus()
+    amounts: dict[str, int] = {}
+    """Worked out here; no part of what the API server sends."""
+    queues: bool = False
+    """Whether it says of itself that it is in a queue, or belongs to what is. Worked out here."""
+
+    def counts(self, now: float) -> bool:
+        """Tell whether it runs, or may be sent to a node, and takes anything."""
+        deleted = self.metadata.deletion_timestamp
+        goes = deleted is not None and deleted.timestamp() < now + LONGEST_GRACE_SECONDS
+        return bool(self.amounts) and not (self.spec.scheduling_gates or goes)
+
+
+def is_device(resource: str) -> bool:
+    """Tell whether a resource is something that nodes have few of, such as GPUs."""
+    return "/" in resource and not resource.startswith(_NATIVE)
+
+
+def open_running_pods(
+    reader: Reader, pace: Pace, *, resources: ResourcesConfiguration | None, everything: bool
+) -> Mirror[RunningPod]:
+    """Return a mirror of pods that have not ended.
+
+    Args:
+        reader: The API server.
+        pace: Time.
+        resources: Which requests count against quota, and as what.
+        everything: Whether all pods queue; if not, of those in no queue only devices matter.
+    """
+    rules = RequestRules(resources=resources or ResourcesConfiguration())
+
+    def trim(pod: RunningPod) -> RunningPod:
+        return _trimmed(pod, rules, everything=everything)
+
+    return Mirror(reader, PODS, into=RunningPod, pace=pace, trim=trim, field_selector=NOT_ENDED)
+
+
+def _trimmed(pod: RunningPod, rules: RequestRules, *, everything: bool) -> RunningPod:
+    metadata, labels = pod.metadata, pod.metadata.labels
+    queues = everything or bool(labels.keys() & {QUEUE_NAME, MANAGED, POD_SET})
+    try:
+        requests = requests_of(pod.spec, rules)
+    except InvalidRequestsError:
+        requests = {}
+    amounts = {
+        intern(name): amount
+        for name, amount in requests.items()
+        if amount and (queues or is_device(name))
+    }
+    if queues and pod.spec.resource_claims:
+        amounts[CLAIMS] = len(pod.spec.resource_claims)
+    kept = ObjectMeta(
+        name=metadata.name,
+        namespace=intern(metadata.namespace),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        creation_timestamp=metadata.creation_timestamp if amounts else None,
+        deletion_timestamp=metadata.deletion_timestamp if amounts else None,
+        owner_references=_controllers(metadata) if amounts else (),
+    )
+    spec = PodSpec(node_name=intern(pod.spec.node_name), scheduling_gates=pod.spec.scheduling_gates)
+    return msgspec.structs.replace(
+        pod,
+        metadata=kept,
+        spec=spec if amounts else _NOTHING,
+        status=QueuedPodStatus(intern(pod.status.phase)),
+        amounts=amounts,
+        queues=queues,
+    )
+
+
+_NOTHING = PodSpec()
+
+
+def _controllers(metadata: ObjectMeta) -> tuple[OwnerReference, ...]:
+    owner = controller_of(metadata)
+    return () if owner is None else (owner,)

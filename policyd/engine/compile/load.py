@@ -1,0 +1,209 @@
+"""Policies from text: read, checked, compiled; one that is wrong leaves the others alone."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from policyd.api.meta import Json
+from policyd.api.policy import API_VERSION, GROUP, Policy
+from policyd.cel.compile.allowance import Allowance, within
+from policyd.engine.compile.check import check_policy
+from policyd.engine.compile.native import FORMS, is_binding, is_native, read_binding, read_policy
+from policyd.engine.compile.policies import OWN_FORM, Form, compile_policy
+from policyd.engine.compile.schema import MOST_FINDINGS, policy_shape
+from policyd.engine.compile.stand_ins import binding_stand_ins, stand_ins
+from policyd.engine.compile.static_checks import static_findings
+from policyd.engine.compile.templated import with_workload_kinds, without_pod
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.nodes import MAXIMUM_DEPTH, is_deeper
+from policyd.engine.documents.reading import Document, read_documents
+from policyd.engine.kyverno.load import guards, is_kyverno, load_kyverno, misnamed
+from policyd.engine.model.compiled import CompiledBinding, CompiledException, CompiledPolicy
+from policyd.engine.model.deadline import OutOfTime, never
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect
+from policyd.errors import did_you_mean
+
+MOST_VALUES: Final = 150_000
+"""Values and names of fields in one document of a file of policies: each takes half a kilobyte."""
+
+KIND = "Policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Policies that can be used, and what is wrong with the others.
+
+    Attributes:
+        policies: The policies, of all kinds.
+        findings: What is wrong, or doubtful.
+        bindings: Where policies apply.
+        objects: What is neither, such as params and namespaces.
+        exceptions: What is lifted from policies.
+        stand_ins: What stands in for policies that cannot be used.
+        binding_stand_ins: The same of bindings.
+    """
+
+    policies: tuple[CompiledPolicy, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    bindings: tuple[CompiledBinding, ...] = ()
+    objects: tuple[Json, ...] = ()
+    exceptions: tuple[CompiledException, ...] = ()
+    stand_ins: tuple[CompiledPolicy, ...] = ()
+    binding_stand_ins: tuple[CompiledBinding, ...] = ()
+
+    @property
+    def broken(self) -> bool:
+        """Whether a mistake keeps something from being used."""
+        return any(finding.severity == "error" for finding in self.findings)
+
+
+def gather(parts: Iterable[Loaded]) -> Loaded:
+    """Put what was loaded from several texts together."""
+    parts = tuple(parts)
+    return Loaded(
+        tuple(policy for part in parts for policy in part.policies),
+        tuple(finding for part in parts for finding in part.findings),
+        tuple(binding for part in parts for binding in part.bindings),
+        tuple(obj for part in parts for obj in part.objects),
+        tuple(exception for part in parts for exception in part.exceptions),
+        tuple(policy for part in parts for policy in part.stand_ins),
+        tuple(binding for part in parts for binding in part.binding_stand_ins),
+    )
+
+
+def load_document(
+    document: Document, dialect: Dialect = DEFAULT_DIALECT, out_of_time: OutOfTime = never
+) -> Loaded:
+    """Load one document: a policy of any kind, a binding, or something else.
+
+    Args:
+        document: What was read; of what comes from an API server, the depth is not known yet.
+        dialect: The version of Kubernetes the policies are written for.
+        out_of_time: Tells whether it takes longer than anybody waits.
+    """
+    loaded = _bounded(document, dialect, out_of_time)
+    return _stood_in_for(loaded, document, dialect) if loaded.broken else loaded
+
+
+def load_policies(
+    text: str | bytes,
+    source: str,
+    dialect: Dialect = DEFAULT_DIALECT,
+    load: Callable[[Document, Dialect], Loaded] = load_document,
+) -> Loaded:
+    """Load every policy and binding of a text; documents of other kinds are kept as they are.
+
+    Args:
+        text: YAML or JSON, any number of documents.
+        source: What findings call the text: a path.
+        dialect: The version of Kubernetes the policies are written for.
+        load: Loads one document.
+    """
+    documents, findings = read_documents(text, source, most=MOST_VALUES)
+    parts = (load(document, dialect) for document in documents)
+    return gather([Loaded(findings=tuple(findings)), *parts])
+
+
+def unusable(document: Document, reason: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
+    """Return what stands in for a document that is not loaded, as for one that has mistakes."""
+    return _stood_in_for(Loaded(findings=(document.finding(reason),)), document, dialect)
+
+
+def _stood_in_for(loaded: Loaded, document: Document, dialect: Dialect) -> Loaded:
+    value = document.value
+    if is_binding(value):
+        return replace(loaded, binding_stand_ins=binding_stand_ins(document, loaded.findings))
+    if is_policy(value) or is_native(value) or guards(value):
+        return replace(loaded, stand_ins=stand_ins(document, loaded.findings, dialect))
+    return loaded
+
+
+def _bounded(document: Document, dialect: Dialect, out_of_time: OutOfTime) -> Loaded:
+    if document.tree is None and is_deeper(document.value, MAXIMUM_DEPTH):
+        return Loaded(findings=(document.finding("nested too deep"),))
+    with within(Allowance(out_of_time=out_of_time)):
+        loaded = _loaded(document, dialect)
+    return _shortened(loaded, document) if len(loaded.findings) > MOST_FINDINGS else loaded
+
+
+def _shortened(loaded: Loaded, document: Document) -> Loaded:
+    """Say no more of a document than anybody reads, the errors first."""
+    findings = sorted(loaded.findings, key=lambda finding: finding.severity != "error")
+    more = document.finding(f"{len(findings) - MOST_FINDINGS} more findings are not shown")
+    more = replace(more, severity=findings[MOST_FINDINGS].severity)
+    return replace(loaded, findings=(*findings[:MOST_FINDINGS], more))
+
+
+def _loaded(document: Document, dialect: Dialect) -> Loaded:
+    value = document.value
+    if is_policy(value):
+        return _load_own(document, dialect)
+    if is_native(value):
+        policy, findings = read_policy(document)
+        form = FORMS[value["kind"]]
+        return _compiled(policy, document, findings, form, dialect)
+    if is_kyverno(value):
+        policies, exceptions, found = load_kyverno(document, dialect)
+        return Loaded(tuple(policies), tuple(found), exceptions=tuple(exceptions))
+    if is_binding(value):
+        binding, findings = read_binding(document)
+        return Loaded((), tuple(findings), () if binding is None else (binding,))
+    return Loaded(findings=tuple(check_other(document)), objects=(value,))
+
+
+def _load_own(document: Document, dialect: Dialect) -> Loaded:
+    findings = policy_shape().check(document)
+    if findings:
+        return Loaded((), tuple(findings))
+    try:
+        policy = msgspec.convert(document.value, Policy)
+    except msgspec.ValidationError as error:  # what the schema cannot say, if there is anything
+        return Loaded((), (document.finding(str(error)),))
+    findings = check_policy(policy, document)
+    return _compiled(with_workload_kinds(policy), document, findings, OWN_FORM, dialect)
+
+
+def _compiled(
+    policy: Policy | None,
+    document: Document,
+    findings: list[Finding],
+    form: Form,
+    dialect: Dialect,
+) -> Loaded:
+    """Compile a policy; what is wrong with it anywhere keeps it from being used."""
+    if policy is None:
+        return Loaded((), tuple(findings))
+    compiled = compile_policy(policy, document, form, dialect)
+    if isinstance(compiled, CompiledPolicy):
+        findings += [*without_pod(compiled, document)]
+        findings = [*findings, *static_findings(policy, document, form, dialect)]
+        usable = all(finding.severity == "warning" for finding in findings)
+        return Loaded((compiled,) if usable else (), tuple(findings))
+    return Loaded((), tuple(sorted([*findings, *compiled], key=lambda f: (f.line, f.column))))
+
+
+def is_policy(value: Json) -> bool:
+    """Tell whether a document means to be a Policy of any version."""
+    return (
+        isinstance(value, dict)
+        and str(value.get("apiVersion", "")).startswith(f"{GROUP}/")
+        and value.get("kind") == KIND
+    )
+
+
+def check_other(document: Document) -> list[Finding]:
+    """Say what is wrong with a document that is no policy, but may have been meant to be one."""
+    value = document.value
+    if not isinstance(value, dict):
+        return [document.finding("not an object")]
+    missing = [name for name in ("apiVersion", "kind") if not value.get(name)]
+    if missing:
+        begin = f"a policy begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`"
+        return [document.finding(f"field `{missing[0]}` is missing", hint=begin)]
+    kind = str(value["kind"])
+    near = did_you_mean(kind, [KIND])
+    if near and str(value["apiVersion"]).startswith(f"{GROUP}/"):
+        return [document.finding(f"unknown kind `{kind}`", ("kind",), hint=near)]
+    return misnamed(document)

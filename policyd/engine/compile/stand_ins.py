@@ -1,0 +1,298 @@
+"""What stands in for a policy or binding that cannot be used: it guards what can be read of it.
+
+A stand-in concerns what the policy was to concern, as far as that can be read, and more where a
+selector or a condition cannot be. It never says yes: it is a policy that cannot be evaluated, so
+that failurePolicy and enforcement say what that leads to. What names no resource guards none.
+
+Whatever is not policyd's work, such as patterns and the generating of objects, is left to others,
+and nothing stands in for it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar, get_args
+
+import msgspec
+
+from policyd.api.admission import MatchPolicy, Operation, Rule, Scope
+from policyd.api.kyverno import Filters
+from policyd.api.meta import Json, ObjectMeta
+from policyd.api.policy import (
+    Enforcement,
+    MatchConstraints,
+    MatchResources,
+    NamedExpression,
+    PolicySpec,
+)
+from policyd.api.rollout import RolloutStep
+from policyd.api.selectors import LabelSelector
+from policyd.engine.compile.check import check_rollout, check_selectors
+from policyd.engine.compile.native import FORMS, in_own_words
+from policyd.engine.compile.policies import OWN_FORM, Form, compile_policy
+from policyd.engine.compile.templated import with_workload_kinds
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.kyverno import cluster_policies, policies
+from policyd.engine.kyverno.filters import rules_of
+from policyd.engine.model.bindings import BINDING_KINDS, NEEDS_BINDING
+from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
+from policyd.engine.model.dialects import Dialect, cluster_policy_places, kyverno_places
+
+T = TypeVar("T")
+
+_CHANGED: Final = ("CREATE", "UPDATE")
+_OPERATIONS: Final = frozenset({*get_args(Operation), "*"})
+_ENFORCEMENTS: Final = frozenset(get_args(Enforcement))
+_EVERYTHING: Final = LabelSelector()
+
+
+def stand_ins(
+    document: Document, findings: Iterable[Finding], dialect: Dialect
+) -> tuple[CompiledPolicy, ...]:
+    """Return what stands in for a policy that has mistakes: nothing if it names no resource."""
+    value = document.value
+    kind, name, spec = value.get("kind"), _name_of(value), _fields(value, "spec")
+    if not name or spec.get("shadowOf"):
+        return ()
+    reason = _reason(findings)
+    if kind in cluster_policies.KINDS and _group_of(value) == cluster_policies.GROUP:
+        given = _of_rules(document, name, spec)
+    elif _is_at_admission(spec):
+        given = iter([_of_policy(document, name, spec)])
+    else:
+        return ()
+    return tuple(
+        replace(made, unusable=reason)
+        for draft in given
+        if (made := draft.compiled(document, dialect)) is not None
+    )
+
+
+def binding_stand_ins(
+    document: Document, findings: Iterable[Finding]
+) -> tuple[CompiledBinding, ...]:
+    """Return what stands in for a binding that has mistakes: nothing if it names no policy."""
+    kind, spec = document.value["kind"], _fields(document.value, "spec")
+    policy = spec.get("policyName")
+    if not isinstance(policy, str) or not policy:
+        return ()
+    own = kind == "PolicyBinding"
+    said = [spec.get("enforcement")] if own else spec.get("validationActions")
+    binding = CompiledBinding(
+        name=_name_of(document.value),
+        policy=policy,
+        constraints=_resources(spec.get("matchResources"), document),
+        actions=_actions(said, otherwise=() if own else ("Deny",)),
+        policy_kind=BINDING_KINDS[kind],
+        place=document.finding("").place,
+        unusable=_reason(findings),
+    )
+    return (binding,)
+
+
+class _Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be read of a policy."""
+
+    name: str
+    form: Form
+    spec: PolicySpec
+    conditions: Sequence[NamedExpression]
+    actions: tuple[Enforcement, ...]
+    namespace: str = ""
+    part: str = ""
+
+    def compiled(self, document: Document, dialect: Dialect) -> CompiledPolicy | None:
+        """Compile it, with those conditions that can be; None if it names no resource."""
+        if not self.spec.match_constraints.resource_rules:
+            return None
+        kept = tuple(c for c in self.conditions if self._compiled((c,), document, dialect))
+        made = self._compiled(kept, document, dialect)
+        if made is None:
+            return None
+        binding = CompiledBinding(actions=self.actions, rollout=self.spec.rollout)
+        return replace(made, bindings=(binding,), namespace=self.namespace, part=self.part)
+
+    def _compiled(
+        self, conditions: tuple[NamedExpression, ...], document: Document, dialect: Dialect
+    ) -> CompiledPolicy | None:
+        spec = msgspec.structs.replace(self.spec, match_conditions=conditions)
+        policy = with_workload_kinds(in_own_words(ObjectMeta(name=self.name), spec))
+        made = compile_policy(policy, document, self.form, dialect)
+        return made if isinstance(made, CompiledPolicy) else None
+
+
+def _of_policy(document: Document, name: str, spec: Mapping[str, Json]) -> _Draft:
+    kind = document.value["kind"]
+    own = kind == OWN_FORM.kind
+    form = OWN_FORM if own else FORMS.get(kind) or Form(kind=kind, places=kyverno_places)
+    said = [spec.get("enforcement")] if own else spec.get("validationActions")
+    changes = "Mutating" in kind
+    bound = bool(spec.get("requiresBinding")) or (
+        own and "paramKind" in spec and "paramRef" not in spec
+    )
+    return _Draft(
+        name=name,
+        form=form,
+        spec=PolicySpec(
+            match_constraints=_constraints(spec.get("matchConstraints"), document, changes=changes),
+            pod_templates=spec.get("podTemplates") is True and own,
+            rollout=_rollout(spec.get("rollout"), document) if own else (),
+            requires_binding=bound and kind not in NEEDS_BINDING,
+            failure_policy="Ignore" if spec.get("failurePolicy") == "Ignore" else "Fail",
+        ),
+        conditions=_conditions(spec.get("matchConditions")),
+        actions=("Deny",) if changes else _actions(said, otherwise=("Deny",)),
+        namespace=_namespace_of(document.value) if kind.startswith("Namespaced") else "",
+    )
+
+
+def _of_rules(document: Document, name: str, spec: Mapping[str, Json]) -> Iterator[_Draft]:
+    """Yield what can be read of the rules that validate by CEL."""
+    namespaced = document.value["kind"] == "Policy"
+    kind = cluster_policies.NAMESPACED if namespaced else document.value["kind"]
+    called = _fields(spec, "webhookConfiguration").get("failurePolicy")
+    ignores = "Ignore" in (called, called or spec.get("failurePolicy"))
+    if spec.get("admission") is False:
+        return
+    for index, rule in enumerate(_objects(spec.get("rules"))):
+        validate = _fields(rule, "validate")
+        if "cel" not in validate:
+            continue
+        action = validate.get("failureAction") or spec.get("validationFailureAction")
+        rules = rules_of(_read(rule.get("match"), Filters) or Filters())
+        yield _Draft(
+            name=name,
+            form=Form(kind=kind, places=cluster_policy_places),
+            spec=PolicySpec(
+                match_constraints=MatchConstraints(resource_rules=rules),
+                failure_policy="Ignore" if ignores else "Fail",
+            ),
+            conditions=_conditions(rule.get("celPreconditions")),
+            actions=("Deny",) if str(action or "Audit").lower() != "audit" else ("Audit",),
+            namespace=_namespace_of(document.value) if namespaced else "",
+            part=str(rule.get("name") or index),
+        )
+
+
+def _is_at_admission(spec: Mapping[str, Json]) -> bool:
+    """Tell whether one of Kyverno's policies is for what is written to the API server."""
+    evaluation = _fields(spec, "evaluation")
+    return (
+        evaluation.get("mode") not in policies.OTHER_MODES
+        and _fields(evaluation, "admission").get("enabled") is not False
+        and _fields(evaluation, "mutateExisting").get("enabled") is not True
+        and not spec.get("targetMatchConstraints")
+    )
+
+
+def _reason(findings: Iterable[Finding]) -> str:
+    found = next(finding for finding in findings if finding.severity == "error")
+    field = f"`{found.field}`: " if found.field else ""
+    return f"it is not usable as it is written: {field}{found.message}"
+
+
+def _constraints(value: Json, document: Document, *, changes: bool) -> MatchConstraints:
+    """Read which requests a policy concerns; what changes objects concerns what is written."""
+    read = _resources(value, document) or MatchResources()
+    rules = tuple(filter(None, map(_written, read.resource_rules) if changes else ()))
+    fields: dict[str, Any] = {name: getattr(read, name) for name in read.__struct_fields__}
+    return MatchConstraints(
+        **fields | {"resource_rules": rules if changes else read.resource_rules}
+    )
+
+
+def _written(rule: Rule) -> Rule | None:
+    operations = _CHANGED if "*" in rule.operations else rule.operations
+    kept = tuple(each for each in operations if each in _CHANGED)
+    return msgspec.structs.replace(rule, operations=kept) if kept else None
+
+
+def _resources(value: Json, document: Document) -> MatchResources | None:
+    """Read what may be picked; what cannot be read picks everything, but a rule no resource."""
+    if not isinstance(value, dict):
+        return None
+    rules = map(_rule, _objects(value.get("resourceRules")))
+    exclude = (_read(rule, Rule) for rule in _objects(value.get("excludeResourceRules")))
+    policy: MatchPolicy = "Exact" if value.get("matchPolicy") == "Exact" else "Equivalent"
+    return MatchResources(
+        resource_rules=tuple(rule for rule in rules if rule is not None),
+        exclude_resource_rules=tuple(rule for rule in exclude if rule is not None),
+        namespace_selector=_selector(value.get("namespaceSelector"), document),
+        object_selector=_selector(value.get("objectSelector"), document),
+        match_policy=policy,
+    )
+
+
+def _rule(value: Mapping[str, Json]) -> Rule | None:
+    """Read a rule: one that names no resource is none, and neither is one for all of any group."""
+    groups, resources = _texts(value.get("apiGroups")), _texts(value.get("resources"))
+    if not resources or not (groups or {"*", "*/*"}.isdisjoint(resources)):
+        return None
+    operations = tuple(each for each in _texts(value.get("operations")) if each in _OPERATIONS)
+    scope: Any = value.get("scope")
+    return Rule(
+        operations=operations or _CHANGED,
+        api_groups=groups or ("*",),
+        api_versions=_texts(value.get("apiVersions")) or ("*",),
+        resources=resources,
+        scope=scope if scope in get_args(Scope) else "*",
+        resource_names=_texts(value.get("resourceNames")),
+    )
+
+
+def _selector(value: Json, document: Document) -> LabelSelector:
+    read = _read(value, LabelSelector) or _EVERYTHING
+    if isinstance(value, dict) and not value.keys() <= {"matchLabels", "matchExpressions"}:
+        return _EVERYTHING
+    wrong = check_selectors(MatchResources(namespace_selector=read), document, ())
+    return _EVERYTHING if wrong else read
+
+
+def _rollout(value: Json, document: Document) -> tuple[RolloutStep, ...]:
+    read = _read(value, tuple[RolloutStep, ...]) or ()
+    return () if check_rollout(read, document) else read
+
+
+def _conditions(value: Json) -> list[NamedExpression]:
+    read = (_read(each, NamedExpression) for each in _objects(value))
+    return [condition for condition in read if condition is not None]
+
+
+def _actions(value: Json, *, otherwise: tuple[Enforcement, ...]) -> tuple[Enforcement, ...]:
+    """Read what an objection leads to, which must be readable as a whole."""
+    given: list[Any] = value if isinstance(value, list) else []
+    readable = bool(given) and all(isinstance(e, str) and e in _ENFORCEMENTS for e in given)
+    return tuple(given) if readable else otherwise
+
+
+def _read(value: Json, into: type[T]) -> T | None:
+    try:
+        return None if value is None else msgspec.convert(value, into)
+    except (msgspec.ValidationError, RecursionError):
+        return None
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    return tuple(e for e in value if isinstance(e, str)) if isinstance(value, list) else ()
+
+
+def _objects(value: Json) -> list[dict[str, Json]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _fields(value: Mapping[str, Json], name: str) -> dict[str, Json]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _name_of(value: Mapping[str, Json]) -> str:
+    name = _fields(value, "metadata").get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _namespace_of(value: Mapping[str, Json]) -> str:
+    return str(_fields(value, "metadata").get("namespace") or "default")
+
+
+def _group_of(value: Mapping[str, Json]) -> str:
+    return str(value.get("apiVersion", "")).rpartition("/")[0]

@@ -1,0 +1,1 @@
+"""YAML and JSON documents that remember places, and findings that name them."""

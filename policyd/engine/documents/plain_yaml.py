@@ -1,0 +1,238 @@
+"""The YAML that manifests are written in, read some ten times as fast as all of YAML is.
+
+That is blocks of fields and items, one on a line, with scalars on the same line. Lines are alike by
+the thousand, so that what one says is remembered. A text with anything else in it is told from
+those that are plain, and is left to a reader of all of YAML.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, NoReturn
+
+import yaml
+
+from policyd.api.meta import Json
+from policyd.engine.documents.nodes import UnreadableError, is_deeper, scalar
+
+_DEEPEST: Final = 100
+"""Blocks within each other; deeper ones are read with care."""
+
+_MOST_LINES: Final = 50_000
+"""Lines that are remembered."""
+
+_LINE: Final = re.compile(
+    r"(?P<before> *(?:- +)*)"
+    r"(?:(?P<key>[A-Za-z0-9_][A-Za-z0-9_./-]*):(?= |$) *|(?P<dash>-$))?"
+    r"(?P<value>[ -~]{0,1000})"
+)
+_PLAIN: Final = re.compile(r"(?:[A-Za-z0-9_./$(]|-(?! |$))(?:(?! #|: |:$| $)[ -~])*")
+_QUOTED: Final = re.compile(r"'(?P<single>[ -&(-~]*)'|\"(?P<double>[ !#-\[\]-~]*)\"")
+_SKIPPED: Final = re.compile(r" *(?:#[ -~]*)?")
+
+_OPEN, _GIVEN, _MAP, _LIST = range(4)
+"""What a step has: nothing yet, a scalar, `{}`, or `[]`."""
+
+
+class NotPlainError(Exception):
+    """A text is to be read by a reader of all of YAML: it may be wrong, or merely unusual."""
+
+
+class _Step(NamedTuple):
+    """An item or a field: its column, its name (None for an item), and what its line says of it."""
+
+    column: int
+    key: str | None
+    kind: int
+    value: Json
+
+
+class _Block(NamedTuple):
+    """A list or an object whose items or fields stand in a column."""
+
+    column: int
+    value: Any
+
+
+def read_plain(text: str) -> Json:
+    """Return the value of a document.
+
+    Raises:
+        NotPlainError: If it is not plain.
+    """
+    stripped = text.lstrip()
+    if stripped.startswith("{"):
+        return _read_json(stripped)
+    reader = _Reader()
+    lines = text.split("\n")
+    if lines[0] == "---":
+        del lines[0]
+    for line in lines:
+        for step in _steps(line):
+            reader.take(step)
+    return reader.root
+
+
+class _Reader:
+    """Puts steps together."""
+
+    def __init__(self) -> None:
+        self.root: Json = None
+        self._blocks: list[_Block] = []
+        self._column = -1
+        self._value: Any = None
+        self._awaits = True
+        """Whether the last step, or the document, is without its value as yet."""
+
+    def take(self, step: _Step) -> None:
+        """Take the next step."""
+        column, key, kind, value = step
+        if (
+            self._awaits
+            or column != self._column
+            or (key is None) is not (type(self._value) is list)
+        ):
+            self._enter(column, is_list=key is None)
+        if kind > _GIVEN:
+            value = {} if kind == _MAP else []
+        if key is None:
+            self._value.append(value)
+        elif key in self._value:
+            raise NotPlainError
+        else:
+            self._value[key] = value
+        self._awaits = kind == _OPEN
+
+    def _enter(self, column: int, *, is_list: bool) -> None:
+        """Go to the block of a column, which may begin here."""
+        if self._begins(column, is_list=is_list):
+            made: Any = [] if is_list else {}
+            self._attach(made)
+            self._blocks.append(_Block(column, made))
+            if len(self._blocks) > _DEEPEST:
+                raise NotPlainError
+        else:
+            self._leave(column, is_list=is_list)
+        self._column, self._value = self._blocks[-1]
+        if self._column != column or (type(self._value) is list) is not is_list:
+            raise NotPlainError
+
+    def _begins(self, column: int, *, is_list: bool) -> bool:
+        if not self._awaits:
+            return False
+        # The items of a field may stand in its own column.
+        return column > self._column or (
+            is_list and column == self._column and type(self._value) is dict
+        )
+
+    def _attach(self, made: Json) -> None:
+        if not self._blocks:
+            self.root = made
+        elif type(self._value) is list:
+            self._value[-1] = made
+        else:
+            self._value[next(reversed(self._value))] = made
+
+    def _leave(self, column: int, *, is_list: bool) -> None:
+        blocks = self._blocks
+        while blocks and blocks[-1].column > column:
+            blocks.pop()
+        if len(blocks) > 1 and not is_list and type(blocks[-1].value) is list:
+            above = blocks[-2]
+            if above.column == column and type(above.value) is dict:
+                blocks.pop()
+        if not blocks:
+            raise NotPlainError
+
+
+@lru_cache(maxsize=_MOST_LINES)
+def _steps(line: str) -> tuple[_Step, ...]:
+    """Return what a line says.
+
+    Raises:
+        NotPlainError: If it says it in another way than most.
+    """
+    if _SKIPPED.fullmatch(line):
+        return ()
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise NotPlainError
+    before, key, dash, text = found.group("before", "key", "dash", "value")
+    columns = [column for column, character in enumerate(before) if character == "-"]
+    if dash is not None:
+        columns.append(len(before))
+    if key is None and (not columns or bool(text) is (dash is not None)):
+        raise NotPlainError
+    kind, value = _value(text)
+    opened = columns if key is not None else columns[:-1]
+    steps = [_Step(column, None, _OPEN, None) for column in opened]
+    last = len(before) if key is not None else columns[-1]
+    return (*steps, _Step(last, key, kind, value))
+
+
+def _value(text: str) -> tuple[int, Json]:
+    if text in _EMPTY:
+        return _EMPTY[text], None
+    quoted = _QUOTED.fullmatch(text)
+    if quoted is not None:
+        return _GIVEN, quoted["single"] if quoted["double"] is None else quoted["double"]
+    if _PLAIN.fullmatch(text) is None:
+        raise NotPlainError
+    return _GIVEN, _plain(text)
+
+
+_EMPTY: Final = {"": _OPEN, "{}": _MAP, "[]": _LIST}
+_resolve: Final[Callable[..., str]] = yaml.resolver.Resolver().resolve
+
+
+def _plain(text: str) -> Json:
+    tag = _resolve(yaml.ScalarNode, text, (True, False))
+    try:
+        return scalar(yaml.ScalarNode(tag, text))
+    except UnreadableError as error:
+        raise NotPlainError from error
+
+
+def _read_json(text: str) -> Json:
+    """Return the value of a text of JSON, where YAML reads it in the same way."""
+    if "\\u" in text or not text.isascii():
+        raise NotPlainError  # surrogates, and what YAML does not take
+    try:
+        value = _JSON.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise NotPlainError from error
+    if is_deeper(value, _DEEPEST):
+        raise NotPlainError
+    return value
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs) or "<<" in found:
+        raise NotPlainError
+    return found
+
+
+def _number(read: Callable[[str], Json]) -> Callable[[str], Json]:
+    def number(text: str) -> Json:
+        if len(text) > _LONGEST_NUMBER or "e" in text or "E" in text:
+            raise NotPlainError
+        return read(text)
+
+    return number
+
+
+_LONGEST_NUMBER: Final = 18
+
+
+def _refuse(_text: str) -> NoReturn:
+    raise NotPlainError
+
+
+_JSON: Final = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=_number(int),
+    parse_float=_number(float),
+    parse_constant=_refuse,
+)

@@ -1,0 +1,349 @@
+"""Mutations in order, each on the result of the one before, until nothing changes any more."""
+
+from collections.abc import Collection, Sequence
+
+from policyd.api.meta import Json
+from policyd.cel import CelError, CelTimeError
+from policyd.cel.cost import WORK_LIMIT, deep_size
+from policyd.engine.evaluate.conditions import (
+    EvaluationError,
+    Match,
+    failed_expression,
+    make_match,
+    matches,
+    object_of,
+    variables_of,
+)
+from policyd.engine.evaluate.invocations import BindingError, Invocation, invocations
+from policyd.engine.evaluate.patches import POD, mutated
+from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
+from policyd.engine.inject.operations import InjectedField, InjectionTarget, apply_step
+from policyd.engine.inject.templates import ABSENT
+from policyd.engine.model.compiled import MUTATING, CompiledMutation, CompiledPolicy
+from policyd.engine.model.deadline import OutOfTimeError
+from policyd.engine.model.facts import Facts
+from policyd.engine.model.reads import EVERYTHING, meet
+from policyd.engine.objects.equivalents import restore
+from policyd.engine.objects.extracts import in_template
+from policyd.engine.objects.workloads import value_at
+from policyd.patch.builtin_views import type_of
+from policyd.patch.copying import same_json
+from policyd.patch.differences import difference
+from policyd.patch.draft import Draft
+from policyd.patch.operations import Operation
+
+_SHORT = 100
+"""Letters of a text that is written like any other value."""
+
+
+def mutate(
+    policies: Sequence[CompiledPolicy], facts: Facts, verdict: VerdictBuilder, *, twice: bool = True
+) -> list[Operation]:
+    """Let policies change the object, and return how; `facts.object` is the result.
+
+    A policy that cannot be applied changes nothing. All run once, and if anything was changed
+    `twice`, those that want to.
+    """
+    mutation = _Mutation(facts, verdict)
+    mutation.choose(policies)
+    for policy in policies:
+        mutation.apply(policy)
+    if twice and mutation.changed:
+        again = [p for p in policies if p.policy.spec.reinvocation_policy != "Never"]
+        mutation.choose_again(again)
+        for policy in again:
+            mutation.apply_again(policy)
+    return mutation.operations
+
+
+class _Mutation:
+    """The object as the policies so far left it."""
+
+    def __init__(self, facts: Facts, verdict: VerdictBuilder) -> None:
+        self._changes: list[frozenset[str]] = []
+        self._changed: set[str] = set()
+        self._seen: dict[str, int] = {}
+        self._invoked: dict[int, int] = {}
+        self._chosen: dict[str, list[Invocation]] = {}
+        self._facts = facts
+        self._verdict = verdict
+        self._draft: Draft | None = None
+        self._recorded = True
+        self._original: Json = None
+        self._written = 0
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What turns the object as it came into the one that there is."""
+        if not self._recorded:
+            return difference(self._original, self._facts.object)
+        return self._draft.operations if self._draft else []
+
+    @property
+    def changed(self) -> bool:
+        """Whether any policy changed anything."""
+        return bool(self._changes)
+
+    def choose(self, policies: Sequence[CompiledPolicy]) -> None:
+        """Choose by the object as it came which foreign policies concern it.
+
+        So does the API server; its conditions are asked of the object as it is by then. On DELETE
+        there is nothing to change, and nothing is asked.
+        """
+        deleted = self._facts.request.operation == "DELETE"
+        for policy in policies:
+            if not (policy.own or deleted):
+                self._choose(policy)
+
+    def choose_again(self, policies: Sequence[CompiledPolicy]) -> None:
+        """Choose among what ran of the API server's own policies, by the object as it is now."""
+        for policy in policies:
+            if policy.kind == MUTATING:
+                chosen = self._chosen.pop(policy.id, ())
+                ran = {_key(i) for i in chosen if id(i) in self._invoked}
+                if ran:
+                    self._choose(policy, among=ran)
+
+    def _choose(
+        self, policy: CompiledPolicy, among: Collection[tuple[Json, ...]] | None = None
+    ) -> None:
+        try:
+            found = invocations(policy, self._facts)
+            self._chosen[policy.id] = [i for i in found if among is None or _key(i) in among]
+        except BindingError as error:
+            self._verdict.fail(policy, error, error.binding, configuration=True)
+
+    def _may_change(self, policy: CompiledPolicy) -> bool:
+        """Tell whether another policy changed what this one looks at, after it ran."""
+        # Most policies look at nothing that any other changed.
+        reads = policy.reads
+        if reads is not EVERYTHING and "*" not in self._changed and self._changed.isdisjoint(reads):
+            return False
+        if self._verdict.has_failed(policy):
+            return False
+        later = self._changes[self._seen.get(policy.id, 0) :]
+        return any(meet(changed, reads) for changed in later)
+
+    def apply(self, policy: CompiledPolicy) -> None:
+        """Let one policy change the object, or leave it as it is if that fails."""
+        if policy.own:
+            self._apply(policy)
+            self._seen[policy.id] = len(self._changes)
+        else:
+            for invocation in self._chosen.get(policy.id, ()):
+                self._invoke(invocation)
+
+    def apply_again(self, policy: CompiledPolicy) -> None:
+        """Let one policy change the object once more, if others changed it after it ran.
+
+        Others are asked by those bindings and params by which they did run, whatever it is that was
+        changed after each: one of the API server's own even if nothing was but by itself.
+        """
+        if policy.own:
+            if self._may_change(policy):
+                self.apply(policy)
+            return
+        for invocation in self._chosen.get(policy.id, ()):
+            seen = self._invoked.get(id(invocation), len(self._changes))
+            if policy.kind == MUTATING or seen < len(self._changes):
+                self._invoke(invocation)
+
+    def _apply(self, policy: CompiledPolicy) -> None:
+        facts = self._facts
+        try:
+            found = [
+                (invocation, match)
+                for invocation in self._own_invocations(policy)
+                for match in matches(invocation, facts)
+            ]
+            if not found:
+                return
+            self._verdict.matched(policy)
+            edits = [
+                edit
+                for i, (_, match) in enumerate(found)
+                for edit in self._edits(policy, match, first=i == 0)
+            ]
+        except CATCHABLE as error:
+            self._verdict.fail(policy, error)
+            return
+        before = facts.object
+        try:
+            changed = self._merge(edits)
+            for invocation, match in found if policy.mutations else ():
+                for mutation in policy.mutations:
+                    changed = self._change(invocation, mutation, match) or changed
+        except CATCHABLE as error:
+            self._verdict.fail(policy, error)
+            self._put(before)
+            return
+        if changed:
+            self._note(policy)
+
+    def _own_invocations(self, policy: CompiledPolicy) -> list[Invocation]:
+        """Return what to ask of a policy of policyd's own, which leaves subresources alone."""
+        facts = self._facts
+        found = list(invocations(policy, facts))
+        return [] if facts.request.sub_resource or facts.object is None else found
+
+    def _invoke(self, invocation: Invocation) -> None:
+        """Let one policy of the API server's kinds change the object.
+
+        A mutation that fails leaves the others of its policy alone.
+        """
+        policy, facts = invocation.policy, self._facts
+        try:
+            found = matches(invocation, facts)
+        except CATCHABLE as error:
+            self._verdict.fail(policy, error, invocation.binding)
+            return
+        if not found:
+            return
+        self._verdict.matched(policy)
+        changed, asked = False, facts.object
+        for match in found if asked is not None else ():
+            for mutation in policy.mutations:
+                fresh = mutation is policy.mutations[0] and facts.object is asked
+                try:
+                    changed = self._change(invocation, mutation, match, fresh=fresh) or changed
+                except CATCHABLE as error:
+                    self._verdict.fail(policy, error, invocation.binding)
+        if changed:
+            self._note(policy)
+        self._invoked[id(invocation)] = len(self._changes)
+
+    def _change(
+        self,
+        invocation: Invocation,
+        mutation: CompiledMutation,
+        match: Match,
+        *,
+        fresh: bool = False,
+    ) -> bool:
+        """Apply one mutation by CEL to the object as it is now; tell whether it changed it.
+
+        Each mutation has a budget of its own. A `fresh` match is of the object as it is, and
+        nothing was spent on it.
+
+        Raises:
+            PolicydError: If it fails.
+        """
+        facts = self._facts
+        facts.check_time()
+        if not fresh:
+            match = self._seen_anew(invocation, match)
+        value = _made_by(mutation, match)
+        self._write(value)
+        if value == [] and mutation.patch_type == "JSONPatch":
+            return False
+        before = facts.object
+        seen = object_of(invocation, facts, match.view)
+        template = match.view.template if invocation.policy.templates else None
+        struct = POD if template else type_of(seen)
+        typed = facts.surroundings.typed
+        if typed is None:
+            typed = invocation.policy.own or invocation.policy.kind == MUTATING
+        foreign = invocation.policy.kind == MUTATING
+        sent = facts.as_sent(seen) if foreign else seen
+        custom = facts.surroundings.schemas
+        if sent is not seen:  # what was written may take a change that what is sent does not
+            mutated(sent, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
+        after = mutated(seen, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
+        if after is seen:
+            return False
+        if template:
+            after = in_template(before, template, after)
+        return self._replace(before, restore(after, before))
+
+    def _seen_anew(self, invocation: Invocation, match: Match) -> Match:
+        """Return what a match sees of the object as it is now, and may cost."""
+        variables = variables_of(invocation, self._facts, match.view)
+        if "exceptions" in match.variables:
+            variables["exceptions"] = match.variables["exceptions"]
+        return make_match(invocation.policy, match.view, variables, allowance=self._facts.allowance)
+
+    def _replace(self, before: Json, after: Json) -> bool:
+        """Put another object in the place of the one there was; tell whether it differs."""
+        if before == after and same_json(before, after):  # 1 and 1.0 are equal, and not the same
+            return False
+        self._original = before if self._original is None else self._original
+        self._put(after)
+        return True
+
+    def _edits(
+        self, policy: CompiledPolicy, match: Match, *, first: bool
+    ) -> list[tuple[InjectedField, InjectionTarget, Json]]:
+        """Compute everything that is to be set, before anything is."""
+        facts = self._facts
+        facts.check_time()
+        if facts.allowance.strained:
+            match.budget.renew()
+        created = facts.request.operation == "CREATE"
+        target = InjectionTarget(facts.kind, match.view.paths, created)
+        edits = []
+        for step in policy.steps:
+            # What belongs to the object as a whole is set once, whatever its templates are.
+            if first or step.level in ("pods", "pods-metadata"):
+                value = step.template.value(match.variables, match.budget)
+                if value is not ABSENT and value:
+                    if step.template.evaluate is not None:  # others are no longer than a policy
+                        self._write(value)
+                    edits.append((step, target, value))
+        return edits
+
+    def _merge(self, edits: list[tuple[InjectedField, InjectionTarget, Json]]) -> bool:
+        """Set what is injected; tell whether that changed anything."""
+        facts = self._facts
+        before = facts.object
+        if self._draft is None:
+            self._draft = Draft(before)
+            self._original = before if self._original is None else self._original
+        draft = self._draft
+        for step, target, value in edits:
+            apply_step(step, value, target, draft)
+        facts.object = draft.object
+        return facts.object is not before
+
+    def _write(self, value: Json) -> None:
+        """Count what is written into the object: however often a part is, it is looked at.
+
+        Raises:
+            PolicydError: If it is more than expressions may look at.
+        """
+        short = type(value) is str and len(value) < _SHORT
+        self._written += 1 if short else deep_size(value)
+        if self._written > WORK_LIMIT:
+            raise EvaluationError(
+                f"mutations write more than {WORK_LIMIT:,} values into one object",
+                hint="an object so large cannot be stored: write less",
+            )
+
+    def _note(self, policy: CompiledPolicy) -> None:
+        self._changes.append(policy.writes)
+        self._changed |= policy.writes
+        self._verdict.mutated(policy)
+
+    def _put(self, obj: Json) -> None:
+        """Go on with an object that was not made by recorded changes."""
+        self._draft, self._recorded = None, False
+        self._facts.object = obj
+
+
+def _made_by(mutation: CompiledMutation, match: Match) -> Json:
+    """Evaluate the expression of a mutation.
+
+    Raises:
+        PolicydError: If it fails.
+    """
+    try:
+        return mutation.program.evaluate(match.variables, match.budget)
+    except CelTimeError:
+        raise OutOfTimeError from None
+    except CelError as error:
+        raise EvaluationError(failed_expression(mutation.program.source, error)) from error
+
+
+def _key(invocation: Invocation) -> tuple[Json, ...]:
+    """Return what tells an invocation of a policy from the others."""
+    metadata = value_at(invocation.param, ("metadata",)) or {}
+    return invocation.binding.name, metadata.get("namespace"), metadata.get("name")

@@ -1,0 +1,205 @@
+"""Validations: every one of every policy is asked, and each that is not true is a denial."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
+from policyd.cel.cost import POLICY_LIMIT
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction as Permission
+from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
+from policyd.cel.values import type_name
+from policyd.engine.documents.findings import field_path
+from policyd.engine.evaluate.conditions import (
+    EvaluationError,
+    Match,
+    failed_expression,
+    matches,
+    stop,
+)
+from policyd.engine.evaluate.invocations import BindingError, Invocation, invocations
+from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
+from policyd.engine.inject.templates import ABSENT
+from policyd.engine.model.compiled import VALIDATING, CompiledPolicy, CompiledValidation
+from policyd.engine.model.decision import Denial
+from policyd.engine.model.facts import Facts
+from policyd.engine.objects.extracts import without_containers
+from policyd.errors import PolicydError
+
+MAXIMUM_MESSAGE = 5 * 1024
+"""Letters that a computed message may have, as in the API server."""
+
+MAXIMUM_ANNOTATION = 10 * 1024
+"""Letters of an audit annotation that are kept."""
+
+
+def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: VerdictBuilder) -> None:
+    """Ask every policy that concerns the request."""
+    for policy in policies:
+        try:
+            for invocation in invocations(policy, facts):
+                _invoke(invocation, facts, verdict)
+        except BindingError as error:
+            verdict.fail(policy, error, error.binding, configuration=True)
+        except CATCHABLE as error:
+            verdict.fail(policy, error)
+
+
+def _invoke(invocation: Invocation, facts: Facts, verdict: VerdictBuilder) -> None:
+    policy, binding = invocation.policy, invocation.binding
+    try:
+        for match in matches(invocation, facts):
+            if policy.conditions or policy.exceptions:
+                facts.check_time()  # they may have taken all of it
+            if facts.allowance.strained:
+                match.budget.renew()
+            verdict.matched(policy)
+            _ask(invocation, match, facts, verdict)
+            if policy.annotations:
+                _annotate(invocation, match, facts, verdict)
+    except CATCHABLE as error:
+        verdict.fail(policy, error, binding)
+
+
+def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
+    """Ask all validations first, as messages are computed out of what they leave of the budget."""
+    policy = invocation.policy
+    objections: list[tuple[CompiledValidation, Match, CelError | None]] = []
+    for validation in policy.validations:
+        asked = match_for(policy, validation, match, facts)
+        if asked is None:
+            continue
+        try:
+            if validation.program.evaluate(asked.variables, match.budget) is not True:
+                objections.append((validation, asked, None))
+        except CelError as error:
+            if not policy.own or isinstance(error, CelTimeError):
+                stop(error, match.budget)
+            objections.append((validation, asked, error))
+    for validation, asked, failed in objections:
+        if failed is None:
+            denial = _denial(invocation, validation, asked, facts)
+            verdict.object_to(policy, denial, invocation.binding)
+        else:
+            verdict.fail(policy, _failure(policy, validation, failed), invocation.binding)
+
+
+def match_for(
+    policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
+) -> Match | None:
+    """Return what a validation sees; None if an exception lifts it."""
+    left_out = match.lifted.validations.get(validation.place)
+    if left_out is None:
+        return match
+    if not left_out:
+        return None
+    paths = tuple(template.path for template in facts.templates)
+    variables = dict(match.variables)
+    for name in ("object", "workload"):
+        variables[name] = without_containers(variables.get(name), paths, left_out)
+    if "pod" in variables:
+        variables["pod"] = without_containers(variables["pod"], ((),), left_out)
+    if policy.variables:
+        variables["variables"] = LazyVariables(policy.variables, variables, match.budget)
+    return Match(match.view, variables, match.budget)
+
+
+def _failure(
+    policy: CompiledPolicy, validation: CompiledValidation, error: CelError
+) -> EvaluationError:
+    if policy.own:
+        return EvaluationError(f"`{validation.place}` failed: {error}")
+    return EvaluationError(failed_expression(validation.program.source, error))
+
+
+def _denial(
+    invocation: Invocation, validation: CompiledValidation, match: Match, facts: Facts
+) -> Denial:
+    several = len(facts.templates) > 1 and match.view is not facts.whole
+    return Denial(
+        policy=invocation.policy.name,
+        validation=validation.place,
+        message=_message(invocation.policy, validation, match, facts),
+        remedy=_remedy(validation, match),
+        reason=validation.reason,
+        path=field_path(match.view.template or ()) if several else "",
+    )
+
+
+def _message(
+    policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
+) -> str:
+    """Return the computed message if it can be had, and is one short line; else the static one."""
+    if validation.message_program is None or facts.out_of_time():
+        return validation.message
+    if policy.kind == VALIDATING:
+        match = _anew(policy, match, match.budget)
+    try:
+        message = validation.message_program.evaluate(match.variables, match.budget)
+    except CelError:
+        return validation.message
+    if not isinstance(message, str):
+        return validation.message
+    message = message.strip()
+    if not message or "\n" in message or len(message.encode()) > MAXIMUM_MESSAGE:
+        return validation.message
+    return message
+
+
+def _anew(policy: CompiledPolicy, match: Match, budget: Budget) -> Match:
+    """Return what messages and annotations see: a policy's variables, evaluated for them again.
+
+    In the API server, neither these nor the variables that they use can ask for permissions.
+    """
+    variables = dict(match.variables)
+    if policy.kind == VALIDATING:
+        variables |= _NOBODY
+    if policy.variables:
+        variables["variables"] = LazyVariables(policy.variables, variables, budget)
+    return Match(match.view, variables, budget)
+
+
+def _unknown(name: str) -> Callable[[Permission], PermissionDecision]:
+    def decide(_permission: Permission) -> PermissionDecision:
+        raise CelError(f"no such attribute(s): {name}")
+
+    return decide
+
+
+_RESOURCE: Final = "authorizer.requestResource"
+_NOBODY: Final[Mapping[str, object]] = {
+    "authorizer": Authorizer(_unknown("authorizer")),
+    _RESOURCE: ResourceCheck(_unknown(_RESOURCE), Permission()),
+}
+
+
+def _remedy(validation: CompiledValidation, match: Match) -> str:
+    try:
+        remedy = validation.remedy.value(match.variables, match.budget)
+    except PolicydError:
+        return ""
+    return "" if remedy is ABSENT else str(remedy)
+
+
+def _annotate(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
+    """Tell the audit log what the policy says, out of a budget of its own."""
+    facts.check_time()
+    policy = invocation.policy
+    budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)
+    variables = _anew(policy, match, budget).variables
+    for key, program in policy.annotations:
+        try:
+            value = program.evaluate(variables, budget)
+        except CelError as error:
+            stop(error, budget)
+            verdict.fail_annotation(invocation, failed_expression(program.source, error))
+            continue
+        if value is not None and not isinstance(value, str):
+            message = (
+                f"valueExpression '{program.source}' resulted in unsupported return type: "
+                f"{type_name(value)}. Return type must be either string or null."
+            )
+            verdict.fail_annotation(invocation, message)
+        elif value and value.strip():
+            text = value.strip().encode()[:MAXIMUM_ANNOTATION].decode(errors="ignore")
+            verdict.publish(f"{policy.name}/{key}", text)

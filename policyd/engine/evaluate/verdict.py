@@ -1,0 +1,245 @@
+"""A decision in the making: what each policy says, weighed by its enforcement."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from policyd.api.meta import Json
+from policyd.api.policy import Reason
+from policyd.cel import CelError
+from policyd.engine.evaluate.conditions import failed_expression
+from policyd.engine.evaluate.invocations import Invocation
+from policyd.engine.evaluate.patches import UndecodablePatchError
+from policyd.engine.evaluate.rollout import ROLLED_OUT, Staged
+from policyd.engine.model.compiled import (
+    MUTATING,
+    VALIDATING,
+    CompiledBinding,
+    CompiledPolicy,
+    CompiledValidation,
+)
+from policyd.engine.model.decision import Decision, Denial, Failure
+from policyd.errors import PolicydError
+from policyd.patch.operations import Operation
+
+MUTATED_BY = "mutated-by"
+"""Key of the audit annotation that names the policies that changed the object."""
+
+LIFTED_BY = "lifted-by"
+"""Key of the audit annotation that says which exceptions lifted what, and why."""
+
+VALIDATION_FAILURE = "validation.policy.admission.k8s.io/validation_failure"
+"""Key of the audit annotation for what the API server's own policies only tell the audit log."""
+
+MOST_FAILURES = 50
+"""Failures that this annotation names at most."""
+
+CATCHABLE = (PolicydError, RecursionError)
+"""What evaluating a policy on a hostile object may raise; anything else is a bug."""
+
+_FORBIDDEN = 403
+
+
+class VerdictBuilder:
+    """Gathers what policies say about one request."""
+
+    def __init__(self) -> None:
+        self._denials: list[Denial] = []
+        self._objections: list[Denial] = []
+        self._warnings: list[str] = []
+        self._audit: dict[str, str] = {}
+        self._published: dict[str, dict[str, None]] = {}
+        self._audited: list[dict[str, Json]] = []
+        self._failures: list[Failure] = []
+        self._matched: dict[str, None] = {}
+        self._mutated: dict[str, None] = {}
+        self._failed: set[str] = set()
+        self._staged: dict[str, tuple[Staged, ...]] = {}
+
+    def stage(self, policy: CompiledPolicy, staged: tuple[Staged, ...]) -> None:
+        """Note how strictly a policy is enforced that is being rolled out."""
+        self._staged[policy.name] = staged
+
+    def matched(self, policy: CompiledPolicy) -> None:
+        """Note that a policy concerns the request."""
+        self._matched[policy.name] = None
+
+    def mutated(self, policy: CompiledPolicy) -> None:
+        """Note that a policy changed the object."""
+        self._mutated[policy.name] = None
+
+    def has_failed(self, policy: CompiledPolicy) -> bool:
+        """Tell whether the policy could not be evaluated before."""
+        return policy.id in self._failed
+
+    def object_to(self, policy: CompiledPolicy, denial: Denial, binding: CompiledBinding) -> None:
+        """Take a policy's objection as its enforcement says: refuse, warn, or note for audits."""
+        if not policy.own:
+            denial = replace(denial, lead=lead(policy, binding), kind=policy.kind)
+        self._objections.append(replace(denial, origin=policy.id, actions=binding.actions))
+        if "Deny" in binding.actions and denial not in self._denials:
+            self._denials.append(denial)
+        if "Warn" in binding.actions:
+            warning = str(denial) if policy.own else _warning(policy, binding, denial)
+            if warning not in self._warnings:
+                self._warnings.append(warning)
+        if "Audit" in binding.actions:
+            if policy.own:
+                self.annotate(policy.name, denial.message)
+            else:
+                self._audited.append(_audited(policy, binding, denial))
+
+    def fail(
+        self,
+        policy: CompiledPolicy,
+        error: Exception,
+        binding: CompiledBinding | None = None,
+        *,
+        configuration: bool = False,
+    ) -> None:
+        """Take note that a policy could not be evaluated, and do what its failurePolicy says.
+
+        An error of `configuration` refuses whatever the binding's actions are, as it does in the
+        API server.
+        """
+        self._failed.add(policy.id)
+        # What is an error of the API server's own refuses whatever the policy says there.
+        internal = isinstance(error, UndecodablePatchError) and not policy.own
+        ignored = policy.ignores_failures and not internal
+        text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)
+        self._failures.append(Failure(policy=policy.name, message=text, ignored=ignored))
+        if ignored:
+            self.annotate(policy.name, f"ignored, as it could not be evaluated: {text}")
+            return
+        if internal:
+            self._fail_internally(policy, text)
+        elif not policy.own:
+            self._fail_foreign(policy, text, binding, configuration=configuration)
+        else:
+            self._fail_own(policy, error, text, binding or policy.bindings[0])
+
+    def _fail_internally(self, policy: CompiledPolicy, text: str) -> None:
+        denial = Denial(policy=policy.name, message=text, kind=policy.kind, failed=True)
+        self._denials.append(replace(denial, reason="InternalError"))
+
+    def _fail_own(
+        self, policy: CompiledPolicy, error: Exception, text: str, binding: CompiledBinding
+    ) -> None:
+        hint = getattr(error, "hint", None) or ""
+        message = f"cannot be evaluated: {text}"
+        denial = Denial(policy=policy.name, message=message, remedy=hint, reason="Forbidden")
+        self.object_to(policy, replace(denial, failed=True), binding)
+
+    def fail_annotation(self, invocation: Invocation, message: str) -> None:
+        """Refuse a request for which an audit annotation could not be computed."""
+        policy = invocation.policy
+        self._failed.add(policy.id)
+        ignored = policy.ignores_failures
+        self._failures.append(Failure(policy=policy.name, message=message, ignored=ignored))
+        if not ignored:
+            denial = _failed(policy, message, invocation.binding)
+            self._denials.append(replace(denial, lead="") if policy.own else denial)
+
+    def _fail_foreign(
+        self,
+        policy: CompiledPolicy,
+        text: str,
+        binding: CompiledBinding | None,
+        *,
+        configuration: bool,
+    ) -> None:
+        known = binding or policy.bindings[0]
+        denial = _failed(policy, text, binding if configuration else known)
+        if policy.mutations:
+            reason: Reason = "Forbidden" if configuration else "Invalid"
+            denial = replace(denial, status=_FORBIDDEN, reason=reason)
+        if not configuration and not policy.mutations:
+            self.object_to(policy, denial, known)
+        elif denial not in self._denials:
+            self._denials.append(denial)
+
+    def publish(self, key: str, text: str) -> None:
+        """Take a policy's audit annotation; what several bindings say of it is listed once."""
+        self._published.setdefault(key, {})[text] = None
+
+    def annotate(self, key: str, text: str) -> None:
+        """Tell the audit log; what is said under the same key is joined."""
+        said = self._audit.get(key)
+        self._audit[key] = text if said is None else f"{said}; {text}"
+
+    def decision(
+        self,
+        operations: Sequence[Operation] = (),
+        *,
+        obj: Json | msgspec.UnsetType = msgspec.UNSET,
+        lifted: Sequence[str] = (),
+    ) -> Decision:
+        """Return the decision, denials ordered by policy; `obj` is what the operations made."""
+        if self._mutated:
+            self.annotate(MUTATED_BY, ", ".join(self._mutated))
+        for key, texts in self._published.items():
+            self.annotate(key, ", ".join(texts))
+        lifted = tuple(dict.fromkeys(lifted))
+        for text in lifted:
+            self.annotate(LIFTED_BY, text)
+        for name, staged in self._staged.items():
+            if name in self._matched:
+                self.annotate(ROLLED_OUT, "; ".join(f"{name}: {each}" for each in staged))
+        if self._audited:
+            kept = msgspec.json.encode(self._audited[:MOST_FAILURES]).decode()
+            self.annotate(VALIDATION_FAILURE, kept)
+        return Decision(
+            denials=tuple(sorted(self._denials, key=_rank)),
+            warnings=tuple(self._warnings),
+            audit_annotations=self._audit,
+            operations=tuple(operations),
+            matched=tuple(self._matched),
+            failures=tuple(self._failures),
+            objections=tuple(self._objections),
+            lifted=lifted,
+            object=obj,
+        )
+
+
+def _rank(denial: Denial) -> tuple[bool, bool, str]:
+    """Order denials: the API server stops at an error of its own, and at what it cannot mutate."""
+    return denial.reason != "InternalError", denial.kind != MUTATING, denial.policy
+
+
+def _failed(policy: CompiledPolicy, text: str, binding: CompiledBinding | None) -> Denial:
+    """Return the denial of a foreign policy that could not be evaluated."""
+    said = lead(policy, binding)
+    return Denial(policy=policy.name, message=text, lead=said, kind=policy.kind, failed=True)
+
+
+def lead(policy: CompiledPolicy, binding: CompiledBinding | None) -> str:
+    """Say in the API server's words which policy refuses."""
+    if binding is None and policy.kind == MUTATING:
+        return f'policy "{policy.name}" denied request'
+    by = f" with binding '{binding.name}'" if binding and binding.name else ""
+    kind = "policy" if policy.kind == MUTATING else policy.kind
+    return f"{kind} '{policy.name}'{by} denied request"
+
+
+def _warning(policy: CompiledPolicy, binding: CompiledBinding, denial: Denial) -> str:
+    by = f" with binding '{binding.name}'" if binding.name else ""
+    kind = policy.kind or VALIDATING
+    return f"Validation failed for {kind} '{policy.name}'{by}: {denial.message}"
+
+
+def _is_of(denial: Denial, validation: CompiledValidation) -> bool:
+    """Tell whether a denial is what came of a validation, be it that its expression failed."""
+    failed = failed_expression(validation.program.source, CelError(""))
+    return denial.validation == validation.place or denial.message.startswith(failed)
+
+
+def _audited(policy: CompiledPolicy, binding: CompiledBinding, denial: Denial) -> dict[str, Json]:
+    index = next((i for i, v in enumerate(policy.validations) if _is_of(denial, v)), 0)
+    return {
+        "message": denial.message,
+        "policy": policy.name,
+        "binding": binding.name,
+        "expressionIndex": index,
+        "validationActions": list(binding.actions),
+    }

@@ -1,0 +1,119 @@
+"""Why a policy does not concern a request, as far as its rules, selectors and bindings go."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from policyd.api.admission import Rule
+from policyd.api.policy import MatchConstraints, MatchResources
+from policyd.api.selectors import LabelSelector
+from policyd.engine.evaluate.invocations import invocations, is_of_its_namespace, seen_by
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.facts import Facts
+from policyd.engine.objects.match import RequestAttributes, labels_of, resource_matches
+from policyd.errors import PolicydError
+
+_ALL = LabelSelector()
+
+
+def why_not(policy: CompiledPolicy, facts: Facts) -> str:
+    """Say why a policy does not concern a request before its conditions are asked.
+
+    Returns:
+        A sentence; empty if the rules, selectors and a binding pick the request.
+    """
+    if not is_of_its_namespace(policy, facts):
+        return f"it is for what lives in namespace `{policy.namespace}` alone"
+    try:
+        reason = _not_picked(policy.constraints, facts)
+        if reason:
+            return reason
+        if policy.applies is not None and not policy.applies(facts):
+            return "its filters leave the request out"
+        if any(True for _ in invocations(policy, facts)):
+            return ""
+        return _not_bound(policy, facts)
+    except PolicydError as error:
+        return f"cannot be decided: {error}"
+
+
+def _not_bound(policy: CompiledPolicy, facts: Facts) -> str:
+    reasons = [
+        f"binding `{binding.name}`: {reason}"
+        for binding in policy.bindings
+        if binding.constraints is not None
+        for reason in [_not_picked(binding.constraints, facts)]
+        if reason
+    ]
+    return "; ".join(reasons) or "there are no params for it"
+
+
+def _not_picked(constraints: MatchConstraints | MatchResources, facts: Facts) -> str:
+    """Say which part of the constraints does not pick the request; empty if all do."""
+    by_rules = replace(constraints, namespace_selector=_ALL, object_selector=_ALL)
+    if seen_by(by_rules, facts) is None:
+        if seen_by(replace(by_rules, exclude_resource_rules=()), facts) is not None:
+            return "an exclude rule names it"
+        return _not_named(constraints.resource_rules, facts.attributes)
+    if seen_by(replace(constraints, object_selector=_ALL), facts) is None:
+        reasons = _unmet(constraints.namespace_selector, _namespace_labels(facts))
+        return f"namespaceSelector, by namespace `{facts.attributes.namespace}`: {reasons}"
+    if seen_by(constraints, facts) is None:
+        reasons = _unmet(constraints.object_selector, labels_of(facts.subject))
+        return f"objectSelector: {reasons}"
+    return ""
+
+
+def _namespace_labels(facts: Facts) -> Mapping[str, str]:
+    if facts.attributes.for_namespace:
+        return labels_of(facts.subject)
+    return labels_of(facts.namespaces(facts.attributes.namespace))
+
+
+def _not_named(rules: tuple[Rule, ...], attributes: RequestAttributes) -> str:
+    """Say what the rule that comes nearest has against the request."""
+    reasons = min((list(_against(rule, attributes)) for rule in rules), key=len, default=[])
+    return f"no rule names it: {'; '.join(reasons)}"
+
+
+def _against(rule: Rule, attributes: RequestAttributes) -> Iterator[str]:
+    resource = attributes.resource
+    if attributes.subresource:
+        resource = f"{resource}/{attributes.subresource}"
+    if not resource_matches(rule.resources, attributes.resource, attributes.subresource):
+        yield f"it is for resources {_words(rule.resources)}, not `{resource}`"
+    for what, given, asked in (
+        ("operations", rule.operations, attributes.operation),
+        ("apiGroups", rule.api_groups, attributes.group),
+        ("apiVersions", rule.api_versions, attributes.version),
+    ):
+        if asked not in given and "*" not in given:
+            yield f"it is for {what} {_words(given)}, not `{asked}`"
+    if rule.scope != "*" and attributes.namespaced != (rule.scope == "Namespaced"):
+        yield f"its scope is `{rule.scope}`"
+    if rule.resource_names and attributes.name not in rule.resource_names:
+        yield f"it is for resourceNames {_words(rule.resource_names)}, not `{attributes.name}`"
+
+
+def _words(words: tuple[str, ...]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _unmet(selector: LabelSelector, labels: Mapping[str, str]) -> str:
+    """Say which of a selector's requirements labels do not meet."""
+    reasons = [
+        f"`{key}` is to be `{value}` and {_shown(labels, key)}"
+        for key, value in selector.match_labels.items()
+        if labels.get(key) != value
+    ]
+    for requirement in selector.match_expressions:
+        alone = LabelSelector(match_expressions=(requirement,))
+        if not alone.matches(labels):
+            values = f" {_words(requirement.values)}" if requirement.values else ""
+            asked = f"`{requirement.key}` {requirement.operator}{values}"
+            reasons.append(f"{asked} is asked for, and it {_shown(labels, requirement.key)}")
+    return "; ".join(reasons)
+
+
+def _shown(labels: Mapping[str, str], key: str) -> str:
+    return f"is `{labels[key]}`" if key in labels else "is not there"

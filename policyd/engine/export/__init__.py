@@ -1,0 +1,4 @@
+"""Policies as the API server's own kinds.
+
+Start with `policies`.
+"""

@@ -1,0 +1,258 @@
+"""Expressions rewritten into the API server's CEL, which knows no `pod.` and no `workload.`.
+
+The author's text stays as it is; only the names and calls that the API server does not know are
+replaced, each by plain CEL that comes to the same.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from policyd.api.inject import Expression
+from policyd.api.makers import DEFAULT_MAKERS
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.engine.export.places import HOLDER, HOLDER_KEY, PodPlace, both
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.objects.pods import GPU_PREFIXES, GPU_RESOURCES
+from policyd.errors import PolicydError
+
+_METHODS = frozenset({"gpus", "claims", "pods", "requests", "limits", "controller"})
+OfPod = Callable[[str], str]
+"""Returns plain CEL that counts something of the pod that is given in CEL."""
+
+_OBJECTS = frozenset({"pod", "workload", "object"})
+_TAKEN = frozenset({*_OBJECTS, HOLDER, HOLDER_KEY, "maker", "oldObject", "variables"})
+
+
+class NotExportableError(PolicydError):
+    """Something needs policyd, and has no counterpart in the API server's own policies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the names that are not the API server's stand for.
+
+    Attributes:
+        workload: The object, in CEL.
+        places: Where its pods are.
+        pod: The pod, in CEL; empty where nothing says which is meant.
+        variables: Variables to be written out where they are named: they ask about `pod`.
+    """
+
+    workload: str
+    places: tuple[PodPlace, ...] = ()
+    pod: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def rewrite(self, source: str) -> str:
+        """Return an expression in plain CEL.
+
+        Raises:
+            NotExportableError: If it cannot be said in it.
+        """
+        text = source
+        for start, end, plain in sorted(self._replacements(parse(source), source), reverse=True):
+            text = text[:start] + plain + text[end:]
+        return text.strip()
+
+    def _replacements(
+        self, node: ast.ExpressionNode, source: str
+    ) -> Iterator[tuple[int, int, str]]:
+        """Yield what is to be replaced: from where, to where, and by what."""
+        match node:
+            case ast.Call(function=function, target=ast.ExpressionNode() as target) if (
+                function in _METHODS
+            ):
+                yield self._method(node, target, source)
+                return
+            case ast.Select(operand=ast.Identifier(name="variables") as names, field=name):
+                if name in self.variables:
+                    end = source.index(name, node.position) + len(name)
+                    yield names.position, end, f"({self.rewrite(self.variables[name])})"
+                return
+            case ast.Identifier(name="pod"):
+                yield node.position, node.position + len("pod"), self._pod()
+            case ast.Identifier(name="workload"):
+                yield node.position, node.position + len("workload"), self.workload
+            case ast.Identifier(name="maker"):
+                yield node.position, node.position + len("maker"), maker_of(self.workload)
+            case _:
+                _check_names(node)
+        for part in ast.children(node):
+            yield from self._replacements(part, source)
+
+    def _method(
+        self, call: ast.Call, target: ast.ExpressionNode, source: str
+    ) -> tuple[int, int, str]:
+        end = source.find(")", call.position) + 1
+        shown = source[target.position : end]
+        if not isinstance(target, ast.Identifier) or target.name not in _OBJECTS:
+            raise NotExportableError(
+                f"`{call.function}()` can be exported of `pod` and `workload` only"
+            )
+        plain = self._ask(target.name, call.function)
+        if call.arguments or plain is None:
+            raise NotExportableError(f"`{shown}` has no counterpart in plain CEL")
+        return target.position, end, plain
+
+    def _ask(self, of: str, method: str) -> str | None:
+        """Return what a method comes to, None if plain CEL cannot say it."""
+        match (of, method):
+            case ("pod", "gpus" | "claims"):
+                return _OF_POD[method](self._pod())
+            case ("pod", _):
+                return None
+            case (_, "gpus" | "claims"):
+                of_pod = _OF_POD[method]
+                return self._in_all(of_pod) if self.places else of_pod(self.workload)
+            case (_, "pods"):
+                return self._in_all(None) if self.places else "0"
+            case (_, "controller"):
+                return controller_of(self.workload)
+            case _:
+                return None
+
+    def _pod(self) -> str:
+        if not self.pod:
+            raise NotExportableError("`pod` stands for several pod templates here")
+        return self.pod
+
+    def _in_all(self, of_pod: OfPod | None) -> str:
+        """Count the pods of every place, or what is counted of each pod."""
+        return f"({' + '.join(_sum(place, of_pod) for place in self.places)})"
+
+
+def _sum(place: PodPlace, of_pod: OfPod | None) -> str:
+    amount = place.count
+    if of_pod is not None:
+        each = of_pod(place.pod)
+        amount = each if place.count == "1" else f"{place.count} * {each}"
+    if place.loop:
+        return f"{place.gather('', amount)}.sum()"
+    return f"({place.present} ? {amount} : 0)" if place.present else amount
+
+
+def _check_names(node: ast.ExpressionNode) -> None:
+    """Refuse loops whose variables are called like what stands in for `pod`."""
+    taken = [name for name in _bound(node) if name in _TAKEN]
+    if taken:
+        raise NotExportableError(f"the loop variable `{taken[0]}` needs another name")
+
+
+def _bound(node: ast.ExpressionNode) -> Sequence[str]:
+    """Return the variables that an expression binds for its parts."""
+    match node:
+        case ast.Comprehension(variables=variables):
+            return variables
+        case ast.Bind(name=name) | ast.OptionalMap(name=name) | ast.SortBy(name=name):
+            return (name,)
+        case _:
+            return ()
+
+
+def methods_of(policy: CompiledPolicy) -> frozenset[str]:
+    """Return the names of the methods that only policyd has, of those that a policy calls.
+
+    What is asked of `pod` is told apart: `pod.gpus`.
+    """
+    spec = policy.policy.spec
+    sources = [c.expression for c in (*spec.match_conditions, *spec.variables)]
+    for validation in spec.validations:
+        sources += [validation.expression, validation.message_expression]
+    sources += [annotation.value_expression for annotation in spec.audit_annotations]
+    sources += [text for value in (spec.inject, spec.mutations) for text in _expressions(value)]
+    sources += [text for v in spec.validations for text in _expressions(v.remedy)]
+    return frozenset(name for source in sources if source for name in _methods(parse(source)))
+
+
+def _expressions(value: object) -> Iterator[str]:
+    """Yield the text of every expression in a part of a policy."""
+    match value:
+        case Expression(expression=text):
+            yield text
+        case msgspec.Struct():
+            for name in value.__struct_fields__:
+                yield from _expressions(getattr(value, name))
+        case tuple():
+            for item in value:
+                yield from _expressions(item)
+        case dict():
+            yield from _expressions(tuple(value.values()))
+        case _:
+            return
+
+
+def _methods(node: ast.ExpressionNode) -> Iterator[str]:
+    if isinstance(node, ast.Call) and node.target is not None and node.function in _METHODS:
+        on_pod = isinstance(node.target, ast.Identifier) and node.target.name == "pod"
+        yield f"pod.{node.function}" if on_pod else node.function
+    for part in ast.children(node):
+        yield from _methods(part)
+
+
+def controller_of(workload: str) -> str:
+    """Return what gives the kind of the controller that made an object, empty if none did."""
+    owners = f"{workload}.metadata.?ownerReferences.orValue([])"
+    chosen = f"{owners}.filter(o, o.?controller.orValue(false)).map(o, string(o.kind))"
+    return f"{chosen}[?0].orValue('')"
+
+
+def maker_of(workload: str) -> str:
+    """Return what gives the kind of the controller that made an object, if who asks is that one.
+
+    The accounts are the usual ones: what settings of policyd name, the API server does not know.
+    """
+    groups = (f"'{group}': {sorted(names)}" for group, names in sorted(DEFAULT_MAKERS.items()))
+    known = f"{{{', '.join(groups)}}}"
+    group = "[?(o.apiVersion.contains('/') ? o.apiVersion.split('/')[0] : '')]"
+    vouched = f"request.userInfo.?username.orValue('') in {known}{group}.orValue([])"
+    owners = f"{workload}.metadata.?ownerReferences.orValue([])"
+    chosen = f"{owners}.filter(o, o.?controller.orValue(false) && {vouched})"
+    return f"{chosen}.map(o, string(o.kind))[?0].orValue('')"
+
+
+def gpus_of(pod: str) -> str:
+    """Return what counts the GPUs that one pod asks for, as the scheduler adds up containers.
+
+    A list of one stands for a variable: what is long is written once, and evaluated once.
+    """
+    kinds = ", ".join(
+        f"{pod}.?spec.?{kind}.orValue([])" for kind in ("containers", "initContainers")
+    )
+    counted = f"[{kinds}].map(l, l.map(c, [{_gpus('c')}, {_sidecar('c')} ? 1 : 0]))"
+    running = "l[0].map(c, c[0]).sum() + l[1].map(c, c[0] * c[1]).sum()"
+    sidecars = "l[1].slice(0, i).map(s, s[0] * s[1]).sum()"
+    one_by_one = f"l[1].transformList(i, c, c[1] == 0, c[0] + {sidecars})"
+    most = f"[{counted}].map(l, ([{running}] + {one_by_one}).max())[0]"
+    return f"({most} + {_devices(f'{pod}.?spec.?overhead.orValue({{}})')})"
+
+
+def claims_of(pod: str) -> str:
+    """Return what counts the ResourceClaims of one pod."""
+    return f"{pod}.?spec.?resourceClaims.orValue([]).size()"
+
+
+_OF_POD: Mapping[str, OfPod] = {"gpus": gpus_of, "claims": claims_of}
+"""What is counted of one pod, by method."""
+
+
+def _sidecar(container: str) -> str:
+    return f"{container}.?restartPolicy.orValue('') == 'Always'"
+
+
+def _gpus(container: str) -> str:
+    requests, limits = (
+        f"{container}.?resources.?{side}.orValue({{}})" for side in ("requests", "limits")
+    )
+    unsaid = f"j == 0 || !(n in {requests})"  # a request goes before the limit
+    return f"[{requests}, {limits}].transformList(j, a, {_devices('a', unsaid)}).sum()"
+
+
+def _devices(amounts: str, condition: str = "") -> str:
+    names = ", ".join(f"'{name}'" for name in sorted(GPU_RESOURCES))
+    prefixed = "".join(f" || n.startsWith('{prefix}')" for prefix in GPU_PREFIXES)
+    chosen = both(f"n in [{names}]{prefixed}", condition)
+    amount = "quantity(string(q)).asInteger()"
+    return f"{amounts}.transformList(n, q, {chosen}, {amount}).sum()"

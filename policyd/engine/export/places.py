@@ -1,0 +1,167 @@
+"""Where the pods of a kind are, in plain CEL: what `pod` and `workload` stand for without policyd.
+
+A kind has one pod template (a Deployment), several (the head and the workers of a RayCluster), or
+as many as its author lists (the replicated jobs of a JobSet). Expressions of a policy are rewritten
+once for each place; where a place stands for several templates, they loop over them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from policyd.engine.objects.workloads import EACH, WorkloadKind
+from policyd.patch.operations import pointer as json_pointer
+
+HOLDER, HOLDER_KEY = "holder", "holderKey"
+"""The variables of loops over what holds pod templates."""
+
+_ALWAYS_THERE = frozenset({"", "apps", "batch"})
+"""Groups whose kinds cannot be without a pod template."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlace:
+    """Where pods are in an object, in CEL.
+
+    Attributes:
+        pod: The pod, or the template.
+        path: What gives the JSON pointer of it.
+        count: What gives the number of pods made from it.
+        loop: What is looped over to find all of it; empty if it stands for one template.
+        present: What tells whether it is there; empty if it always is.
+    """
+
+    pod: str
+    path: str
+    count: str
+    loop: str = ""
+    present: str = ""
+
+    def exists(self, condition: str) -> str:
+        """Return what tells whether `condition` holds for any of the templates."""
+        held = both(self.present, condition)
+        return f"{self.loop}.exists({HOLDER_KEY}, {HOLDER}, {held})" if self.loop else f"({held})"
+
+    def all(self, condition: str) -> str:
+        """Return what tells whether `condition` holds for all of the templates."""
+        held = f"(!({self.present}) || {condition})" if self.present else f"({condition})"
+        return f"{self.loop}.all({HOLDER_KEY}, {HOLDER}, {held})" if self.loop else held
+
+    def gather(self, condition: str, value: str) -> str:
+        """Return the list of values of the templates for which `condition` holds."""
+        held = both(self.present, condition)
+        if self.loop:
+            chosen = f"{held}, " if held else ""
+            return f"{self.loop}.transformList({HOLDER_KEY}, {HOLDER}, {chosen}{value})"
+        return f"({held} ? [{value}] : [])" if held else f"[{value}]"
+
+
+def both(*conditions: str) -> str:
+    """Join conditions that must all hold; empty ones say nothing."""
+    given = [condition for condition in conditions if condition]
+    return " && ".join(f"({c})" for c in given) if len(given) > 1 else "".join(given)
+
+
+def places_of(kind: WorkloadKind | None, workload: str) -> tuple[PodPlace, ...]:
+    """Return where the pods of a kind are, in CEL; `workload` is what stands for the object."""
+    if kind is None:
+        return ()
+    return tuple(
+        (_looped if EACH in place.path else _single)(kind, index, workload)
+        for index, place in enumerate(kind.places)
+    )
+
+
+def _single(kind: WorkloadKind, index: int, workload: str) -> PodPlace:
+    path = kind.places[index].path
+    pointer = _quoted(json_pointer(path)) if path else "''"
+    count = _count(kind, workload, path, index)
+    if kind.group in _ALWAYS_THERE or not path:
+        return PodPlace(pod=".".join((workload, *path)), path=pointer, count=count)
+    optional = _optional(workload, path)
+    if len(kind.places) == 1:
+        return PodPlace(pod=f"{optional}.orValue({{}})", path=pointer, count=count)
+    there = f"{optional}.hasValue()"
+    return PodPlace(".".join((workload, *path)), pointer, count, present=there)
+
+
+def _looped(kind: WorkloadKind, index: int, workload: str) -> PodPlace:
+    path = kind.places[index].path
+    split = path.index(EACH)
+    before, after = path[:split], path[split + 1 :]
+    by_name = kind.group == "kubeflow.org"
+    key = f"jsonpatch.escapeKey({HOLDER_KEY})" if by_name else f"string({HOLDER_KEY})"
+    start, end = _quoted(f"{json_pointer(before)}/"), _quoted(json_pointer(after))
+    return PodPlace(
+        pod=".".join((HOLDER, *after)),
+        path=f"{start} + {key} + {end}",
+        count=_count(kind, HOLDER, after, 1),
+        loop=f"{_optional(workload, before)}.orValue({'{}' if by_name else '[]'})",
+        present=f"{_optional(HOLDER, after)}.hasValue()",
+    )
+
+
+def _optional(base: str, path: Sequence[str]) -> str:
+    return base + "".join(f".?{step}" for step in path)
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'"
+
+
+Counter = Callable[[str, Sequence[str], int], str]
+
+
+def _count(kind: WorkloadKind, base: str, path: Sequence[str], index: int) -> str:
+    """Return what gives the number of pods made from a template, as the kind's controller does."""
+    return _COUNTERS.get(kind.kind, _replicas)(base, path, index)
+
+
+def _number(base: str, path: Sequence[str], default: str = "1") -> str:
+    return f"int({_optional(base, path)}.orValue({default}))"
+
+
+def _one(_base: str, _path: Sequence[str], _index: int) -> str:
+    return "1"
+
+
+def _replicas(base: str, path: Sequence[str], _index: int) -> str:
+    return _number(base, (*path[:-1], "replicas"))
+
+
+def _job(base: str, path: Sequence[str], _index: int) -> str:
+    parallelism = _number(base, (*path[:-1], "parallelism"))
+    return f"[{parallelism}, {_number(base, (*path[:-1], 'completions'), parallelism)}].min()"
+
+
+def _job_set(base: str, path: Sequence[str], index: int) -> str:
+    return f"{_number(base, ('replicas',))} * {_job(base, path, index)}"
+
+
+def _ray(base: str, path: Sequence[str], index: int) -> str:
+    if not index:
+        return "1"
+    least = _number(base, (*path[:-1], "minReplicas"), "0")
+    replicas = f"[{_replicas(base, path, index)}, {least}].max()"
+    return f"{replicas} * {_number(base, (*path[:-1], 'numOfHosts'))}"
+
+
+def _leader_worker_set(base: str, path: Sequence[str], index: int) -> str:
+    replicas = _number(base, ("spec", "replicas"))
+    if not index:
+        return replicas
+    led = f"({_optional(base, (*path[:-1], 'leaderTemplate'))}.hasValue() ? 1 : 0)"
+    return f"{replicas} * [{_number(base, (*path[:-1], 'size'))} - {led}, 0].max()"
+
+
+_COUNTERS: dict[str, Counter] = {
+    "Pod": _one,
+    "PodTemplate": _one,
+    "DaemonSet": _one,
+    "Job": _job,
+    "CronJob": _job,
+    "JobSet": _job_set,
+    "LeaderWorkerSet": _leader_worker_set,
+    "RayCluster": _ray,
+    "RayJob": _ray,
+    "RayService": _ray,
+}

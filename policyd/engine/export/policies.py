@@ -1,0 +1,234 @@
+"""Policies in the API server's own kinds, for whatever needs nothing of policyd.
+
+A Policy becomes a ValidatingAdmissionPolicy for its validations and a MutatingAdmissionPolicy for
+`inject` and its mutations, each with bindings; one that concerns kinds with pods in different
+places becomes one for each place. What has no exact counterpart is said, and nothing of such a
+policy is exported.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from policyd.api.meta import Json
+from policyd.api.policy import PolicySpec
+from policyd.engine.compile.native import FORMS, GROUP, is_binding, read_binding, read_policy
+from policyd.engine.compile.policies import compile_policy
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.export.expressions import NotExportableError, methods_of
+from policyd.engine.export.mutations import MutationExporter
+from policyd.engine.export.patch import as_json
+from policyd.engine.export.refused import refused
+from policyd.engine.export.rules import ExportTarget, changing, needs_of, targets_of
+from policyd.engine.export.target import Problem
+from policyd.engine.export.validations import ValidationExporter
+from policyd.engine.model.bindings import completed, needs_binding
+from policyd.engine.model.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
+from policyd.patch.operations import Path
+
+POLICY_LABEL = "policyd.io/policy"
+"""Names the policy that an exported one was made from."""
+
+_LONGEST_LABEL = 63
+
+_EXPORTED: Final = frozenset(
+    {
+        "match_constraints",
+        "description",
+        "pod_templates",
+        "match_conditions",
+        "variables",
+        "param_kind",
+        "param_ref",
+        "inject",
+        "mutations",
+        "reinvocation_policy",
+        "validations",
+        "exceptions",
+        "audit_annotations",
+        "enforcement",
+        "failure_policy",
+        "priority",
+        "requires_binding",
+    }
+)
+"""The fields of a policy that have a counterpart; `priority` has none, and is warned about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What became of a policy: objects of the API server's kinds, or why there are none."""
+
+    objects: tuple[Json, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+def export_policy(
+    policy: CompiledPolicy,
+    document: Document,
+    bindings: Sequence[CompiledBinding] = (),
+    *,
+    version: str = "v1",
+    checked: bool = True,
+) -> Exported:
+    """Write a policy of policyd's own kind in the API server's kinds.
+
+    Args:
+        policy: The policy.
+        document: What it was read from: findings point into it.
+        bindings: Where it applies, unless it says so itself.
+        version: The version of the API server's kinds.
+        checked: Whether to compile what comes out, as the API server will.
+    """
+    problems = [*_without_counterpart(policy.policy.spec), *_of_bindings(policy, bindings)]
+    whole = [completed(binding, policy) for binding in bindings]
+    objects = list(_objects(policy, whole or policy.bindings, problems))
+    made = [{"apiVersion": f"{GROUP}/{version}", **obj} for obj in objects]
+    if not problems and checked:
+        problems = list(unreadable(made))
+    once = {problem.message: problem for problem in reversed(problems)}
+    findings = [_finding(document, policy, problem) for problem in reversed(once.values())]
+    if findings:
+        return Exported((), tuple(findings))
+    return Exported(tuple(made), tuple(_doubts(policy, document)))
+
+
+def _objects(
+    policy: CompiledPolicy, bindings: Sequence[CompiledBinding], problems: list[Problem]
+) -> Iterator[dict[str, Json]]:
+    """Yield the policies of each target, each with its bindings; note what cannot be written."""
+    try:
+        targets = _targets(policy)
+    except NotExportableError as error:
+        problems.append(Problem(("spec", "matchConstraints", "resourceRules"), str(error)))
+        return
+    for target in targets:
+        try:
+            specs = [*_specs(policy, target, problems)]
+        except NotExportableError as error:
+            problems.append(Problem(("spec", "matchConditions"), str(error)))
+            continue
+        for kind, spec in specs:
+            if spec:
+                metadata = _metadata(_named(policy.name, target), policy)
+                yield {"kind": kind, "metadata": metadata, "spec": spec}
+                yield from _bindings_for(kind, policy, target, bindings)
+
+
+def _targets(policy: CompiledPolicy) -> list[ExportTarget]:
+    needs = needs_of(policy, methods_of(policy))
+    return targets_of(policy.constraints.resource_rules, needs)
+
+
+def _without_counterpart(spec: PolicySpec) -> Iterable[Problem]:
+    for field in msgspec.structs.fields(spec):
+        default = field.default
+        if field.name not in _EXPORTED and getattr(spec, field.name) not in (default, None, ()):
+            yield Problem(("spec", field.encode_name), f"`{field.encode_name}` needs policyd")
+
+
+def _of_bindings(policy: CompiledPolicy, bindings: Sequence[CompiledBinding]) -> Iterable[Problem]:
+    """Say what of a policy's bindings has no counterpart, or that it does nothing without."""
+    for binding in bindings:
+        if binding.rollout:
+            yield Problem(("spec",), f"`rollout` of binding `{binding.name}` needs policyd")
+    if needs_binding(policy) and not bindings:
+        yield Problem(("spec",), "it does nothing without a PolicyBinding, and there is none here")
+
+
+def _specs(
+    policy: CompiledPolicy, target: ExportTarget, problems: list[Problem]
+) -> Iterator[tuple[str, dict[str, Json]]]:
+    """Yield the specifications of one target, by kind; empty if there is nothing to do."""
+    yield VALIDATING, ValidationExporter(policy, target, problems).spec()
+    mutable = changing(target)
+    if mutable is not None:
+        yield MUTATING, MutationExporter(policy, mutable, problems).spec()
+
+
+def _bindings_for(
+    kind: str,
+    policy: CompiledPolicy,
+    target: ExportTarget,
+    bindings: Sequence[CompiledBinding],
+) -> Iterator[dict[str, Json]]:
+    """Yield the bindings of a policy of one target."""
+    name = _named(policy.name, target)
+    for binding in bindings:
+        own = _named(binding.name, target) if binding.name else name
+        yield {
+            "kind": f"{kind}Binding",
+            "metadata": _metadata(own, policy),
+            "spec": binding_spec(kind, name, binding),
+        }
+
+
+def _named(name: str, target: ExportTarget) -> str:
+    return f"{name}-{target.suffix}" if target.suffix else name
+
+
+def _metadata(name: str, policy: CompiledPolicy) -> dict[str, Json]:
+    given = policy.policy.metadata
+    labels = dict(given.labels)
+    if len(policy.name) <= _LONGEST_LABEL:
+        labels[POLICY_LABEL] = policy.name
+    annotations = {"annotations": dict(given.annotations)} if given.annotations else {}
+    return {"name": name, "labels": labels, **annotations}
+
+
+def binding_spec(kind: str, name: str, binding: CompiledBinding) -> dict[str, Json]:
+    """Return the specification of a binding for a policy of one of the API server's kinds."""
+    spec: dict[str, Json] = {"policyName": name}
+    if kind == VALIDATING:
+        spec["validationActions"] = list(binding.actions)
+    if binding.constraints is not None:
+        spec["matchResources"] = as_json(binding.constraints)
+    if binding.param_ref is not None:
+        ref = as_json(binding.param_ref)
+        spec["paramRef"] = {
+            **ref,
+            "parameterNotFoundAction": binding.param_ref.parameter_not_found_action,
+        }
+    return spec
+
+
+def unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
+    """Say what the API server would not accept in what was made."""
+    for obj in objects:
+        for finding in _read(Document(obj, "export")):
+            if finding.severity == "error":
+                yield Problem(("spec",), f"as {obj['kind']}, {finding.field}: {finding.message}")
+
+
+def _read(document: Document) -> list[Finding]:
+    """Read what was made as the API server does, which estimates no costs of it."""
+    wrong = list(refused(document))
+    if is_binding(document.value):
+        return [*read_binding(document)[1], *wrong]
+    policy, findings = read_policy(document)
+    findings += wrong
+    if policy is None:
+        return findings
+    compiled = compile_policy(policy, document, FORMS[document.value["kind"]])
+    return findings if isinstance(compiled, CompiledPolicy) else [*findings, *compiled]
+
+
+def _finding(document: Document, policy: CompiledPolicy, problem: Problem) -> Finding:
+    return document.finding(
+        f"policy `{policy.name}` is not exported: {problem.message}", problem.path
+    )
+
+
+def _doubts(policy: CompiledPolicy, document: Document) -> Iterable[Finding]:
+    """Warn of what is exported, and may come out differently."""
+    if policy.policy.spec.priority and (policy.steps or policy.mutations):
+        message = "`priority` is not exported: the API server's mutations run in any order"
+        path: Path = ("spec", "priority")
+        yield _as_warning(document.finding(message, path))
+
+
+def _as_warning(finding: Finding) -> Finding:
+    return replace(finding, severity="warning")

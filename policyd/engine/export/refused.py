@@ -1,0 +1,135 @@
+"""What the API server does not take of its own policies and bindings, though they can be evaluated.
+
+The server says so only when they are created; each of these was asked of one.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from policyd.api.names import is_label_key, is_subdomain
+from policyd.engine.compile.native import VERSIONS, is_binding, is_native
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.model.compiled import MUTATING, VALIDATING
+from policyd.engine.objects.workloads import value_at
+from policyd.patch.operations import Path
+
+_IDENTIFIER: Final = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
+_RESERVED: Final = re.compile(
+    "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package"
+    "|return|true|var|void|while"
+)
+_KEYS: Final = "letters, digits, `-`, `_` and `.`, at most 63, with a prefix if need be"
+
+_Wrong = tuple[str, Path, str | None]
+
+
+def refused(document: Document) -> Iterator[Finding]:
+    """Yield what keeps the API server from taking a policy or binding of its own kinds."""
+    value = document.value
+    if is_native(value):
+        wrong = _policy(value)
+    elif is_binding(value) and value["kind"] != "PolicyBinding":
+        wrong = _binding(value)
+    else:
+        return
+    for message, path, hint in wrong:
+        finding = document.finding(f"the API server refuses it: {message}", path, hint=hint)
+        yield replace(finding, rule="refused")
+
+
+def _policy(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
+    name, version = str(value_at(value, ("metadata", "name")) or ""), value["apiVersion"]
+    if version.rpartition("/")[2] not in VERSIONS:
+        yield f"there is no `{version}`", ("apiVersion",), f"there are {', '.join(VERSIONS)}"
+    if not is_subdomain(name):
+        yield f"`{name}` is no name of an object", ("metadata", "name"), None
+    yield from _each(value, "matchConditions", _condition)
+    yield from _each(value, "variables", _variable)
+    if value["kind"] == VALIDATING:
+        yield from _each(value, "validations", _validation)
+        yield from _annotations(value, name)
+        if not (_items(value, "validations") or _items(value, "auditAnnotations")):
+            yield "it has neither `validations` nor `auditAnnotations`", ("spec",), None
+    if value["kind"] == MUTATING:
+        yield from _mutating(value)
+
+
+def _items(value: Any, field: str) -> list[Any]:  # noqa: ANN401 - any policy
+    found = value_at(value, ("spec", field))
+    return found if isinstance(found, list) else []
+
+
+def _each(
+    value: Any,  # noqa: ANN401 - any policy
+    field: str,
+    wrong: Callable[[Any], Iterable[tuple[str, str, str | None]]],
+) -> Iterator[_Wrong]:
+    for index, item in enumerate(_items(value, field)):
+        for message, name, hint in wrong(item) if isinstance(item, dict) else ():
+            yield message, ("spec", field, index, name), hint
+
+
+def _condition(item: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
+    name = str(item.get("name", ""))
+    if not is_label_key(name):
+        yield f"`{name}` is no name of a match condition", "name", _KEYS
+
+
+def _variable(item: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
+    name = str(item.get("name", ""))
+    if not _IDENTIFIER.fullmatch(name) or _RESERVED.fullmatch(name):
+        yield f"`{name}` is no name of a variable", "name", "letters, digits and `_`"
+
+
+def _validation(item: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
+    message = item.get("message")
+    if isinstance(message, str) and message and not message.strip():
+        yield "`message` is empty", "message", None
+    if isinstance(message, str) and re.search("[\n\r]", message.strip()):
+        yield "`message` has several lines", "message", "say it in one line"
+    if item.get("reason") == "Unauthorized":
+        yield "`Unauthorized` is no reason to be given", "reason", "`Forbidden` is near"
+
+
+def _annotations(value: Any, policy: str) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
+    keys = [str(value_at(item, ("key",)) or "") for item in _items(value, "auditAnnotations")]
+    for index, key in enumerate(keys):
+        at = ("spec", "auditAnnotations", index, "key")
+        if not is_label_key(f"{policy}/{key}"):
+            yield f"`{key}` is no key of an annotation", at, _KEYS
+        if keys.index(key) != index:
+            yield f"`{key}` is there twice", at, None
+
+
+def _mutating(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
+    if not value_at(value, ("spec", "reinvocationPolicy")):
+        yield "field `reinvocationPolicy` is missing", ("spec",), "say `Never` or `IfNeeded`"
+    rules = value_at(value, ("spec", "matchConstraints", "resourceRules"))
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        operations = value_at(rule, ("operations",))
+        if isinstance(operations, list) and "DELETE" in operations:
+            place = ("spec", "matchConstraints", "resourceRules", index, "operations")
+            yield "nothing can be changed on `DELETE`", place, None
+    for index, item in enumerate(_items(value, "mutations")):
+        if isinstance(item, dict) and item.keys() >= {"applyConfiguration", "jsonPatch"}:
+            at = ("spec", "mutations", index)
+            yield "a mutation has one of `applyConfiguration` and `jsonPatch`", at, None
+
+
+def _binding(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any binding
+    actions = value_at(value, ("spec", "validationActions"))
+    counted = Counter(map(str, actions if isinstance(actions, list) else ()))
+    at = ("spec", "validationActions")
+    if counted["Deny"] and counted["Warn"]:
+        yield "`Deny` and `Warn` would say the same twice", at, "leave one of them out"
+    for action in (action for action, times in counted.items() if times > 1):
+        yield f"`{action}` is there twice", at, None
+    ref = value_at(value, ("spec", "paramRef"))
+    if isinstance(ref, dict) and not ref.get("parameterNotFoundAction"):
+        path = ("spec", "paramRef")
+        hint = "say `Allow` or `Deny`"
+        yield "field `parameterNotFoundAction` is missing", path, hint

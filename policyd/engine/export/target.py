@@ -1,0 +1,222 @@
+"""One policy for one place of the pods: what its validations and its mutations have in common."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import msgspec
+
+from policyd.api.meta import Json
+from policyd.cel import Program, compile_expression
+from policyd.cel.types import Type
+from policyd.engine.export.exceptions import exempting
+from policyd.engine.export.expressions import NotExportableError, Scope
+from policyd.engine.export.patch import as_json
+from policyd.engine.export.places import PodPlace, both, places_of
+from policyd.engine.export.rules import ExportTarget
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.dialects import DEFAULT_DIALECT, own_places
+from policyd.patch.operations import Path
+
+_NO_POD = "dyn({})"
+"""What `pod` is in what makes no pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that cannot be exported, and where it is in the policy."""
+
+    path: Path
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """A condition: where it is in the policy, and which variables it names."""
+
+    path: Path
+    name: str
+    expression: str
+    used: frozenset[str]
+
+    @property
+    def late(self) -> bool:
+        """Whether it asks about the namespace, which the API server shows to no condition."""
+        return "namespaceObject" in self.used
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """Writes one policy for one target; what it cannot write is in `problems`.
+
+    Attributes:
+        policy: The policy.
+        target: The kinds that it is written for.
+        problems: What cannot be written.
+    """
+
+    policy: CompiledPolicy
+    target: ExportTarget
+    problems: list[Problem] = field(default_factory=list)
+
+    def shared(self) -> dict[str, Json]:
+        """Return what validating and mutating policies both have."""
+        spec = self.policy.policy.spec
+        constraints = msgspec.structs.replace(
+            spec.match_constraints, resource_rules=self.target.rules
+        )
+        shared: dict[str, Any] = {"matchConstraints": as_json(constraints)}
+        conditions = self._conditions
+        if conditions:
+            shared["matchConditions"] = conditions
+        variables = self._variables()
+        if variables:
+            shared["variables"] = variables
+        if spec.param_kind is not None:
+            shared["paramKind"] = as_json(spec.param_kind)
+        return {**shared, "failurePolicy": spec.failure_policy}
+
+    @cached_property
+    def workload(self) -> str:
+        """What stands for the object: on deletion, the one that was."""
+        operations = {op for rule in self.target.rules for op in rule.operations}
+        if operations == {"DELETE"}:
+            return "oldObject"
+        deleted = operations & {"DELETE", "*"}
+        return "(object == null ? oldObject : object)" if deleted else "object"
+
+    @cached_property
+    def places(self) -> tuple[PodPlace, ...]:
+        """Where the pods are."""
+        return places_of(self.target.kind, self.workload)
+
+    @cached_property
+    def several(self) -> bool:
+        """Whether there may be several pod templates."""
+        return len(self.places) > 1 or any(place.loop for place in self.places)
+
+    @cached_property
+    def scope(self) -> Scope:
+        """What names stand for where no template is looked at in particular."""
+        if self.several:
+            return Scope(self.workload, self.places, variables=self.asking)
+        pod = self.places[0].pod if self.places else _NO_POD
+        return Scope(self.workload, self.places, pod)
+
+    def at(self, place: PodPlace) -> Scope:
+        """Return what names stand for at one of several templates."""
+        return Scope(self.workload, self.places, place.pod, self.asking)
+
+    @cached_property
+    def asking(self) -> dict[str, str]:
+        """The variables that ask about one of several pods, by name."""
+        if not self.several:
+            return {}
+        return {
+            variable.name: variable.expression
+            for variable in self.policy.policy.spec.variables
+            if self.asks(self.policy.variables[variable.name].variables_used)
+        }
+
+    def asks(self, used: frozenset[str]) -> bool:
+        """Tell whether names that are used come to `pod`, directly or by a variable."""
+        named = [name.removeprefix("variables.") for name in used if name.startswith("variables.")]
+        programs = self.policy.variables
+        return "pod" in used or any(self.asks(programs[name].variables_used) for name in named)
+
+    @cached_property
+    def asked(self) -> list[_Condition]:
+        """The conditions of the policy, and that none of its exceptions lifts it."""
+        compiled = dict(self.policy.conditions)
+        asked = [
+            _Condition(
+                ("spec", "matchConditions", index),
+                condition.name,
+                condition.expression,
+                compiled[condition.name].variables_used,
+            )
+            for index, condition in enumerate(self.policy.policy.spec.match_conditions)
+        ]
+        for index, source in self.lifting(""):
+            path = ("spec", "exceptions", index)
+            name = f"exceptions-{index}"
+            asked.append(_Condition(path, name, f"!({source})", self.uses(source)))
+        return asked
+
+    def lifting(self, validation: str) -> Iterator[tuple[int, str]]:
+        """Yield what tells whether an exception lifts a validation, or all if none is named."""
+        for index, exception in enumerate(self.policy.policy.spec.exceptions):
+            if (validation in exception.validations) if validation else not exception.validations:
+                yield index, exempting(exception)
+
+    @cached_property
+    def _conditions(self) -> list[Json]:
+        """The conditions that the API server can ask; what needs the namespace is asked later."""
+        asked: list[Json] = []
+        for condition in self.asked:
+            if not condition.late and condition not in self.of_pods:
+                text = self.attempt(condition.path, partial(self._rewritten, condition))
+                asked.append({"name": condition.name, "expression": text})
+        if self.of_pods:
+            path, name = self.of_pods[0].path, self.of_pods[0].name
+            text = self.attempt(path, lambda: self._any(self.chosen))
+            asked.append({"name": name, "expression": text})
+        return asked
+
+    def _rewritten(self, condition: _Condition) -> str:
+        return self.scope.rewrite(condition.expression)
+
+    @cached_property
+    def of_pods(self) -> list[_Condition]:
+        """The conditions on one of several pods."""
+        found = [c for c in self.asked if self.several and "pod" in c.used]
+        if any(condition.late for condition in found):
+            raise NotExportableError("a condition on one of several pods cannot see the namespace")
+        return found
+
+    def chosen(self, place: PodPlace) -> str:
+        """Return what tells whether the conditions hold for a template."""
+        return both(*(self.at(place).rewrite(c.expression) for c in self.of_pods))
+
+    def _any(self, condition: Callable[[PodPlace], str]) -> str:
+        return " || ".join(place.exists(condition(place)) for place in self.places)
+
+    def late(self, expression: str, otherwise: str) -> str:
+        """Ask what the API server shows no match condition: labels of the namespace."""
+        late = [condition for condition in self.asked if condition.late]
+        if not late:
+            return expression
+        asked = both(*map(self._rewritten, late))
+        return f"({asked}) ? ({expression}) : {otherwise}"
+
+    def _variables(self) -> list[Json]:
+        variables: list[Json] = []
+        for index, variable in enumerate(self.policy.policy.spec.variables):
+            if variable.name in self.asking:
+                continue
+            path = ("spec", "variables", index)
+            text = self.attempt(path, partial(self.scope.rewrite, variable.expression))
+            variables.append({"name": variable.name, "expression": text})
+        return variables
+
+    def attempt(self, path: Path, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` does
+        """Return what `make` does; None if it cannot be exported, which is noted."""
+        try:
+            return make()
+        except NotExportableError as error:
+            self.problems.append(Problem(path, str(error)))
+            return None
+
+    def type_of(self, source: str) -> Type:
+        """Return the type of an expression of the policy."""
+        return self._compiled(source).result_type
+
+    def uses(self, source: str) -> frozenset[str]:
+        """Return the variables that an expression of the policy names."""
+        return self._compiled(source).variables_used
+
+    def _compiled(self, source: str) -> Program:
+        places = own_places(DEFAULT_DIALECT, self.policy.policy.spec.param_kind is not None)
+        types = {name: program.result_type for name, program in self.policy.variables.items()}
+        return compile_expression(source, places.with_variables(types).expressions)

@@ -1,0 +1,1 @@
+"""`inject`: values with expressions in them, and how each joins what an object has."""

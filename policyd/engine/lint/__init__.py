@@ -1,0 +1,1 @@
+"""What is doubtful about policies that compile."""

@@ -1,0 +1,1 @@
+"""The values that the engine's parts share: compiled policies, facts of a request, decisions."""

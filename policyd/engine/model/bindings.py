@@ -1,0 +1,142 @@
+"""Policies and their bindings, which may come from different files, put together."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+
+from policyd.engine.documents.findings import Finding
+from policyd.engine.model.compiled import (
+    MUTATING,
+    OWN,
+    VALIDATING,
+    CompiledBinding,
+    CompiledException,
+    CompiledPolicy,
+)
+from policyd.errors import did_you_mean
+
+NEEDS_BINDING = frozenset({VALIDATING, MUTATING})
+"""Kinds that do nothing without a binding."""
+
+BINDING_KINDS = {
+    "PolicyBinding": OWN,
+    "ValidatingAdmissionPolicyBinding": VALIDATING,
+    "MutatingAdmissionPolicyBinding": MUTATING,
+}
+"""The kinds of bindings, and the kinds of policies they are for."""
+
+
+def check_bindings(
+    policies: Iterable[CompiledPolicy], bindings: Iterable[CompiledBinding]
+) -> list[Finding]:
+    """Say which bindings are for no policy, and which policies do nothing for want of a binding.
+
+    Either may be meant: the other half may be elsewhere.
+    """
+    known = {(policy.kind, policy.name): policy for policy in policies}
+    bound = {(binding.policy_kind, binding.policy): binding for binding in bindings}
+    findings = [
+        _doubt(
+            binding.place,
+            f"binding `{binding.name}` is for `{name}`, which is not here",
+            did_you_mean(name, [other for other_kind, other in known if other_kind == kind]),
+        )
+        for (kind, name), binding in bound.items()
+        if (kind, name) not in known
+    ]
+    for (kind, name), policy in known.items():
+        if needs_binding(policy) and not {(kind, name), (kind, policy.shadow_of)} & bound.keys():
+            message = f"`{name}` does nothing: it has no binding here"
+            hint = f"add a {kind}Binding with `policyName: {name}`"
+            findings.append(_doubt(policy.place, message, hint))
+        if policy.own and (kind, name) in bound and not needs_binding(policy):
+            message = f"`{name}` would apply everywhere if its bindings were not here"
+            findings.append(_doubt(policy.place, message, "say `requiresBinding: true`"))
+        if policy.shadow_of not in {"", name} and (kind, policy.shadow_of) not in known:
+            message = f"`{name}` is a shadow of `{policy.shadow_of}`, which is not here"
+            near = did_you_mean(policy.shadow_of, [n for k, n in known if k == kind and n != name])
+            findings.append(_doubt(policy.place, message, near))
+    return findings
+
+
+def check_exceptions(
+    policies: Iterable[CompiledPolicy], exceptions: Iterable[CompiledException]
+) -> list[Finding]:
+    """Say which exceptions are from no policy: what they name may be elsewhere."""
+    known = {(kind, policy.name) for policy in policies for kind in (policy.kind, "")}
+    return [
+        _doubt(
+            exception.place,
+            f"exception `{exception.name}` is from `{name}`, which is not here",
+            did_you_mean(name, [other for other_kind, other in known if other_kind == kind]),
+        )
+        for exception in exceptions
+        for kind, name in sorted(exception.policies - known)
+    ]
+
+
+def needs_binding(policy: CompiledPolicy) -> bool:
+    """Tell whether a policy does nothing without a binding.
+
+    One of policyd's own does if it says so, or has params and does not say which.
+    """
+    spec = policy.policy.spec
+    return policy.kind in NEEDS_BINDING or (
+        policy.own
+        and (spec.requires_binding or (spec.param_kind is not None and spec.param_ref is None))
+    )
+
+
+def _doubt(place: str, message: str, hint: str | None) -> Finding:
+    return Finding(source=place, message=message, hint=hint, severity="warning")
+
+
+def bind(
+    policies: Iterable[CompiledPolicy],
+    bindings: Iterable[CompiledBinding],
+    exceptions: Iterable[CompiledException] = (),
+) -> list[CompiledPolicy]:
+    """Give each policy its bindings, ordered by name; leave out those that need one and have none.
+
+    A policy of policyd's own applies by its bindings alone if it has any, and by itself if not. A
+    shadow without bindings has those of the policy it may replace.
+    """
+    by_policy: dict[tuple[str, str], list[CompiledBinding]] = {}
+    for binding in sorted(bindings, key=lambda binding: binding.name):
+        by_policy.setdefault((binding.policy_kind, binding.policy), []).append(binding)
+    bound = []
+    exceptions = tuple(exceptions)
+    for policy in (_excepted(policy, exceptions) for policy in policies):
+        found = by_policy.get((policy.kind, policy.name))
+        if found is None and policy.shadow_of:
+            found = by_policy.get((policy.kind, policy.shadow_of))
+        if found:
+            bound.append(replace(policy, bindings=tuple(completed(b, policy) for b in found)))
+        elif not needs_binding(policy):
+            bound.append(policy)
+    return bound
+
+
+def _excepted(policy: CompiledPolicy, exceptions: tuple[CompiledException, ...]) -> CompiledPolicy:
+    """Give a policy the exceptions that name it."""
+    names = {(policy.kind, policy.name), ("", policy.name)}
+    own = tuple(exception for exception in exceptions if not names.isdisjoint(exception.policies))
+    if not own:
+        return policy
+    uses = policy.uses.union(*(exception.uses for exception in own))
+    return replace(policy, exceptions=(*policy.exceptions, *own), uses=uses)
+
+
+def completed(binding: CompiledBinding, policy: CompiledPolicy) -> CompiledBinding:
+    """Fill in from the policy what a binding of policyd's own kind leaves open."""
+    if binding.actions:
+        return binding
+    own = policy.bindings[0]
+    return replace(binding, actions=own.actions, rollout=binding.rollout or own.rollout)
+
+
+def in_force(shadow: CompiledPolicy) -> CompiledPolicy:
+    """Return a shadow as the policy that it would be in the place of the one it may replace."""
+    spec = msgspec.structs.replace(shadow.policy.spec, shadow_of="")
+    return replace(shadow, policy=msgspec.structs.replace(shadow.policy, spec=spec))

@@ -1,0 +1,242 @@
+"""What a policy is once it is loaded: every expression compiled, every default in its place.
+
+Policies of all kinds come to the same: policyd's own, the API server's, and Kyverno's. What differs
+is said here: how a denial is worded, and what a binding adds.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from policyd.api.policy import (
+    Enforcement,
+    LiftedRule,
+    MatchConstraints,
+    MatchResources,
+    ParamRef,
+    Policy,
+    Reason,
+)
+from policyd.api.rollout import RolloutStep
+from policyd.cel import Program
+from policyd.engine.inject.operations import InjectedField
+from policyd.engine.inject.templates import ValueTemplate
+from policyd.engine.model.facts import Facts
+from policyd.engine.objects.match import selects_all
+
+OWN = "Policy"
+VALIDATING = "ValidatingAdmissionPolicy"
+MUTATING = "MutatingAdmissionPolicy"
+NATIVE = frozenset((VALIDATING, MUTATING))
+"""The API server's own kinds of policies."""
+
+PatchType = Literal["ApplyConfiguration", "JSONPatch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledValidation:
+    """One validation; `place` is its name, or where it stands."""
+
+    place: str
+    program: Program
+    message: str
+    message_program: Program | None
+    remedy: ValueTemplate
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledMutation:
+    """One mutation by CEL; `place` is where it stands."""
+
+    place: str
+    program: Program
+    patch_type: PatchType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledBinding:
+    """Where a policy applies.
+
+    Attributes:
+        name: The binding's name; empty for what the policy says of itself.
+        policy: The name of the policy it is for.
+        constraints: What it narrows the policy to, if anything.
+        param_ref: Which params there are.
+        actions: What a validation that is not true leads to; empty for the policy's own word.
+        policy_kind: The kind of that policy.
+        place: Where it was read.
+        rollout: For whom it is enforced otherwise.
+        actions_for: Returns the actions for a request, if they depend on its namespace.
+        unusable: Why it cannot be asked, if it cannot: its policy then cannot be, either.
+    """
+
+    name: str = ""
+    policy: str = ""
+    constraints: MatchResources | None = None
+    param_ref: ParamRef | None = None
+    actions: tuple[Enforcement, ...] = ("Deny",)
+    policy_kind: str = OWN
+    place: str = ""
+    rollout: tuple[RolloutStep, ...] = ()
+    actions_for: Callable[[Facts], tuple[Enforcement, ...]] | None = None
+    unusable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledException:
+    """What is lifted from policies for some requests.
+
+    Attributes:
+        name: The exception's name.
+        policies: Kind and name of the policies; an empty kind stands for any.
+        conditions: All must be true of the request.
+        images: Images that the policy is to allow, rather than being lifted.
+        values: Values that it is to allow.
+        terms: For whom, where, until when and why, if the policy itself says.
+        picks: Tells whether it is for a request that a policy concerns, if conditions do not.
+        until: When it ends, in seconds since the epoch.
+        place: Where it was read.
+        namespace: The only namespace that its conditions see, if it is a namespaced kind.
+    """
+
+    name: str
+    policies: frozenset[tuple[str, str]]
+    conditions: tuple[Program, ...]
+    images: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    terms: LiftedRule | None = None
+    picks: "Callable[[CompiledPolicy, Facts], bool] | None" = None
+    until: float = math.inf
+    place: str = ""
+    namespace: str = ""
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The variables that its conditions name."""
+        return frozenset().union(*(program.variables_used for program in self.conditions))
+
+    @property
+    def lifts(self) -> bool:
+        """Whether the policy is lifted, and not only told what to allow."""
+        return not self.images and not self.values
+
+    @property
+    def words(self) -> str:
+        """Why and until when it holds, for the audit log."""
+        if self.terms is None:
+            return self.name
+        terms = self.terms
+        until = f" until {terms.until}" if terms.until else ""
+        return f"{terms.reason}{until}" + (f" ({terms.owner})" if terms.owner else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPolicy:
+    """A policy that can be evaluated.
+
+    Attributes:
+        policy: What the author wrote, in the words of policyd's own kind.
+        kind: The kind it was written as.
+        name: Its name.
+        place: Where it was read: `file:line:column`, or the name of the object.
+        constraints: Which requests it concerns.
+        conditions: The match conditions, by name.
+        variables: The variables' programs, in order.
+        steps: What it injects.
+        mutations: What it changes by CEL.
+        validations: What it demands.
+        annotations: What the audit log is told, by key.
+        programs: All expressions that each request is asked by, but for the variables: the values
+            that are injected are among them, messages and remedies are not.
+        uses: The variables that its expressions name, `pod` and `request` among them.
+        reads: The names of the object's fields that decide what it changes.
+        writes: The names of the object's fields that it changes.
+        named_only: Whether it concerns everything of the resources and operations it names, as far
+            as its rules go.
+        bindings: Where it applies; the policy's own word if it needs no binding.
+        namespace: The only namespace it concerns, if it is a namespaced kind.
+        part: Which part of what the author wrote this is, if it was taken apart.
+        templates: Whether expressions see a pod template as if it were a pod.
+        applies: Tells what its rules cannot say about the requests it concerns.
+        exceptions: What is lifted from it.
+        background: Whether it may be asked of what exists already.
+        unusable: Why it cannot be asked, if it cannot: it stands for what it was to guard.
+        own: Whether it is policyd's own kind, with what that has and others have not.
+        id: What tells it from all others: its name, and its kind unless that is policyd's own.
+        unconditional: Whether it concerns whatever its rules name, however a request came.
+    """
+
+    policy: Policy
+    name: str
+    place: str
+    constraints: MatchConstraints
+    conditions: tuple[tuple[str, Program], ...]
+    variables: dict[str, Program]
+    steps: tuple[InjectedField, ...]
+    mutations: tuple[CompiledMutation, ...]
+    validations: tuple[CompiledValidation, ...]
+    annotations: tuple[tuple[str, Program], ...]
+    programs: tuple[Program, ...]
+    uses: frozenset[str]
+    reads: frozenset[str]
+    writes: frozenset[str]
+    named_only: bool
+    bindings: tuple[CompiledBinding, ...]
+    kind: str = OWN
+    namespace: str = ""
+    part: str = ""
+    templates: bool = False
+    applies: Callable[[Facts], bool] | None = None
+    exceptions: tuple[CompiledException, ...] = ()
+    background: bool = True
+    unusable: str = ""
+    own: bool = field(init=False)
+    id: str = field(init=False)
+    unconditional: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Work out once what each review asks of each policy several times."""
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        whole = name if self.kind == OWN else f"{self.kind}/{name}"
+        object.__setattr__(self, "own", self.kind == OWN)
+        object.__setattr__(self, "id", f"{whole}#{self.part}" if self.part else whole)
+        object.__setattr__(self, "unconditional", self._is_unconditional())
+
+    def _is_unconditional(self) -> bool:
+        constraints, spec = self.constraints, self.policy.spec
+        selectors = (constraints.namespace_selector, constraints.object_selector)
+        return (
+            self.named_only
+            and not self.namespace
+            and self.applies is None
+            and all(map(selects_all, selectors))
+            and spec.param_kind is None
+            and all(b.constraints is None and b.actions_for is None for b in self.bindings)
+        )
+
+    @property
+    def changes(self) -> bool:
+        """Whether it is asked how objects are to be changed."""
+        return bool(self.steps or self.mutations)
+
+    @property
+    def checks(self) -> bool:
+        """Whether it is asked what speaks against a request."""
+        return bool(self.validations or self.annotations or self.unusable)
+
+    @property
+    def shadow_of(self) -> str:
+        """The policy that it may replace; empty if it is in force itself."""
+        return self.policy.spec.shadow_of
+
+    @property
+    def staged(self) -> bool:
+        """Whether it is enforced otherwise for some."""
+        return any(binding.rollout for binding in self.bindings)
+
+    @property
+    def ignores_failures(self) -> bool:
+        """Whether it is left out when it cannot be evaluated."""
+        return self.policy.spec.failure_policy == "Ignore"

@@ -1,0 +1,305 @@
+"""What is known of one request: decoded once, and only as far as a policy needs it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
+
+import msgspec
+
+from policyd.api.admission import (
+    AdmissionRequest,
+    GroupVersionKind,
+    GroupVersionResource,
+    decode_object,
+)
+from policyd.api.meta import Json
+from policyd.cel.cost import RequestBudget
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction as Permission
+from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
+from policyd.engine.model.deadline import OutOfTime, OutOfTimeError, never
+from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.objects.equivalents import convert, matched_kind
+from policyd.engine.objects.extracts import CONTAINER_LISTS
+from policyd.engine.objects.match import (
+    RequestAttributes,
+    UnknownNamespaceError,
+    attributes_of,
+    original_attributes_of,
+)
+from policyd.engine.objects.workloads import (
+    PodLocation,
+    WorkloadKind,
+    find_kind,
+    pod_templates,
+    value_at,
+)
+from policyd.patch.builtin_types import MistypedError
+from policyd.patch.builtin_views import type_of, typed_view
+from policyd.patch.operations import Path
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An object seen for the sake of some of its pods.
+
+    `paths` are the pods or templates that are meant, `template` the one that expressions see as
+    `pod`; it is None for what has no pods.
+    """
+
+    paths: tuple[Path, ...]
+    template: Path | None
+
+
+class _Once(Generic[T]):
+    """An attribute that is computed when it is first asked for.
+
+    The standard library's takes a lock each time in Python 3.11, which costs as much as a short
+    expression; facts belong to one review and need none.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, facts: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, facts: "Facts", owner: type) -> T: ...
+
+    def __get__(self, facts: "Facts | None", owner: type) -> Self | T:
+        if facts is None:
+            return self
+        value = facts.__dict__[self._name] = self._compute(facts)
+        return value
+
+
+class Facts:
+    """One request, as policies see it. `object` may be replaced by what mutations made of it."""
+
+    def __init__(
+        self,
+        request: AdmissionRequest,
+        surroundings: PolicyContext,
+        out_of_time: OutOfTime = never,
+        *,
+        asked: int = 1,
+    ) -> None:
+        """Begin with what the request says of itself.
+
+        Args:
+            request: The request.
+            surroundings: What policies may ask about besides.
+            out_of_time: Tells whether the caller is about to stop waiting.
+            asked: How many policies will be asked, each with a share of what they may take.
+        """
+        self.request = request
+        self.surroundings = surroundings
+        self.namespaces = surroundings.namespaces
+        self.attributes = attributes_of(request)
+        self.out_of_time = out_of_time
+        self.allowance = RequestBudget(asked, None if out_of_time is never else out_of_time)
+        """What expressions may take, all together."""
+        self.lifted: list[str] = []
+        """What exceptions lifted, and why."""
+        self.looked_up: dict[frozenset[str], tuple[dict[str, object], bool]] = {}
+        """What expressions see besides the object, by the names that they use, and whether these
+        are names that only policyd's own policies have."""
+
+    def check_time(self) -> None:
+        """Go on only if there is time left.
+
+        Raises:
+            OutOfTimeError: If there is not.
+        """
+        if self.out_of_time():
+            raise OutOfTimeError
+
+    @_Once
+    def original_attributes(self) -> RequestAttributes:
+        """What rules with `matchPolicy: Exact` look at."""
+        return original_attributes_of(self.request)
+
+    @_Once
+    def object(self) -> Json:
+        """The object, None if it is deleted or connected to.
+
+        Raises:
+            ReviewError: If it cannot be decoded.
+        """
+        return decode_object(self.request.object)
+
+    @property
+    def decoded_object(self) -> Json | msgspec.UnsetType:
+        """The object, if anything needed it so far."""
+        return self.__dict__.get("object", msgspec.UNSET)
+
+    @_Once
+    def old_object(self) -> Json:
+        """The object as it was, None if it is new.
+
+        Raises:
+            ReviewError: If it cannot be decoded.
+        """
+        return decode_object(self.request.old_object)
+
+    @property
+    def subject(self) -> Json:
+        """The object the request is about: on deletion, the one that was."""
+        return self.old_object if self.object is None else self.object
+
+    @property
+    def maker(self) -> str:
+        """The kind of the controller that made the object; empty if that is not true."""
+        return self.surroundings.makers.maker(self.subject, self.request.user_info.username)
+
+    @_Once
+    def kind(self) -> WorkloadKind | None:
+        """What makes the object make pods; None if it makes none, as the Scale of a Deployment."""
+        return find_kind(self.subject)
+
+    @_Once
+    def templates(self) -> tuple[PodLocation, ...]:
+        """Where the pods are."""
+        return pod_templates(self.subject, self.kind) if self.kind else ()
+
+    @_Once
+    def whole(self) -> View:
+        """The object with all its pods, of which expressions see the first."""
+        paths = tuple(template.path for template in self.templates)
+        return View(paths, paths[0] if paths else None)
+
+    @_Once
+    def views(self) -> tuple[View, ...]:
+        """The object once for each of its pod templates."""
+        if len(self.templates) <= 1:
+            return (self.whole,)
+        return tuple(View((template.path,), template.path) for template in self.templates)
+
+    @_Once
+    def namespace_object(self) -> Mapping[str, Json] | None:
+        """The namespace of the request; None for what belongs to the cluster, and for namespaces.
+
+        Raises:
+            UnknownNamespaceError: If it is not known.
+        """
+        if not self.attributes.namespaced:
+            return None
+        namespace = self.namespaces(self.request.namespace)
+        if namespace is None:
+            raise UnknownNamespaceError(self.request.namespace)
+        return namespace
+
+    @_Once
+    def request_variable(self) -> dict[str, Json]:
+        """The request as expressions see it: no objects, no uid, and no field that is empty."""
+        request = self.request
+        user = {
+            "username": request.user_info.username,
+            "uid": request.user_info.uid,
+            "groups": list(request.user_info.groups),
+            "extra": {key: list(values) for key, values in request.user_info.extra.items()},
+        }
+        fields = {
+            "kind": _named(request.kind),
+            "resource": _named(request.resource),
+            "subResource": request.sub_resource,
+            "requestKind": _named(request.request_kind or request.kind),
+            "requestResource": _named(request.request_resource or request.resource),
+            "requestSubResource": request.request_sub_resource or request.sub_resource,
+            "name": request.name,
+            "namespace": request.namespace,
+            "operation": request.operation,
+            "options": decode_object(request.options),
+        }
+        given = {key: value for key, value in fields.items() if value}
+        given["userInfo"] = {key: value for key, value in user.items() if value}
+        given["dryRun"] = request.dry_run
+        return given
+
+    @_Once
+    def authorizer(self) -> Authorizer:
+        """What answers questions about the permissions of who asks."""
+        authorize, user = self.surroundings.authorize, self.request.user_info
+
+        def decide(permission: Permission) -> PermissionDecision:
+            return authorize(user, permission)
+
+        return Authorizer(decide)
+
+    @_Once
+    def request_resource_check(self) -> ResourceCheck:
+        """A question about the resource of the request itself."""
+        request = self.request
+        permission = Permission(
+            group=request.resource.group,
+            resource=request.resource.resource,
+            subresource=request.sub_resource,
+            namespace=request.namespace,
+            name=request.name,
+        )
+        return ResourceCheck(self.authorizer.authorize, permission)
+
+    def seen_as(self, matched: RequestAttributes) -> "PolicyView":
+        """Return the request as a policy sees it whose rule names another version of it.
+
+        Raises:
+            ConversionError: If its object cannot be put in that version.
+        """
+        if matched is self.attributes or matched is self.original_attributes:
+            return PolicyView(self.object, self.old_object, self.request_variable)
+        kind = matched_kind(self.request.kind, self.attributes, matched)
+        resource = GroupVersionResource(
+            group=matched.group, version=matched.version, resource=matched.resource
+        )
+        named = {"kind": _named(kind), "resource": _named(resource)}
+        return PolicyView(
+            convert(self.object, kind),
+            convert(self.old_object, kind),
+            {**self.request_variable, **named},
+        )
+
+    def as_sent(self, obj: Json) -> Json:
+        """Return an object as the API server would send it, if it comes as people write it.
+
+        What cannot be read by its type stays as it is: the API server would refuse it.
+        """
+        struct = type_of(obj) if self.surroundings.written else None
+        if struct is None:
+            return obj
+        try:
+            return typed_view(obj, struct)[0]
+        except MistypedError:
+            return obj
+
+    @_Once
+    def images(self) -> dict[str, list[str]]:
+        """The images of the pods, by the list of containers they are in."""
+        found: dict[str, list[str]] = {field: [] for field in CONTAINER_LISTS}
+        for template in self.templates:
+            for field, images in found.items():
+                containers = value_at(self.subject, (*template.path, "spec", field))
+                images += [
+                    container["image"]
+                    for container in (containers if isinstance(containers, list) else ())
+                    if isinstance(container, dict) and isinstance(container.get("image"), str)
+                ]
+        return found
+
+
+class PolicyView(NamedTuple):
+    """What a policy sees of a request."""
+
+    object: Json
+    old_object: Json
+    request: dict[str, Json]
+
+
+def _named(name: GroupVersionKind | GroupVersionResource) -> dict[str, str]:
+    """Write a kind or resource with all its fields, the empty group included."""
+    return {field: getattr(name, field) for field in name.__struct_fields__}

@@ -1,0 +1,166 @@
+"""What policies may say beyond the API server's CEL, declared in one place.
+
+Three variables: `pod`, the pod at hand or the pod template of the workload at hand; `workload`,
+the object itself; and `maker`, the kind of the controller that made it, which is empty unless who
+sends the request makes what that kind owns. Methods of the first two:
+
+- `pod.gpus()`: GPUs that one such pod asks for; `workload.gpus()`: all its pods together.
+- `pod.claims()`: ResourceClaims by which one such pod gets devices; `workload.claims()`: of all.
+- `pod.requests("memory")`, `pod.limits("memory")`: what one pod asks for, as a quantity.
+- `workload.pods()`: how many pods it makes at the same time; 1 for a pod.
+- `workload.controller()`: the kind of the object that it says it belongs to, true or not.
+
+For an object that makes no pods, `pod` is empty: it asks for nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TypeVar
+
+from policyd.api.makers import controllers_of, group_kind_of
+from policyd.api.meta import Json
+from policyd.cel import CelError, Environment, admission_environment
+from policyd.cel.cost import Budget, deep_size
+from policyd.cel.environments import DEFAULT_VERSION
+from policyd.cel.functions import Overload, Size, Version, method
+from policyd.cel.lib.quantity import QUANTITY, CelQuantity
+from policyd.cel.types import DYN, INT, STRING, Type, map_of
+from policyd.engine.objects.pods import PodError, Side, claims, count_pods, gpus, total
+from policyd.engine.objects.workloads import find_kind
+
+T = TypeVar("T")
+
+POD = map_of(STRING, DYN)
+
+_PART_WORK = 5
+"""Elements that take as long to compare as a part of a container does to look at."""
+_SUM_WORK = 15
+"""Elements that take as long to compare as making the sum does."""
+
+
+# So little is covered by the cost.
+_COVERED_WORK = 100
+
+
+def _failing(run: Callable[..., T]) -> Callable[..., T]:
+    """Let an error about a misshapen pod be one of the expression."""
+
+    def call(*arguments: Json) -> T:
+        try:
+            return run(*arguments)
+        except PodError as error:
+            raise CelError(str(error)) from None
+
+    return call
+
+
+def _looked_at(pod: Json) -> int:
+    """Return the work of adding up what containers ask for, or what makes pods would make."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return 0
+    if pod.get("kind", "Pod") != "Pod":
+        return deep_size(pod) if find_kind(pod) else 0
+    work = 0
+    for field in ("containers", "initContainers"):
+        containers = spec.get(field)
+        for container in containers if isinstance(containers, list) else ():
+            resources = container.get("resources") if isinstance(container, dict) else None
+            work += 2
+            if isinstance(resources, dict):
+                work += sum(len(side) for side in resources.values() if isinstance(side, dict))
+    work *= _PART_WORK
+    return work if work > _COVERED_WORK else 0
+
+
+def _looking(pod: Json, *_resource: str) -> int:
+    return _SUM_WORK + _looked_at(pod)
+
+
+def _owned(obj: Json) -> int:
+    """Return the work of looking for the controller among owners."""
+    metadata = obj.get("metadata")
+    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    return len(owners) if isinstance(owners, list) else 0
+
+
+def _total(side: Side) -> Callable[[Json, str], CelQuantity]:
+    def run(pod: Json, resource: str) -> CelQuantity:
+        return CelQuantity(total(pod, resource, side))
+
+    return run
+
+
+class _Remembering:
+    """Counts the GPUs of a pod, and remembers the answer while policies ask about the same.
+
+    Every second policy begins with this question. INVARIANT: decoded objects are never changed in
+    place, so that the same containers mean the same answer. What is remembered is replaced whole,
+    so that threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Json, Json, Json, int, int] | None = None
+
+    def __call__(self, pod: Json, budget: Budget | None = None) -> int:
+        spec = pod.get("spec")
+        if pod.get("kind", "Pod") != "Pod" or not isinstance(spec, dict):
+            parts = pod, None, None
+        else:
+            parts = spec.get("containers"), spec.get("initContainers"), spec.get("overhead")
+        last = self._last
+        known = last and last[0] is parts[0] and last[1] is parts[1] and last[2] is parts[2]
+        work = last[4] if last and known else _looked_at(pod)
+        if work and budget is not None:  # the same whether it was remembered or not
+            budget.charge_work(work)
+        if last is None or not known:
+            last = self._last = (*parts, gpus(pod), work)
+        return last[3]
+
+
+def controller_kind(obj: Json) -> str:
+    """Return the kind of the controller that an object names, empty if it names none."""
+    return next((group_kind_of(owner)[1] for owner in controllers_of(obj)), "")
+
+
+# A look at all containers of a pod costs about as much as ten selections.
+_LOOK = Size(cost=10, work=_looking)
+_REMEMBERED = Size(cost=10, counted=True)
+_OWNERS = Size(cost=10, work=_owned)
+
+FUNCTIONS: tuple[Overload, ...] = (
+    method("gpus", POD, returns=INT, run=_failing(_Remembering()), size=_REMEMBERED),
+    method("claims", POD, returns=INT, run=_failing(claims), size=_LOOK),
+    method(
+        "requests",
+        POD,
+        STRING,
+        returns=QUANTITY,
+        run=_failing(_total("requests")),
+        size=_LOOK,
+    ),
+    method(
+        "limits",
+        POD,
+        STRING,
+        returns=QUANTITY,
+        run=_failing(_total("limits")),
+        size=_LOOK,
+    ),
+    method("pods", POD, returns=INT, run=count_pods, size=_LOOK),
+    method("controller", POD, returns=STRING, run=controller_kind, size=_OWNERS),
+)
+
+
+@cache
+def expression_environment(
+    version: Version = DEFAULT_VERSION, *, params: bool = False, mutation: bool = False
+) -> Environment:
+    """Return the environment of a Policy's expressions, before its own variables."""
+    environment = admission_environment(version, params=params, mutation=mutation, extra=FUNCTIONS)
+    return environment.extend(variables={"pod": POD, "workload": POD, "maker": STRING})
+
+
+def with_variables(environment: Environment, variables: Mapping[str, Type]) -> Environment:
+    """Let `variables` have these fields, and no others."""
+    return environment.extend(structs={"kubernetes.variables": dict(variables)})

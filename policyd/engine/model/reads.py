@@ -1,0 +1,99 @@
+"""What a policy looks at in an object, so that it runs again only if another changed that.
+
+The names of the fields that an expression selects are gathered from its tree. An expression that
+takes in a part of the object whole (compares it, counts it) may depend on anything in it.
+"""
+
+from collections.abc import Iterable
+
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.engine.objects.workloads import EACH, KINDS
+
+EVERYTHING = frozenset({"*"})
+"""Looks at so much that any change may matter."""
+
+_METHODS = {
+    "gpus": frozenset({"resources"}),
+    "claims": frozenset({"resourceClaims"}),
+    "requests": frozenset({"resources"}),
+    "limits": frozenset({"resources"}),
+    "pods": frozenset[str](),
+    "controller": frozenset[str](),
+}
+"""What the engine's own methods look at, of what a mutation can change."""
+
+_ELSEWHERE = frozenset(("maker", "variables", "request", "namespaceObject", "oldObject", "params"))
+"""Variables that no mutation changes; `variables` are looked at by themselves."""
+
+_ON_THE_WAY = frozenset(
+    {"spec", "metadata", "containers", "initContainers"}
+    | {step for kind in KINDS for place in kind.places for step in place.path if step != EACH}
+)
+"""Fields that hold more than one thing that a mutation can change."""
+
+
+def reads_of(sources: Iterable[str]) -> frozenset[str]:
+    """Return the names of the fields that expressions look at, or EVERYTHING.
+
+    The expressions must be ones that compile.
+    """
+    names: set[str] = set()
+    for source in sources:
+        if not _gather(parse(source), names, whole=True):
+            return EVERYTHING
+    return frozenset(names)
+
+
+def meet(changed: frozenset[str], reads: frozenset[str]) -> bool:
+    """Tell whether a change of the fields `changed` may matter to who looks at `reads`."""
+    return reads is EVERYTHING or changed is EVERYTHING or not changed.isdisjoint(reads)
+
+
+def _gather(node: ast.ExpressionNode, names: set[str], *, whole: bool) -> bool:
+    """Add what `node` looks at; False if it may be anything.
+
+    `whole` tells that the value itself is used, and not only something in it.
+    """
+    found = selected(node)
+    if found is not None:
+        return _gather_field(*found, names, whole=whole)
+    match node:
+        case ast.Identifier(name=name):
+            return not whole or name in _ELSEWHERE
+        case ast.Index(operand=inner, index=index):
+            return _gather(index, names, whole=True) and _gather(inner, names, whole=whole)
+        case ast.Call(function=function, target=ast.ExpressionNode() as receiver) if (
+            function in _METHODS
+        ):
+            names.update(_METHODS[function])
+            return _gather_parts(node, receiver, names)
+        case ast.Comprehension(range=looped):
+            return _gather_parts(node, looped, names)
+        case _:
+            return _gather_parts(node, None, names)
+
+
+def selected(node: ast.ExpressionNode) -> tuple[ast.ExpressionNode, str] | None:
+    """Return the operand and the field of a selection by name."""
+    match node:
+        case ast.Select(operand=operand, field=field) | ast.Has(operand=operand, field=field):
+            return operand, field
+        case ast.Index(operand=operand, index=ast.Literal(value=str() as field)):
+            return operand, field
+        case _:
+            return None
+
+
+def _gather_field(operand: ast.ExpressionNode, field: str, names: set[str], *, whole: bool) -> bool:
+    names.add(field)
+    if whole and field in _ON_THE_WAY:
+        return False
+    return _gather(operand, names, whole=False)
+
+
+def _gather_parts(
+    node: ast.ExpressionNode, looked_into: ast.ExpressionNode | None, names: set[str]
+) -> bool:
+    """Add what the parts of a node look at, all but one of which are used whole."""
+    return all(_gather(part, names, whole=part is not looked_into) for part in ast.children(node))

@@ -1,0 +1,59 @@
+"""What policies may ask about besides the request: namespaces, params, permissions."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from policyd.api.admission import UserInfo
+from policyd.api.makers import Makers
+from policyd.cel import CelError
+from policyd.cel.kyverno import kyverno_values
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction as Permission
+from policyd.engine.model.params import NO_PARAMS, ParamSource
+from policyd.engine.objects.equivalents import ServedVersions, served_versions
+from policyd.engine.objects.match import NamespaceLookup
+from policyd.patch.schema import Schema
+
+Authorize = Callable[[UserInfo, Permission], PermissionDecision]
+"""Says whether a user may do something: on line by a SubjectAccessReview, off line by a table."""
+
+
+def authorize_nobody(_user: UserInfo, _permission: Permission) -> PermissionDecision:
+    """Refuse to answer, where nobody said what users may do.
+
+    Raises:
+        CelError: Always.
+    """
+    raise CelError("nothing is known of users' permissions: declare them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyContext:
+    """What policies may ask about.
+
+    Attributes:
+        namespaces: Finds the Namespace object of a request's namespace.
+        params: Finds params.
+        authorize: Says what users may do.
+        served: Knows the versions that are served.
+        typed: Whether objects of built-in kinds are read by the API server's own types after each
+            mutation, as it does: what they have no place for is dropped, or an error. If left open,
+            Kyverno's mutations are not followed by that, as Kyverno does not do it.
+        written: Whether objects come as people write them, and not as the API server sends them:
+            its own policies then see what it would make of them.
+        now: Returns seconds since the epoch; without it, what has an end has ended.
+        schemas: The schemas of custom kinds, by group, version and kind, as far as they are known.
+        makers: Who makes what belongs to others, as `maker` has it.
+        extra: The values of variables that stand for the world outside, by name: Kyverno's.
+    """
+
+    namespaces: NamespaceLookup
+    params: ParamSource = NO_PARAMS
+    authorize: Authorize = authorize_nobody
+    served: ServedVersions = served_versions
+    typed: bool | None = None
+    written: bool = False
+    now: Callable[[], float] | None = None
+    schemas: Mapping[tuple[str, str, str], Schema] = field(default_factory=dict)
+    makers: Makers = field(default_factory=Makers)
+    extra: Mapping[str, object] = field(default_factory=kyverno_values)

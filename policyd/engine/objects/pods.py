@@ -1,0 +1,205 @@
+"""What a pod asks for, as the scheduler counts it.
+
+Containers add up; sidecars (init containers that keep running) add up with them; other init
+containers run one after the other, so the largest counts. Overhead comes on top. What is given for
+the pod as a whole wins over what its containers ask for, of cpu, memory and huge pages; there are
+no devices for pods as a whole. What is negative counts as nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from policyd.api.meta import Json
+from policyd.api.pod_requests import is_stated_for_pods
+from policyd.api.quantity import Format, Quantity, QuantityError, parse_quantity
+from policyd.cel.caches import cache_short
+from policyd.engine.objects.workloads import find_kind, pod_templates, value_at
+from policyd.errors import PolicydError
+
+GPU_RESOURCES = frozenset(
+    {
+        "nvidia.com/gpu",
+        "nvidia.com/gpu.shared",
+        "amd.com/gpu",
+        "gpu.intel.com/i915",
+        "gpu.intel.com/xe",
+        "habana.ai/gaudi",
+    }
+)
+"""Resources of which one is one GPU to whoever asks for it; a time-slice is one too."""
+
+GPU_PREFIXES = ("nvidia.com/mig-", "deviceclass.resource.kubernetes.io/")
+"""Beginnings of resource names of which one is a GPU: each slice of a MIG counts as a device, and
+each device that is asked for by its class."""
+
+ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""What nearly every container asks for, and is no GPU."""
+
+_NOTHING = Quantity(0)
+
+_OBJECTS = frozenset({dict})
+"""The types that the items of a list of objects have."""
+
+Side = Literal["requests", "limits"]
+
+
+class PodError(PolicydError):
+    """A pod is so misshapen that nothing can be said of it."""
+
+
+@cache_short(1024)
+def is_gpu(resource: str) -> bool:
+    """Tell whether one of `resource` counts as a GPU.
+
+    Memory, tiles and monitors that GPU vendors publish beside the devices do not count.
+    """
+    return resource in GPU_RESOURCES or resource.startswith(GPU_PREFIXES)
+
+
+def gpus(obj: Json) -> int:
+    """Count the GPUs that a pod or pod template asks for, or all pods of a workload together.
+
+    Devices of ResourceClaims are not among them: `claims` tells whether there are any.
+
+    Raises:
+        PodError: If the pod is misshapen, or an amount is not a quantity.
+    """
+    return _of_all_pods(obj, lambda pod: _effective(pod, _gpus_of))
+
+
+def claims(obj: Json) -> int:
+    """Count the ResourceClaims of a pod or pod template, or of all pods of a workload together.
+
+    How many devices a claim stands for, the claim itself says, which is another object.
+
+    Raises:
+        PodError: If the pod is misshapen.
+    """
+    return _of_all_pods(obj, lambda pod: len(_items(_object(pod, "spec"), "resourceClaims")))
+
+
+def _of_all_pods(obj: Json, count: Callable[[Json], int]) -> int:
+    kind = find_kind(obj)
+    if kind is None or kind.kind == "Pod":
+        return count(obj)
+    return sum(
+        template.pods * count(value_at(obj, template.path)) for template in pod_templates(obj, kind)
+    )
+
+
+def count_pods(obj: Json) -> int:
+    """Count the pods that an object stands for: 1 for a pod, 0 for what makes no pods."""
+    kind = find_kind(obj)
+    return sum(template.pods for template in pod_templates(obj, kind)) if kind else 0
+
+
+def total(pod: Json, resource: str, side: Side) -> Quantity:
+    """Return what a pod or template asks for (`requests`) or may use (`limits`) of a resource.
+
+    A container that states a limit and no request asks for its limit.
+
+    Raises:
+        PodError: If the pod is misshapen, or an amount is not a quantity.
+    """
+    whole_pod = (side, "limits") if is_stated_for_pods(resource) else ()
+    for stated in whole_pod:  # a limit without a request counts as the request
+        whole = value_at(pod, ("spec", "resources", stated, resource))
+        if whole is not None:
+            overhead = _quantity(value_at(pod, ("spec", "overhead", resource)) or 0)
+            return max(_quantity(whole), _NOTHING) + max(overhead, _NOTHING)
+    formats: list[Format] = []
+
+    def nano(container: Json) -> int:
+        amount = _stated(container, side).get(resource)
+        if amount is None:
+            return 0
+        quantity = _quantity(amount)
+        formats.append(quantity.format)
+        return max(0, quantity.nano)
+
+    # A sum has no suffix of its own: it is written like the first of its parts.
+    amount = _effective(pod, nano)
+    return Quantity(amount, formats[0]) if formats else Quantity(amount)
+
+
+def _effective(pod: Json, amount_of: Callable[[Json], int]) -> int:
+    """Add up a pod's containers as the scheduler does."""
+    spec = _object(pod, "spec")
+    running = sum(map(amount_of, _items(spec, "containers")))
+    largest = sidecars = 0
+    for container in _items(spec, "initContainers"):
+        amount = amount_of(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars += amount
+            largest = max(largest, sidecars)
+        else:
+            largest = max(largest, sidecars + amount)
+    whole = max(running + sidecars, largest)
+    overhead = spec.get("overhead")
+    if overhead:
+        whole += amount_of({"resources": {"requests": overhead, "limits": overhead}})
+    return whole
+
+
+def _gpus_of(container: Json) -> int:
+    if not container.get("resources"):
+        return 0
+    # The same as of all that is stated, without making a mapping of it.
+    requests, limits = _sides(container)
+    gpus = 0
+    for name in requests:
+        if name not in ORDINARY and is_gpu(name):
+            gpus += max(0, _quantity(requests[name]).value())
+    for name in limits:
+        if name not in ORDINARY and name not in requests and is_gpu(name):
+            gpus += max(0, _quantity(limits[name]).value())
+    return gpus
+
+
+def _stated(container: Json, side: Side) -> Mapping[str, Json]:
+    """Return a container's amounts; limits stand in for requests that are not stated."""
+    requests, limits = _sides(container)
+    if side == "limits" or not requests:
+        return limits
+    return {**limits, **requests} if limits else requests
+
+
+def _sides(container: Json) -> tuple[Mapping[str, Json], Mapping[str, Json]]:
+    """Return what a container requests, and its limits."""
+    resources = container.get("resources")
+    if not resources:
+        return {}, {}
+    if not isinstance(resources, dict):
+        raise PodError("`resources` is not an object")
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    if not isinstance(limits, dict) or not isinstance(requests, dict):
+        raise PodError("`requests` and `limits` are not objects")
+    return requests, limits
+
+
+def _quantity(amount: Json) -> Quantity:
+    try:
+        return parse_quantity(amount)
+    except QuantityError as error:
+        raise PodError(f"`{amount}` is not a quantity") from error
+
+
+def _object(parent: Json, field: str) -> Json:
+    if not isinstance(parent, dict):
+        raise PodError("the pod is not an object")
+    value = parent.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise PodError(f"`{field}` is not an object")
+    return value
+
+
+def _items(spec: Json, field: str) -> list[Json]:
+    """Return a list of objects, empty if there is none."""
+    items = spec.get(field)
+    if items is None:
+        return []
+    if not isinstance(items, list) or not set(map(type, items)) <= _OBJECTS:
+        raise PodError(f"`{field}` is not a list of objects")
+    return items

@@ -1,0 +1,1 @@
+"""Policies without a cluster: cases, explanations, replays, scans and reports."""

@@ -1,0 +1,305 @@
+"""Cases: what a policy is expected to do, written beside it.
+
+A case gives an object, under what circumstances it is sent, and what must come of it. Nothing
+passes by accident: an expectation about a request that no policy concerned itself with fails, and
+whatever is changed must stay the same when it is sent again.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
+
+import msgspec
+
+from policyd.api.admission import AdmissionRequest, Operation, UserInfo
+from policyd.api.inject import Closed
+from policyd.api.makers import Makers
+from policyd.api.meta import Json
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.cel.lib.authorizer import AuthorizedAction
+from policyd.engine.compile.load import Loaded
+from policyd.engine.compile.schema import Shape, schema_of
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document, read_documents
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.decision import Decision
+from policyd.engine.model.surroundings import Authorize
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.ordering import order_matters, yaml_diff
+from policyd.engine.offline.requests import (
+    ObjectError,
+    RequestCircumstances,
+    alone,
+    as_it_was,
+    namespace_lookup,
+    offline_set,
+    raw,
+    request_for,
+)
+from policyd.patch.json_patch import apply_json_patch
+
+Texts = str | tuple[str, ...]
+
+
+class CaseUser(Closed, frozen=True):
+    """Who sends the request."""
+
+    username: str
+    groups: tuple[str, ...] = ()
+
+
+class Expectation(Closed, frozen=True):
+    """What must come of a request. All that is given must hold.
+
+    `denied` and `warned` name a part of each message, all of them; `mutated` is the part of the
+    resulting object that matters (null: a field must not be there), `result` is all of it.
+    """
+
+    allowed: bool | None = None
+    denied: Texts = ()
+    warned: Texts = ()
+    mutated: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    unchanged: bool = False
+    skipped: bool = False
+
+
+class Permission(Closed, frozen=True):
+    """Something that the user may do, for policies that ask; what is empty stands for any."""
+
+    verb: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    def allows(self, asked: AuthorizedAction) -> bool:
+        """Tell whether this is what is asked for."""
+        given = ((field, getattr(self, field)) for field in Permission.__struct_fields__)
+        return all(getattr(asked, field) == value for field, value in given if value)
+
+
+class Case(Closed, frozen=True):
+    """One request, and what must come of it.
+
+    What is updated was as it is, unless `oldObject` says. `params` are objects that policies may
+    name as their params; `permissions` are all that the user may do; `subResource` is what of the
+    object is asked for, such as `ephemeralcontainers`.
+    """
+
+    name: str
+    object: dict[str, Any]
+    expect: Expectation
+    old_object: dict[str, Any] | None = None
+    operation: Operation = "CREATE"
+    sub_resource: str = ""
+    user: CaseUser | None = None
+    namespace_labels: dict[str, str] | None = None
+    params: tuple[dict[str, Any], ...] = ()
+    permissions: tuple[Permission, ...] = ()
+
+
+class Cases(Closed, frozen=True):
+    """The cases of the policies in a folder.
+
+    `namespaceLabels` are those of every case without, and `params` are there in every case.
+    """
+
+    cases: Annotated[tuple[Case, ...], msgspec.Meta(min_length=1)]
+    namespace_labels: dict[str, str] = {}
+    params: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOutcome:
+    """How a case went: what was not as expected, and how what came differs from what should."""
+
+    case: Case
+    problems: tuple[str, ...]
+    difference: tuple[str, ...] = ()
+    violated: frozenset[tuple[str, str]] = frozenset()
+    """The validations that were not true: the policy's id, and where the validation stands."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return not self.problems
+
+
+@cache
+def cases_shape() -> Shape:
+    """Return the shape of a file of cases."""
+    schema = schema_of(Cases)
+    schema["$defs"]["Expectation"]["minProperties"] = 1
+    return Shape(schema)
+
+
+def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Finding]]:
+    """Read a file of cases, or say everything that is wrong with it."""
+    documents, findings = read_documents(text, source)
+    if findings:
+        return None, findings
+    if len(documents) != 1:
+        return None, [
+            Finding(source=source, message="not one document with `cases`", line=1, column=1)
+        ]
+    document: Document = documents[0]
+    kind = value_at(document.value, ("kind",))
+    if isinstance(kind, str):
+        hint = "name the folder it is in, or the file with its `cases`"
+        return None, [document.finding(f"this is a {kind}, and no cases", ("kind",), hint=hint)]
+    findings = cases_shape().check(document)
+    return (None, findings) if findings else (msgspec.convert(document.value, Cases), [])
+
+
+def run_case(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
+    """Send a case's request through policies, and compare what comes with what should."""
+    try:
+        asked = ask_case(case, cases, loaded)
+    except ObjectError as error:
+        return CaseOutcome(case, (str(error),))
+    decision = asked.policies.review(asked.request)
+    result = apply_json_patch(case.object, decision.operations)
+    problems = [*_problems(case.expect, decision)]
+    if decision.operations:
+        again = msgspec.structs.replace(asked.request, object=raw(result))
+        problems += _not_settled(asked.policies.mutate(again))
+        problems += map(str, order_matters(asked.policies, asked.request))
+    differing: list[str] = []
+    for expected, actual in _compared(case.expect, result):
+        lines = difference(expected, actual)
+        if lines:
+            problems.append("the object came out differently")
+            differing += lines
+    violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
+    return CaseOutcome(case, tuple(problems), tuple(differing), violated)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCase:
+    """The request of a case, and the policies that are asked, under its circumstances."""
+
+    request: AdmissionRequest
+    policies: PolicySet
+
+
+def ask_case(case: Case, cases: Cases, loaded: Loaded) -> PreparedCase:
+    """Return the request that a case sends, and the policies as they are where it is sent.
+
+    Raises:
+        ObjectError: If the object is none of Kubernetes.
+    """
+    labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
+    policies = offline_set(
+        alone(loaded),
+        namespace_lookup((), labels),
+        objects=(*cases.params, *case.params),
+        authorize=_authorize(case),
+        makers=Makers(),
+    )
+    user = case.user or CaseUser(username="someone")
+    circumstances = RequestCircumstances(
+        operation=case.operation,
+        user=UserInfo(username=user.username, groups=user.groups),
+    )
+    old = as_it_was(case.object, case.operation, case.old_object)
+    request = request_for(case.object, circumstances, old_object=old)
+    return PreparedCase(msgspec.structs.replace(request, sub_resource=case.sub_resource), policies)
+
+
+def run_together(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
+    """Send a case's request through all policies there are: does their order matter?"""
+    try:
+        asked = ask_case(case, cases, loaded)
+    except ObjectError as error:
+        return CaseOutcome(case, (str(error),))
+    found = list(order_matters(asked.policies, asked.request))
+    lines = [line for each in found for line in each.difference]
+    return CaseOutcome(case, tuple(map(str, found)), tuple(lines))
+
+
+def uncovered(loaded: Loaded, outcomes: Iterable[CaseOutcome]) -> list[tuple[str, str]]:
+    """Return the validations that no case violates: nobody knows whether they refuse anything.
+
+    Returns:
+        The policy's id, and where the validation stands, in the order of the policies.
+    """
+    violated = frozenset[tuple[str, str]]().union(*(outcome.violated for outcome in outcomes))
+    return [
+        (policy.id, validation.place)
+        for policy in loaded.policies
+        for validation in policy.validations
+        if (policy.id, validation.place) not in violated
+    ]
+
+
+def _authorize(case: Case) -> Authorize:
+    def decide(_user: UserInfo, asked: AuthorizedAction) -> PermissionDecision:
+        return PermissionDecision(allowed=any(p.allows(asked) for p in case.permissions))
+
+    return decide
+
+
+def _problems(expect: Expectation, decision: Decision) -> Iterator[str]:
+    if expect.skipped:
+        if decision.matched or decision.failures:
+            yield f"concerned after all: {', '.join(decision.matched)}"
+        return
+    if not decision.matched and not decision.failures:
+        yield "no policy concerned this request; expect `skipped: true` if that is meant"
+    yield from _said("denial", _texts(expect.denied), [str(d) for d in decision.denials])
+    yield from _said("warning", _texts(expect.warned), list(decision.warnings))
+    if expect.allowed is False and decision.allowed:
+        yield "allowed, but should not be"
+    if expect.unchanged and decision.operations:
+        paths = ", ".join(operation.path for operation in decision.operations)
+        yield f"changed, but should not be: {paths}"
+
+
+def _said(what: str, expected: Sequence[str], actual: Sequence[str]) -> Iterator[str]:
+    """Compare messages with the parts that are expected of them; each must have its counterpart."""
+    for part in expected:
+        if not any(part in message for message in actual):
+            yield f"no {what} with `{part}`"
+    for message in actual:
+        if not any(part in message for part in expected):
+            yield f"unexpected {what}: {message}"
+
+
+def _not_settled(again: Decision) -> Iterator[str]:
+    """Check that a second time changes nothing: the API server may well ask twice."""
+    if again.operations:
+        changes = ", ".join(f"{o.op} {o.path}" for o in again.operations)
+        yield f"not idempotent: sent again, it is changed again ({changes})"
+
+
+def _compared(expect: Expectation, actual: Json) -> Iterator[tuple[Json, Json]]:
+    if expect.mutated is not None:
+        yield expect.mutated, _part(actual, expect.mutated)
+    if expect.result is not None:
+        yield expect.result, actual
+
+
+def _part(actual: Json, expected: Json) -> Json:
+    """Return the part of `actual` that `expected` speaks of; null for what is not there."""
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        return {
+            key: _part(actual.get(key), value)
+            for key, value in expected.items()
+            if key in actual or value is None
+        }
+    if isinstance(actual, list) and isinstance(expected, list) and len(actual) == len(expected):
+        return [_part(a, e) for a, e in zip(actual, expected, strict=True)]
+    return actual
+
+
+def difference(expected: Json, actual: Json) -> list[str]:
+    """Return a unified diff of two objects as YAML, empty if they are the same."""
+    return [] if expected == actual else yaml_diff(expected, actual, "expected", "actual")
+
+
+def _texts(texts: Texts) -> Sequence[str]:
+    return (texts,) if isinstance(texts, str) else texts

@@ -1,0 +1,179 @@
+"""Recorded requests through a changed set of policies: what would be answered otherwise.
+
+A recording is an AdmissionReview as the API server sent it, with the response if it was kept.
+"""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from policyd.api.admission import AdmissionRequest, decode_object, parse_review
+from policyd.api.meta import Json
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.decision import Decision
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.shadows import ShadowDifference, shadow_differences
+from policyd.errors import PolicydError
+from policyd.patch.differences import difference
+from policyd.patch.json_patch import apply_json_patch
+from policyd.patch.operations import Operation
+
+Kind = Literal["denied", "allowed", "changed", "same"]
+"""How an answer differs: refused now, no longer refused, other words or another object, not."""
+
+
+class RecordingError(PolicydError):
+    """Something is no recorded AdmissionReview."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedAnswer:
+    """What came or would come of a request.
+
+    Attributes:
+        allowed: Whether it was let through.
+        denials: Why not; None if that is not known in our words.
+        warnings: What the user was told; None if that is not known.
+        result: The object as it was stored; None if it is not known, or there is none.
+    """
+
+    allowed: bool
+    denials: tuple[str, ...] | None = None
+    warnings: tuple[str, ...] | None = None
+    result: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A request, and what was answered if that was kept."""
+
+    request: AdmissionRequest
+    answer: ReplayedAnswer | None
+
+    @property
+    def name(self) -> str:
+        """What the request was about: operation, kind, namespace and name."""
+        request = self.request
+        generated = value_at(decode_object(request.object), ("metadata", "generateName"))
+        name = request.name or f"{generated or ''}*"
+        where = f"{request.namespace}/{name}" if request.namespace else name
+        return f"{request.operation} {request.kind.kind} {where}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How one request would be answered otherwise, and what shadows of the new policies say."""
+
+    recording: Recording
+    kind: Kind
+    before: ReplayedAnswer
+    after: ReplayedAnswer
+    shadows: tuple[ShadowDifference, ...] = ()
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """How the object that is stored now differs from the one that was."""
+        before, after = self.before.result, self.after.result
+        return () if before is None or after is None else tuple(difference(before, after))
+
+
+class _Response(msgspec.Struct, frozen=True):
+    allowed: bool
+    patch: str = ""
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    response: _Response | None = None
+
+
+def recordings(content: bytes) -> Iterator[bytes]:
+    """Yield the reviews of a file: one, or one on each line."""
+    lines = [line for line in content.splitlines() if line.strip()]
+    if len(lines) > 1 and _is_json(lines[0]):
+        yield from lines
+    elif lines:
+        yield content
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def read_recording(text: bytes) -> Recording:
+    """Read one review, with its response if it has one.
+
+    Raises:
+        RecordingError: If it is none.
+    """
+    try:
+        request = parse_review(text)
+        response = msgspec.json.decode(text, type=_Answered).response
+        return Recording(request=request, answer=_recorded(request, response))
+    except (PolicydError, msgspec.DecodeError, ValueError) as error:  # the patch is no base64
+        hint = "a recording is JSON: an AdmissionReview, or one on each line"
+        raise RecordingError(str(error), hint=hint) from error
+
+
+def _recorded(request: AdmissionRequest, response: _Response | None) -> ReplayedAnswer | None:
+    if response is None:
+        return None
+    result = None
+    if response.patch:
+        patch = base64.b64decode(response.patch, validate=True)
+        operations = msgspec.json.decode(patch, type=list[Operation])
+        result = apply_json_patch(decode_object(request.object), operations)
+    return ReplayedAnswer(allowed=response.allowed, result=result)
+
+
+def compare(recording: Recording, new: PolicySet, old: PolicySet | None) -> Difference:
+    """Say how a request would be answered by the new policies, and how that differs.
+
+    Args:
+        recording: The request.
+        new: The policies to be.
+        old: The policies that are; without them, the recorded answer counts, and without that
+            nothing was refused or changed.
+    """
+    request = recording.request
+    decision = new.review(request)
+    after = _answer(request, decision)
+    if old is not None:
+        before = _answer(request, old.review(request))
+    else:
+        before = recording.answer or _answer(request, Decision())
+    return Difference(
+        recording=recording,
+        kind=_kind(before, after),
+        before=before,
+        after=after,
+        shadows=tuple(shadow_differences(new, request, decision)),
+    )
+
+
+def _answer(request: AdmissionRequest, decision: Decision) -> ReplayedAnswer:
+    obj = decode_object(request.object)
+    return ReplayedAnswer(
+        allowed=decision.allowed,
+        denials=tuple(map(str, decision.denials)),
+        warnings=decision.warnings,
+        result=apply_json_patch(obj, decision.operations) if decision.operations else obj,
+    )
+
+
+def _kind(before: ReplayedAnswer, after: ReplayedAnswer) -> Kind:
+    if before.allowed != after.allowed:
+        return "allowed" if after.allowed else "denied"
+    pairs = (
+        (before.denials, after.denials),
+        (before.warnings, after.warnings),
+        # What is refused is stored nowhere.
+        (before.result, after.result if after.allowed else before.result),
+    )
+    return "changed" if any(a is not None and a != b for a, b in pairs) else "same"

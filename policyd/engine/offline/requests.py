@@ -1,0 +1,275 @@
+"""Requests made up from objects, for policies that are tried without a cluster."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from policyd.api.admission import (
+    NO_OBJECT,
+    AdmissionRequest,
+    GroupVersionKind,
+    GroupVersionResource,
+    Operation,
+    UserInfo,
+)
+from policyd.api.kinds import resource_for_kind
+from policyd.api.makers import Makers
+from policyd.api.meta import Json
+from policyd.cel.kyverno import kyverno_values
+from policyd.engine.compile.load import Loaded
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.bindings import in_force
+from policyd.engine.model.params import StoredParams
+from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
+from policyd.engine.objects.equivalents import plural_of
+from policyd.engine.objects.match import NamespaceLookup
+from policyd.engine.objects.workloads import find_kind, value_at
+from policyd.errors import ConfigurationError, PolicydError
+from policyd.patch.schema import Schema, schema_from_openapi
+
+DEFAULT_NAMESPACE = "default"
+
+_CLUSTER_KINDS = frozenset(
+    {
+        "AdmissionCheck",
+        "ClusterQueue",
+        "Cohort",
+        "Policy",
+        "ResourceFlavor",
+        "Topology",
+        "WorkloadPriorityClass",
+    }
+)
+"""Custom kinds that belong to the cluster, of those that users of policyd have."""
+
+SOMEONE = UserInfo(username="someone", groups=("system:authenticated",))
+"""Who sends a request, if nobody says."""
+
+BELIEVING: Final = Makers(trusted=True)
+"""Objects are taken to belong to what they say: what is true, only who sends them shows."""
+
+
+def makers_for(username: str) -> Makers:
+    """Return who makes what belongs to others, if a user sends objects, or if nobody says who."""
+    return BELIEVING if username == SOMEONE.username else Makers()
+
+
+class ObjectError(PolicydError):
+    """Something is no Kubernetes object."""
+
+
+CustomKinds = Mapping[tuple[Json, Json], tuple[str, bool]]
+"""By group and kind: the plural, and whether objects live in namespaces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCircumstances:
+    """What a request depends on besides its objects."""
+
+    operation: Operation = "CREATE"
+    user: UserInfo = SOMEONE
+    namespace: str = DEFAULT_NAMESPACE
+    """Where an object goes that names no namespace."""
+    kinds: CustomKinds = field(default_factory=dict)
+    """The kinds that are not built in, as far as they are known."""
+
+
+def custom_kinds(objects: Iterable[Json]) -> CustomKinds:
+    """Return the kinds that the CustomResourceDefinitions among objects define."""
+    found: dict[tuple[str, str], tuple[str, bool]] = {}
+    for group, kind, spec in _defined(objects):
+        plural = value_at(spec, ("names", "plural"))
+        if isinstance(plural, str):
+            found[group, kind] = plural, value_at(spec, ("scope",)) != "Cluster"
+    return found
+
+
+def custom_schemas(objects: Iterable[Json]) -> dict[tuple[str, str, str], Schema]:
+    """Return the schemas of the kinds that the CustomResourceDefinitions among objects define.
+
+    Of a kind whose schema is none, no more is known than of one that nobody defines.
+    """
+    found: dict[tuple[str, str, str], Schema] = {}
+    for group, kind, spec in _defined(objects):
+        versions = value_at(spec, ("versions",))
+        for version in versions if isinstance(versions, list) else ():
+            name, schema = value_at(version, ("name",)), value_at(version, ("schema", _SCHEMA))
+            if isinstance(name, str) and isinstance(schema, dict):
+                with suppress(ConfigurationError):  # nor does the API server take such a definition
+                    found[group, name, kind] = schema_from_openapi(schema)
+    return found
+
+
+_SCHEMA: Final = "openAPIV3Schema"
+
+
+def _defined(objects: Iterable[Json]) -> Iterator[tuple[str, str, Json]]:
+    """Yield group, kind and spec of each CustomResourceDefinition that names both."""
+    for obj in objects:
+        if value_at(obj, ("kind",)) == "CustomResourceDefinition":
+            spec = value_at(obj, ("spec",))
+            group, kind = value_at(spec, ("group",)), value_at(spec, ("names", "kind"))
+            if isinstance(group, str) and isinstance(kind, str):
+                yield group, kind, spec
+
+
+def request_for(
+    obj: Json, circumstances: RequestCircumstances, *, old_object: Json = None
+) -> AdmissionRequest:
+    """Make the request that the API server would send for an object.
+
+    On DELETE, `obj` is what is deleted.
+
+    Raises:
+        ObjectError: If `obj` has no apiVersion, kind and metadata.
+    """
+    kind = _kind(obj)
+    resource, namespaced = _resource(obj, kind, circumstances.kinds)
+    deleted = circumstances.operation == "DELETE"
+    name = value_at(obj, ("metadata", "name")) or ""
+    namespace = value_at(obj, ("metadata", "namespace")) or circumstances.namespace
+    if not namespaced:
+        namespace = name if kind.kind == "Namespace" else ""
+    return AdmissionRequest(
+        uid="offline",
+        kind=kind,
+        resource=resource,
+        operation=circumstances.operation,
+        name=str(name),
+        namespace=str(namespace),
+        user_info=circumstances.user,
+        object=NO_OBJECT if deleted else raw(obj),
+        old_object=raw(obj if deleted and old_object is None else old_object),
+        dry_run=True,
+    )
+
+
+def as_it_was(obj: Json, operation: Operation, said: Json = None) -> Json:
+    """Return the old object of a request, given what is said of it: what is updated was as it is.
+
+    An update is never sent without it.
+    """
+    return obj if operation == "UPDATE" and said is None else said
+
+
+_NAMESPACE: Final[dict[str, Json]] = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "spec": {"finalizers": ["kubernetes"]},
+    "status": {"phase": "Active"},
+}
+"""What every namespace has in a cluster, whatever was written of it."""
+
+
+def namespaces_among(objects: Iterable[Json]) -> dict[str, Json]:
+    """Return the Namespaces among objects, by name."""
+    return {
+        str(value_at(obj, ("metadata", "name"))): obj
+        for obj in objects
+        if isinstance(obj, dict)
+        and obj.get("kind") == "Namespace"
+        and obj.get("apiVersion") == "v1"
+    }
+
+
+def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> NamespaceLookup:
+    """Return a lookup that knows the Namespaces among `objects`, and makes up all others.
+
+    `labels` are given to every namespace that is made up.
+    """
+    known = namespaces_among(objects)
+
+    def find(name: str) -> Mapping[str, Json]:
+        given = _NAMESPACE | known.get(name, {"metadata": {"labels": dict(labels)}})
+        metadata = given.get("metadata") or {}
+        own = {"kubernetes.io/metadata.name": name, **(metadata.get("labels") or {})}
+        return {**given, "metadata": {**metadata, "name": name, "labels": own}}
+
+    return find
+
+
+def offline_set(  # noqa: PLR0913 - all that policies may ask about
+    loaded: Loaded,
+    namespaces: NamespaceLookup,
+    *,
+    objects: Iterable[Json] = (),
+    authorize: Authorize = authorize_nobody,
+    now: Callable[[], float] | None = None,
+    extra: Mapping[str, object] | None = None,
+    makers: Makers = BELIEVING,
+) -> PolicySet:
+    """Make a set of loaded policies that knows of the cluster what it is given.
+
+    Args:
+        loaded: Policies with their bindings and exceptions; other objects count as params.
+        namespaces: Finds namespaces.
+        objects: Further objects that may be params, or define kinds.
+        authorize: Says what users may do.
+        now: Returns seconds since the epoch, for exceptions that end.
+        extra: The values of Kyverno's variables that stand for the world outside; none of it is
+            there if left out.
+        makers: Who makes what belongs to others; whoever it says if left out.
+    """
+    known = (*loaded.objects, *objects)
+    surroundings = PolicyContext(
+        namespaces=namespaces,
+        params=StoredParams(known),
+        authorize=authorize,
+        now=now,
+        written=True,
+        schemas=custom_schemas(known),
+        extra=kyverno_values() if extra is None else extra,
+        makers=makers,
+    )
+    return PolicySet(
+        loaded.policies,
+        bindings=loaded.bindings,
+        exceptions=loaded.exceptions,
+        surroundings=surroundings,
+    )
+
+
+def alone(loaded: Loaded) -> Loaded:
+    """Put shadows into force that are without the policy they may replace, so as to try them."""
+    names = {(policy.kind, policy.name) for policy in loaded.policies if not policy.shadow_of}
+    lone = [p.shadow_of and (p.kind, p.shadow_of) not in names for p in loaded.policies]
+    if not any(lone):
+        return loaded
+    pairs = zip(loaded.policies, lone, strict=True)
+    policies = tuple(in_force(policy) if is_lone else policy for policy, is_lone in pairs)
+    return replace(loaded, policies=policies)
+
+
+def _kind(obj: Json) -> GroupVersionKind:
+    version, kind = value_at(obj, ("apiVersion",)), value_at(obj, ("kind",))
+    if not isinstance(version, str) or not isinstance(kind, str) or not version or not kind:
+        raise ObjectError("not a Kubernetes object: `apiVersion` or `kind` is missing")
+    if not isinstance(value_at(obj, ("metadata",)), dict):
+        raise ObjectError(f"{kind} without `metadata`")
+    group, _, version = version.rpartition("/")
+    return GroupVersionKind(group=group, version=version, kind=kind)
+
+
+def _resource(
+    obj: Json, kind: GroupVersionKind, custom: CustomKinds
+) -> tuple[GroupVersionResource, bool]:
+    """Return the resource of a kind, and whether it lives in namespaces; guessed if unknown."""
+    built_in = resource_for_kind(kind.group, kind.version, kind.kind)
+    if built_in is not None:
+        plural, namespaced = built_in.plural, built_in.namespaced
+    elif (kind.group, kind.kind) in custom:
+        plural, namespaced = custom[kind.group, kind.kind]
+    else:
+        workload = find_kind(obj)
+        plural = workload.plural if workload else plural_of(kind.kind)
+        namespaced = kind.kind not in _CLUSTER_KINDS
+    resource = GroupVersionResource(group=kind.group, version=kind.version, resource=plural)
+    return resource, namespaced
+
+
+def raw(obj: Json) -> msgspec.Raw:
+    """Return an object as a request carries it; nothing if there is none."""
+    return NO_OBJECT if obj is None else msgspec.Raw(msgspec.json.encode(obj))

@@ -1,0 +1,163 @@
+"""What policies look at in a new pod: pods that have this in common are one pod to them.
+
+A footprint is a tree of the fields that are looked at. It becomes a type that leaves out everything
+else when a pod is read: what is read by it, written again, is the same for pods that are the same.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, Union
+
+import msgspec
+
+from policyd.api import kinds
+from policyd.api.kinds import FieldType
+from policyd.api.selectors import LabelSelector
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.objects.workloads import EACH
+from policyd.engine.remember.footprint_changes import changed
+from policyd.engine.remember.footprint_expressions import Looking
+from policyd.engine.remember.footprint_tree import LABELS, Footprint, UnboundedError
+
+_POD: Final = FieldType(shape="struct", struct="core/v1.Pod")
+
+_MOST_POLICIES: Final = 4096
+"""Policies whose footprints are kept while others change."""
+
+_MOST_FIELDS: Final = 200
+"""Fields of one object that are told apart: each field of a pod is compared with all of them."""
+
+_KNOWN: Final = frozenset(
+    (
+        *("object", "pod", "workload", "maker", "oldObject", "request"),
+        *("namespaceObject", "params", "variables"),
+    )
+)
+"""Variables of which it can be told what is looked at. A new pod was nothing before; namespace and
+params are left to who compares pods."""
+
+
+def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
+    """Return what policies look at when a pod is created that they let pass.
+
+    Returns:
+        The type by which to read the pod, and the names of the fields of the request.
+
+    Raises:
+        UnboundedError: If one of them looks at more than can be told.
+    """
+    pod, request = Footprint(), Footprint()
+    for field in ("apiVersion", "kind"):
+        pod.at(field).take()
+    for policy in policies:
+        of_pod, of_request = looked_at_by(policy)
+        pod.join(of_pod)
+        request.join(of_request)
+        for path in changed(policy):
+            pod.at(*path).take()
+    if request.whole or EACH in request.fields:
+        raise UnboundedError
+    return _type(pod, _POD), frozenset(request.fields)
+
+
+def looked_at_by(policy: CompiledPolicy) -> tuple[Footprint, Footprint]:
+    """Return what a policy looks at in an object and in the request, what it changes aside.
+
+    Raises:
+        UnboundedError: If that cannot be told.
+    """
+    _check_bounded(policy)
+    of_object, of_request = _looked_at(
+        tuple(program.source for program in policy.programs),
+        tuple((name, program.source) for name, program in policy.variables.items()),
+    )
+    looked_at = Footprint()
+    looked_at.join(of_object)
+    for key in _labels(policy):
+        looked_at.at(*LABELS, key).take()
+    return looked_at, of_request
+
+
+@lru_cache(maxsize=_MOST_POLICIES)
+def _looked_at(
+    expressions: tuple[str, ...], variables: tuple[tuple[str, str], ...]
+) -> tuple[Footprint, Footprint]:
+    """Return what expressions look at in the pod and in the request: once for each policy.
+
+    Raises:
+        UnboundedError: If that cannot be told.
+    """
+    pod, request = Footprint(), Footprint()
+    looking = Looking(dict(variables), pod=pod, request=request)
+    for expression in expressions:
+        looking.take(expression)
+    return pod, request
+
+
+def _check_bounded(policy: CompiledPolicy) -> None:
+    """Check that a policy depends on nothing but the request, the namespace and params."""
+    given = (policy.constraints, *(binding.constraints for binding in policy.bindings))
+    narrowed = [constraints for constraints in given if constraints is not None]
+    rules = [r for each in narrowed for r in (*each.resource_rules, *each.exclude_resource_rules)]
+    if (
+        policy.applies is not None
+        or policy.exceptions
+        or policy.staged
+        or any(binding.actions_for is not None for binding in policy.bindings)
+        or any(rule.resource_names for rule in rules)
+        or any(name.partition(".")[0] not in _KNOWN for name in policy.uses)
+    ):
+        raise UnboundedError
+
+
+def _labels(policy: CompiledPolicy) -> Iterator[str]:
+    """Yield the labels by which pods are selected."""
+    yield from _keys(policy.constraints.object_selector)
+    for binding in policy.bindings:
+        if binding.constraints is not None:
+            yield from _keys(binding.constraints.object_selector)
+
+
+def _keys(selector: LabelSelector) -> Iterator[str]:
+    yield from selector.match_labels
+    yield from (requirement.key for requirement in selector.match_expressions)
+
+
+def _type(node: Footprint, field: FieldType | None) -> Any:  # noqa: ANN401 - msgspec takes types
+    """Return the type that reads a field as far as it is looked at.
+
+    Expressions do not say whether a field is a list or a map: the type of pods does. What is
+    neither as they take it is read whole.
+    """
+    looked_at = node.fields
+    if field is None or node.whole or node.devices or not looked_at:
+        return msgspec.Raw
+    if field.shape == "list" and field.element and looked_at.keys() == {EACH}:
+        return list[_type(looked_at[EACH], field.element)]  # type: ignore[misc]
+    if EACH in looked_at or len(looked_at) > _MOST_FIELDS or any(map(_is_odd, looked_at)):
+        return msgspec.Raw
+    if field.shape == "struct" and field.struct:
+        known = kinds.fields(field.struct)
+        return _struct({name: _type(node, known.get(name)) for name, node in looked_at.items()})
+    if field.shape == "map":
+        return _struct({name: _type(node, field.element) for name, node in looked_at.items()})
+    return msgspec.Raw
+
+
+def _is_odd(name: str) -> bool:
+    """Tell whether msgspec may not take a name for a field: it writes them without escapes."""
+    return '"' in name or "\\" in name or not name.isprintable()
+
+
+def _struct(types: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """Return a Struct that tells what is absent from what is null."""
+    names = {f"field_{number}": name for number, name in enumerate(types)}
+    fields = [
+        (own, Union[_nullable(types[name]), msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
+        for own, name in names.items()
+    ]
+    return msgspec.defstruct("Looked", fields, rename=names)
+
+
+def _nullable(given: Any) -> Any:  # noqa: ANN401 - msgspec takes types
+    return given if given is msgspec.Raw else Union[given, None]  # noqa: UP007 - at run time

@@ -1,0 +1,223 @@
+"""What expressions look at in a pod, found by following each from `object` down.
+
+The way leads through variables, loops, conditions, and the few functions that hand on what they are
+given. Whatever else is done with a value takes it in whole.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+from policyd.cel.recursion import deep_recursion
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.engine.model.reads import selected
+from policyd.engine.objects.workloads import EACH
+from policyd.engine.remember.footprint_tree import Footprint, UnboundedError
+
+ASKED_FOR: Final = (
+    ("spec", "resources"),
+    ("spec", "overhead"),
+    *(("spec", field, EACH, "resources") for field in ("containers", "initContainers")),
+    ("spec", "initContainers", EACH, "restartPolicy"),
+)
+"""All that says how much a pod asks for."""
+
+_OWNERS: Final = ("metadata", "ownerReferences")
+
+_METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "gpus": ASKED_FOR,
+    "claims": (("spec", "resourceClaims"),),
+    "requests": ASKED_FOR,
+    "limits": ASKED_FOR,
+    "pods": (),
+    "controller": (_OWNERS,),
+}
+"""What the engine's own methods look at in a pod, besides its kind. They take in whatever else they
+are asked of."""
+
+_HANDED_ON: Final = frozenset({"_+_", "orValue", "or", "value", "dyn"})
+"""Functions that look at nothing in what they are given, and hand it on: a sum of lists."""
+
+BY_CHANCE: Final = frozenset({"now", "random"})
+"""Functions that say something else each time, whatever is before the dot."""
+
+_MOST_PLACES: Final = 64
+"""Fields that one value may be: what is chosen among more is not written by people."""
+
+Places = tuple[Footprint, ...]
+"""What a value may be, or be made of."""
+
+Scope = Mapping[str, Places]
+"""The local variables."""
+
+
+def _ask(place: Footprint, method: str) -> None:
+    """Look at what a method of the engine does; one that counts devices, not at memory and such."""
+    for path in _METHODS[method]:
+        part = place.at(*path)
+        if method == "gpus" and path[-1] == "resources":
+            part.devices = True
+        else:
+            part.take()
+
+
+class Looking:
+    """The expressions of one policy, looking at a pod and at its request."""
+
+    def __init__(self, variables: Mapping[str, str], *, pod: Footprint, request: Footprint) -> None:
+        """Begin with nothing that is looked at.
+
+        Args:
+            variables: The expressions of the policy's variables, by name.
+            pod: Where to add what is looked at in the pod.
+            request: And in the request.
+        """
+        self._sources = variables
+        self._pod = pod
+        self._request = request
+        self._variables: dict[str, Places] = {}
+        self._roots = {
+            "object": (pod,),
+            "pod": (pod,),
+            "workload": (pod,),
+            "request": (request,),
+        }
+
+    def take(self, source: str) -> None:
+        """Add what an expression looks at.
+
+        Raises:
+            UnboundedError: If that cannot be told.
+        """
+        with deep_recursion():
+            self._take(parse(source), {})
+
+    def _take(self, node: ast.ExpressionNode, scope: Scope) -> None:
+        """Add a value that is used whole."""
+        for place in self._look(node, scope):
+            place.take()
+
+    def _look(self, node: ast.ExpressionNode, scope: Scope) -> Places:
+        """Add what is looked at to find a value, and return what it may be of the pod."""
+        field = selected(node)
+        if field is not None:
+            found = self._select(*field, scope)
+            return () if isinstance(node, ast.Has) else found
+        look = self._LOOKS.get(type(node), Looking._take_parts)
+        return look(self, node, scope)
+
+    def _select(self, operand: ast.ExpressionNode, field: str, scope: Scope) -> Places:
+        if isinstance(operand, ast.Identifier) and operand.name == "variables":
+            return self._variable(field)
+        return tuple(place.at(field) for place in self._look(operand, scope))
+
+    def _variable(self, name: str) -> Places:
+        found = self._variables.get(name)
+        if found is None:
+            if name not in self._sources:
+                raise UnboundedError
+            tree = parse(self._sources[name])
+            found = self._variables[name] = self._look(tree, {})
+        return found
+
+    def _identifier(self, node: ast.Identifier, scope: Scope) -> Places:
+        name = node.name
+        if name == "variables":
+            raise UnboundedError
+        hidden = name in scope and not node.absolute
+        if name == "maker" and not hidden:
+            self._pod.at(*_OWNERS).take()
+            self._request.at("userInfo").take()
+        return scope[name] if hidden else self._roots.get(name, ())
+
+    def _index(self, node: ast.Index, scope: Scope) -> Places:
+        if isinstance(node.index, ast.Literal) and type(node.index.value) is int:
+            return _items(self._look(node.operand, scope))
+        return self._take_parts(node, scope)
+
+    def _conditional(self, node: ast.Conditional, scope: Scope) -> Places:
+        self._take(node.condition, scope)
+        return _together(self._look(node.then, scope), self._look(node.otherwise, scope))
+
+    def _comprehension(self, node: ast.Comprehension, scope: Scope) -> Places:
+        looped = self._look(node.range, scope)
+        bound = dict.fromkeys(node.variables, ()) | {node.variables[-1]: _items(looped)}
+        inner = _within(scope, bound)
+        if node.condition is not None:
+            self._take(node.condition, inner)
+        self._take(node.result, inner)
+        return looped if node.kind == "filter" else ()
+
+    def _bind(self, node: ast.Bind, scope: Scope) -> Places:
+        value = self._look(node.value, scope)
+        return self._look(node.body, _within(scope, {node.name: value}))
+
+    def _optional_map(self, node: ast.OptionalMap, scope: Scope) -> Places:
+        value = self._look(node.operand, scope)
+        return self._look(node.body, _within(scope, {node.name: value}))
+
+    def _sort_by(self, node: ast.SortBy, scope: Scope) -> Places:
+        given = self._look(node.operand, scope)
+        self._take(node.key, _within(scope, {node.name: _items(given)}))
+        return given
+
+    def _call(self, node: ast.Call, scope: Scope) -> Places:
+        if node.function.rpartition(".")[2] in BY_CHANCE:
+            raise UnboundedError
+        if node.function in _HANDED_ON:
+            return _together(*(self._look(part, scope) for part in ast.children(node)))
+        receiver = node.target if node.function in _METHODS else None
+        if receiver is None:
+            return self._take_parts(node, scope)
+        for place in self._look(receiver, scope):
+            if place is not self._pod:
+                place.take()
+            _ask(place, node.function)
+        for argument in node.arguments:
+            self._take(argument, scope)
+        return ()
+
+    def _take_parts(self, node: ast.ExpressionNode, scope: Scope) -> Places:
+        for part in ast.children(node):
+            self._take(part, scope)
+        return ()
+
+    _LOOKS: ClassVar[
+        Mapping[type[ast.ExpressionNode], Callable[["Looking", Any, Scope], Places]]
+    ] = {
+        ast.Identifier: _identifier,
+        ast.Index: _index,
+        ast.Conditional: _conditional,
+        ast.Comprehension: _comprehension,
+        ast.Bind: _bind,
+        ast.OptionalMap: _optional_map,
+        ast.SortBy: _sort_by,
+        ast.Call: _call,
+    }
+
+
+def _within(scope: Scope, bound: Scope) -> Scope:
+    """Return the local variables where some more are bound.
+
+    Raises:
+        UnboundedError: If one hides the policy's own variables, which nobody does in good faith.
+    """
+    if "variables" in bound:
+        raise UnboundedError
+    return {**scope, **bound}
+
+
+def _items(places: Places) -> Places:
+    return tuple(place.at(EACH) for place in places)
+
+
+def _together(*parts: Places) -> Places:
+    """Join what a value may be.
+
+    Raises:
+        UnboundedError: If that is too much to follow.
+    """
+    joined = tuple(dict.fromkeys(place for part in parts for place in part))
+    if len(joined) > _MOST_PLACES:
+        raise UnboundedError
+    return joined

@@ -1,0 +1,175 @@
+"""Decisions that are remembered: the pods of a job are alike, and are decided on once.
+
+What policies look at in a new pod is its footprint. A pod with the same footprint, while namespace
+and params are what they were, gets the same answer, as long as that lets it pass without a word.
+Refusals, warnings and failures are about one pod, and are not remembered.
+
+Pods are taken to be as the API server sends them: of its own type, and nothing else in them.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from operator import attrgetter, is_
+from typing import Final
+
+import msgspec
+
+from policyd.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource
+from policyd.api.meta import Json
+from policyd.engine.evaluate.policy_set import Phase, PolicySet
+from policyd.engine.model.deadline import OutOfTime, never
+from policyd.engine.model.decision import Decision
+from policyd.engine.model.params import find_params
+from policyd.engine.remember.footprint import footprint
+from policyd.errors import PolicydError
+from policyd.patch.copying import same_json
+
+MOST_DECISIONS: Final = 256
+"""Decisions that are remembered, unless said otherwise."""
+
+LONGEST_FOOTPRINT: Final = 64 * 1024
+"""Bytes of a footprint that is remembered."""
+
+_PODS: Final = GroupVersionResource(version="v1", resource="pods")
+_NEW_POD: Final = AdmissionRequest(
+    uid="", kind=GroupVersionKind(version="v1", kind="Pod"), resource=_PODS, operation="CREATE"
+)
+"""What is remembered: nothing else comes by the thousand."""
+
+_DIFFERENT: Final[Mapping[str, Callable[[AdmissionRequest], object]]] = {
+    "name": attrgetter("name"),
+    "userInfo": attrgetter("user_info"),
+    "options": attrgetter("options"),
+    "dryRun": attrgetter("dry_run"),
+}
+"""What requests for new pods differ in besides the namespace, as expressions name it."""
+
+_THE_SAME: Final = frozenset(
+    (
+        *("kind", "resource", "subResource"),
+        *("requestKind", "requestResource", "requestSubResource"),
+        *("namespace", "operation"),
+    )
+)
+"""What requests for new pods have in common, or are told apart by anyway."""
+
+_NOTHING: Final = b"null"
+_encode = msgspec.json.Encoder().encode
+
+
+class Remembering:
+    """Policies that remember what they decided on pods."""
+
+    def __init__(
+        self,
+        policies: PolicySet,
+        phase: Phase,
+        *,
+        most: int = MOST_DECISIONS,
+        recalled: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin with nothing to remember.
+
+        Args:
+            policies: Those in force.
+            phase: What they are asked for.
+            most: How many decisions are remembered; the one that was not asked for the longest time
+                is forgotten.
+            recalled: Called for each request that is answered from memory.
+        """
+        self._most = most
+        self._recalled = recalled
+        self._decide = policies.mutate if phase == "mutate" else policies.validate
+        self._surroundings = policies.surroundings
+        self._known: dict[bytes, tuple[list[Json], Decision]] = {}
+        self._pod: msgspec.json.Decoder[msgspec.Struct] | None = None
+        concerned = policies.concerned(_NEW_POD, phase)
+        if not concerned or not most:
+            return
+        try:
+            pod, asked = footprint(concerned)
+            decoder = msgspec.json.Decoder(pod)
+        except Exception:  # noqa: BLE001 - whatever policies hold, they apply without memory, too
+            return
+        if not asked <= _DIFFERENT.keys() | _THE_SAME:
+            return
+        self._pod = decoder
+        self._asked = [get for name, get in _DIFFERENT.items() if name in asked]
+        self._params = [
+            (policy.policy.spec.param_kind, binding.param_ref)
+            for policy in concerned
+            if policy.policy.spec.param_kind is not None
+            for binding in policy.bindings
+        ]
+
+    def decide(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
+        """Decide on a request, or say what was decided on one that is the same to the policies."""
+        seen = self._seen(request) if self._pod and _is_new_pod(request) else None
+        around = None if seen is None else self._around(request.namespace)
+        if seen is None or around is None:
+            return self._decide(request, out_of_time)
+        known = self._known.pop(seen, None)
+        if known is not None and _are_same(known[0], around):
+            self._recalled()
+            decision = known[1]
+        else:
+            decision = self._decide(request, out_of_time)
+            if not _is_silent(decision):
+                return decision
+            # The object is that of one pod; whoever wants that of another has it decoded.
+            known = around, replace(decision, object=msgspec.UNSET)
+        self._known[seen] = known
+        if len(self._known) > self._most:
+            with suppress(RuntimeError, KeyError):  # another thread remembers or forgets as well
+                del self._known[next(iter(self._known))]
+        return decision
+
+    def _around(self, namespace: str) -> list[Json] | None:
+        """Return the namespace and all params; None if they cannot be had."""
+        found, params = self._surroundings.namespaces(namespace), self._surroundings.params
+        if found is None:
+            return None
+        around: list[Json] = [found]
+        try:
+            for kind, ref in self._params:
+                params.namespaced(
+                    kind
+                )  # that there is no such kind matters without a reference, too
+                around += (None, *find_params(kind, ref, params, namespace=namespace))
+        except PolicydError:
+            return None
+        return around
+
+    def _seen(self, request: AdmissionRequest) -> bytes | None:
+        """Return what policies see of a request; None if it is misshapen, or too much."""
+        assert self._pod is not None, "asked by the caller"
+        try:
+            pod = self._pod.decode(request.object)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        seen = _encode((pod, request.namespace, *(get(request) for get in self._asked)))
+        return seen if len(seen) <= LONGEST_FOOTPRINT else None
+
+
+def _is_new_pod(request: AdmissionRequest) -> bool:
+    return (
+        request.operation == "CREATE"
+        and request.resource == _PODS
+        and request.kind == _NEW_POD.kind
+        and request.request_resource in (None, _PODS)
+        and request.request_kind in (None, request.kind)
+        and not (request.sub_resource or request.request_sub_resource)
+        and bytes(request.old_object) == _NOTHING
+    )
+
+
+def _are_same(one: list[Json], other: list[Json]) -> bool:
+    """Compare objects, most of which are kept as they are until they change."""
+    return len(one) == len(other) and (all(map(is_, one, other)) or same_json(one, other))
+
+
+def _is_silent(decision: Decision) -> bool:
+    """Tell whether a decision lets a request pass without a word."""
+    spoken = (decision.denials, decision.warnings, decision.failures, decision.objections)
+    return not any(spoken)

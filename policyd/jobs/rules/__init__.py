@@ -1,0 +1,4 @@
+"""What the webhooks change in jobs and pods that queue, and what they refuse, in Kueue's words.
+
+Start with `defaults` (what is changed) and `validation` (what is refused).
+"""

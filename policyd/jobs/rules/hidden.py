@@ -1,0 +1,103 @@
+"""What names a queue and is not held for it: kinds that no module reads, or that are off here.
+
+Such an object passes as it is, and so do its pods, unless they name the queue themselves. So its
+user is told where to name it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from policyd.api.kueue.names import QUEUE_NAME
+from policyd.api.meta import Json
+from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.jobs.rules.defaults import holds
+from policyd.jobs.rules.submission import labels_of
+
+MOST_PARTS: Final = 20_000
+"""Parts of an object that are looked into: a large one has some thousands."""
+
+_WITHOUT_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("sparkoperator.k8s.io", "SparkApplication"): ("spec.driver.labels", "spec.executor.labels"),
+    ("sparkoperator.k8s.io", "ScheduledSparkApplication"): (
+        "spec.template.driver.labels",
+        "spec.template.executor.labels",
+    ),
+    ("batch", "CronJob"): ("spec.jobTemplate.metadata.labels",),
+}
+"""Where kinds name the queue of what they make, if not in the templates of their pods."""
+
+
+def hidden_from_queue(
+    obj: Json, *, group: str, kind: str, integrations: Integrations = EVERYTHING
+) -> str:
+    """Say that an object names a queue that holds nothing of it; empty if that is not so.
+
+    Args:
+        obj: The object, decoded.
+        group: API group; empty for the core group.
+        kind: Kind of the object.
+        integrations: Which kinds of jobs queue.
+    """
+    if (
+        not labels_of(obj).get(QUEUE_NAME)
+        or holds(group, kind, integrations)
+        or (group, kind) in integrations.external
+    ):
+        return ""
+    if (group, kind) == ("", "Pod"):
+        return f"`{QUEUE_NAME}` on a Pod holds nothing: pods do not queue here"
+    missing = list(_unlabelled(obj, group, kind, integrations))
+    if not missing:
+        return ""
+    places = ", ".join(sorted(set(missing)))
+    return f"`{QUEUE_NAME}` on a {kind} holds nothing of it here: name the queue in {places}"
+
+
+def _unlabelled(obj: Json, group: str, kind: str, integrations: Integrations) -> Iterator[str]:
+    """Yield where the pods of an object, or its Jobs, should name their queue and do not."""
+    places = _WITHOUT_TEMPLATES.get((group, kind))
+    if places is None:
+        yield from _templates(obj, integrations)
+        return
+    for place in places:
+        if not _at(obj, place).get(QUEUE_NAME):
+            yield place
+
+
+def _at(obj: Json, place: str) -> Mapping[str, Any]:
+    for step in place.split("."):
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj if isinstance(obj, dict) else {}
+
+
+def _templates(obj: Json, integrations: Integrations) -> Iterator[str]:
+    """Yield the labels of the pod templates in an object that name no queue.
+
+    What is whole in it, as an AppWrapper has whole Jobs, may queue by itself.
+    """
+    left: list[tuple[str, Json]] = [("", obj)]
+    for _ in range(MOST_PARTS):
+        if not left:
+            return
+        where, part = left.pop()
+        if isinstance(part, list):
+            left += ((f"{where}[{index}]", each) for index, each in enumerate(part))
+        if not isinstance(part, dict) or (where and _queues(part, integrations)):
+            continue
+        if where and _has_containers(part) and not _at(part, "metadata.labels").get(QUEUE_NAME):
+            yield f"{where}.metadata.labels"
+        left += ((f"{where}.{key}".lstrip("."), each) for key, each in part.items())
+
+
+def _has_containers(part: Mapping[str, Any]) -> bool:
+    spec = part.get("spec")
+    return isinstance(spec, dict) and isinstance(spec.get("containers"), list)
+
+
+def _queues(part: Mapping[str, Any], integrations: Integrations) -> bool:
+    """Tell whether a part is an object of its own that is held when it is made."""
+    version, kind = part.get("apiVersion"), part.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str):
+        return False
+    group = version.rpartition("/")[0]
+    return holds(group, kind, integrations) and bool(_at(part, "metadata.labels").get(QUEUE_NAME))

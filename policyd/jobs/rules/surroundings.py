@@ -1,0 +1,45 @@
+"""What counts at the door beside the object that is created or changed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from policyd.api.meta import Json
+from policyd.jobs.integrations import EVERYTHING, Integrations
+
+Author = Literal["queue", "system", "user"]
+"""Who asks for a change: the queue's own accounts, Kubernetes' own controllers, or anybody else."""
+
+
+def believed(_owner: Mapping[str, Any]) -> bool:
+    """Say that an owner is there, where nobody looks."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContext:
+    """What counts beside the object.
+
+    Attributes:
+        integrations: Which kinds of jobs queue, and where.
+        default_queue: Whether the namespace has a LocalQueue named `default`.
+        default_class: Whether there is a WorkloadPriorityClass named `default`.
+        basis: What the object is made from, if it says so; None if that is not at hand.
+        author: Who asks for it; nobody but the queue takes out of a queue what waits there.
+        account: Who creates or changes the object.
+        before: The object as it was, if it is changed.
+        is_there: Tells whether an owner is, by its UID; asked where everybody's word is taken.
+    """
+
+    integrations: Integrations = EVERYTHING
+    default_queue: bool = False
+    default_class: bool = False
+    basis: Json = None
+    author: Author = "queue"
+    account: str = ""
+    before: Json = None
+    is_there: Callable[[Mapping[str, Any]], bool] = believed
+
+
+NOWHERE = JobContext()
+"""Where only the queue counts that an object names itself."""

@@ -1,0 +1,292 @@
+"""What the door refuses of jobs and pods that are submitted to a queue, in Kueue's words."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator, Set
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from policyd.api.kueue import PodSet
+from policyd.api.kueue.names import (
+    DEFAULT_LOCAL_QUEUE,
+    ELASTIC_JOB,
+    MAX_EXEC_TIME_SECONDS,
+    PREBUILT_WORKLOAD,
+    QUEUE_NAME,
+)
+from policyd.api.kueue.validation import FieldError
+from policyd.api.meta import Json
+from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
+from policyd.jobs.base import J, JobKind
+from policyd.jobs.kinds.registry import find_kind, find_parent
+from policyd.jobs.parents import ParentKind
+from policyd.jobs.rules.defaults import ELASTIC_GATE
+from policyd.jobs.rules.leaving import departures
+from policyd.jobs.rules.ownership import lost_owners, owner_errors
+from policyd.jobs.rules.parents_validation import is_others, parent_errors
+from policyd.jobs.rules.pod_validation import is_gated_object, pod_changes, pod_errors
+from policyd.jobs.rules.submission import (
+    NOT_SUPPORTED,
+    annotations_of,
+    elastic_errors,
+    gate_changes,
+    gate_errors,
+    labels_of,
+    named_by,
+    priority_changes,
+)
+from policyd.jobs.rules.surroundings import NOWHERE, JobContext
+from policyd.jobs.rules.topology_validation import (
+    TopologyTemplate,
+    template_errors,
+    topology_errors,
+)
+from policyd.jobs.shape import check_shape
+from policyd.patch.operations import Path
+
+KEEPS_RAY_QUEUES: Final = "ValidateRayAndSparkJobUpdates"
+"""Gate: whether it is checked that a running job keeps its queue, of kinds that may have none."""
+_IMMUTABLE = "field is immutable"
+T = TypeVar("T")
+_JOB_INSTEAD = (
+    "while the job runs: set `{}` to true in the same change, which stops its pods, and the queue"
+    " starts it again"
+)
+_POD_INSTEAD = (
+    "once the pod was let go: no gate can be added to a pod; delete it, and create it with the"
+    " label"
+)
+_ELASTIC: Final = f"metadata.annotations[{ELASTIC_JOB}]"
+
+
+def validate_job(
+    new: Json,
+    old: Json | None = None,
+    *,
+    group: str,
+    kind: str,
+    around: JobContext = NOWHERE,
+) -> tuple[FieldError, ...]:
+    """Check a job or a pod that is created or, with `old`, changed.
+
+    Args:
+        new: The object as it would be stored, decoded.
+        old: As it is stored now; None on creation.
+        group: API group; empty for the core group.
+        kind: Kind of the object.
+        around: What counts beside it.
+
+    Returns:
+        Every mistake; none for kinds that are not known, nor in what is being deleted.
+
+    Raises:
+        MisshapenError: If an object is not of its kind.
+    """
+    for obj in (new, old):
+        if obj is not None:
+            check_shape(obj, group=group, kind=kind)
+    # What is deleted may run on for hours: it must not leave either.
+    known, parent = find_kind(group, kind), find_parent(group, kind)
+    left = [*_unreadable(known or parent, new, old, around)]
+    left += departures(new, old, group=group, kind=kind, around=around)
+    if old is not None and (new.get("metadata") or {}).get("deletionTimestamp"):
+        return tuple(left)  # what else is wrong with it must not keep it from going
+    around = dataclasses.replace(around, before=old)
+    # What is others' only now was its own before.
+    sent = (new,) if old is None or around.author == "queue" else (new, old)
+    if parent is not None and all(is_others(parent, each, around) for each in sent):
+        return tuple(left)
+    errors = [*left, *_names(new, around, created=old is None), *owner_errors(new, old, around)]
+    if (group, kind) == ("", "Pod"):
+        return (*errors, *_pod(new, old, around))
+    if known is not None:
+        errors += _job(known, new, old, around)
+    if parent is not None:
+        errors += parent_errors(parent, new, old, around)
+    return tuple(errors)
+
+
+def _news(
+    errors_of: Callable[[T], Iterable[FieldError]], new: T, old: T | None
+) -> Iterator[FieldError]:
+    """Yield what is wrong with an object; what was wrong before keeps nobody from changing it."""
+    errors = [*errors_of(new)]
+    known = {str(each) for each in errors_of(old)} if errors and old is not None else set()
+    yield from (each for each in errors if str(each) not in known)
+
+
+def _pod(new: Json, old: Json | None, around: JobContext) -> Iterator[FieldError]:
+    off = around.integrations.off
+    yield from pod_errors(new, off)
+    yield from template_errors(
+        TopologyTemplate("metadata.annotations", annotations_of(new)), off=off
+    )
+    if old is not None:
+        yield from pod_changes(new, old, off)
+        gated = is_gated_object(old), is_gated_object(new)
+        if not gated[1]:
+            yield from lost_owners(new, old, around)
+        yield from _changes(new, old, suspended=gated, around=around, instead=_POD_INSTEAD)
+
+
+def _unreadable(
+    kind: JobKind[Any] | ParentKind[Any] | None, new: Json, old: Json | None, around: JobContext
+) -> Iterator[FieldError]:
+    """Yield that the queue could not read a job, and so not follow what becomes of it.
+
+    The API server has checked it by now: what some schema lets pass is stored.
+    """
+    named = any(QUEUE_NAME in labels_of(each or {}) for each in (new, old))
+    queues = named or around.integrations.manages_all
+    same = old is not None and new.get("spec") == old.get("spec")
+    if kind is None or same or not queues:
+        return
+    try:
+        job = msgspec.convert(new, kind.type)
+        if isinstance(kind, JobKind):
+            kind.pod_sets(job)
+    except msgspec.ValidationError as error:
+        detail = f"the queue cannot read it: {error}; without such a value it can"
+        yield FieldError("spec", None, detail, "Forbidden")
+
+
+def _job(
+    kind: JobKind[Any], new: Json, old: Json | None, around: JobContext
+) -> Iterator[FieldError]:
+    everywhere = around.integrations.manages_all
+    held, was_held = (everywhere or QUEUE_NAME in labels_of(each) for each in (new, old or {}))
+    if (
+        kind.only_managed
+        and not held
+        and (not was_held or KEEPS_RAY_QUEUES in around.integrations.off)
+    ):
+        return
+    try:
+        job = msgspec.convert(new, kind.type)
+        before = None if old is None else msgspec.convert(old, kind.type)
+    except msgspec.ValidationError:
+        return
+    if around.basis is not None:
+        job = kind.on_basis(job, around.basis)
+    off = around.integrations.off
+    job = _without_gated(job, off)
+    if held or not kind.only_managed:
+        yield from _news(partial(_unsupported, kind), job, before)
+        errors = [*_contents(kind, job, before, off)]
+        # What was wrong before keeps nobody from starting, stopping or mending the rest of it.
+        same = errors and before is not None
+        known = {str(each) for each in _contents(kind, before, None, off)} if same else set()
+        yield from (each for each in errors if str(each) not in known)
+    if before is not None:
+        suspended = kind.suspended(before), kind.suspended(job)
+        if not suspended[1]:
+            yield from lost_owners(new, old, around)
+        instead = _JOB_INSTEAD.format(".".join(map(str, kind.suspend_path)))
+        yield from _changes(new, old, suspended=suspended, around=around, instead=instead)
+
+
+def _without_gated(job: J, off: Set[str]) -> J:
+    """Return a job without the annotation that means nothing while its feature gate is off."""
+    if ELASTIC_GATE not in off:
+        return job
+    kept = {name: text for name, text in job.metadata.annotations.items() if name != ELASTIC_JOB}
+    return replace(job, metadata=replace(job.metadata, annotations=kept))
+
+
+def _unsupported(kind: JobKind[J], job: J) -> Iterator[FieldError]:
+    """Yield what a job says of itself that jobs of its kind cannot be."""
+    if kind.elastic is None:
+        yield from elastic_errors(job.metadata.annotations)
+    if kind.takes_prebuilt:
+        return
+    metadata = job.metadata
+    for section, values in (("labels", metadata.labels), ("annotations", metadata.annotations)):
+        if PREBUILT_WORKLOAD in values:
+            where = f"metadata.{section}[{PREBUILT_WORKLOAD}]"
+            yield FieldError(where, values[PREBUILT_WORKLOAD], NOT_SUPPORTED, "Forbidden")
+
+
+def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iterator[FieldError]:
+    try:
+        pod_sets = kind.pod_sets(job)
+    except msgspec.ValidationError:
+        return  # as with what cannot be read at all
+    paths: Iterable[str] = (
+        f"{_written(path)}.metadata.annotations" for path in kind.templates(job)
+    )
+    if kind.annotation_paths is not None:
+        paths = kind.annotation_paths(job)
+    yield from topology_errors(
+        [
+            TopologyTemplate(path, each.template.metadata.annotations, _asked_pods(kind, job, each))
+            for path, each in zip(paths, pod_sets, strict=True)
+        ],
+        off=off,
+    )
+    yield from kind.mistakes(job, before)
+
+
+def _asked_pods(kind: JobKind[J], job: J, pod_set: PodSet) -> int | None:
+    """Return how many pods somebody asked for; None of a job that may run with fewer, and runs."""
+    fewer = pod_set.min_count is not None and not kind.suspended(job)
+    return None if fewer else pod_set.count
+
+
+def _written(path: Path) -> str:
+    """Write a path; no field begins with a capital, so what does is the key of a map."""
+    steps = [str(step) for step in path]
+    written = [f".{s}" if s[0].islower() else f"[{s}]" for s in steps]
+    return "".join(written).removeprefix(".")
+
+
+def _names(obj: Json, around: JobContext, *, created: bool) -> Iterator[FieldError]:
+    yield from gate_errors(annotations_of(obj), around.integrations.off)
+    queue = labels_of(obj).get(QUEUE_NAME)
+    if queue is not None and not is_subdomain(queue) and (queue or created):
+        yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, SUBDOMAIN_RULE)
+    for section, values in (("labels", labels_of(obj)), ("annotations", annotations_of(obj))):
+        prebuilt = values.get(PREBUILT_WORKLOAD)
+        if prebuilt and not is_subdomain(prebuilt):
+            where = f"metadata.{section}[{PREBUILT_WORKLOAD}]"
+            yield FieldError(where, prebuilt, SUBDOMAIN_RULE)
+    limit = labels_of(obj).get(MAX_EXEC_TIME_SECONDS)
+    if limit is not None:
+        where = f"metadata.labels[{MAX_EXEC_TIME_SECONDS}]"
+        if not re.fullmatch(r"[+-]?\d+", limit):
+            yield FieldError(where, limit, "must be a whole number of seconds")
+        elif int(limit) <= 0:
+            yield FieldError(where, limit, "should be greater than 0")
+
+
+def _changes(
+    new: Json, old: Json, *, suspended: tuple[bool, bool], around: JobContext, instead: str
+) -> Iterator[FieldError]:
+    """Yield changes that are not allowed; `instead` says how a job that runs gets another queue."""
+    before, after = labels_of(old), labels_of(new)
+    queue, limit = (f"metadata.labels[{name}]" for name in (QUEUE_NAME, MAX_EXEC_TIME_SECONDS))
+    if before.get(QUEUE_NAME, "") != after.get(QUEUE_NAME, ""):
+        if not suspended[1]:
+            yield FieldError(queue, after.get(QUEUE_NAME, ""), f"{_IMMUTABLE} {instead}")
+        if around.default_queue and not after.get(QUEUE_NAME):
+            detail = f"cannot be removed while there is a LocalQueue `{DEFAULT_LOCAL_QUEUE}`"
+            yield FieldError(queue, "", detail)
+    if before.get(MAX_EXEC_TIME_SECONDS) != after.get(MAX_EXEC_TIME_SECONDS) and not all(suspended):
+        yield FieldError(limit, after.get(MAX_EXEC_TIME_SECONDS, ""), _IMMUTABLE)
+    yield from _fixed(new, old, suspended=suspended[1], off=around.integrations.off)
+    yield from priority_changes(before, after, running=not any(suspended))
+    yield from gate_changes(annotations_of(old), annotations_of(new), around.integrations.off)
+
+
+def _fixed(new: Json, old: Json, *, suspended: bool, off: Set[str]) -> Iterator[FieldError]:
+    """Yield changes of which workload stands for a job, and of how it may grow."""
+    on = ELASTIC_GATE not in off
+    was, now = (on and annotations_of(each).get(ELASTIC_JOB) == "true" for each in (old, new))
+    if was != now:
+        yield FieldError(_ELASTIC, annotations_of(new).get(ELASTIC_JOB, ""), _IMMUTABLE)
+    names = [named_by(each, PREBUILT_WORKLOAD, off)[0] for each in (old, new)]
+    if names[0] != names[1] and not (suspended or now):
+        section = "annotations" if PREBUILT_WORKLOAD in annotations_of(new) else "labels"
+        yield FieldError(f"metadata.{section}[{PREBUILT_WORKLOAD}]", names[1], _IMMUTABLE)

@@ -1,0 +1,1 @@
+"""Answers to GET and watch: objects, lists, tables."""

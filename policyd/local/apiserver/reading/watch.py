@@ -1,0 +1,120 @@
+"""Watching: what one client is sent of the changes, filtered, in order, and never without bound."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from policyd.clock import Clock
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.store import Change, StoreEvent
+
+BACKLOG = 2000
+"""Changes that wait for one client; one that is slower than this is cut off, and lists again."""
+
+BOOKMARK_SECONDS = 30.0
+"""How often a quiet watch that asked for bookmarks learns the current version."""
+
+Selects = Callable[[Object], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One line of a watch: a change, or a bookmark (with no object, only a version)."""
+
+    type: str
+    object: Object | None
+    version: int
+
+
+class Watcher:
+    """The changes that wait to be sent to one client."""
+
+    def __init__(self, selects: Selects) -> None:
+        self._selects = selects
+        self._waiting: deque[Notice] = deque()
+        self._news = asyncio.Event()
+        self.closed = False
+
+    def offer(self, event: StoreEvent) -> None:
+        """Take a change, if it concerns the client; close when too many wait."""
+        change = seen_as(event, self._selects)
+        if change is None or self.closed:
+            return
+        self._waiting.append(notice_of(event, change))
+        self.closed = len(self._waiting) > BACKLOG
+        self._news.set()
+
+    def close(self) -> None:
+        """End the watch once the waiting changes are sent."""
+        self.closed = True
+        self._news.set()
+
+    async def notices(self, seconds: float) -> list[Notice]:
+        """Return what waits, or wait up to `seconds` for something; empty if nothing came."""
+        if not self._waiting and not self.closed:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+            except TimeoutError:
+                return []
+        taken = list(self._waiting)
+        self._waiting.clear()
+        return taken
+
+
+def notice_of(event: StoreEvent, change: Change) -> Notice:
+    """Write a change down as it is seen: what leaves a selection is shown as it was in it."""
+    shown = event.object
+    if change == "DELETED" and event.type != "DELETED" and event.previous is not None:
+        about = {**event.previous["metadata"], "resourceVersion": str(event.version)}
+        shown = {**event.previous, "metadata": about}
+    return Notice(change, shown, event.version)
+
+
+def seen_as(event: StoreEvent, selects: Selects) -> Change | None:
+    """Say what a change is to somebody who sees only what `selects` lets through.
+
+    An object that begins to match is new to them, one that ceases to match is gone.
+    """
+    now = event.type != "DELETED" and selects(event.object)
+    before = event.previous is not None and selects(event.previous)
+    match (before, now):
+        case (False, True):
+            return "ADDED"
+        case (True, True):
+            return "MODIFIED"
+        case (True, False):
+            return "DELETED"
+        case _:
+            return None
+
+
+def changes(events: list[StoreEvent], selects: Selects) -> list[Notice]:
+    """Return what past changes are to somebody who sees only what `selects` lets through."""
+    seen = ((seen_as(event, selects), event) for event in events)
+    return [notice_of(event, change) for change, event in seen if change]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTerms:
+    """How long a watch lasts (seconds), and whether the client wants bookmarks."""
+
+    seconds: float
+    bookmarks: bool
+
+
+async def follow(
+    watcher: Watcher, terms: WatchTerms, *, clock: Clock, version: Callable[[], int]
+) -> AsyncIterator[list[Notice]]:
+    """Yield what is to be sent, in batches, until the time is up or the watcher is closed."""
+    end = clock.monotonic() + terms.seconds
+    while (left := end - clock.monotonic()) > 0:
+        notices = await watcher.notices(min(left, BOOKMARK_SECONDS))
+        if not notices and watcher.closed:
+            return
+        if notices:
+            yield notices
+        elif terms.bookmarks:
+            yield [Notice("BOOKMARK", None, version())]

@@ -1,0 +1,1 @@
+"""Bytes of requests and answers: protobuf, JSON, discovery documents."""

@@ -1,0 +1,158 @@
+"""Discovery: which groups, versions and kinds there are."""
+
+from collections.abc import Mapping, Sequence
+
+from policyd.api.meta import Json
+from policyd.local.apiserver.registry import Served
+from policyd.local.apiserver.state import ServerState
+from policyd.local.apiserver.status import Object
+from policyd.local.apiserver.wire.responses import ServerResponse, accepted
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+SUBRESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "binding": ("", "Binding", ("create",)),
+    "eviction": ("policy/v1", "Eviction", ("create",)),
+    "finalize": ("", "", ("update",)),
+    "log": ("", "", ("get",)),
+    "scale": ("autoscaling/v1", "Scale", ("get", "patch", "update")),
+    "status": ("", "", ("get", "patch", "update")),
+}
+"""The apiVersion, kind (empty: the parent's) and verbs of each subresource."""
+
+
+def versions(address: str) -> Object:
+    """Write what /api says; `address` is what the client calls the server."""
+    everybody = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [everybody],
+    }
+
+
+def group_list(state: ServerState) -> Object:
+    """Write what /apis says."""
+    groups = [group(name, list(found)) for name, found in state.registry.groups().items() if name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def group(name: str, found: Sequence[str]) -> Object:
+    """Write one group's versions, the preferred first."""
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in found]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
+
+
+def one_group(state: ServerState, name: str) -> Object | None:
+    """Write what /apis/GROUP says; None if there is no such group."""
+    found = state.registry.groups().get(name)
+    if not found:
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **group(name, list(found))}
+
+
+def resource_list(state: ServerState, group_name: str, version: str) -> Object | None:
+    """Write what /apis/GROUP/VERSION says; None if there is no such version."""
+    kinds = state.registry.groups().get(group_name, {}).get(version)
+    if not kinds:
+        return None
+    resources = [entry for served in kinds for entry in _resources(served)]
+    kind = {"kind": "APIResourceList", "apiVersion": "v1"}
+    if not group_name:
+        del kind["apiVersion"]  # as the real server has it
+    return kind | {"groupVersion": kinds[0].api_version, "resources": resources}
+
+
+def _resources(served: Served) -> list[Object]:
+    own: Object = {
+        "name": served.plural,
+        "singularName": served.singular,
+        "namespaced": served.namespaced,
+        "kind": served.kind,
+        "verbs": list(served.verbs),
+    }
+    if served.short_names:
+        own["shortNames"] = list(served.short_names)
+    if served.categories:
+        own["categories"] = list(served.categories)
+    return [own, *(_subresource(served, name) for name in served.subresources)]
+
+
+def _subresource(served: Served, name: str) -> Object:
+    api_version, kind, verbs = SUBRESOURCES[name]
+    entry: Object = {
+        "name": f"{served.plural}/{name}",
+        "singularName": "",
+        "namespaced": served.namespaced,
+        "kind": kind or served.kind,
+        "verbs": list(verbs),
+    }
+    if api_version:
+        group_name, _, version = api_version.rpartition("/")
+        entry |= {"group": group_name, "version": version}
+    return entry
+
+
+def wants_aggregated(accept: str) -> bool:
+    """Tell whether a client takes all of discovery in one document."""
+    return any(
+        m.parameters.get("as") == "APIGroupDiscoveryList" and m.parameters.get("v") == "v2"
+        for m in accepted(accept)
+    )
+
+
+def aggregated(state: ServerState, *, core: bool) -> ServerResponse:
+    """Write all of /api or of /apis in one document."""
+    items = [
+        _group_discovery(name, found)
+        for name, found in state.registry.groups().items()
+        if (not name) is core
+    ]
+    kind = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2"}
+    return ServerResponse(body=kind | {"metadata": {}, "items": items}, content_type=AGGREGATED)
+
+
+def _group_discovery(name: str, found: Mapping[str, Sequence[Served]]) -> Object:
+    listed = [
+        {"version": version, "freshness": "Current", "resources": [_discovered(s) for s in kinds]}
+        for version, kinds in found.items()
+    ]
+    metadata: Json = {"name": name} if name else {}
+    return {"metadata": metadata, "versions": listed}
+
+
+def _discovered(served: Served) -> Object:
+    found: Object = {
+        "resource": served.plural,
+        "responseKind": _kind_of(served, served.kind),
+        "scope": "Namespaced" if served.namespaced else "Cluster",
+        "singularResource": served.singular,
+        "verbs": list(served.verbs),
+    }
+    if served.short_names:
+        found["shortNames"] = list(served.short_names)
+    if served.categories:
+        found["categories"] = list(served.categories)
+    if served.subresources:
+        found["subresources"] = [_discovered_part(served, name) for name in served.subresources]
+    return found
+
+
+def _discovered_part(served: Served, name: str) -> Object:
+    api_version, kind, verbs = SUBRESOURCES[name]
+    response = _kind_of(served, kind or served.kind)
+    if api_version:
+        group_name, _, version = api_version.rpartition("/")
+        response = _kind(group_name, version, kind)
+    return {"subresource": name, "responseKind": response, "verbs": list(verbs)}
+
+
+def _kind_of(served: Served, kind: str) -> Object:
+    """Name a kind of the group and version it is found in, which only custom ones repeat."""
+    if served.custom is None:
+        return _kind("", "", kind)
+    return _kind(served.group, served.version, kind)
+
+
+def _kind(group_name: str, version: str, kind: str) -> Object:
+    return {"group": group_name, "version": version, "kind": kind}

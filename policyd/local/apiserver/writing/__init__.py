@@ -1,0 +1,1 @@
+"""Answers to writes: create, replace, patch, delete."""

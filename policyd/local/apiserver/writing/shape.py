@@ -1,0 +1,191 @@
+"""The shape of an object: which fields it has, what they are by default, and what is wrong."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from policyd.local.apiserver.checks.metadata import check_metadata, check_metadata_update
+from policyd.local.apiserver.conversion import to_served
+from policyd.local.apiserver.custom import schema as custom_schema
+from policyd.local.apiserver.custom.checking import NOWHERE, check_custom
+from policyd.local.apiserver.custom.rules import check_rules, has_rules
+from policyd.local.apiserver.kinds import table
+from policyd.local.apiserver.kinds.pod_defaults import first_status
+from policyd.local.apiserver.registry import Served
+from policyd.local.apiserver.requests import ApiRequest
+from policyd.local.apiserver.status import (
+    Cause,
+    Object,
+    StatusError,
+    bad_request,
+    internal_error,
+    invalid,
+)
+from policyd.local.apiserver.writing.duplicates import duplicate_fields
+from policyd.patch.builtin_types import MistypedError, decode_typed
+from policyd.patch.gotypes import PRESENT
+
+OBJECT_META = "meta/v1.ObjectMeta"
+
+KEEPS_FIRST_STATUS = frozenset({"nodes"})
+"""Kinds whose status may be given when they are created."""
+
+FIRST_STATUS: Mapping[str, Object] = {
+    "daemonsets.apps": PRESENT["apps/v1.DaemonSetStatus"],
+    "persistentvolumeclaims": {"phase": "Pending"},
+    "persistentvolumes": {"phase": "Pending"},
+    "replicasets.apps": PRESENT["apps/v1.ReplicaSetStatus"],
+    "services": {"loadBalancer": {}},
+    "statefulsets.apps": PRESENT["apps/v1.StatefulSetStatus"],
+}
+"""The status of a new object, where it is not empty."""
+
+BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+"""What must not be wrong with a custom object for its rules to be evaluated."""
+
+UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing"
+    " errors to complete validation"
+)
+
+Refusal = Callable[[str], StatusError]
+
+
+def read_shape(given: Object, request: ApiRequest, *, refuse: Refusal | None = None) -> Object:
+    """Read a client's object as its kind has it, and see to its unknown fields as asked.
+
+    Args:
+        given: The object; changed in place if its kind is a custom one.
+        request: Says the kind, and what becomes of unknown fields.
+        refuse: Makes the error out of what is wrong.
+
+    Raises:
+        StatusError: If a value is of another type, or unknown fields are to be refused.
+    """
+    served = request.served
+    refuse = refuse or _cannot_be_handled(served)
+    try:
+        shaped, unknown = known_part(given, served)
+    except MistypedError as error:
+        raise refuse(str(error)) from error
+    lines = [f'unknown field "{path}"' for path in unknown]
+    if request.options.field_validation != "Ignore" and request.media_type.endswith("json"):
+        repeated = duplicate_fields(request.body)
+        lines = [*(f'duplicate field "{path}"' for path in repeated), *lines]
+    if lines:
+        if request.options.field_validation == "Strict":
+            raise refuse(f"strict decoding error: {', '.join(lines)}")
+        if request.options.field_validation == "Warn":
+            for line in lines:
+                request.warn(line)
+    return shaped
+
+
+def _cannot_be_handled(served: Served) -> Refusal:
+    what = not_handled(served)
+    return lambda why: bad_request(f"{what}: {why}")
+
+
+def not_handled(served: Served) -> str:
+    """Begin the sentence that says why an object is none of its kind."""
+    return f'{served.kind} in version "{served.version}" cannot be handled as a {served.kind}'
+
+
+def known_part(given: Object, served: Served) -> tuple[Object, list[str]]:
+    """Leave an object what its kind knows; return it with the paths of what was left out.
+
+    Raises:
+        MistypedError: If a value of a built-in type is of another type.
+    """
+    if served.custom is None:
+        return decode_typed(given, served.type_name)
+    metadata, unknown = decode_typed(given.get("metadata", {}), OBJECT_META)
+    given["metadata"] = metadata
+    paths = [f"metadata.{path}" for path in unknown]
+    return given, paths + list(custom_schema.prune(given, served.custom.schema))
+
+
+def fill_in(value: Object, served: Served) -> None:
+    """Set what an object has by default, in place."""
+    if served.custom is not None:
+        custom_schema.fill_in(value, served.custom.schema)
+    else:
+        if served.has("status"):
+            value.setdefault("status", {})
+        default = table.DEFAULTS.get(served.storage)
+        if default is not None:
+            default(value)
+
+
+def reshape(value: Object, served: Served) -> Object:
+    """Give an object that a webhook has patched the fields and defaults of its kind.
+
+    Raises:
+        StatusError: 500, if a value is of another type.
+    """
+    try:
+        known, _ = known_part(value, served)
+    except MistypedError as error:
+        raise internal_error(str(error)) from error
+    fill_in(known, served)
+    return known
+
+
+def begin(new: Object, served: Served, now: str) -> None:
+    """Give a new object its first status, and what it needs its name and uid for."""
+    start = table.BEGIN.get(served.storage)
+    if served.resource == "pods":
+        new["status"] = first_status(new, now)
+    elif served.custom is not None and served.has("status"):
+        new.pop("status", None)
+    elif served.has("status") and served.resource not in KEEPS_FIRST_STATUS:
+        new["status"] = dict(FIRST_STATUS.get(served.resource, {}))
+    if start is not None:
+        start(new)
+
+
+def check(new: Object, old: Object | None, served: Served) -> None:
+    """Check an object that is created (`old` is None) or changed.
+
+    Raises:
+        StatusError: 422, with all that is wrong.
+    """
+    causes = list(_causes(new, old, served))
+    if causes:
+        kind = served.kind if served.kept_as else served.qualified_kind
+        raise invalid(kind, new["metadata"].get("name", ""), causes)
+
+
+def _custom_causes(new: Object, old: Object | None, schema: Object) -> Iterator[Cause]:
+    wrong = list(check_custom(new, schema))
+    yield from wrong
+    if not has_rules(schema):
+        return
+    if any(cause.reason in BLOCKING for cause in wrong):
+        # Rules may count on what the rest of the schema says.
+        yield Cause("FieldValueInvalid", f"Invalid value: null: {UNCHECKED}", NOWHERE)
+    elif all(cause.path != NOWHERE for cause in wrong):
+        yield from check_rules(new, old, schema)
+
+
+def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
+    yield from check_metadata(new, served)
+    if old is not None:
+        yield from check_metadata_update(new, old)
+    if served.custom is not None:
+        before = None if old is None else to_served(served, old)
+        yield from _custom_causes(to_served(served, new), before, served.custom.schema)
+        return
+    for checks in (table.CHECKS, table.CHECKS_OF_NEW if old is None else {}):
+        rule = checks.get(served.storage)
+        if rule is not None:
+            yield from rule(new)
+    change = table.CHECKS_OF_UPDATES.get(served.storage)
+    if old is not None and change is not None:
+        yield from change(new, old)

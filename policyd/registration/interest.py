@@ -1,0 +1,163 @@
+"""What each policy asks to be sent to the door, and what must not pass if nobody answers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from policyd.api.admission import FailurePolicy, Rule
+from policyd.api.policy import MatchConstraints, MatchResources
+from policyd.engine.evaluate.unjudged import stops_unasked
+from policyd.engine.model.compiled import (
+    MUTATING,
+    OWN,
+    VALIDATING,
+    CompiledBinding,
+    CompiledPolicy,
+)
+from policyd.jobs.integrations import Integrations
+from policyd.registration.atoms import Cell, cells_of
+from policyd.registration.conditions import exported, label_condition, name_condition
+from policyd.registration.implied import implied_labels
+from policyd.registration.queue_atoms import (
+    HELD_FOR_A_SET,
+    IN_A_QUEUE,
+    IN_NO_QUEUE,
+    NEW_QUEUES,
+    OF_A_SET,
+    QUEUES,
+    checked_jobs,
+    held_jobs,
+    members,
+    namespaces_of_jobs,
+    new_jobs,
+    prepared_jobs,
+)
+from policyd.registration.requirements import (
+    Requirements,
+    in_order,
+    named,
+    namespaces_of,
+    requirements_of,
+    text_of,
+)
+
+_PLAIN: Final = frozenset({OWN, VALIDATING, MUTATING})
+"""Kinds whose conditions see the object itself. Kyverno's may see a template of it."""
+
+MOST_NAMED: Final = 100
+"""Namespaces that a selector names: the API server goes through them at each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """What one rule of a policy, or of the queue, asks of the requests of its cells."""
+
+    failure_policy: FailurePolicy
+    namespaces: Requirements = frozenset()
+    objects: Requirements = frozenset()
+    conditions: frozenset[str] = frozenset()
+    narrow: bool = False
+    """Whether no more may be sent than this, as all that is sent is refused in an outage."""
+
+    @property
+    def rank(self) -> tuple[bool, int, str]:
+        """Puts whatever includes others before them, and everything in a fixed order."""
+        size = len(self.namespaces) + len(self.objects) + len(self.conditions)
+        parts = (*map(text_of, (self.namespaces, self.objects)), *sorted(self.conditions))
+        return self.failure_policy == "Ignore", size, "\n".join(parts)
+
+    def includes(self, other: "Interest") -> bool:
+        """Tell whether whatever `other` sends is sent by this as well, given the same cell."""
+        return (
+            self.failure_policy in {"Fail", other.failure_policy}
+            and self.namespaces <= other.namespaces
+            and self.objects <= other.objects
+            and self.conditions <= other.conditions
+        )
+
+
+Given = tuple[Interest, Iterable[Cell]]
+Demands = Mapping[Interest, frozenset[Cell]]
+
+
+def queue_demands(
+    queue: Integrations,
+    *,
+    defaulted: frozenset[str] = frozenset(),
+    failure_policy: FailurePolicy = "Fail",
+) -> tuple[list[Given], list[Given]]:
+    """Return what is to be held for the queue's sake, and what is to be checked.
+
+    Args:
+        queue: Which jobs are held.
+        defaulted: Namespaces with a queue for jobs that name none.
+        failure_policy: What becomes of jobs that queue, and of queues, if nobody answers. What
+            names no queue passes, but where all jobs are to have one.
+    """
+    selected = namespaces_of_jobs(queue)
+    named = frozenset() if queue.manages_all else frozenset({IN_A_QUEUE})
+    queued = Interest(failure_policy, namespaces=selected, objects=named, narrow=True)
+    everything = Interest(failure_policy, narrow=True)
+    held: list[Given] = [
+        (queued, held_jobs(queue)),
+        (Interest("Ignore", namespaces=selected), prepared_jobs(queue)),
+        (everything, NEW_QUEUES),
+    ]
+    if not queue.manages_all:
+        of_a_set = frozenset({OF_A_SET, IN_NO_QUEUE})
+        member = replace(queued, objects=of_a_set, conditions=frozenset({HELD_FOR_A_SET}))
+        held.append((member, members(queue)))
+    if defaulted:
+        within = _within(defaulted)
+        # What is not narrow would have an outage stop all pods of the cluster.
+        there = replace(queued, objects=frozenset()) if within else Interest("Ignore")
+        held.append((replace(there, namespaces=selected | within), new_jobs(queue)))
+    return held, [(queued, checked_jobs(queue)), (everything, QUEUES)]
+
+
+def _within(namespaces: frozenset[str]) -> Requirements:
+    """Return what selects namespaces by name; all, where a selector of them would be too long."""
+    return named(*sorted(namespaces)) if len(namespaces) <= MOST_NAMED else frozenset()
+
+
+def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:
+    """Return what is to be asked, and what must be: of a roll-out, where a step refuses."""
+    stops = stops_unasked(policy)
+    refuses = stops and "Deny" in binding.actions
+    yield from demands_of(policy, binding, "Fail" if refuses else "Ignore")
+    for step in binding.rollout if stops and not refuses else ():
+        if step.enforcement == "Deny":
+            yield from demands_of(policy, binding, "Fail", within=namespaces_of(step))
+
+
+def demands_of(
+    policy: CompiledPolicy,
+    binding: CompiledBinding,
+    failure_policy: FailurePolicy,
+    *,
+    within: Requirements = frozenset(),
+) -> Iterable[Given]:
+    """Return what a policy asks for where one binding has it applied, rule by rule."""
+    constraints = [c for c in (policy.constraints, binding.constraints) if c is not None]
+    conditions_as_said = policy.policy.spec.match_conditions if policy.kind in _PLAIN else ()
+    expressions = [condition.expression for condition in conditions_as_said]
+    namespaces = (requirements_of(c.namespace_selector) for c in constraints)
+    # One may select an object as it is, and another as it was: only the first is the webhook's.
+    selectors = [s for c in constraints if (s := requirements_of(c.object_selector))]
+    demand = Interest(
+        failure_policy,
+        namespaces=frozenset().union(*namespaces, named(policy.namespace), within),
+        objects=selectors[0] if selectors else frozenset(),
+    )
+    others = [label_condition(in_order(selector)) for selector in selectors[1:]]
+    for rule in _rules(constraints):
+        conditions = {*exported(expressions, rule), *others}
+        if rule.resource_names:
+            conditions.add(name_condition(rule.resource_names))
+        objects = demand.objects or implied_labels(expressions, rule)
+        yield replace(demand, objects=objects, conditions=frozenset(conditions)), cells_of(rule)
+
+
+def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:
+    """Return the rules of a policy, or of its binding where it has none."""
+    return next((c.resource_rules for c in constraints if c.resource_rules), ())

@@ -1,0 +1,123 @@
+"""What is sent to the door for the queue's sake, whatever the policies are."""
+
+from typing import Final
+
+from policyd.api.admission import Scope
+from policyd.api.kueue.names import GROUP, MANAGED, POD_SET, QUEUE_NAME, VERSION
+from policyd.api.selectors import Requirement
+from policyd.jobs.integrations import POD, Integrations
+from policyd.jobs.kinds.registry import KINDS, PARENTS
+from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.registration.atoms import Cell
+from policyd.registration.requirements import Requirements, requirements_of
+
+IN_A_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="Exists")
+"""What names a queue."""
+
+IN_NO_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="DoesNotExist")
+
+OF_A_SET: Final = Requirement(key="statefulset.kubernetes.io/pod-name", operator="Exists")
+"""Every pod of a StatefulSet has this label."""
+
+HELD_FOR_A_SET: Final = (
+    f"has(object.metadata.annotations) && '{SUSPENDING_PARENT}' in object.metadata.annotations"
+)
+"""CEL of a new pod: what the pods of a StatefulSet that queues have, which name no queue."""
+
+MANAGED_POD: Final = Requirement(key=MANAGED, operator="Exists")
+UNMANAGED_POD: Final = Requirement(key=MANAGED, operator="DoesNotExist")
+
+OF_A_JOB: Final = Requirement(key=POD_SET, operator="Exists")
+"""Every pod of a job that was started has this label."""
+
+GATED: Final = "has(oldObject.spec.schedulingGates) && size(oldObject.spec.schedulingGates) > 0"
+"""CEL of a pod that is changed: whether it was held."""
+
+_QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
+    ("admissionchecks", "Cluster"),
+    ("clusterqueues", "Cluster"),
+    ("cohorts", "Cluster"),
+    ("localqueues", "Namespaced"),
+    ("provisioningrequestconfigs", "Cluster"),
+    ("resourceflavors", "Cluster"),
+    ("topologies", "Cluster"),
+    ("workloadpriorityclasses", "Cluster"),
+    ("workloads", "Namespaced"),
+    ("workloads/status", "Namespaced"),
+)
+
+
+def _jobs(integrations: Integrations, operation: str) -> frozenset[Cell]:
+    kinds = [kind for kind in KINDS if integrations.has(kind.group, kind.kind)]
+    cells = {Cell(k.group, k.version, "Namespaced", k.plural, operation) for k in kinds}
+    return frozenset(cells | (_pods(operation) if integrations.has(*POD) else set()))
+
+
+def _pods(operation: str) -> set[Cell]:
+    return {Cell("", "v1", "Namespaced", "pods", operation)}
+
+
+def _parents(integrations: Integrations) -> frozenset[Cell]:
+    kinds = [kind for kind in PARENTS if integrations.has(kind.group, kind.kind)]
+    return frozenset(
+        Cell(kind.group, kind.version, "Namespaced", kind.plural, operation)
+        for kind in kinds
+        for operation in ("CREATE", "UPDATE")
+    )
+
+
+def _queues(operation: str) -> frozenset[Cell]:
+    return frozenset(
+        Cell(GROUP, VERSION, scope, resource, operation) for resource, scope in _QUEUE_KINDS
+    )
+
+
+def held_jobs(integrations: Integrations) -> frozenset[Cell]:
+    """Return jobs and pods that may have to be held, and what makes pods that may have to be."""
+    return _jobs(integrations, "CREATE") | _parents(integrations)
+
+
+def prepared_jobs(integrations: Integrations) -> frozenset[Cell]:
+    """Return new jobs that get something even if they name no queue."""
+    return frozenset(
+        Cell(kind.group, kind.version, "Namespaced", kind.plural, "CREATE")
+        for kind in KINDS
+        if kind.defaults is not None and integrations.has(kind.group, kind.kind)
+    )
+
+
+def checked_jobs(integrations: Integrations) -> frozenset[Cell]:
+    """Return jobs, pods and what makes pods that are checked."""
+    return held_jobs(integrations) | _jobs(integrations, "UPDATE")
+
+
+def namespaces_of_jobs(integrations: Integrations) -> Requirements:
+    """Return what the labels of a namespace must be for its jobs to queue."""
+    selector = integrations.namespaces
+    return frozenset() if selector is None else requirements_of(selector)
+
+
+def new_jobs(integrations: Integrations) -> frozenset[Cell]:
+    """Return what is put into the default queue of its namespace, if that has one."""
+    return frozenset(cell for cell in held_jobs(integrations) if cell.operation == "CREATE")
+
+
+def members(integrations: Integrations) -> frozenset[Cell]:
+    """Return pods that may be held for a StatefulSet: they name no queue themselves."""
+    groups = [kind for kind in PARENTS if kind.in_groups]
+    on = any(integrations.has(kind.group, kind.kind) for kind in groups)
+    return frozenset(_pods("CREATE")) if on else frozenset()
+
+
+QUEUES: Final = _queues("CREATE") | _queues("UPDATE")
+"""What is checked of Kueue's kinds."""
+
+_FINALIZED: Final = frozenset({"clusterqueues", "resourceflavors", "topologies"})
+
+NEW_QUEUES: Final = frozenset(cell for cell in _queues("CREATE") if cell.resource in _FINALIZED)
+"""What gets a finalizer when it is created."""
+
+CHANGED_PODS: Final = frozenset(_pods("UPDATE"))
+
+RESIZED_PODS: Final = frozenset({Cell("", "v1", "Namespaced", "pods/resize", "UPDATE")})
+"""What a pod asks for is changed by this subresource while it runs."""

@@ -1,0 +1,418 @@
+"""Which requests are sent to the door: derived from the policies, as narrow as webhooks can say.
+
+Every call is decided by all policies, whichever webhook sent it: so mutations keep their order, no
+answer leaves out what another webhook's policy has to say, and replicas that know different
+policies for a moment can answer each other's calls. A webhook only says what is worth a call, and
+what happens to that if nobody answers. Namespaces are cut into pieces that have nothing in common:
+what is to be changed is sent once, so that a policy that is not idempotent does its work once, and
+what is to be checked once for each failurePolicy, or twice with the same answer if that would make
+too many pieces. Of what is to be changed, webhooks that may be left out take what others do not.
+
+A webhook has one namespace selector and one failurePolicy. Within these, what the policies ask of
+labels, of names, and by match conditions becomes the object selector if all ask the same, and else
+one match condition: that one of the policies may want the request. What stands in the way of that
+is dropped, not guessed: a condition that only the door can ask is asked there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Final
+
+from policyd.api.admission import FailurePolicy, Rule
+from policyd.api.kueue.names import GROUP
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.jobs.integrations import POD, Integrations
+from policyd.registration.atoms import Cell, connected, left_of, rules_of, uncovered
+from policyd.registration.conditions import all_of, any_of, cell_condition, label_condition
+from policyd.registration.interest import Demands, Given, Interest, checks_of, queue_demands
+from policyd.registration.queue_atoms import (
+    CHANGED_PODS,
+    GATED,
+    IN_A_QUEUE,
+    IN_NO_QUEUE,
+    MANAGED_POD,
+    OF_A_JOB,
+    RESIZED_PODS,
+    UNMANAGED_POD,
+    checked_jobs,
+    namespaces_of_jobs,
+)
+from policyd.registration.requirements import (
+    Requirements,
+    apart,
+    common,
+    in_order,
+    rejoined,
+    text_of,
+)
+
+MOST_WEBHOOKS: Final = 16
+"""Webhooks in one configuration. The API server looks at the selectors of all for each request, so
+that beyond this many, calls for nothing are the cheaper evil: first everything is sent that the
+selected namespaces have of the kinds, then whatever has a label in common with these namespaces."""
+
+MOST_TOLD_APART: Final = 3
+"""Object selectors of what must be asked that others are cut by."""
+
+MOST_ALTERNATIVES: Final = 16
+"""Policies whose conditions are joined into one."""
+
+LONGEST_CONDITION: Final = 8192
+"""Characters of such a condition, so that a configuration stays one that people can read."""
+
+MUTATING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
+"""What can be changed on its way: not what is deleted, nor a connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DerivedWebhook:
+    """One webhook: what it sends to the door, and whether that is refused if nobody answers."""
+
+    failure_policy: FailurePolicy
+    rules: tuple[Rule, ...]
+    namespaces: Requirements = frozenset()
+    objects: Requirements = frozenset()
+    condition: str = ""
+    """CEL of what is sent; empty for all."""
+    left_out: tuple[str, ...] = ()
+    """Names of what is covered by a wildcard, and not sent all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookRules:
+    """Which requests are sent to the door."""
+
+    mutate: tuple[DerivedWebhook, ...] = ()
+    validate: tuple[DerivedWebhook, ...] = ()
+
+
+def door_rules(
+    policies: Iterable[CompiledPolicy],
+    defaulted: frozenset[str] = frozenset(),
+    *,
+    queue: Integrations | None,
+    failure_policy: FailurePolicy = "Fail",
+    besides: tuple[DerivedWebhook, ...] = (),
+) -> WebhookRules:
+    """Derive what is sent from the policies: what can matter to one of them, and little else.
+
+    What must not pass if nobody answers follows the policies that refuse: those that only warn or
+    note stop nothing. Exclude rules are left to the engine.
+
+    Args:
+        policies: Those in force.
+        queue: Which jobs are held for their queue, while Kueue's objects are checked; None if
+            nothing is done for the queue.
+        defaulted: Namespaces with a queue for jobs that name none.
+        failure_policy: What becomes of jobs that queue, and of queues, if nobody answers.
+        besides: What is checked in any case.
+    """
+    mutate: list[Given] = []
+    validate: list[Given] = []
+    applied = [(policy, binding) for policy in policies for binding in policy.bindings]
+    for policy, binding in applied:
+        if policy.changes:
+            mutate += checks_of(policy, binding)
+        if policy.checks:
+            validate += checks_of(policy, binding)
+    if queue is not None:
+        held, checked = queue_demands(queue, defaulted=defaulted, failure_policy=failure_policy)
+        mutate += held
+        validate += checked
+    changeable = [
+        (demand, [cell for cell in cells if cell.operation in MUTATING_OPERATIONS])
+        for demand, cells in mutate
+    ]
+    if queue is not None:
+        besides = (*guarding_calls(queue, failure_policy), hidden_call(queue), *besides)
+    return WebhookRules(
+        mutate=_bounded(changeable, once=True), validate=(*_bounded(validate), *besides)
+    )
+
+
+def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterable[DerivedWebhook]:
+    """Yield what is checked of pods so that none leaves its queue, or grows, unseen.
+
+    Pods that name their queue are sent as it is. A selector is asked of the pod as it was, too: an
+    update that takes away the label is sent. They are webhooks of their own, so that pods that
+    have nothing to do with a queue cost no condition.
+
+    Args:
+        queue: Which jobs are held for their queue.
+        failure_policy: What becomes of such changes if nobody answers.
+    """
+    if not queue.has(*POD):
+        return
+    call = DerivedWebhook(
+        failure_policy=failure_policy,
+        rules=rules_of(CHANGED_PODS),
+        namespaces=namespaces_of_jobs(queue),
+    )
+    resized = replace(call, rules=rules_of(RESIZED_PODS))
+    if queue.manages_all:
+        yield resized
+        return
+    yield replace(call, objects=frozenset({IN_NO_QUEUE, MANAGED_POD}))
+    of_jobs = frozenset({IN_NO_QUEUE, UNMANAGED_POD, OF_A_JOB})
+    yield replace(call, objects=of_jobs, condition=GATED)
+    held = (label_condition([label]) for label in (IN_A_QUEUE, MANAGED_POD, OF_A_JOB))
+    yield replace(resized, condition=any_of(held))
+
+
+def hidden_call(queue: Integrations) -> DerivedWebhook:
+    """Return what sends whatever names a queue and is of no kind that is held for one: to warn.
+
+    The API server compares labels only, for all but a few objects. Pods that are held are marked,
+    so that not even the condition is asked about them.
+
+    Args:
+        queue: Which jobs are held for their queue.
+    """
+    kinds = {f"{cell.group}/{cell.resource}" for cell in checked_jobs(queue)}
+    named = ", ".join(f"'{name}'" for name in sorted(kinds))
+    anything = Rule(
+        api_groups=("*",),
+        api_versions=("*",),
+        operations=("CREATE", "UPDATE"),
+        resources=("*",),
+        scope="Namespaced",
+    )
+    return DerivedWebhook(
+        failure_policy="Ignore",
+        rules=(anything,),
+        namespaces=namespaces_of_jobs(queue),
+        objects=frozenset({IN_A_QUEUE, UNMANAGED_POD}),
+        condition=f"request.resource.group != '{GROUP}'"
+        f" && !((request.resource.group + '/' + request.resource.resource) in [{named}])",
+    )
+
+
+def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[DerivedWebhook, ...]:
+    """Return the calls, widened until they are few enough.
+
+    Args:
+        given: What is asked for.
+        once: Whether no request may be sent by two of them, at any price.
+    """
+    demands, sets = [], []
+    for demand, cells in given:
+        demands.append(demand)
+        sets.append(frozenset(cells))
+    calls: tuple[DerivedWebhook, ...] = ()
+    for widen in (_as_they_are, _all_that_may_pass, _all_objects, _all_namespaces):
+        demands = widen(demands)
+        calls = _calls(_needed(zip(demands, sets, strict=True)), once=once)
+        if len(calls) <= MOST_WEBHOOKS:
+            break
+    return calls
+
+
+def _as_they_are(demands: list[Interest]) -> list[Interest]:
+    return demands
+
+
+def _all_that_may_pass(demands: list[Interest]) -> list[Interest]:
+    return [d if d.failure_policy == "Fail" else _widened(d) for d in demands]
+
+
+def _all_objects(demands: list[Interest]) -> list[Interest]:
+    return [d if d.narrow else _widened(d) for d in demands]
+
+
+def _widened(demand: Interest) -> Interest:
+    return replace(demand, objects=frozenset(), conditions=frozenset())
+
+
+def _all_namespaces(demands: list[Interest]) -> list[Interest]:
+    selected: dict[FailurePolicy, list[Requirements]] = {}
+    wide = [demand for demand in demands if not demand.narrow]
+    for demand in wide:
+        selected.setdefault(demand.failure_policy, []).append(demand.namespaces)
+    unions = {failure_policy: common(selectors) for failure_policy, selectors in selected.items()}
+    return [d if d.narrow else replace(d, namespaces=unions[d.failure_policy]) for d in demands]
+
+
+def _needed(given: Iterable[tuple[Interest, frozenset[Cell]]]) -> Demands:
+    """Leave out what another demand has sent anyway; the widest come first."""
+    together: dict[Interest, frozenset[Cell]] = {}
+    for demand, cells in given:
+        together[demand] = together.get(demand, frozenset()) | cells
+    needed: dict[Interest, frozenset[Cell]] = {}
+    for demand in sorted(together, key=lambda d: d.rank):
+        sent = [cell for other in needed if other.includes(demand) for cell in needed[other]]
+        needed[demand] = frozenset(uncovered(together[demand], sent))
+    return needed
+
+
+def _apart(demands: Demands, *, once: bool) -> Demands:
+    """Cut namespaces into pieces that have nothing in common, wherever the same may be sent.
+
+    Args:
+        demands: What is asked for.
+        once: What to do if there are too many pieces: send more, but once, or else some things
+            twice, but no more.
+    """
+    cut: dict[Interest, frozenset[Cell]] = {}
+    for cells in connected(frozenset().union(*demands.values())):
+        asking = {demand: its & cells for demand, its in demands.items() if its & cells}
+        pieces = apart(demand.namespaces for demand in asking)
+        wide = [d.namespaces for d in asking if once and not d.narrow]
+        together = common(wide) if pieces is None and wide else None
+        for demand, its in asking.items():
+            whole = demand.namespaces if together is None or demand.narrow else together
+            for piece in (whole,) if pieces is None else pieces[demand.namespaces]:
+                there = replace(demand, namespaces=piece)
+                cut[there] = cut.get(there, frozenset()) | its
+    return cut
+
+
+def _calls(demands: Demands, *, once: bool) -> tuple[DerivedWebhook, ...]:
+    """Return the calls, one or more for each failurePolicy and namespace selector.
+
+    Args:
+        demands: What is asked for.
+        once: Whether what one call sends, no other may, whatever the failurePolicy of either.
+    """
+    groups: dict[tuple[str, Requirements], dict[Interest, frozenset[Cell]]] = {}
+    for choice in ({"Fail", "Ignore"},) if once else ({"Fail"}, {"Ignore"}):
+        chosen = {d: cells for d, cells in demands.items() if d.failure_policy in choice}
+        cut = _apart(chosen, once=once)
+        for demand in sorted(cut, key=lambda d: d.rank):
+            key = min(choice), demand.namespaces
+            groups.setdefault(key, {})[demand] = cut[demand]
+    calls = [call for group in groups.values() for call in _group_calls(group)]
+    return tuple(sorted(calls, key=lambda call: call.failure_policy))
+
+
+def _group_calls(demands: Demands) -> Iterable[DerivedWebhook]:
+    """Split what is sent of the same namespaces by what is asked of it; nothing is sent twice."""
+    demands = _needed(demands.items())
+    split: dict[tuple[Interest, ...], frozenset[Cell]] = {}
+    for cells in connected(frozenset().union(*demands.values())):
+        asking = tuple(demand for demand, its in demands.items() if its & cells)
+        split[asking] = split.get(asking, frozenset()) | cells
+    joined = _joined(
+        sent
+        for asking, cells in split.items()
+        for sent in _sent_of({demand: demands[demand] & cells for demand in asking})
+    )
+    first = next(iter(demands))
+    for sent in sorted(joined, key=lambda s: (s[0], s[2], text_of(s[1]))):
+        failure_policy, objects, condition = sent
+        yield DerivedWebhook(
+            failure_policy=failure_policy,
+            rules=rules_of(joined[sent]),
+            namespaces=first.namespaces,
+            objects=objects,
+            condition=condition,
+        )
+
+
+_Sent = tuple[FailurePolicy, Requirements, str]
+"""Whether it must be asked, the object selector, and the condition of what is sent."""
+
+
+def _joined(sent: Iterable[tuple[_Sent, frozenset[Cell]]]) -> dict[_Sent, frozenset[Cell]]:
+    joined: dict[_Sent, frozenset[Cell]] = {}
+    for how, cells in sent:
+        joined[how] = joined.get(how, frozenset()) | cells
+    return joined
+
+
+def _sent_of(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
+    """Yield what is sent of the same cells.
+
+    New objects are told apart by their labels where some must be asked about and others not, and
+    where no more than the queue asks for may be sent for it. Those that change have two sets of
+    labels, and a condition is to tell them apart.
+    """
+    pieces = _pieces(asking)
+    cut: dict[Requirements, dict[Interest, frozenset[Cell]]] = {}
+    for demand, its in asking.items():
+        inside = replace(demand, objects=frozenset()) if demand.objects in pieces else demand
+        for piece in pieces.get(demand.objects, pieces[_ALL]):
+            cut.setdefault(piece, {})[inside] = its
+    found = {piece: _joined(_sides(demands)) for piece, demands in cut.items()}
+    for piece, sides in rejoined(found).items():
+        for (failure_policy, objects, condition), its in sides.items():
+            yield (failure_policy, piece | objects, condition), its
+
+
+_ALL: Final[Requirements] = frozenset()
+
+
+def _pieces(asking: Demands) -> Mapping[Requirements, tuple[Requirements, ...]]:
+    """Return what labels of objects are told apart by, by the object selectors that it is for."""
+    whole = {_ALL: (_ALL,)}
+    must = {demand.objects for demand in asking if demand.failure_policy == "Fail"}
+    mixed = any(demand.failure_policy == "Ignore" for demand in asking) and must
+    narrow = {demand.objects for demand in asking if demand.narrow}
+    if not (mixed or narrow) or any(
+        c.operation != "CREATE" for its in asking.values() for c in its
+    ):
+        return whole
+    return apart({*(must if len(must) <= MOST_TOLD_APART else narrow), _ALL}) or whole
+
+
+def _sides(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
+    """Yield what must be asked, and of the rest what may pass if nobody answers."""
+    must = {demand: its for demand, its in asking.items() if demand.failure_policy == "Fail"}
+    may = {demand: its for demand, its in asking.items() if demand.failure_policy == "Ignore"}
+    sent = []
+    for cells in connected(frozenset().union(*must.values())):
+        here = {demand: its & cells for demand, its in must.items() if its & cells}
+        alone = (
+            _joined(_sent_of(here)) if here != asking else {("Fail", *_narrowed([*here])): cells}
+        )
+        sent += [(its, objects, condition) for (_, objects, condition), its in alone.items()]
+        yield from alone.items()
+    free = [c for cells, objects, condition in sent if not (objects or condition) for c in cells]
+    for cells in connected(left_of(frozenset().union(*may.values()), free)):
+        objects, condition = _narrowed([d for d, its in may.items() if _overlap(its, cells)])
+        taken = [_condition_of(other, besides=cells) for other in sent if _overlap(other[0], cells)]
+        yield ("Ignore", objects, _untaken(condition, taken)), cells
+
+
+def _overlap(some: Iterable[Cell], others: Iterable[Cell]) -> bool:
+    return any(one.overlaps(other) for one, other in product(some, tuple(others)))
+
+
+def _condition_of(
+    sent: tuple[frozenset[Cell], Requirements, str], *, besides: Iterable[Cell]
+) -> str:
+    """Write as CEL what is sent, of cells of which others send something, too."""
+    cells, objects, condition = sent
+    parts = [condition] if condition else []
+    if objects:
+        parts.append(label_condition(in_order(objects)))
+    if uncovered(besides, (cell.of_any_version for cell in cells)):
+        parts.append(any_of(cell_condition(cell) for cell in sorted(cells)))
+    return all_of(parts)
+
+
+def _untaken(condition: str, taken: Sequence[str]) -> str:
+    """Add to a condition that none of others is met, if that is not too long."""
+    if not taken:
+        return condition
+    untaken = f"!({' || '.join(taken)})"
+    both = f"{untaken} && ({condition}\n)" if condition else untaken
+    return both if len(both) <= LONGEST_CONDITION else condition
+
+
+def _narrowed(asking: Sequence[Interest]) -> tuple[Requirements, str]:
+    """Return the object selector and the condition under which one of the demands is met."""
+    objects = frozenset.intersection(*(demand.objects for demand in asking))
+    alternatives = list(dict.fromkeys(_alternative(demand, besides=objects) for demand in asking))
+    if not all(alternatives) or len(alternatives) > MOST_ALTERNATIVES:
+        return objects, ""
+    condition = alternatives[0] if len(alternatives) == 1 else any_of(alternatives)
+    return objects, condition if len(condition) <= LONGEST_CONDITION else ""
+
+
+def _alternative(demand: Interest, *, besides: Requirements) -> str:
+    """Write a demand as CEL, without what the object selector sees to."""
+    parts = sorted(demand.conditions)
+    if demand.objects != besides:
+        parts = [label_condition(in_order(demand.objects)), *parts]
+    return all_of(parts)

@@ -1,0 +1,151 @@
+"""Why a workload has no quota, where that is not for the scheduling loop to say."""
+
+from dataclasses import dataclass
+
+from policyd.alloc.settings import DEFAULTS, Gates
+from policyd.alloc.workload import Objection
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload, WorkloadStatus
+from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED, WAITING_FOR_REPLACEMENT
+from policyd.api.meta import condition_true, find_condition
+from policyd.jobs.lifecycle import is_on_hold
+from policyd.workload.time_limits import ReadyRules
+from policyd.workload.transitions import BLOCKED_ON_GATES, release, told_reason
+
+GATED = "AdmissionGated"
+DEACTIVATED = "The workload is deactivated"
+PENDING = "Workload is pending evaluation in the scheduling queue"
+UNREPLACED = "it waits for pods that replace those it has lost"
+CLEARED = "AdmissionGatedBy cleared, waiting for quota reservation"
+BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+BY_SCHEDULER = frozenset(
+    {
+        GATED,
+        "NoMatchingFlavor",
+        "WaitingForQuota",
+        "ExceedsMaxQuota",
+        "TopologyPlacementFailed",
+        "WaitingForPreemptedWorkloads",
+        "WaitingForPodsReady",
+    }
+)
+_WITHOUT_DETAIL = frozenset({"Pending", "Waiting"})
+"""What the scheduling loop says without detail; with it, that is what an older release said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusContext:
+    """What a workload's status depends on, beside itself.
+
+    Attributes:
+        local_queue: Where it is submitted to; None if there is no such LocalQueue.
+        cluster_queue: The one behind it; None if there is none.
+        inactive: Whether the ClusterQueue gives out no quota.
+        objection: Why the workload cannot be considered.
+        shared: Why nobody fits who asks for the same; None if that is not known.
+        told: Whether its condition says what was found out for it last.
+        ready_rules: How long its pods may take to get ready; None if nobody waits for them.
+        chance: From 0 to 1, another each time.
+        gates: Feature gates.
+    """
+
+    local_queue: LocalQueue | None
+    cluster_queue: ClusterQueue | None
+    inactive: bool = False
+    objection: Objection | None = None
+    shared: str | None = None
+    told: bool = False
+    ready_rules: ReadyRules | None = None
+    chance: float = 0.0
+    gates: Gates = DEFAULTS.gates
+
+
+def unreserved(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
+    """Say why a workload has no quota, where that is not for the scheduling loop to say."""
+    if workload.spec.active and is_on_hold(workload):
+        return workload.status
+    present = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    told = "" if present is None else present.reason
+    if told == GATED and not (_gates(workload, around) or _held_by_gates(workload)):
+        return released(workload, around, "PendingEvaluation", CLEARED, now)  # that is told first
+    found = _obstacle(workload, around)
+    if found is not None:
+        return released(workload, around, *found, now)
+    if present is None and not around.gates.unadmitted_workloads_explicit_status:
+        return workload.status
+    detailed = around.gates.unadmitted_workloads_observability
+    reason, message = "PendingEvaluation", PENDING
+    if around.shared:  # what it says is better than that nobody looked, and corrected if need be
+        reason, message = around.shared, present.message if present and around.told else BYPASSED
+    by_scheduler = BY_SCHEDULER if detailed else BY_SCHEDULER | _WITHOUT_DETAIL
+    known = told in by_scheduler and around.shared is None
+    if known or told in {reason, told_reason(reason, detailed=detailed)}:
+        return workload.status
+    return release(workload, reason=reason, message=message, now=now, detailed=detailed)
+
+
+def gated(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
+    """Take back the quota of a workload that is not to be admitted yet."""
+    gates = _gates(workload, around)
+    if not gates:
+        return workload.status
+    return released(workload, around, GATED, _gated_by(gates), now)
+
+
+def released(
+    workload: Workload, around: StatusContext, reason: str, message: str, now: float
+) -> WorkloadStatus:
+    """Take a reservation away, or say why there is none; without detail, no reason is told."""
+    detailed = around.gates.unadmitted_workloads_observability
+    plain = {GATED: GATED, "PendingEvaluation": "Pending"}.get(reason, "Inadmissible")
+    told = reason if detailed else plain
+    return release(workload, reason=told, message=message, now=now, detailed=detailed)
+
+
+def _gates(workload: Workload, around: StatusContext) -> str:
+    """Return who is still waited for before a workload may be admitted; empty for nobody."""
+    heeded = around.gates.admission_gated_by
+    return workload.metadata.annotations.get(ADMISSION_GATED_BY, "") if heeded else ""
+
+
+def _held_by_gates(workload: Workload) -> bool:
+    """Tell whether a workload could preempt, and preemption gates keep it from that."""
+    return condition_true(workload.status.conditions, BLOCKED_ON_GATES)
+
+
+def _gated_by(gates: str) -> str:
+    return f"Admission is gated by: {gates}"
+
+
+def _obstacle(workload: Workload, around: StatusContext) -> tuple[str, str] | None:
+    if not workload.spec.active:
+        return "Deactivated", DEACTIVATED
+    gates = _gates(workload, around)
+    if gates:
+        return GATED, _gated_by(gates)
+    obstacle = _queue_obstacle(workload, around)
+    if obstacle is not None:
+        return obstacle
+    if around.objection is not None:
+        return around.objection.reason, around.objection.message
+    return _unreplaced(workload)
+
+
+def _unreplaced(workload: Workload) -> tuple[str, str] | None:
+    """Say what pods of a group were lost by, that nobody has replaced yet."""
+    lost = find_condition(workload.status.conditions, WAITING_FOR_REPLACEMENT)
+    if lost is None or lost.status != "True":
+        return None
+    return "PendingEvaluation", f"{lost.message}; {UNREPLACED}"
+
+
+def _queue_obstacle(workload: Workload, around: StatusContext) -> tuple[str, str] | None:
+    queue = around.local_queue
+    if queue is None or queue.metadata.deletion_timestamp is not None:
+        return "Misconfigured", f"LocalQueue {workload.spec.queue_name} doesn't exist"
+    if queue.spec.stop_policy != "None":
+        return "Suspended", f"LocalQueue {workload.spec.queue_name} is inactive"
+    if around.cluster_queue is None:
+        return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue} doesn't exist"
+    if around.inactive:
+        return "Suspended", f"ClusterQueue {queue.spec.cluster_queue} is inactive"
+    return None

@@ -1,0 +1,156 @@
+"""Pod sets of workloads as the allocator sees them: what they ask, and what they got."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from policyd.alloc.topology.assignments import truncated
+from policyd.alloc.workload import Objection, PodSetFlavors, QueuedPodSet
+from policyd.api import kueue
+from policyd.api.kueue.names import IS_GROUP_WORKLOAD
+from policyd.api.pod_requests import amount
+from policyd.api.pods import PodSpec
+from policyd.api.quantity import QuantityError
+from policyd.jobs.requests import (
+    InvalidRequestsError,
+    RequestRules,
+    check_requests,
+    prepared,
+    requests_of,
+)
+from policyd.node_rules import LabelRequirement, Term
+from policyd.workload.conversion import tolerations
+from policyd.workload.topology_values import (
+    asks_for_place,
+    is_single_pod,
+    taken_by,
+    topology_assignment,
+    topology_request,
+)
+
+
+def pod_set_values(
+    workload: kueue.Workload, given_back: Mapping[str, int], rules: RequestRules
+) -> tuple[tuple[QueuedPodSet, ...], Objection | None]:
+    """Convert the pod sets of a workload, and say what is wrong with their requests.
+
+    Args:
+        workload: The workload.
+        given_back: How many pods of each pod set no longer need their quota.
+        rules: What others say about the pods' requests.
+    """
+    pod_sets = []
+    objection = None
+    try:
+        check_requests(workload, rules)
+    except InvalidRequestsError as error:
+        objection = Objection(reason="Misconfigured", message=str(error))
+    grouped = workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true"
+    pinned = not grouped and is_single_pod(workload.metadata.owner_references)
+    for pod_set in workload.spec.pod_sets:
+        requests: dict[str, int] = {}
+        each = _adjusted(workload, pod_set, rules)
+        try:
+            requests = requests_of(each.template.spec, rules)
+        except InvalidRequestsError as error:
+            objection = objection or Objection(reason="Misconfigured", message=str(error))
+        count = max(0, pod_set.count - given_back.get(pod_set.name, 0))
+        value = _pod_set(each, count, requests)
+        place = topology_request(
+            each, count=count, requests=_taken(each.template.spec), pinned=pinned
+        )
+        pod_sets.append(replace(value, place=place))
+    return tuple(pod_sets), objection
+
+
+def _adjusted(workload: kueue.Workload, pod_set: kueue.PodSet, rules: RequestRules) -> kueue.PodSet:
+    """Return a pod set with what its pods will have once they are made."""
+    spec = prepared(pod_set.template.spec, rules)
+    for check in workload.status.admission_checks:
+        for update in check.pod_set_updates:
+            if check.state == "Ready" and update.name == pod_set.name:
+                spec = replace(
+                    spec,
+                    node_selector={**spec.node_selector, **update.node_selector},
+                    tolerations=(*spec.tolerations, *update.tolerations),
+                )
+    return replace(pod_set, template=replace(pod_set.template, spec=spec))
+
+
+def _taken(spec: PodSpec) -> dict[str, int]:
+    """Return what a pod takes of its node; what is no quantity counts as nothing."""
+    try:
+        return taken_by(spec)
+    except QuantityError:
+        return {}
+
+
+def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> QueuedPodSet:
+    spec, asked = pod_set.template.spec, pod_set.topology_request
+    return QueuedPodSet(
+        name=pod_set.name,
+        count=count,
+        requests=requests,
+        tolerations=tolerations(spec.tolerations),
+        node_selector=spec.node_selector,
+        affinity=_terms(spec),
+        minimum=pod_set.min_count,
+        group="" if asked is None else asked.pod_set_group_name,
+        placed=asks_for_place(pod_set),
+    )
+
+
+def _terms(spec: PodSpec) -> tuple[Term, ...]:
+    node = spec.affinity.node_affinity if spec.affinity else None
+    required = node.required_during_scheduling_ignored_during_execution if node else None
+    if required is None:
+        return ()
+    return tuple(
+        tuple(
+            LabelRequirement(key=r.key, operator=r.operator, values=r.values)
+            for r in term.match_expressions
+        )
+        for term in required.node_selector_terms
+    )
+
+
+def assignment_value(
+    assignment: kueue.PodSetAssignment,
+    *,
+    left: int,
+    size: int,
+    spec: PodSpec | None,
+    rules: RequestRules,
+) -> PodSetFlavors:
+    """Convert what a pod set got; quota is held only for the pods that are left of it.
+
+    Args:
+        assignment: Of a workload's status.
+        left: How many pods of the pod set still need their quota.
+        size: How many it has: fewer than were placed, if an elastic job was made smaller.
+        spec: Of its pods; None if there is no such pod set.
+        rules: What others say about the pods' requests.
+    """
+    count = left if assignment.count is None else assignment.count
+    usage = {}
+    for resource, quantity in assignment.resource_usage.items():
+        try:
+            total = amount(resource, str(quantity))
+        except QuantityError:
+            total = 0
+        usage[resource] = total // count * left if left < count else total
+    value = PodSetFlavors(
+        name=assignment.name,
+        count=min(left, count),
+        flavors=assignment.flavors,
+        usage=usage,
+        delay=assignment.delayed_topology_request or "",
+    )
+    placed = assignment.topology_assignment
+    if placed is None or spec is None:
+        return value
+    return replace(
+        value,
+        placement=truncated(topology_assignment(placed), size),
+        pod_requests=_taken(prepared(spec, rules)),
+    )

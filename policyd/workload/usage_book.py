@@ -1,0 +1,154 @@
+"""What pods take that run, against what their workloads were admitted with: integers and names."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Amounts = Mapping[str, int]
+
+_SPARE: Mapping[str, int] = {"cpu": 1_000, "memory": 2 * 1024**3, "ephemeral-storage": 2 * 1024**3}
+"""What a pod may take beyond its share: other webhooks add containers to it, which its workload
+knows nothing of. Devices they do not add."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taker:
+    """A pod that runs, or may.
+
+    Attributes:
+        since: When it was created, in seconds since the epoch.
+        amounts: What it takes of what queues give, in canonical units.
+    """
+
+    since: float
+    amounts: Amounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmittedUsage:
+    """What a workload was admitted with, for all its pods."""
+
+    count: int
+    amounts: Amounts
+
+    def holds(self, count: int, totals: Amounts) -> bool:
+        """Tell whether so many pods, with what they take together, are within it."""
+        return count <= self.count and all(
+            total <= self._most(name, count) for name, total in totals.items()
+        )
+
+    def _most(self, name: str, count: int) -> int:
+        given = self.amounts.get(name, 0)
+        spare = _SPARE.get(name)
+        return given if spare is None else 2 * given + spare * count
+
+
+@dataclass(slots=True)
+class _Group:
+    """The pods of one workload."""
+
+    members: dict[str, Taker] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    beyond: tuple[AdmittedUsage, tuple[str, ...]] | None = None
+    """Who is beyond a share, as last worked out; None since somebody came or went."""
+
+
+class UsageBook:
+    """Pods by the workload that they are of, and what they take together."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._group_of: dict[str, str] = {}
+
+    def put(self, pod: str, taker: Taker, workload: str) -> None:
+        """Take in that a pod is of a workload, or of none for an empty name."""
+        known = self._groups.get(self._group_of.get(pod, ""))
+        if known is not None and self._group_of[pod] == workload and known.members[pod] == taker:
+            return
+        self.forget(pod)
+        if not workload:
+            return
+        group = self._groups.setdefault(workload, _Group())
+        group.beyond = None
+        self._group_of[pod] = workload
+        group.members[pod] = taker
+        for name, amount in taker.amounts.items():
+            group.totals[name] += amount
+
+    def forget(self, pod: str) -> str:
+        """Leave a pod out; return of which workload it was, empty if of none."""
+        workload = self._group_of.pop(pod, "")
+        if workload:
+            group = self._groups[workload]
+            taker, group.beyond = group.members.pop(pod), None
+            for name, amount in taker.amounts.items():
+                group.totals[name] -= amount
+            if not group.members:
+                del self._groups[workload]
+        return workload
+
+    def members(self, workload: str) -> tuple[str, ...]:
+        """Return the pods of a workload."""
+        group = self._groups.get(workload)
+        return () if group is None else tuple(group.members)
+
+    def is_within(self, workload: str, share: AdmittedUsage) -> bool:
+        """Tell whether all pods of a workload are within its share."""
+        group = self._groups.get(workload)
+        return group is None or share.holds(len(group.members), group.totals)
+
+    def beyond(self, workload: str, share: AdmittedUsage) -> tuple[str, ...]:
+        """Return the pods that are more than a workload's share: the oldest have it first."""
+        group = self._groups.get(workload)
+        if group is None or self.is_within(workload, share):
+            return ()
+        if group.beyond is None or group.beyond[0] != share:
+            group.beyond = share, _beyond(group, share)
+        return group.beyond[1]
+
+
+class OutsideUsage:
+    """What pods take outside of quota, added up by namespace and resource."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[str, Amounts]] = {}
+        self.totals: dict[tuple[str, str], int] = {}
+
+    def __contains__(self, pod: object) -> bool:
+        return pod in self._pods
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def put(self, pod: str, namespace: str, amounts: Amounts) -> None:
+        """Take in what a pod takes."""
+        self.forget(pod)
+        self._pods[pod] = (namespace, amounts)
+        self._add(namespace, amounts, 1)
+
+    def forget(self, pod: str) -> bool:
+        """Leave a pod out; tell whether it was in."""
+        known = self._pods.pop(pod, None)
+        if known is not None:
+            self._add(*known, -1)
+        return known is not None
+
+    def _add(self, namespace: str, amounts: Amounts, sign: int) -> None:
+        for name, amount in amounts.items():
+            place = namespace, name
+            total = self.totals.get(place, 0) + sign * amount
+            if total:
+                self.totals[place] = total
+            else:
+                self.totals.pop(place, None)
+
+
+def _beyond(group: _Group, share: AdmittedUsage) -> tuple[str, ...]:
+    found, totals, count = [], dict[str, int](), 0
+    for pod, taker in sorted(group.members.items(), key=lambda each: (each[1].since, each[0])):
+        sums = {n: totals.get(n, 0) + amount for n, amount in taker.amounts.items()}
+        if share.holds(count + 1, sums):
+            totals, count = totals | sums, count + 1
+        else:
+            found.append(pod)
+    return tuple(found)

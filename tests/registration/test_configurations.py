@@ -1,0 +1,327 @@
+"""The webhook configurations: what is sent to the door, and how they are kept up."""
+
+import base64
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from policyd.cel import Budget, admission_environment, compile_expression
+from policyd.certificates import Authority
+from policyd.jobs.integrations import EVERYTHING
+from policyd.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+)
+from policyd.kube.resources import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from policyd.registration.configurations import (
+    NAME,
+    Registration,
+    ServiceEndpoint,
+    UrlEndpoint,
+    mutating_configuration,
+    validating_configuration,
+)
+from policyd.registration.webhook_rules import WebhookRules, door_rules
+from policyd.testing import FakeClient
+from tests.webhooks.policies import policy, rule
+from webhooks.certificate.publication import Publication
+
+SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
+
+
+def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
+    wanted = registration(rules=door_rules([], queue=EVERYTHING))
+
+    held, mutating, updated, of_sets, prepared = mutating_configuration(wanted)["webhooks"]
+    queues, validating, changed, *_ = validating_configuration(wanted)["webhooks"]
+
+    selector = {"matchExpressions": [{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}]}
+    assert mutating["objectSelector"] == validating["objectSelector"] == selector
+    assert updated["objectSelector"] == changed["objectSelector"] == selector
+    assert [each["name"] for each in (held, mutating, updated, of_sets, prepared)] == [
+        "mutate-fail.door.policyd.io",
+        "mutate-fail-2.door.policyd.io",
+        "mutate-fail-3.door.policyd.io",
+        "mutate-fail-4.door.policyd.io",
+        "mutate-ignore.door.policyd.io",
+    ]
+    assert held["rules"][0]["resources"] == ["clusterqueues", "resourceflavors", "topologies"]
+    assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
+
+
+def test_what_names_a_queue_and_is_of_no_kind_that_is_held_is_sent_to_be_warned_of():
+    wanted = registration(rules=door_rules([], queue=EVERYTHING))
+
+    *_, hidden = validating_configuration(wanted)["webhooks"]
+
+    assert hidden["rules"] == [
+        {
+            "apiGroups": ["*"],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["*"],
+            "scope": "Namespaced",
+        }
+    ]
+    assert hidden["failurePolicy"] == "Ignore"
+    assert hidden["objectSelector"]["matchExpressions"] == [
+        {"key": "kueue.x-k8s.io/managed", "operator": "DoesNotExist"},
+        {"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"},
+    ]
+    assert "'batch/jobs'" in hidden["matchConditions"][1]["expression"]
+
+
+def registration(**changes):
+    rules = door_rules(
+        [
+            policy(rule(), inject=True, validations=True),
+            policy(rule("secrets"), validations=True, failure="Ignore"),
+        ],
+        queue=None,
+    )
+    base = Registration(
+        endpoint=SERVICE, rules=rules, own_namespace="queue", timeout_seconds=3, ca_bundle_pem=b"ca"
+    )
+    return replace(base, **changes)
+
+
+async def wanted(ca_bundle_pem, **changes):
+    return registration(ca_bundle_pem=ca_bundle_pem, **changes)
+
+
+def test_the_mutating_configuration():
+    assert mutating_configuration(registration()) == {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "policyd"}},
+        "webhooks": [
+            {
+                "name": "mutate-fail.door.policyd.io",
+                "clientConfig": {
+                    "service": {
+                        "namespace": "queue",
+                        "name": "door",
+                        "port": 8443,
+                        "path": "/mutate",
+                    },
+                    "caBundle": base64.b64encode(b"ca").decode(),
+                },
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                        "scope": "*",
+                    }
+                ],
+                "failurePolicy": "Fail",
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {
+                            "key": "kubernetes.io/metadata.name",
+                            "operator": "NotIn",
+                            "values": ["kube-node-lease", "kube-public", "kube-system", "queue"],
+                        }
+                    ]
+                },
+                "objectSelector": {},
+                "sideEffects": "None",
+                "timeoutSeconds": 3,
+                "admissionReviewVersions": ["v1"],
+                "reinvocationPolicy": "IfNeeded",
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("groups", "sent"),
+    [
+        pytest.param(["system:authenticated"], True, id="somebody"),
+        pytest.param(None, True, id="somebody-in-no-group"),
+        pytest.param(["system:nodes", "system:authenticated"], False, id="a-node"),
+        pytest.param(
+            ["system:serviceaccounts", "system:serviceaccounts:queue"], False, id="policyd-itself"
+        ),
+        pytest.param(["system:serviceaccounts:team-a"], True, id="another-service-account"),
+    ],
+)
+def test_nodes_and_policyd_itself_are_not_held_up(groups, sent):
+    rules = door_rules([policy(rule(operations="UPDATE"), inject=True)], queue=None)
+    [webhook] = mutating_configuration(registration(rules=rules))["webhooks"]
+    user = {"username": "alice"} if groups is None else {"username": "alice", "groups": groups}
+    variables = {"request": {"userInfo": user}}
+
+    holds = [
+        compile_expression(
+            condition["expression"], admission_environment(params=False), wants="bool"
+        ).evaluate(variables, Budget())
+        for condition in webhook["matchConditions"]
+    ]
+
+    assert all(holds) is sent
+
+
+@pytest.mark.parametrize(
+    ("rules", "asking", "not_asking"),
+    [
+        pytest.param([rule()], [], ["CREATE pods"], id="pods-are-created"),
+        pytest.param([rule(operations="UPDATE")], ["UPDATE pods"], [], id="pods-are-changed"),
+        pytest.param(
+            [rule(operations="CREATE,UPDATE"), rule("secrets")],
+            ["UPDATE pods", "CREATE secrets"],
+            ["CREATE pods"],
+            id="each-to-its-own",
+        ),
+        pytest.param([rule("pods/status")], ["CREATE pods/status"], [], id="a-part-of-a-pod"),
+        pytest.param([rule("jobs", groups="batch")], [], ["CREATE jobs"], id="what-makes-pods"),
+        pytest.param(
+            [rule(), rule("*", groups="*", scope="Namespaced")],
+            ["CREATE pods", "CREATE *"],
+            [],
+            id="never-both",
+        ),
+    ],
+)
+def test_who_asks_is_not_asked_for_where_pods_are_made(rules, asking, not_asking):
+    wanted = registration(rules=door_rules([policy(*rules, validations=True)], queue=None))
+
+    found = {True: [], False: []}
+    for webhook in validating_configuration(wanted)["webhooks"]:
+        found["matchConditions" in webhook] += [
+            f"{'+'.join(r['operations'])} {'+'.join(r['resources'])}" for r in webhook["rules"]
+        ]
+
+    assert found == {True: asking, False: not_asking}
+
+
+def test_a_condition_of_a_policy_is_asked_beside_who_asks():
+    conditional = policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"])
+    wanted = registration(rules=door_rules([conditional], queue=None))
+
+    [webhook] = validating_configuration(wanted)["webhooks"]
+
+    assert [condition["name"] for condition in webhook["matchConditions"]] == [
+        "neither-a-node-nor-policyd",
+        "some-policy-may-match",
+    ]
+
+
+def test_validation_fails_closed_only_for_the_policies_that_say_so():
+    webhooks = validating_configuration(registration())["webhooks"]
+
+    assert [(w["name"], w["failurePolicy"], w["rules"][0]["resources"]) for w in webhooks] == [
+        ("validate-fail.door.policyd.io", "Fail", ["pods"]),
+        ("validate-ignore.door.policyd.io", "Ignore", ["secrets"]),
+    ]
+
+
+def test_no_policy_means_no_webhook():
+    nothing = registration(rules=WebhookRules())
+
+    assert mutating_configuration(nothing)["webhooks"] == []
+    assert validating_configuration(nothing)["webhooks"] == []
+
+
+def test_the_name_comes_before_kueues():
+    assert NAME < "kueue-mutating-webhook-configuration"
+
+
+def test_a_url_stands_for_a_service():
+    wanted = registration(endpoint=UrlEndpoint(url="https://10.0.0.1:9443/"), ca_bundle_pem=b"")
+
+    [webhook] = mutating_configuration(wanted)["webhooks"]
+
+    assert webhook["clientConfig"] == {"url": "https://10.0.0.1:9443/mutate"}
+
+
+@pytest.mark.anyio
+class TestPublication:
+    async def test_configurations_are_made_once_and_mended_when_somebody_changed_them(self):
+        client = FakeClient()
+        publication = Publication(client, wanted)
+        authority = Authority.create(now=1_800_000_000.0).certificate_pem
+
+        assert await publication.publish(authority) == {authority}
+        await publication.publish(authority)
+        assert [write.verb for write in client.writes] == ["create", "create"]
+
+        await client.patch(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, {"webhooks": []}, into=dict)
+        await publication.publish(authority)
+
+        mended = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        assert len(mended["webhooks"]) == 2
+
+    @pytest.mark.parametrize(
+        ("error", "verb"),
+        [
+            pytest.param(AlreadyExistsError("taken"), "create", id="made-meanwhile"),
+            pytest.param(ConflictError("changed"), "patch", id="changed-meanwhile"),
+        ],
+    )
+    async def test_another_replica_may_be_faster(self, error, verb):
+        client = FakeClient()
+        publication = Publication(client, wanted)
+        if verb == "patch":
+            await publication.publish(b"")
+            await client.patch(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, {"webhooks": []}, into=dict)
+        client.fail(error, verb=verb)
+
+        await publication.publish(b"")
+        await publication.publish(b"")
+
+        made = await client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        assert made["webhooks"]
+
+    async def test_those_that_are_gone_and_not_ours_to_make_are_named_until_they_are_back(self):
+        client = FakeClient()
+        publication = Publication(client, wanted)
+        client.fail(ForbiddenError("cannot create"), verb="create", times=3)
+
+        await publication.publish(b"")
+        assert publication.missing == (
+            "MutatingWebhookConfiguration",
+            "ValidatingWebhookConfiguration",
+        )
+        empty = {"metadata": {"name": NAME}}
+        client.store.create(MUTATING_WEBHOOK_CONFIGURATIONS, empty)
+        await publication.publish(b"")
+        assert publication.missing == ("ValidatingWebhookConfiguration",)
+
+        client.store.create(VALIDATING_WEBHOOK_CONFIGURATIONS, empty)
+        await publication.publish(b"")
+        assert publication.missing == ()
+        made = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        assert made["webhooks"]
+
+    async def test_conditions_that_the_api_server_does_not_know_are_left_out(self):
+        client = FakeClient()
+        conditional = policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"])
+        rules = door_rules([conditional], queue=None)
+        publication = Publication(client, partial(wanted, rules=rules))
+        client.fail(InvalidError("no such function"), verb="create")
+
+        await publication.publish(b"")
+
+        made = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        [webhook] = made["webhooks"]
+        assert "matchConditions" not in webhook
+
+    async def test_what_somebody_else_wrote_into_a_bundle_is_no_trust_in_us(self):
+        client = FakeClient()
+        authority = Authority.create(now=1_800_000_000.0).certificate_pem
+        await Publication(client, wanted).publish(authority)
+        current = await client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        current["webhooks"][0]["clientConfig"]["caBundle"] = "bm9uc2Vuc2U="
+        await client.replace(MUTATING_WEBHOOK_CONFIGURATIONS, current, into=dict)
+        client.fail(ConflictError("changed"), verb="patch")
+
+        assert await Publication(client, None).publish(authority) == frozenset()

@@ -1,0 +1,190 @@
+"""What a workload without quota is told, where that is not for the scheduling loop to say."""
+
+import msgspec
+import pytest
+
+from policyd.alloc.settings import Gates
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.workload.lifecycle import next_status
+from policyd.workload.obstacles import BYPASSED, StatusContext
+
+NOW = 1_700_000_000.0
+GATED_BY = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
+LOCAL = msgspec.convert(
+    {"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}, LocalQueue
+)
+CLUSTER = msgspec.convert({"metadata": {"name": "cq"}}, ClusterQueue)
+
+TERSE = Gates(unadmitted_workloads_observability=False)
+
+
+def workload(annotations=None, reason="", **spec):
+    metadata = {"name": "w", "namespace": "ns", "annotations": annotations or {}}
+    held = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": "said"}
+    body = {
+        "metadata": metadata,
+        "spec": {"queueName": "lq", **spec},
+        "status": {"conditions": [held] if reason else []},
+    }
+    return msgspec.convert(body, Workload)
+
+
+def told(given, **around):
+    around = {"local_queue": LOCAL, "cluster_queue": CLUSTER, **around}
+    status = next_status(given, StatusContext(**around), now=NOW)
+    reasons = {c.type: c.reason for c in status.conditions}
+    return reasons.get("QuotaReserved")
+
+
+@pytest.mark.parametrize(
+    ("given", "around", "reason"),
+    [
+        pytest.param(workload(), {}, None, id="nothing-before-it-was-considered"),
+        pytest.param(workload(GATED_BY), {}, "AdmissionGated", id="gated"),
+        pytest.param(
+            workload(GATED_BY),
+            {"inactive": True},
+            "AdmissionGated",
+            id="gated-first",
+        ),
+        pytest.param(
+            workload(GATED_BY),
+            {"gates": Gates(admission_gated_by=False)},
+            None,
+            id="nobody-heeds-who-gates-with-the-feature-off",
+        ),
+        pytest.param(workload(), {"inactive": True}, "Suspended", id="queue-is-inactive"),
+        pytest.param(workload(), {"local_queue": None}, "Misconfigured", id="no-queue"),
+        pytest.param(
+            workload(reason="OnHold"), {"inactive": True}, "OnHold", id="on-hold-stays-on-hold"
+        ),
+        pytest.param(
+            workload(reason="AdmissionGated"), {}, "PendingEvaluation", id="gated-no-longer"
+        ),
+        pytest.param(
+            workload(reason="AdmissionGated"),
+            {"inactive": True},
+            "PendingEvaluation",
+            id="gated-no-longer-is-told-first",
+        ),
+        pytest.param(
+            workload(reason="PendingEvaluation"), {"inactive": True}, "Suspended", id="and-then-why"
+        ),
+        pytest.param(
+            workload(reason="WaitingForQuota"),
+            {"shared": "ExceedsMaxQuota"},
+            "ExceedsMaxQuota",
+            id="why-nobody-fits-who-asks-for-the-same",
+        ),
+        pytest.param(
+            workload(reason="Inadmissible"), {"gates": TERSE}, "Pending", id="without-detail"
+        ),
+    ],
+)
+@pytest.mark.gate("AdmissionGatedBy")
+def test_the_first_obstacle_is_told(given, around, reason):
+    assert told(given, **around) == reason
+
+
+HELD = {"clusterQueue": "cq", "podSetAssignments": []}
+
+
+@pytest.mark.parametrize("admitted", ["True", "False"])
+@pytest.mark.parametrize(
+    ("gates", "reason"),
+    [
+        pytest.param(Gates(), "AdmissionGated", id="heeded"),
+        pytest.param(Gates(admission_gated_by=False), "QuotaReserved", id="not-heeded"),
+    ],
+)
+def test_quota_is_taken_back_from_who_is_gated(admitted, gates, reason):
+    conditions = [
+        {"type": kind, "status": status, "reason": kind, "message": "said"}
+        for kind, status in (("QuotaReserved", "True"), ("Admitted", admitted))
+    ]
+    body = {"conditions": conditions, "admission": HELD}
+    given = msgspec.structs.replace(
+        workload(GATED_BY), status=msgspec.convert(body, type(workload().status))
+    )
+    around = StatusContext(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
+
+    status = next_status(given, around, now=NOW)
+
+    reasons = {c.type: (c.status, c.reason) for c in status.conditions}
+    held = reason == "QuotaReserved"
+    assert reasons["QuotaReserved"] == (str(held), reason)
+    assert (status.admission is not None) == held
+    assert held or reasons["Admitted"][0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("reason", "around"),
+    [
+        pytest.param("WaitingForQuota", {}, id="by-the-scheduling-loop"),
+        pytest.param("WaitingForQuota", {"shared": "WaitingForQuota"}, id="known-of-equals-too"),
+        pytest.param("Pending", {"gates": TERSE}, id="without-detail"),
+        pytest.param("Pending", {"gates": TERSE, "shared": "WaitingForQuota"}, id="of-equals-too"),
+        pytest.param("Waiting", {"gates": TERSE}, id="for-pods-of-others"),
+    ],
+)
+def test_what_the_scheduling_loop_said_stays(reason, around):
+    given = workload(reason=reason)
+
+    around = StatusContext(local_queue=LOCAL, cluster_queue=CLUSTER, **around)
+    status = next_status(given, around, now=NOW)
+
+    assert [c.message for c in status.conditions if c.type == "QuotaReserved"] == ["said"]
+
+
+@pytest.mark.parametrize(
+    ("is_told", "message"),
+    [
+        pytest.param(True, "said", id="what-was-found-out-stays"),
+        pytest.param(False, BYPASSED, id="what-was-said-before-does-not"),
+    ],
+)
+def test_why_nobody_fits_who_asks_for_the_same_is_told_without_loss(is_told, message):
+    given = workload(reason="PendingEvaluation")
+
+    around = StatusContext(
+        local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", told=is_told
+    )
+    status = next_status(given, around, now=NOW)
+
+    found = {c.type: (c.reason, c.message) for c in status.conditions}
+    assert found["QuotaReserved"] == ("WaitingForQuota", message)
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted"),
+    [
+        pytest.param([], ["a", "b"], id="new-ones-are-closed"),
+        pytest.param([("b", "Open"), ("c", "Open")], ["a", "b"], id="those-gone-are-dropped"),
+        pytest.param([("c", "Open")], [], id="none-is-left"),
+    ],
+)
+def test_every_preemption_gate_of_the_spec_has_a_state(known, wanted):
+    given = workload(preemptionGates=[{"name": name} for name in wanted])
+    states = [{"name": name, "position": position} for name, position in known]
+    status = msgspec.convert({"preemptionGates": states}, type(given.status))
+    gates = Gates(multi_kueue_orchestrated_preemption=True)
+    around = StatusContext(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
+
+    after = next_status(msgspec.structs.replace(given, status=status), around, now=NOW)
+
+    before = dict(known)
+    assert [(g.name, g.position) for g in after.preemption_gates] == [
+        (name, before.get(name, "Closed")) for name in wanted
+    ]
+
+
+def test_who_backs_off_has_his_gates_meanwhile():
+    waits = {"requeueState": {"count": 1, "requeueAt": "2100-01-01T00:00:00Z"}}
+    given = workload(preemptionGates=[{"name": "a"}])
+    given = msgspec.structs.replace(given, status=msgspec.convert(waits, type(given.status)))
+    gates = Gates(multi_kueue_orchestrated_preemption=True)
+    around = StatusContext(local_queue=LOCAL, cluster_queue=CLUSTER, gates=gates)
+
+    after = next_status(given, around, now=NOW)
+
+    assert [g.position for g in after.preemption_gates] == ["Closed"]

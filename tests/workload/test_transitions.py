@@ -1,0 +1,232 @@
+"""A workload's status, change by change, and the patches that write it."""
+
+import msgspec
+import pytest
+
+from policyd.api.kueue import Admission, PodSetAssignment, Workload
+from policyd.controller.patches import merge_difference, status_patch
+from policyd.controller.watch.preemptions import blocked_on_gates
+from policyd.controller.watch.workload_values import WorkloadContext, workload_value
+from policyd.patch.merge_patch import apply_merge_patch
+from policyd.workload import transitions as t
+
+NOW = 1_700_000_000.0
+ADMISSION = Admission("cq", (PodSetAssignment("main", {"cpu": "f"}, {"cpu": "2"}, 2),))
+
+
+def workload(**status):
+    metadata = {"name": "w", "namespace": "ns", "resourceVersion": "7", "generation": 3}
+    return msgspec.convert({"metadata": metadata, "status": status}, Workload)
+
+
+def said(status):
+    return {c.type: (c.status, c.reason, c.message) for c in status.conditions}
+
+
+def check(state):
+    return {"name": "c", "state": state}
+
+
+def test_without_checks_a_reservation_admits():
+    status = t.reserve(workload(resourceRequests=[{"name": "main"}]), ADMISSION, now=NOW)
+
+    assert said(status) == {
+        "QuotaReserved": ("True", "QuotaReserved", "Quota reserved in ClusterQueue cq"),
+        "Admitted": ("True", "Admitted", "The workload is admitted"),
+    }
+    assert status.admission == ADMISSION
+    assert status.resource_requests == ()
+    assert {c.observed_generation for c in status.conditions} == {3}
+
+
+def test_with_a_check_that_is_not_ready_it_does_not():
+    status = t.reserve(workload(admissionChecks=[check("Pending")]), ADMISSION, now=NOW)
+
+    assert said(status)["Admitted"] == (
+        "False",
+        "UnsatisfiedAdmissionChecks",
+        "The workload has not all checks ready",
+    )
+
+
+def test_a_reservation_ends_an_eviction_and_says_what_it_was():
+    evicted = t.with_status(
+        workload(), t.evict(workload(), reason="Preempted", message="for another", now=NOW)
+    )
+
+    status = t.reserve(evicted, ADMISSION, now=NOW + 5)
+
+    assert said(status)["Evicted"] == ("False", "QuotaReserved", "Previously: for another")
+
+
+def test_an_eviction_closes_the_gates_of_preemption_and_nobody_is_blocked_on_them():
+    gates = [{"name": "kueue.x-k8s.io/multikueue", "position": "Open"}]
+    blocked = blocked_on_gates(workload(preemptionGates=gates), now=NOW)
+    assert said(blocked.status)["BlockedOnPreemptionGates"] == (
+        "True",
+        "PreemptionGated",
+        "Workload requires preemption, but it's gated",
+    )
+
+    status = t.evict(blocked, reason="Preempted", message="for another", now=NOW + 5)
+
+    assert said(status)["BlockedOnPreemptionGates"] == ("False", "Preempted", "for another")
+    (gate,) = status.preemption_gates
+    assert (gate.position, gate.last_transition_time.timestamp()) == ("Closed", NOW + 5)
+
+
+@pytest.mark.parametrize(
+    ("reason", "requeued"),
+    [
+        pytest.param("Preempted", "True", id="preempted-queues-at-once"),
+        pytest.param("ClusterQueueStopped", "False", id="stopped-waits-for-a-restart"),
+    ],
+)
+def test_after_an_eviction_the_quota_is_given_back(reason, requeued):
+    admitted = t.with_status(workload(), t.reserve(workload(), ADMISSION, now=NOW))
+    evicted = t.with_status(admitted, t.evict(admitted, reason=reason, message="m", now=NOW + 60))
+
+    status = t.after_eviction(evicted, now=NOW + 90)
+
+    assert status.admission is None
+    assert status.accumulated_past_execution_time_seconds == 90
+    assert said(status) == {
+        "QuotaReserved": ("False", "PendingEvaluation", "m"),
+        "Admitted": ("False", "NoReservation", "The workload has no reservation"),
+        "Evicted": ("True", reason, "m"),
+        "Requeued": (requeued, reason, "m"),
+    }
+
+
+def of_pod(**owner):
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", **owner}]
+    metadata = {"name": "w", "namespace": "ns", "ownerReferences": owners}
+    return msgspec.convert({"metadata": metadata}, Workload)
+
+
+@pytest.mark.parametrize(
+    ("stopped", "spares_pods", "requeued"),
+    [
+        pytest.param(of_pod(controller=True), True, "False", id="pod-that-was-deleted"),
+        pytest.param(of_pod(controller=True), False, "True", id="without-the-gate"),
+        pytest.param(of_pod(), True, "True", id="group-of-one-that-is-replaced"),
+        pytest.param(of_pod(kind="Job", controller=True), True, "True", id="job"),
+    ],
+)
+def test_a_pod_that_was_deleted_does_not_queue_again(stopped, spares_pods, requeued):
+    evicted = t.with_status(stopped, t.evict(stopped, reason="Preempted", message="m", now=NOW))
+
+    status = t.after_eviction(evicted, now=NOW + 1, spares_pods=spares_pods)
+
+    assert said(status)["Requeued"] == (requeued, "Preempted", "m")
+
+
+def test_an_eviction_resets_checks_and_is_counted():
+    before = workload(admissionChecks=[check("Ready"), {"name": "d", "state": "Retry"}])
+
+    status = t.evict(before, reason="Deactivated", message="m", cause="AdmissionCheck", now=NOW)
+
+    assert [c.state for c in status.admission_checks] == ["Pending", "Pending"]
+    assert [c.retry_count for c in status.admission_checks] == [None, 1]
+    assert said(status)["Evicted"][1] == "DeactivatedDueToAdmissionCheck"
+    assert status.scheduling_stats.evictions[0].count == 1
+
+
+def test_saying_the_same_again_changes_nothing():
+    first = t.with_status(workload(), waiting(workload(), now=NOW))
+
+    again = waiting(first, now=NOW + 9)
+
+    assert again == first.status
+    assert status_patch(first, again) is None
+    assert first.status.resource_requests[0].resources == {"cpu": "1500m"}
+
+
+def test_without_detail_every_reason_is_the_same_and_nobody_is_told_what_never_was():
+    status = waiting(workload(), now=NOW, detailed=False)
+
+    assert said(status) == {"QuotaReserved": ("False", "Pending", "m")}
+
+
+@pytest.mark.parametrize(
+    ("reserved", "detailed", "reason"),
+    [
+        pytest.param("True", True, "UnsatisfiedAdmissionChecks", id="checks"),
+        pytest.param("True", False, "UnsatisfiedChecks", id="checks-without-detail"),
+        pytest.param("False", True, "NoReservation", id="quota"),
+        pytest.param("False", False, "NoReservationUnsatisfiedChecks", id="both-without-detail"),
+    ],
+)
+def test_who_is_admitted_no_longer_is_told_why(reserved, detailed, reason):
+    told = [("QuotaReserved", reserved), ("Admitted", "True")]
+    conditions = [{"type": kind, "status": status, "reason": "R"} for kind, status in told]
+    before = workload(conditions=conditions, admissionChecks=[check("Pending")])
+
+    status = t.sync_admitted(before, now=NOW, detailed=detailed)
+
+    assert said(status)["Admitted"][:2] == ("False", reason)
+
+
+def waiting(one, **options):
+    released = t.release(one, reason="WaitingForQuota", message="m", **options)
+    return t.with_requests(released, {"main": {"cpu": 1500}})
+
+
+def test_a_patch_holds_what_changed_and_the_version_it_is_based_on():
+    patch = status_patch(workload(), t.reserve(workload(), ADMISSION, now=NOW))
+
+    assert patch["metadata"] == {"resourceVersion": "7"}
+    assert sorted(patch["status"]) == ["admission", "conditions"]
+
+
+def test_what_has_finished_stays_as_it_ended():
+    ended = t.with_status(workload(), t.finish(workload(), reason="A", message="a", now=NOW))
+
+    assert t.finish(ended, reason="B", message="b", now=NOW + 1) == ended.status
+
+
+def test_a_long_message_is_cut():
+    status = t.finish(workload(), reason="Failed", message="é" * 40_000, now=NOW)
+
+    assert len(status.conditions[0].message.encode()) <= t.MESSAGE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param({"a": 1}, {"a": 1}, id="the-same"),
+        pytest.param({"a": 1, "b": {"c": 1, "d": 2}}, {"b": {"c": 1, "d": 3}}, id="nested"),
+        pytest.param({"a": [1, 2]}, {"a": [2]}, id="lists-are-replaced"),
+        pytest.param({}, {"a": {"b": 1}}, id="new"),
+        pytest.param({"a": {"b": 1}}, {"a": "text"}, id="another-type"),
+    ],
+)
+def test_merge_patches_make_the_new_of_the_old(old, new):
+    assert apply_merge_patch(old, merge_difference(old, new)) == new
+
+
+@pytest.mark.parametrize(
+    ("reclaimed", "held"),
+    [
+        pytest.param(0, 2000, id="all-run"),
+        pytest.param(1, 1000, id="one-has-ended"),
+        pytest.param(2, 0, id="all-have-ended"),
+    ],
+)
+def test_quota_is_held_for_the_pods_that_are_left(reclaimed, held):
+    conditions = [{"type": "QuotaReserved", "status": "True"}]
+    body = {
+        "spec": {"podSets": [{"name": "main", "count": 2}]},
+        "status": {
+            "conditions": conditions,
+            "admission": msgspec.to_builtins(ADMISSION) | {"clusterQueue": "cq"},
+            "reclaimablePods": [{"name": "main", "count": reclaimed}],
+        },
+    }
+    body["status"]["admission"]["podSetAssignments"][0]["name"] = "main"
+
+    value = workload_value(
+        msgspec.convert(body, Workload), WorkloadContext(now=NOW), cluster_queue="cq"
+    )
+
+    assert value.admission.usage() == {("f", "cpu"): held}

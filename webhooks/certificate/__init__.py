@@ -1,0 +1,1 @@
+"""The webhooks' certificate: kept in a Secret, rotated, served, published to the API server."""

@@ -1,0 +1,190 @@
+"""Keeps the webhook configurations in the API server as they should be."""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from policyd.api.meta import Json
+from policyd.certificates import split_bundle
+from policyd.errors import ConfigurationError
+from policyd.kube.client import Client
+from policyd.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
+from policyd.kube.resources import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    Resource,
+)
+from policyd.registration.configurations import (
+    NAME,
+    Registration,
+    mutating_configuration,
+    validating_configuration,
+)
+from policyd.registration.left_out import named_in_vain
+from webhooks.certificate.old_versions import OldVersions
+
+CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
+
+REMEDY = "`helm upgrade` brings them back"
+"""What to do if they are gone, and we may not make them."""
+
+LEFT_OUT_REMEDY = "`--leave-out` says so; of the chart, `selfRestriction.secrets`"
+"""What to do if policies are about what is not sent."""
+
+log = structlog.get_logger(__name__)
+
+
+class _NotOursError(Exception):
+    """A configuration is missing, and whoever installed us is to make it."""
+
+
+class Publication:
+    """The two configurations: made and kept up if asked, else only told whom to trust.
+
+    Args of the constructor:
+        client: The API server.
+        wanted: Says what they should be now, given the authorities to trust; None leaves
+            everything but these to whoever made the configurations.
+        old_versions: What else calls us, if it is to.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        wanted: Callable[[bytes], Awaitable[Registration]] | None,
+        old_versions: OldVersions | None = None,
+    ) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._old_versions = old_versions
+        self._left_out: set[str] = set()
+        self.missing: tuple[str, ...] = ()
+        """Kinds of the configurations that were not there last, and that we may not make."""
+
+    async def publish(self, ca_bundle_pem: bytes) -> frozenset[bytes]:
+        """Bring all up to date, and return the authorities that all of them trust now.
+
+        A conflict with another replica is no failure: it wants the same, and the next round sees.
+
+        Raises:
+            ApiError: If the API server does not answer, or does not allow it.
+        """
+        if self._wanted is not None:
+            await self._register(await self._wanted(ca_bundle_pem))
+        elif ca_bundle_pem:
+            for resource in CONFIGURATIONS:
+                await self._trust(resource, ca_bundle_pem)
+        converting = await self._old_versions.publish(ca_bundle_pem) if self._old_versions else ()
+        return await self._trusted(ca_bundle_pem, converting)
+
+    def _tell_left_out(self, wanted: Registration) -> None:
+        """Say once that policies decide nothing about what is not sent."""
+        sent = (("mutate", wanted.rules.mutate), ("validate", wanted.rules.validate))
+        found = set().union(*(named_in_vain(c, verb, wanted.left_out) for verb, c in sent))
+        if found - self._left_out:
+            log.warning("policies_unheard", about=sorted(found), hint=LEFT_OUT_REMEDY)
+        self._left_out = found
+
+    async def _register(self, wanted: Registration) -> None:
+        """Register what is wanted; without what policies demand, if the API server refuses it.
+
+        It may be older, or know other functions, than the policies were written for. More calls
+        than needed are better than none.
+        """
+        self._tell_left_out(wanted)
+        try:
+            await self._keep_both(wanted)
+        except InvalidError as error:
+            log.warning("conditions_refused", reason=str(error))
+            await self._keep_both(wanted.unconditional)
+
+    async def _keep_both(self, wanted: Registration) -> None:
+        missing = [
+            resource.kind
+            for resource, configuration in (
+                (MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(wanted)),
+                (VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(wanted)),
+            )
+            if not await self._keep(resource, configuration)
+        ]
+        if missing and tuple(missing) != self.missing:
+            log.error("configurations_missing", name=NAME, kinds=missing, hint=REMEDY)
+        self.missing = tuple(missing)
+
+    async def _keep(self, resource: Resource, wanted: Json) -> bool:
+        """Bring one up to date; tell whether it is there."""
+        try:
+            current = await self._current(resource)
+            if current is None:
+                await self._create(resource, wanted)
+            elif current.get("webhooks", []) != wanted["webhooks"]:
+                await self._write(resource, current, wanted["webhooks"])
+            else:
+                return True
+        except (AlreadyExistsError, ConflictError):
+            return True
+        except _NotOursError:
+            return False
+        log.info("webhooks_registered", kind=resource.kind, webhooks=len(wanted["webhooks"]))
+        return True
+
+    async def _create(self, resource: Resource, wanted: Json) -> None:
+        try:
+            await self._client.create(resource, wanted, into=dict)
+        except ForbiddenError as error:
+            raise _NotOursError from error
+
+    async def _trust(self, resource: Resource, ca_bundle_pem: bytes) -> None:
+        current = await self._current(resource)
+        if current is None:
+            return
+        text = base64.b64encode(ca_bundle_pem).decode()
+        webhooks = [
+            {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": text}}
+            for webhook in current.get("webhooks", [])
+        ]
+        if webhooks == current.get("webhooks", []):
+            return
+        try:
+            await self._write(resource, current, webhooks)
+        except ConflictError:
+            return
+        log.info("authorities_published", kind=resource.kind)
+
+    async def _write(self, resource: Resource, current: Json, webhooks: list[Json]) -> None:
+        version = current["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "webhooks": webhooks}
+        await self._client.patch(resource, NAME, patch, into=dict)
+
+    async def _current(self, resource: Resource) -> Json | None:
+        try:
+            return await self._client.get(resource, NAME, into=dict)
+        except NotFoundError:
+            return None
+
+    async def _trusted(self, ca_bundle_pem: bytes, others: Iterable[Json]) -> frozenset[bytes]:
+        trusted = frozenset(split_bundle(ca_bundle_pem))
+        configs = list(others)
+        for resource in CONFIGURATIONS:
+            current = await self._current(resource) or {}
+            configs += [w.get("clientConfig", {}) for w in current.get("webhooks", [])]
+        for bundle in _bundles(configs):
+            trusted &= bundle
+        return trusted
+
+
+def _bundles(configs: Iterable[Json]) -> Iterable[frozenset[bytes]]:
+    for config in configs:
+        text = config.get("caBundle", "")
+        try:
+            yield frozenset(split_bundle(base64.b64decode(text)))
+        except (ConfigurationError, binascii.Error):
+            yield frozenset()  # somebody wrote something else there: nothing of ours is trusted

@@ -1,0 +1,4 @@
+"""Data that policies ask for beyond the request: objects, permissions, URLs, registries.
+
+Start with `inquiries`: how a decision that waits for nothing gets what it asks for.
+"""

@@ -1,0 +1,218 @@
+"""Requests to others than the API server: bounded, timed, and led nowhere else.
+
+What a host's name stands for is looked at when the connection is made. By a proxy, the proxy looks
+it up, and decides itself where it connects to.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, NoReturn
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from policyd import __version__
+from policyd.errors import PolicydError
+from policyd.kube.proxies import proxy_for
+from webhooks.external_data.addresses import CheckedResolver, literal_of, refused
+
+MOST_BYTES: Final = 1024 * 1024
+"""How long an answer may be."""
+
+MOST_REQUESTS: Final = 32
+"""Requests at the same time."""
+
+SECONDS: Final = 10.0
+"""How long one may take; a review that is out of time does not wait for it."""
+
+
+MOST_HEADERS: Final = 128
+"""How many headers an answer may have, each of up to 8 KiB."""
+
+LONGEST_BUNDLE: Final = 256 * 1024
+"""How long a bundle of authorities to trust may be."""
+
+_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+
+
+class FetchError(PolicydError):
+    """There is no answer, or none that can be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedResponse:
+    """An answer, whatever its status.
+
+    Attributes:
+        status: HTTP's.
+        headers: Those of the answer.
+        body: What it carries.
+        led: Whether it is from where a redirect led.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    led: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What is sent.
+
+    Attributes:
+        method: `GET`, `POST` or `PUT`.
+        url: Where to.
+        headers: Besides those of every request; not shown, as they may hold a password.
+        body: What it carries; None for nothing.
+        certificates: PEM of the authorities to trust; those of the machine if it is empty.
+        redirects: To how many other addresses it may be led, if it is a GET; what its headers say
+            stays here, but for what it accepts.
+        named: The hosts that the operator named, by which the machine itself may be reached.
+    """
+
+    method: str
+    url: URL
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = None
+    certificates: str = ""
+    redirects: int = 0
+    named: frozenset[str] = frozenset()
+
+
+class Fetcher:
+    """Sends requests over one pool of connections.
+
+    Args of the constructor:
+        variables: The environment's, which may name a proxy.
+        resolver: Knows the addresses of names; the machine's if left out.
+    """
+
+    def __init__(
+        self, variables: Mapping[str, str], resolver: AbstractResolver | None = None
+    ) -> None:
+        self._variables = variables
+        self._resolver = CheckedResolver(resolver)
+        self._free = asyncio.Semaphore(MOST_REQUESTS)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def run(self) -> NoReturn:
+        """Keep the pool until cancelled, and close it then."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if self._session is not None:
+                await self._session.close()
+        raise AssertionError("the event is never set")
+
+    async def fetch(self, message: Message) -> FetchedResponse:
+        """Send a request, once.
+
+        Raises:
+            FetchError: If there is no answer, or it is too long.
+        """
+        try:
+            async with self._free:
+                return await self._fetch(message)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise FetchError(f"{message.method} {message.url}: {reason}") from error
+
+    async def _fetch(self, message: Message) -> FetchedResponse:
+        self._resolver.named |= message.named
+        url, headers, led = message.url, message.headers, False
+        for _ in range(message.redirects + 1):
+            status, answered, body = await self._send(message, url, headers)
+            target = _target(url, status, answered) if message.redirects else None
+            if target is None:
+                return FetchedResponse(status, answered, body, led=led)
+            if target.origin() != url.origin():
+                headers = {name: value for name, value in headers.items() if name == "Accept"}
+            url, led = target, True
+        raise ValueError(f"it is led on more than {message.redirects} times")
+
+    async def _send(
+        self, message: Message, url: URL, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Send a request to one address, and return status, headers and body of the answer."""
+        proxy = proxy_for(str(url), self._variables)
+        self._check(url, message.named, proxy)
+        async with self._pool().request(
+            message.method,
+            url,
+            headers={**headers, "Accept-Encoding": "identity"},
+            data=message.body,
+            ssl=_trusting(message.certificates) if message.certificates else True,
+            proxy=proxy,
+            allow_redirects=False,
+        ) as response:
+            return response.status, response.headers, await _read(response)
+
+    def _check(self, url: URL, named: frozenset[str], proxy: str | None) -> None:
+        """Check a host as far as it is known before its name is looked up.
+
+        Raises:
+            ValueError: If nothing is sent there.
+        """
+        host = url.raw_host or ""
+        why = refused(host, literal_of(host), named)
+        if why:
+            raise ValueError(why)
+        if proxy is not None:  # named by whoever named it in the environment
+            self._resolver.named.add(URL(proxy).raw_host or "")
+
+    def _pool(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(resolver=self._resolver),
+                timeout=aiohttp.ClientTimeout(total=SECONDS),
+                headers={"User-Agent": f"policyd/{__version__}"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                max_headers=MOST_HEADERS,
+            )
+        return self._session
+
+
+def _target(url: URL, status: int, headers: Mapping[str, str]) -> URL | None:
+    """Return where an answer leads to; None if it is one itself.
+
+    Raises:
+        ValueError: If it leads to what is no server, or from an encrypted one to one that is not.
+    """
+    if status not in _REDIRECTS:
+        return None
+    target = url.join(URL(headers.get("Location", "")))
+    plain = target.scheme in ("https", url.scheme) and target.raw_host and target.user is None
+    if not plain:
+        raise ValueError("it is led where nothing is sent")
+    return target
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise ValueError(f"the answer is encoded as `{encoding}`, which was not asked for")
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            raise ValueError(f"the answer has more than {MOST_BYTES} bytes")
+    return bytes(body)
+
+
+@lru_cache(maxsize=16)
+def _trusting(certificates: str) -> ssl.SSLContext:
+    """Return a context that trusts these authorities and no others."""
+    if len(certificates) > LONGEST_BUNDLE:
+        raise ValueError(f"the authorities to trust have more than {LONGEST_BUNDLE} characters")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except ssl.SSLError as error:
+        raise ValueError(f"the authorities to trust are no PEM certificates: {error}") from error
+    return context

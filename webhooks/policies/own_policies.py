@@ -1,0 +1,89 @@
+"""Policies and their bindings as they are written: refused if they could not be used.
+
+They are checked as the API server checks its own, so that a mistake is told at once, and not in a
+status that nobody looks at. No policy is asked about them, and nothing is refused if nobody
+answers: whoever repairs a policy must not need the policies to work.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from policyd.api.admission import AdmissionRequest, Rule
+from policyd.api.policy import GROUP, VERSION
+from policyd.clock import cpu_limit
+from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
+from policyd.engine.compile.load import load_document
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.model.decision import ALLOWED, Decision, Denial
+from policyd.registration.webhook_rules import DerivedWebhook
+
+SPEAKER: Final = "policyd"
+"""Who refuses, in the place of a policy's name."""
+
+OWN_CALL: Final = DerivedWebhook(
+    failure_policy="Ignore",
+    rules=(
+        Rule(
+            api_groups=(GROUP,),
+            api_versions=(VERSION,),
+            operations=("CREATE", "UPDATE"),
+            resources=("policies", "policybindings"),
+            scope="Cluster",
+        ),
+    ),
+)
+"""What sends them to the webhooks."""
+
+_KINDS: Final[Mapping[str, type[PolicyObject] | type[BindingObject]]] = {
+    "Policy": PolicyObject,
+    "PolicyBinding": BindingObject,
+}
+
+
+def validate_own(
+    request: AdmissionRequest,
+    _policies: Decision,
+    *,
+    lacks_room: Callable[[Document], str] = lambda _document: "",
+) -> Decision:
+    """Say what is wrong with a Policy or PolicyBinding, as `policyd check` does.
+
+    Args:
+        request: What is asked for.
+        lacks_room: Says why one could not be loaded, whatever it says.
+    """
+    if request.kind.group != GROUP:
+        return ALLOWED
+    kind = _KINDS.get(request.kind.kind)
+    if kind is None or request.sub_resource or request.operation not in {"CREATE", "UPDATE"}:
+        return ALLOWED
+    try:
+        new = msgspec.json.decode(request.object, type=kind)
+        old = msgspec.json.decode(request.old_object, type=kind | None)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Decision(denials=(_denial(f"the object cannot be read: {error}"),))
+    if new.metadata.deletion_timestamp is not None or (old is not None and old.spec == new.spec):
+        return ALLOWED
+    too_many = lacks_room(new.document)
+    if too_many:
+        return Decision(denials=(_denial(too_many),))
+    findings = load_document(new.document, out_of_time=cpu_limit()).findings
+    errors = [finding for finding in findings if finding.severity == "error"]
+    doubts = [finding for finding in findings if finding.severity != "error"]
+    return Decision(
+        denials=tuple(_denial(f.message, f.field, f.hint) for f in errors),
+        warnings=tuple(map(_warning, doubts)),
+    )
+
+
+def _denial(message: str, path: str = "", hint: str | None = None) -> Denial:
+    return Denial(policy=SPEAKER, message=message, path=path, remedy=hint or "")
+
+
+def _warning(finding: Finding) -> str:
+    place = f"{finding.field}: " if finding.field else ""
+    hint = f"; {finding.hint}" if finding.hint else ""
+    return f"{SPEAKER}: {place}{finding.message}{hint}"
