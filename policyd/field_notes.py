@@ -5,27 +5,32 @@ Reads the source, and so belongs to the shell.
 
 import ast
 import inspect
+import sys
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
-from textwrap import dedent
 
 
 @cache
 def field_notes(owner: type) -> Mapping[str, str]:
     """Return the string below each field of a class, on one line; none where there is no source."""
-    try:
-        source = inspect.getsource(owner)
-    except (OSError, TypeError):
-        return {}
-    (definition,) = ast.parse(dedent(source)).body
-    assert isinstance(definition, ast.ClassDef), "the source of a class is its definition"
+    definition = _classes(owner.__module__).get(owner.__qualname__)
     notes = {}
-    for field, note in pairwise(definition.body):
+    for field, note in pairwise(definition.body if definition else ()):
         text = _text(note)
         if text and isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             notes[field.target.id] = " ".join(text.split())
     return notes
+
+
+@cache
+def _classes(module: str) -> Mapping[str, ast.ClassDef]:
+    """Return the classes of a module; each module is parsed once, whatever it has of them."""
+    try:
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {each.name: each for each in ast.parse(source).body if isinstance(each, ast.ClassDef)}
 
 
 def _text(statement: ast.stmt) -> str:

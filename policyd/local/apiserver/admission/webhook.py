@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -67,7 +68,6 @@ class ConfiguredWebhook:
 
 def read_webhooks(configuration: Object) -> Iterator[ConfiguredWebhook]:
     """Read the webhooks of a stored configuration, which has its defaults."""
-    environment = conditions_environment()
     for index, given in enumerate(configuration.get("webhooks", ())):
         yield ConfiguredWebhook(
             name=given["name"],
@@ -78,7 +78,7 @@ def read_webhooks(configuration: Object) -> Iterator[ConfiguredWebhook]:
             namespace_selector=msgspec.convert(given["namespaceSelector"], LabelSelector),
             object_selector=msgspec.convert(given["objectSelector"], LabelSelector),
             conditions=tuple(
-                MatchCondition(name=c["name"], program=_compiled(c["expression"], environment))
+                MatchCondition(name=c["name"], program=_compiled(c["expression"]))
                 for c in given.get("matchConditions", ())
             ),
             failure_policy=given["failurePolicy"],
@@ -93,20 +93,21 @@ def conditions_environment() -> Environment:
     return admission_environment(params=False, mutation=False)
 
 
-def _compiled(expression: str, environment: Environment) -> Program:
-    return compile_expression(expression, environment, wants="bool")
+@lru_cache(maxsize=512)
+def _compiled(expression: str) -> Program:
+    """Compile a condition, once for all versions of a configuration that have it."""
+    return compile_expression(expression, conditions_environment(), wants="bool")
 
 
 def check_conditions(webhook: Object, path: str) -> Iterator[Cause]:
     """Check the matchConditions of a webhook in a configuration that is to be stored."""
-    environment = conditions_environment()
     for index, condition in enumerate(webhook.get("matchConditions", ())):
         inner = f"{path}.matchConditions[{index}]"
         if not condition.get("name"):
             yield required(f"{inner}.name")
         expression = condition.get("expression", "")
         try:
-            _compiled(expression, environment)
+            _compiled(expression)
         except CelCompileError as error:
             yield wrong(f"{inner}.expression", expression, f"compilation failed: {error}")
 
