@@ -14,18 +14,20 @@ from policyd.cel.cost import Budget
 from policyd.cel.environments import (
     PLACES,
     VERSIONS,
+    Builder,
     UnknownEnvironmentError,
     environment_named,
 )
 from policyd.cel.functions import Version
-from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
 from policyd.cel.types import Type
 from policyd.cli.formats.files import FILE, once
 from policyd.cli.formats.files import text_of as contents_of
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.options import GROUPS, USER, together
 from policyd.clock import SystemClock
+from policyd.dialects.registry import EVERY_FORMAT, FORMATS, dialect_of
 from policyd.engine.documents.reading import read_documents
+from policyd.engine.model.dialects import Chance, PolicyFormat
 from policyd.engine.model.facts import Facts
 from policyd.engine.model.functions import expression_environment
 from policyd.engine.model.surroundings import PolicyContext
@@ -40,17 +42,26 @@ from policyd.engine.offline.requests import (
 from policyd.standard_input import STANDARD_INPUT, standard_input
 
 
-def _kyverno(version: Version) -> Environment:
-    clock = SystemClock()
-    chance = Chance(now=lambda: int(clock.now() * 10**9), dice=secrets.randbelow)
-    return kyverno_environment(version, mutation=True, chance=chance)
-
-
 def _policy(version: Version) -> Environment:
     return expression_environment(version, params=True, mutation=True)
 
 
-_PLACES: Final = {**PLACES, "policy": _policy, "kyverno": _kyverno}
+def _environments_of(form: PolicyFormat) -> Builder:
+    chance = Chance(now=lambda: int(SystemClock().now() * 10**9), dice=secrets.randbelow)
+    return lambda version: form.places(dialect_of(version, chance=chance), False).mutations
+
+
+_PLACES: Final = {
+    **PLACES,
+    "policy": _policy,
+    **{form.name: _environments_of(form) for form in FORMATS},
+}
+_VALUES: Final = {
+    name: value
+    for form in FORMATS
+    for name, value in form.places(EVERY_FORMAT, False).values.items()
+}
+"""The values of the variables that stand for the world outside: nothing is asked of it."""
 
 
 class Inputs(TypedDict):
@@ -171,7 +182,7 @@ def activation_of(given: Inputs) -> dict[str, object]:
         "params": params,
         "namespaceObject": namespace,
         "request": request or {},
-        **kyverno_values(),
+        **_VALUES,
     }
     subject = old if obj is None else obj
     if subject is None:

@@ -18,7 +18,6 @@ from policyd.api.admission import (
 from policyd.api.kinds import resource_for_kind
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cel.kyverno import kyverno_values
 from policyd.engine.compile.load import Loaded
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.bindings import in_force
@@ -209,8 +208,8 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         objects: Further objects that may be params, or define kinds.
         authorize: Says what users may do.
         now: Returns seconds since the epoch, for exceptions that end.
-        extra: The values of Kyverno's variables that stand for the world outside; none of it is
-            there if left out.
+        extra: The values of variables that stand for the world outside; none of it is there if
+            left out.
         makers: Who makes what belongs to others; whoever it says if left out.
     """
     known = (*loaded.objects, *objects)
@@ -221,7 +220,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         now=now,
         written=True,
         schemas=custom_schemas(known),
-        extra=kyverno_values() if extra is None else extra,
+        extra=extra or {},
         makers=makers,
     )
     return PolicySet(

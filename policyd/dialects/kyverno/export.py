@@ -18,12 +18,12 @@ from policyd.api.policy import Mutation, PolicySpec, Validation
 from policyd.cel import CelCompileError
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
+from policyd.dialects.kyverno.autogen import CLUSTER_POLICY_CONTROLLERS
 from policyd.engine.compile.native import GROUP
 from policyd.engine.documents.reading import Document
 from policyd.engine.export.expressions import NotExportableError
 from policyd.engine.export.patch import as_json
 from policyd.engine.export.policies import POLICY_LABEL, Exported, binding_spec, unreadable
-from policyd.engine.kyverno.autogen import CLUSTER_POLICY_CONTROLLERS
 from policyd.engine.model.compiled import (
     MUTATING,
     VALIDATING,
