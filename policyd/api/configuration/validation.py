@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from policyd.api.configuration.custom_labels import validate_custom_labels
-from policyd.api.configuration.defaults import NAME_LABEL, SYSTEM_NAMESPACE
+from policyd.api.configuration.defaults import SYSTEM_NAMESPACE
 from policyd.api.configuration.devices import validate_mappings
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.configuration.frameworks import KINDS, kind_of
@@ -26,6 +26,7 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.names import (
     LABEL_1035,
     LABEL_1035_RULE,
+    NAMESPACE_LABEL,
     SUBDOMAIN_RULE,
     is_subdomain,
 )
@@ -156,7 +157,7 @@ def _namespaces(configuration: Configuration) -> Errors:
             message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             yield FieldError(where, list(requirement.values), message, "Forbidden")
     for namespace in filter(None, (SYSTEM_NAMESPACE, configuration.namespace)):
-        if selector.matches({NAME_LABEL: namespace}):
+        if selector.matches({NAMESPACE_LABEL: namespace}):
             message = f'should not match the "{namespace}" namespace'
             yield FieldError(path, msgspec.to_builtins(selector), message)
 
