@@ -3,6 +3,7 @@
 import secrets
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, TypedDict
 
 import click
@@ -12,9 +13,9 @@ from policyd.api.meta import Json
 from policyd.cel import Environment, LazyVariables, compile_expression
 from policyd.cel.cost import Budget
 from policyd.cel.environments import (
+    DEFAULT_VERSION,
     PLACES,
     VERSIONS,
-    Builder,
     UnknownEnvironmentError,
     environment_named,
 )
@@ -25,9 +26,10 @@ from policyd.cli.formats.files import text_of as contents_of
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.options import GROUPS, USER, together
 from policyd.clock import SystemClock
-from policyd.dialects.registry import EVERY_FORMAT, FORMATS, dialect_of
+from policyd.dialects.registry import FORMATS, dialect_of
 from policyd.engine.documents.reading import read_documents
 from policyd.engine.model.dialects import Chance, PolicyFormat
+from policyd.engine.model.environments import Places
 from policyd.engine.model.facts import Facts
 from policyd.engine.model.functions import expression_environment
 from policyd.engine.model.surroundings import PolicyContext
@@ -46,22 +48,21 @@ def _policy(version: Version) -> Environment:
     return expression_environment(version, params=True, mutation=True)
 
 
-def _environments_of(form: PolicyFormat) -> Builder:
+def _places_of(written_in: PolicyFormat, version: Version = DEFAULT_VERSION) -> Places:
     chance = Chance(now=lambda: int(SystemClock().now() * 10**9), dice=secrets.randbelow)
-    return lambda version: form.places(dialect_of(version, chance=chance), False).mutations
+    dialect = dialect_of(version, chance=chance)
+    return written_in.places(dialect, False)  # noqa: FBT003 - no params
+
+
+def _foreign(written_in: PolicyFormat, version: Version) -> Environment:
+    return _places_of(written_in, version).mutations
 
 
 _PLACES: Final = {
     **PLACES,
     "policy": _policy,
-    **{form.name: _environments_of(form) for form in FORMATS},
+    **{each.name: partial(_foreign, each) for each in FORMATS},
 }
-_VALUES: Final = {
-    name: value
-    for form in FORMATS
-    for name, value in form.places(EVERY_FORMAT, False).values.items()
-}
-"""The values of the variables that stand for the world outside: nothing is asked of it."""
 
 
 class Inputs(TypedDict):
@@ -182,7 +183,7 @@ def activation_of(given: Inputs) -> dict[str, object]:
         "params": params,
         "namespaceObject": namespace,
         "request": request or {},
-        **_VALUES,
+        **{name: value for each in FORMATS for name, value in _places_of(each).values.items()},
     }
     subject = old if obj is None else obj
     if subject is None:

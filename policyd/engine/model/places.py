@@ -1,4 +1,4 @@
-"""The expressions of a compiled policy, each with its environment, its variables with their types."""
+"""The expressions of a compiled policy, each with the environment that it was compiled in."""
 
 from collections.abc import Iterator
 
