@@ -2,6 +2,6 @@
 
 The engine knows none of them. `registry` lists the formats whose policies it is to read, as values
 that commands and webhooks load policies with. May import `engine`, `cel` and what is below them; of
-the product, only `cli`, `webhooks` and `controller` import from here. Start with `registry`, then
+the product, only `cli` and `webhooks` import from here. Start with `registry`, then
 `kyverno/load`.
 """
