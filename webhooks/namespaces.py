@@ -8,7 +8,7 @@ import structlog
 
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json, ObjectMeta, Wire
-from policyd.api.names import NAMESPACE_LABEL
+from policyd.api.names import NAME_LABEL
 from policyd.clock import Clock, SystemClock
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError
@@ -118,4 +118,4 @@ class Namespaces:
 
 def without_cluster(name: str) -> Mapping[str, Json]:
     """Make up a namespace that has nothing but its name, where there is no cluster to ask."""
-    return {"metadata": {"name": name, "labels": {NAMESPACE_LABEL: name}}}
+    return {"metadata": {"name": name, "labels": {NAME_LABEL: name}}}

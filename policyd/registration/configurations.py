@@ -16,7 +16,7 @@ import msgspec
 
 from policyd.api.admission import Rule
 from policyd.api.meta import Json
-from policyd.api.names import NAMESPACE_LABEL, SYSTEM_NAMESPACES
+from policyd.api.names import NAME_LABEL, SYSTEM_NAMESPACES
 from policyd.api.policy import GROUP
 from policyd.api.selectors import Requirement
 from policyd.engine.objects.workloads import KINDS
@@ -165,7 +165,7 @@ def _webhook(
 ) -> dict[str, Json]:
     """Build one webhook, with every default written out so that a later comparison is plain."""
     exempt = tuple(sorted({*SYSTEM_NAMESPACES, wanted.own_namespace}))
-    exemption = Requirement(key=NAMESPACE_LABEL, operator="NotIn", values=exempt)
+    exemption = Requirement(key=NAME_LABEL, operator="NotIn", values=exempt)
     conditions = [_not_exempt(wanted.own_namespace)] if asks_who else []
     conditions += [
         {"name": f"no-{name}", "expression": LEFT_OUT[name].condition} for name in call.left_out

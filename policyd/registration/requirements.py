@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Final, TypeVar
 
-from policyd.api.names import NAMESPACE_LABEL
+from policyd.api.names import NAME_LABEL
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector, Operator, Requirement
 
@@ -32,7 +32,7 @@ def named(*namespaces: str) -> Requirements:
     """Return what selects namespaces by name: all of them if no name is given, or an empty one."""
     if not any(namespaces):
         return frozenset()
-    return frozenset({_requirement(NAMESPACE_LABEL, "In", namespaces)})
+    return frozenset({_requirement(NAME_LABEL, "In", namespaces)})
 
 
 def namespaces_of(step: RolloutStep) -> Requirements:

@@ -8,7 +8,7 @@ from typing import Final
 
 from policyd.api.configuration.kinds import OLD_API_VERSION
 from policyd.api.meta import Json
-from policyd.api.names import NAMESPACE_LABEL
+from policyd.api.names import NAME_LABEL
 
 Fields = dict[str, Json]
 
@@ -84,7 +84,7 @@ def _fill(given: Fields, defaults: Fields) -> Fields:
 def _fill_selector(filled: Fields) -> None:
     if filled.get("managedJobsNamespaceSelector") is None:
         own = [SYSTEM_NAMESPACE, filled["namespace"]]
-        expression = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": own}
+        expression = {"key": NAME_LABEL, "operator": "NotIn", "values": own}
         filled["managedJobsNamespaceSelector"] = {"matchExpressions": [expression]}
 
 

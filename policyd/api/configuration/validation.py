@@ -26,7 +26,7 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.names import (
     LABEL_1035,
     LABEL_1035_RULE,
-    NAMESPACE_LABEL,
+    NAME_LABEL,
     SUBDOMAIN_RULE,
     is_subdomain,
 )
@@ -157,7 +157,7 @@ def _namespaces(configuration: Configuration) -> Errors:
             message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             yield FieldError(where, list(requirement.values), message, "Forbidden")
     for namespace in filter(None, (SYSTEM_NAMESPACE, configuration.namespace)):
-        if selector.matches({NAMESPACE_LABEL: namespace}):
+        if selector.matches({NAME_LABEL: namespace}):
             message = f'should not match the "{namespace}" namespace'
             yield FieldError(path, msgspec.to_builtins(selector), message)
 

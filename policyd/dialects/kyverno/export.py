@@ -13,7 +13,7 @@ import msgspec
 
 from policyd.api.admission import Rule
 from policyd.api.meta import Json
-from policyd.api.names import NAMESPACE_LABEL, is_label_key, is_label_value
+from policyd.api.names import NAME_LABEL, is_label_key, is_label_value
 from policyd.api.policy import Mutation, PolicySpec, Validation
 from policyd.cel import CelCompileError
 from policyd.cel.syntax import ast
@@ -143,7 +143,7 @@ def _objects(policy: CompiledPolicy, version: str) -> Iterator[Json]:
         yield {**common, "kind": kind, "metadata": metadata, "spec": spec}
         binding = binding_spec(kind, name, policy.bindings[0])
         if policy.namespace:
-            selector = {"matchLabels": {NAMESPACE_LABEL: policy.namespace}}
+            selector = {"matchLabels": {NAME_LABEL: policy.namespace}}
             binding["matchResources"] = {"namespaceSelector": selector}
         yield {**common, "kind": f"{kind}Binding", "metadata": metadata, "spec": binding}
 

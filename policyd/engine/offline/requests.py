@@ -18,7 +18,7 @@ from policyd.api.admission import (
 from policyd.api.kinds import resource_for_kind
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.api.names import NAMESPACE_LABEL
+from policyd.api.names import NAME_LABEL
 from policyd.engine.compile.load import Loaded
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.bindings import in_force
@@ -185,7 +185,7 @@ def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> Name
     def find(name: str) -> Mapping[str, Json]:
         given = _NAMESPACE | known.get(name, {"metadata": {"labels": dict(labels)}})
         metadata = given.get("metadata") or {}
-        own = {NAMESPACE_LABEL: name, **(metadata.get("labels") or {})}
+        own = {NAME_LABEL: name, **(metadata.get("labels") or {})}
         return {**given, "metadata": {**metadata, "name": name, "labels": own}}
 
     return find
