@@ -22,6 +22,10 @@ ROOT = Path(policyd.__file__).parents[1]
 AREAS = {
     "policyd/cli": ("Commands", "How a command was used: it ends with the exit code 2."),
     "policyd/engine": ("Policies", "What is wrong or doubtful with a policy, a case or a request."),
+    "policyd/dialects": (
+        "Policies of other engines",
+        "What is wrong with a policy or a test of Kyverno's, Gatekeeper's or kat's.",
+    ),
     "policyd/cel": ("Expressions", "What is wrong with an expression of CEL, or failed in it."),
     "policyd/api": ("Objects", "What cannot be read of an object, a quantity or a review."),
     "policyd/patch": ("Patches", "Why an object cannot be changed as a policy says."),

@@ -148,13 +148,6 @@ _DECLARED: Final[Mapping[str, Type]] = {
 }
 
 
-def _kyverno(version: Version) -> Environment:
-    # Kyverno's libraries take long to import, and few policies are Kyverno's.
-    from policyd.cel.kyverno import kyverno_environment  # noqa: PLC0415
-
-    return kyverno_environment(version, mutation=True)
-
-
 Builder = Callable[[Version], Environment]
 """Makes the environment of a version of Kubernetes."""
 
@@ -163,7 +156,6 @@ PLACES: Final[Mapping[str, Builder]] = {
     "map": lambda version: admission_environment(version, mutation=True),
     "message": message_environment,
     "conditions": conditions_environment,
-    "kyverno": _kyverno,
     "base": base_environment,
 }
 """Where an expression may stand, by the word for it in names such as `vap-1.36`."""

@@ -3,6 +3,7 @@
 import secrets
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, TypedDict
 
 import click
@@ -12,20 +13,23 @@ from policyd.api.meta import Json
 from policyd.cel import Environment, LazyVariables, compile_expression
 from policyd.cel.cost import Budget
 from policyd.cel.environments import (
+    DEFAULT_VERSION,
     PLACES,
     VERSIONS,
     UnknownEnvironmentError,
     environment_named,
 )
 from policyd.cel.functions import Version
-from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
 from policyd.cel.types import Type
 from policyd.cli.formats.files import FILE, once
 from policyd.cli.formats.files import text_of as contents_of
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.options import GROUPS, USER, together
 from policyd.clock import SystemClock
+from policyd.dialects.registry import FORMATS, dialect_of
 from policyd.engine.documents.reading import read_documents
+from policyd.engine.model.dialects import Chance, PolicyFormat
+from policyd.engine.model.environments import Places
 from policyd.engine.model.facts import Facts
 from policyd.engine.model.functions import expression_environment
 from policyd.engine.model.surroundings import PolicyContext
@@ -40,17 +44,25 @@ from policyd.engine.offline.requests import (
 from policyd.standard_input import STANDARD_INPUT, standard_input
 
 
-def _kyverno(version: Version) -> Environment:
-    clock = SystemClock()
-    chance = Chance(now=lambda: int(clock.now() * 10**9), dice=secrets.randbelow)
-    return kyverno_environment(version, mutation=True, chance=chance)
-
-
 def _policy(version: Version) -> Environment:
     return expression_environment(version, params=True, mutation=True)
 
 
-_PLACES: Final = {**PLACES, "policy": _policy, "kyverno": _kyverno}
+def _places_of(written_in: PolicyFormat, version: Version = DEFAULT_VERSION) -> Places:
+    chance = Chance(now=lambda: int(SystemClock().now() * 10**9), dice=secrets.randbelow)
+    dialect = dialect_of(version, chance=chance)
+    return written_in.places(dialect, False)  # noqa: FBT003 - no params
+
+
+def _foreign(written_in: PolicyFormat, version: Version) -> Environment:
+    return _places_of(written_in, version).mutations
+
+
+_PLACES: Final = {
+    **PLACES,
+    "policy": _policy,
+    **{each.name: partial(_foreign, each) for each in FORMATS},
+}
 
 
 class Inputs(TypedDict):
@@ -171,7 +183,7 @@ def activation_of(given: Inputs) -> dict[str, object]:
         "params": params,
         "namespaceObject": namespace,
         "request": request or {},
-        **kyverno_values(),
+        **{name: value for each in FORMATS for name, value in _places_of(each).values.items()},
     }
     subject = old if obj is None else obj
     if subject is None:

@@ -13,12 +13,12 @@ from policyd.cli.formats.files import PATH, load_documents, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
+from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.lint.conflicts import conflicts
 from policyd.engine.lint.doubts import lint, lint_document
-from policyd.engine.model.dialects import Dialect
 
 VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
 
@@ -59,7 +59,7 @@ def command(
       policyd check -o sarif policies/ > policyd.sarif
     """
     documents, unreadable = read_objects(paths)
-    loaded = load_documents(documents, unreadable, Dialect(VERSIONS_BY_NAME[kubernetes]))
+    loaded = load_documents(documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]))
     doubts = [*_doubts(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
     loaded = replace(loaded, findings=(*loaded.findings, *doubts))
     if output == "json":
@@ -92,7 +92,7 @@ def _elsewhere(documents: Sequence[Document], loaded: Loaded, kubernetes: str) -
     for name in _NEWEST:
         if name == kubernetes:
             continue
-        there = load_documents(documents, (), Dialect(VERSIONS_BY_NAME[name]))
+        there = load_documents(documents, (), dialect_of(VERSIONS_BY_NAME[name]))
         for finding in there.findings:
             if finding.message not in known and finding.severity == "error":
                 message = f"under Kubernetes {name}: {finding.message}"

@@ -115,7 +115,7 @@ def _explain(
         except ObjectError as error:
             findings.append(unusable(document, error))
             continue
-        explained = explain_policies(policies, request, names=given["names"], dialect=DIALECT)
+        explained = explain_policies(policies, request, names=given["names"])
         yield document, list(explained)
 
 

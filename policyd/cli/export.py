@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -12,12 +13,12 @@ from policyd.api.meta import Json
 from policyd.cli.formats.files import PATH, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
+from policyd.dialects.exports import EXPORTS, ExportFormat
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import Loaded, gather, is_policy, load_document
 from policyd.engine.compile.native import GROUP, is_binding, is_native
 from policyd.engine.documents.reading import Document
 from policyd.engine.export.policies import Exported, export_policy
-from policyd.engine.kyverno.export import export_kyverno
-from policyd.engine.kyverno.load import is_kyverno
 from policyd.engine.model.compiled import CompiledException
 from policyd.program import FINDINGS
 
@@ -82,7 +83,7 @@ def command(
 def _exported(documents: Sequence[Document], version: Version) -> Iterator[Exported]:
     """Export each document; the bindings of a policy may be in any of them."""
     loaded = [
-        (document, load_document(document))
+        (document, load_document(document, EVERY_FORMAT))
         for document in progress(documents, "exporting", len(documents))
     ]
     together = gather(part for _, part in loaded)
@@ -95,8 +96,9 @@ def _exported(documents: Sequence[Document], version: Version) -> Iterator[Expor
             yield from _own(document, part, bindings, version)
         elif is_native(document.value) or is_binding(document.value):
             yield Exported(tuple(_native(document.value, version)))
-        elif is_kyverno(document.value):
-            yield _kyverno(document, part, exceptions, version)
+        elif (written_in := EVERY_FORMAT.format_of(document.value)) is not None:
+            export = partial(EXPORTS[written_in], version=version)
+            yield _foreign(document, part, exceptions, export)
 
 
 def _own(
@@ -107,11 +109,14 @@ def _own(
         yield export_policy(policy, document, own, version=version)
 
 
-def _kyverno(
-    document: Document, part: Loaded, exceptions: Sequence[CompiledException], version: Version
+def _foreign(
+    document: Document,
+    part: Loaded,
+    exceptions: Sequence[CompiledException],
+    export: ExportFormat,
 ) -> Exported:
     if part.policies:
-        return export_kyverno(part.policies, document, exceptions, version=version)
+        return export(part.policies, document, exceptions)
     if part.exceptions:
         message = "the API server knows no exceptions: a condition of the policy has to say it"
         return Exported((), (document.finding(message, ("kind",)),))

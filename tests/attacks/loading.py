@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
 from policyd.controller.policies.policy_statuses import PolicyObject
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
@@ -188,7 +189,7 @@ def tried_bombs() -> Figures:
         content = f"{GOOD}---\n{text}"[:ETCD].encode(errors="surrogateescape")
         began = time.process_time()
         try:
-            loaded = load_policies(content, "bomb.yaml")
+            loaded = load_policies(content, "bomb.yaml", EVERY_FORMAT)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
             faults.append(f"{name}: {type(error).__name__}: {error}"[:200])
             continue

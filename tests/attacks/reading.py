@@ -14,9 +14,10 @@ from typing import Any, Final
 from policyd.api.admission import UserInfo
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction
+from policyd.dialects.kyverno.declared import declared_values
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.kyverno.declared import declared_values
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
@@ -260,7 +261,7 @@ def tried_reads() -> Figures:
     for said in expressions():
         for document in (*_validating(said), *_mutating(said), *_rules(said)):
             tried += 1
-            found = load_policies(json.dumps(document), "p.yaml")
+            found = load_policies(json.dumps(document), "p.yaml", EVERY_FORMAT)
             if not found.policies:
                 continue
             loaded += 1
@@ -270,7 +271,9 @@ def tried_reads() -> Figures:
                 faults.append(f"{document['kind']}: {said}")
         for exception in _excepting(said):
             tried += 1
-            found = load_policies(f"{json.dumps(REFUSING)}\n---\n{json.dumps(exception)}", "p.yaml")
+            found = load_policies(
+                f"{json.dumps(REFUSING)}\n---\n{json.dumps(exception)}", "p.yaml", EVERY_FORMAT
+            )
             asked = PolicySet(
                 found.policies, exceptions=found.exceptions, surroundings=surroundings
             )

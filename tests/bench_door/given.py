@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import gather, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.offline.requests import (
@@ -98,7 +99,9 @@ def choose(folder: Path, given: Any) -> tuple[list[Published], list[Published]]:
 
 def changes_of(published: list[Published], given: Any) -> list[Any]:
     """Return the JSON patch that policies change the pod by."""
-    loaded = gather(load_document(Document(policy.policy, "bench")) for policy in published)
+    loaded = gather(
+        load_document(Document(policy.policy, "bench"), EVERY_FORMAT) for policy in published
+    )
     request = request_for(given, RequestCircumstances(namespace="bench"))
     decision = offline_set(loaded, namespace_lookup((), {})).review(request)
     changes: list[Any] = msgspec.to_builtins(decision.operations)
@@ -125,7 +128,9 @@ def _forms(published: Published) -> Iterator[tuple[Any, ...]]:
 
 def _passes(documents: tuple[Any, ...], given: Any, *, changing: bool) -> bool:
     """Tell whether policies concern the pod and let it pass, and change it if they are to."""
-    loaded = gather(load_document(Document(document, "bench")) for document in documents)
+    loaded = gather(
+        load_document(Document(document, "bench"), EVERY_FORMAT) for document in documents
+    )
     if any(finding.severity == "error" for finding in loaded.findings):
         return False
     request = request_for(given, RequestCircumstances(namespace="bench"))

@@ -17,10 +17,11 @@ from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.cost import EXPRESSION_LIMIT, WORK_UNITS
 from policyd.cel.environments import admission_environment, extended_environment
 from policyd.cel.functions import collect
-from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
 from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
 from policyd.cel.values import UInt
+from policyd.dialects.kyverno.environment import kyverno_environment, kyverno_values
+from policyd.engine.model.dialects import Chance
 from policyd.engine.model.functions import FUNCTIONS
 
 BOUND_SECONDS = 0.2

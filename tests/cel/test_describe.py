@@ -8,10 +8,12 @@ from policyd.cel.functions import method
 from policyd.cel.summaries import ALIASES, MACROS, SUMMARIES
 from policyd.cel.syntax.macros import MATH_MACROS
 from policyd.cel.types import INT, STRING, A, Type, list_of, optional_of
+from policyd.dialects.kyverno.environment import kyverno_environment
 from policyd.engine.model.functions import expression_environment
 
 ENVIRONMENTS = [
     *(pytest.param(environment_named(f"{place}-1.37"), id=place) for place in PLACES),
+    pytest.param(kyverno_environment((1, 37), mutation=True), id="kyverno"),
     pytest.param(extended_environment(), id="extended"),
     pytest.param(expression_environment(), id="policy"),
 ]

@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.cel import CelCompileError, admission_environment, compile_expression
-from policyd.cel.environments import environment_named
+from policyd.dialects.kyverno.environment import kyverno_environment
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_parts_of_different_types_are_refused(expression, said):
 
 
 def test_more_than_two_numbers_to_choose_from_are_a_list():
-    environment = environment_named("kyverno")
+    environment = kyverno_environment()
 
     compile_expression("math.least(1, 2.0) + math.least(3, 2, 1)", environment)
     with pytest.raises(CelCompileError, match="expected type 'int' but found 'double'"):

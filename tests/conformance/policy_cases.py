@@ -12,13 +12,13 @@ from policyd.api.admission import (
     GroupVersionResource,
     UserInfo,
 )
-from policyd.cel.kyverno import Chance
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import gather, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.review import refusal
-from policyd.engine.model.dialects import Dialect
+from policyd.engine.model.dialects import Chance, Dialect
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import PolicyContext, authorize_nobody
 from policyd.engine.objects.match import labels_of
@@ -42,9 +42,9 @@ CLOCK = Chance(now=time.time_ns)
 """Kyverno's tests look at the clock on the wall."""
 
 MODES = (
-    Mode("1.36", Dialect(chance=CLOCK)),
-    Mode("1.36-typed", Dialect(chance=CLOCK), typed=True),
-    Mode("cel-go-0.29", Dialect(cel_go=(0, 29), chance=CLOCK)),
+    Mode("1.36", dialect_of(chance=CLOCK)),
+    Mode("1.36-typed", dialect_of(chance=CLOCK), typed=True),
+    Mode("cel-go-0.29", dialect_of(cel_go=(0, 29), chance=CLOCK)),
 )
 
 

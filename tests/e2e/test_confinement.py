@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from policyd.engine.kyverno.policies import KINDS
+from policyd.dialects.kyverno.policies import KINDS
 from tests.charts.release import NAMESPACE, WEBHOOKS
 from tests.controlplane.server import ControlPlane
 from tests.live.server import definition

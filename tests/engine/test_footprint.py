@@ -5,7 +5,8 @@ import typing
 import msgspec
 import pytest
 
-from policyd.cel.kyverno import kyverno_environment
+from policyd.dialects.kyverno.environment import kyverno_environment
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.remember.footprint import footprint
 from policyd.engine.remember.footprint_expressions import BY_CHANCE
@@ -334,7 +335,7 @@ spec:
 
 
 def kyvernos(expression):
-    loaded = load_policies(KYVERNO % expression, "policy.yaml")
+    loaded = load_policies(KYVERNO % expression, "policy.yaml", EVERY_FORMAT)
     assert not [finding for finding in loaded.findings if finding.severity == "error"]
     return loaded.policies
 

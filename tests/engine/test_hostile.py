@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.review import respond
@@ -69,7 +70,7 @@ def documents():
 
 @cache
 def every_kind():
-    loaded = load_policies(yaml.safe_dump_all(documents()), "p.yaml")
+    loaded = load_policies(yaml.safe_dump_all(documents()), "p.yaml", EVERY_FORMAT)
     assert not [f for f in loaded.findings if f.severity == "error"], loaded.findings
     surroundings = PolicyContext(namespaces=namespace_lookup((), {}), written=True)
     return PolicySet(loaded.policies, bindings=loaded.bindings, surroundings=surroundings)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.offline.report import (
@@ -373,7 +374,7 @@ spec:
     ],
 )
 def test_kyverno_s_policies_say_whether_they_are_for_what_exists(text, switched, scanned_):
-    loaded = load_policies(text % switched, "p.yaml")
+    loaded = load_policies(text % switched, "p.yaml", EVERY_FORMAT)
     lookup = namespace_lookup((), {})
 
     assert bool(PolicyScan(PolicySet(loaded.policies, namespaces=lookup)).policies) == scanned_

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from policyd.api.admission import GroupVersionResource
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from tests.engine.reviews import pod, request
@@ -28,7 +29,7 @@ def binding(kind="ValidatingAdmissionPolicyBinding", version=NATIVE, **spec):
 
 
 def policy_set(*documents):
-    loaded = load_policies("\n---\n".join(map(json.dumps, documents)), "here")
+    loaded = load_policies("\n---\n".join(map(json.dumps, documents)), "here", EVERY_FORMAT)
     assert loaded.broken
     return PolicySet(
         (*loaded.policies, *loaded.stand_ins),

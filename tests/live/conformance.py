@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policyd.api.kinds import resource_for_kind, resources
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import Loaded, gather, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -65,7 +66,9 @@ def run_file(live: Live, cases: list[Any], seen: Counter[str]) -> Iterator[Outco
     yield from outcomes
     groups = _groups(chosen)
     for group in groups:
-        group.loaded = gather(load_document(Document(d, "case")) for d in group.documents)
+        group.loaded = gather(
+            load_document(Document(d, "case"), EVERY_FORMAT) for d in group.documents
+        )
     live.all(lambda group: _prepare(live, group), groups)
     seen.update(_deed(trial) for group in groups for _, trial in group.trials)
     for cluster_wide in (False, True):
@@ -246,7 +249,9 @@ def _trial(live: Live, group: Group, case: Any, index: int) -> Trial:
 
 def _policies(group: Group, trial: Trial, params: list[Any]) -> PolicySet:
     binding = _narrowed(group.binding, group.number, cluster_wide=trial.cluster_wide)
-    loaded = gather(load_document(Document(d, "case")) for d in (group.policy, binding))
+    loaded = gather(
+        load_document(Document(d, "case"), EVERY_FORMAT) for d in (group.policy, binding)
+    )
     find = namespace_lookup([trial.namespace], {})
     return offline_set(loaded, find, objects=params, authorize=_allow)
 

@@ -2,6 +2,7 @@
 
 import json
 
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from webhooks.namespaces import without_cluster
@@ -34,6 +35,6 @@ def policy(*rules, inject=False, validations=False, failure="Fail", conditions=(
 
 def bound(*documents):
     """Load policies, and bind them as the door does."""
-    loaded = load_policies("\n---\n".join(map(json.dumps, documents)), "here")
+    loaded = load_policies("\n---\n".join(map(json.dumps, documents)), "here", EVERY_FORMAT)
     assert not [f for f in loaded.findings if f.severity == "error"], loaded.findings
     return PolicySet(loaded.policies, namespaces=without_cluster, bindings=loaded.bindings).policies

@@ -17,7 +17,7 @@ from yarl import URL
 
 from policyd.api.meta import Json
 from policyd.cel.errors import CelError
-from policyd.cel.lib.kyverno.images import Image, parse_image
+from policyd.dialects.kyverno.functions.images import Image, parse_image
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.external_data.addresses import read_address
 from webhooks.external_data.fetching import FetchedResponse, Fetcher, Message

@@ -18,18 +18,19 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
 from policyd.api.policy import GROUP
-from policyd.cel.kyverno import Chance, ClusterReads, ImageData, kyverno_values
 from policyd.clock import SystemClock, cpu_limit
 from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
+from policyd.dialects.kyverno.entries import Entries
+from policyd.dialects.kyverno.environment import ClusterReads, ImageData, kyverno_values
+from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies, unusable
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PHASES, Phase, PolicySet
-from policyd.engine.kyverno.entries import Entries
 from policyd.engine.model.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.decision import ALLOWED, Decision
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Chance, Dialect
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
 from policyd.engine.objects.match import NamespaceLookup
@@ -50,8 +51,8 @@ _Key = tuple[str, str, str]
 """Kind, namespace and name."""
 
 _CLOCK = SystemClock()
-_DIALECT = Dialect(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
-"""Kyverno's policies may ask what time it is."""
+_DIALECT = dialect_of(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
+"""Policies of every format, which may ask what time it is."""
 
 
 class Assembled(NamedTuple):

@@ -5,8 +5,8 @@ from typing import Final, NoReturn
 
 import structlog
 
-from policyd.engine.kyverno import cluster_policies, policies
-from policyd.engine.kyverno.load import VERSIONS
+from policyd.dialects.kyverno import cluster_policies, policies
+from policyd.dialects.kyverno.load import VERSIONS
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer

@@ -18,9 +18,9 @@ import click
 
 from policyd.cli.formats import gatekeeper_suites, kat_suites, kyverno_suites
 from policyd.cli.formats.files import content, load, text_of
+from policyd.dialects.kat.layout import FOLDER as TESTS
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
-from policyd.engine.kat.layout import FOLDER as TESTS
 from policyd.engine.lint.coverage import Branch, BranchCoverage
 from policyd.engine.offline.cases import (
     Case,

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from policyd.cel.kyverno import Chance
 from policyd.cli.formats.progress import progress
 from policyd.clock import SystemClock, cpu_limit
+from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, each_document
 from policyd.engine.model.bindings import check_bindings, check_exceptions
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.dialects import Dialect
+from policyd.engine.model.dialects import Chance, Dialect
 from policyd.errors import system_reason
 from policyd.policy_files import FileError, policy_files, read_file
 from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
@@ -92,8 +92,8 @@ def read_objects(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
     return documents, findings
 
 
-DIALECT = Dialect(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
-"""The default version of Kubernetes, and the machine's clock for Kyverno's policies."""
+DIALECT = dialect_of(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
+"""The default version of Kubernetes, every format, and the machine's clock for those that ask."""
 
 
 def load(paths: Sequence[str], dialect: Dialect = DIALECT) -> Loaded:

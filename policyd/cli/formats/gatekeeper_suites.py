@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from policyd.cli.formats.files import content
+from policyd.dialects.gatekeeper.suites import GROUP, is_suite, read_suite, run_suite
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, read_documents
-from policyd.engine.gatekeeper.suites import GROUP, is_suite, read_suite, run_suite
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.offline.cases import CaseOutcome
 

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from policyd.cli.formats.files import content, load
+from policyd.dialects.kat.layout import FOLDER, is_input, tests_of
+from policyd.dialects.kat.suites import run_test
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import read_documents
-from policyd.engine.kat.layout import FOLDER, is_input, tests_of
-from policyd.engine.kat.suites import run_test
 from policyd.engine.offline.cases import CaseOutcome
 from policyd.policy_files import SUFFIXES
 

@@ -4,11 +4,8 @@ from pathlib import Path
 
 from policyd.api.meta import Json
 from policyd.cli.formats.files import content, load, read_objects
-from policyd.engine.compile.load import Loaded
-from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import Document, read_documents
-from policyd.engine.kyverno.declared import declared_values
-from policyd.engine.kyverno.suite_files import (
+from policyd.dialects.kyverno.declared import declared_values
+from policyd.dialects.kyverno.suite_files import (
     GROUP,
     KyvernoTest,
     SuiteCluster,
@@ -18,7 +15,10 @@ from policyd.engine.kyverno.suite_files import (
     read_as,
     read_suite,
 )
-from policyd.engine.kyverno.suites import Given, run_suite
+from policyd.dialects.kyverno.suites import Given, run_suite
+from policyd.engine.compile.load import Loaded
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.cases import CaseOutcome
 from policyd.engine.offline.requests import custom_kinds

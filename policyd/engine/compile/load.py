@@ -19,7 +19,6 @@ from policyd.engine.compile.templated import with_workload_kinds, without_pod
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.nodes import MAXIMUM_DEPTH, is_deeper
 from policyd.engine.documents.reading import Document, read_documents
-from policyd.engine.kyverno.load import guards, is_kyverno, load_kyverno, misnamed
 from policyd.engine.model.compiled import CompiledBinding, CompiledException, CompiledPolicy
 from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect
@@ -80,7 +79,7 @@ def load_document(
 
     Args:
         document: What was read; of what comes from an API server, the depth is not known yet.
-        dialect: The version of Kubernetes the policies are written for.
+        dialect: What policies are loaded with.
         out_of_time: Tells whether it takes longer than anybody waits.
     """
     loaded = _bounded(document, dialect, out_of_time)
@@ -98,7 +97,7 @@ def load_policies(
     Args:
         text: YAML or JSON, any number of documents.
         source: What findings call the text: a path.
-        dialect: The version of Kubernetes the policies are written for.
+        dialect: What policies are loaded with.
         load: Loads one document.
     """
     documents, findings = read_documents(text, source, most=MOST_VALUES)
@@ -115,7 +114,8 @@ def _stood_in_for(loaded: Loaded, document: Document, dialect: Dialect) -> Loade
     value = document.value
     if is_binding(value):
         return replace(loaded, binding_stand_ins=binding_stand_ins(document, loaded.findings))
-    if is_policy(value) or is_native(value) or guards(value):
+    foreign = any(each.guards(value) for each in dialect.formats)
+    if foreign or is_policy(value) or is_native(value):
         return replace(loaded, stand_ins=stand_ins(document, loaded.findings, dialect))
     return loaded
 
@@ -144,13 +144,20 @@ def _loaded(document: Document, dialect: Dialect) -> Loaded:
         policy, findings = read_policy(document)
         form = FORMS[value["kind"]]
         return _compiled(policy, document, findings, form, dialect)
-    if is_kyverno(value):
-        policies, exceptions, found = load_kyverno(document, dialect)
-        return Loaded(tuple(policies), tuple(found), exceptions=tuple(exceptions))
     if is_binding(value):
         binding, findings = read_binding(document)
         return Loaded((), tuple(findings), () if binding is None else (binding,))
-    return Loaded(findings=tuple(check_other(document)), objects=(value,))
+    return _load_foreign(document, dialect)
+
+
+def _load_foreign(document: Document, dialect: Dialect) -> Loaded:
+    """Load a document of another engine's format, or one that is no policy at all."""
+    written_in = dialect.format_of(document.value)
+    if written_in is None:
+        findings = check_other(document, dialect)
+        return Loaded(findings=tuple(findings), objects=(document.value,))
+    policies, exceptions, findings = written_in.load(document, dialect)
+    return Loaded(tuple(policies), tuple(findings), exceptions=tuple(exceptions))
 
 
 def _load_own(document: Document, dialect: Dialect) -> Loaded:
@@ -193,7 +200,7 @@ def is_policy(value: Json) -> bool:
     )
 
 
-def check_other(document: Document) -> list[Finding]:
+def check_other(document: Document, dialect: Dialect) -> list[Finding]:
     """Say what is wrong with a document that is no policy, but may have been meant to be one."""
     value = document.value
     if not isinstance(value, dict):
@@ -206,4 +213,4 @@ def check_other(document: Document) -> list[Finding]:
     near = did_you_mean(kind, [KIND])
     if near and str(value["apiVersion"]).startswith(f"{GROUP}/"):
         return [document.finding(f"unknown kind `{kind}`", ("kind",), hint=near)]
-    return misnamed(document)
+    return [finding for each in dialect.formats for finding in each.misnamed(document)]

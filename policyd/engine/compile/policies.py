@@ -43,7 +43,8 @@ from policyd.engine.model.compiled import (
     CompiledPolicy,
     CompiledValidation,
 )
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, Place, Places, own_places
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, own_places
+from policyd.engine.model.environments import Place, Places
 from policyd.engine.model.exceptions import compile_exceptions
 from policyd.engine.model.reads import EVERYTHING, reads_of
 from policyd.engine.objects.match import is_named_only, selects_all
@@ -122,6 +123,7 @@ def compile_policy(
 
 def _compiled(policy: Policy, compiler: "_Compiler", form: Form) -> CompiledPolicy | list[Finding]:
     spec, layout, document = policy.spec, form.layout, compiler.document
+    places = compiler.places
     variables = compiler.variables(spec.variables)
     conditions = compiler.conditions(spec.match_conditions)
     steps = compile_inject(spec.inject, layout.at("inject"), compiler.hole) if spec.inject else ()
@@ -154,6 +156,7 @@ def _compiled(policy: Policy, compiler: "_Compiler", form: Form) -> CompiledPoli
         writes=EVERYTHING if mutations else frozenset().union(*(step.writes for step in steps)),
         named_only=_is_named_only(spec.match_constraints),
         exceptions=exceptions,
+        places=places,
         bindings=(
             CompiledBinding(
                 param_ref=spec.param_ref, actions=(spec.enforcement,), rollout=spec.rollout

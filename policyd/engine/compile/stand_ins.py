@@ -4,18 +4,16 @@ A stand-in concerns what the policy was to concern, as far as that can be read, 
 selector or a condition cannot be. It never says yes: it is a policy that cannot be evaluated, so
 that failurePolicy and enforcement say what that leads to. What names no resource guards none.
 
-Whatever is not policyd's work, such as patterns and the generating of objects, is left to others,
-and nothing stands in for it.
+What can be read of another engine's policy, the format says that it is written in.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
 from policyd.api.admission import MatchPolicy, Operation, Rule, Scope
-from policyd.api.kyverno import Filters
 from policyd.api.meta import Json, ObjectMeta
 from policyd.api.policy import (
     Enforcement,
@@ -32,11 +30,9 @@ from policyd.engine.compile.policies import OWN_FORM, Form, compile_policy
 from policyd.engine.compile.templated import with_workload_kinds
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
-from policyd.engine.kyverno import cluster_policies, policies
-from policyd.engine.kyverno.filters import rules_of
 from policyd.engine.model.bindings import BINDING_KINDS, NEEDS_BINDING
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.model.dialects import Dialect, cluster_policy_places, kyverno_places
+from policyd.engine.model.dialects import Dialect
 
 T = TypeVar("T")
 
@@ -50,36 +46,44 @@ def stand_ins(
     document: Document, findings: Iterable[Finding], dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
     """Return what stands in for a policy that has mistakes: nothing if it names no resource."""
-    value = document.value
-    kind, name, spec = value.get("kind"), _name_of(value), _fields(value, "spec")
-    if not name or spec.get("shadowOf"):
+    if not name_of(document.value) or fields_of(document.value, "spec").get("shadowOf"):
         return ()
     reason = _reason(findings)
-    if kind in cluster_policies.KINDS and _group_of(value) == cluster_policies.GROUP:
-        given = _of_rules(document, name, spec)
-    elif _is_at_admission(spec):
-        given = iter([_of_policy(document, name, spec)])
-    else:
-        return ()
-    return tuple(
-        replace(made, unusable=reason)
-        for draft in given
-        if (made := draft.compiled(document, dialect)) is not None
-    )
+    written_in = dialect.format_of(document.value)
+    if written_in is not None:
+        return tuple(written_in.stand_ins(document, reason, dialect))
+    kind = document.value["kind"]
+    draft = draft_of(document, OWN_FORM if kind == OWN_FORM.kind else FORMS[kind])
+    return compiled_stand_ins([draft], document, reason, dialect)
+
+
+def compiled_stand_ins(
+    drafts: Iterable["PolicyDraft"], document: Document, reason: str, dialect: Dialect
+) -> tuple[CompiledPolicy, ...]:
+    """Return the policies that stand in for what can be read of one: those that name a resource.
+
+    Args:
+        drafts: What can be read of each part of the policy.
+        document: What it was read from.
+        reason: Why it cannot be used.
+        dialect: What it is loaded with.
+    """
+    compiled = (draft.compiled(document, dialect) for draft in drafts)
+    return tuple(replace(made, unusable=reason) for made in compiled if made is not None)
 
 
 def binding_stand_ins(
     document: Document, findings: Iterable[Finding]
 ) -> tuple[CompiledBinding, ...]:
     """Return what stands in for a binding that has mistakes: nothing if it names no policy."""
-    kind, spec = document.value["kind"], _fields(document.value, "spec")
+    kind, spec = document.value["kind"], fields_of(document.value, "spec")
     policy = spec.get("policyName")
     if not isinstance(policy, str) or not policy:
         return ()
     own = kind == "PolicyBinding"
     said = [spec.get("enforcement")] if own else spec.get("validationActions")
     binding = CompiledBinding(
-        name=_name_of(document.value),
+        name=name_of(document.value),
         policy=policy,
         constraints=_resources(spec.get("matchResources"), document),
         actions=_actions(said, otherwise=() if own else ("Deny",)),
@@ -90,7 +94,7 @@ def binding_stand_ins(
     return (binding,)
 
 
-class _Draft(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyDraft(msgspec.Struct, frozen=True, kw_only=True):
     """What can be read of a policy."""
 
     name: str
@@ -121,17 +125,17 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
         return made if isinstance(made, CompiledPolicy) else None
 
 
-def _of_policy(document: Document, name: str, spec: Mapping[str, Json]) -> _Draft:
-    kind = document.value["kind"]
-    own = kind == OWN_FORM.kind
-    form = OWN_FORM if own else FORMS.get(kind) or Form(kind=kind, places=kyverno_places)
+def draft_of(document: Document, form: Form) -> PolicyDraft:
+    """Return what can be read of a policy whose fields are called as in the API server's own."""
+    spec, kind = fields_of(document.value, "spec"), document.value["kind"]
+    own = form is OWN_FORM
     said = [spec.get("enforcement")] if own else spec.get("validationActions")
     changes = "Mutating" in kind
     bound = bool(spec.get("requiresBinding")) or (
         own and "paramKind" in spec and "paramRef" not in spec
     )
-    return _Draft(
-        name=name,
+    return PolicyDraft(
+        name=name_of(document.value),
         form=form,
         spec=PolicySpec(
             match_constraints=_constraints(spec.get("matchConstraints"), document, changes=changes),
@@ -140,48 +144,8 @@ def _of_policy(document: Document, name: str, spec: Mapping[str, Json]) -> _Draf
             requires_binding=bound and kind not in NEEDS_BINDING,
             failure_policy="Ignore" if spec.get("failurePolicy") == "Ignore" else "Fail",
         ),
-        conditions=_conditions(spec.get("matchConditions")),
+        conditions=conditions_in(spec.get("matchConditions")),
         actions=("Deny",) if changes else _actions(said, otherwise=("Deny",)),
-        namespace=_namespace_of(document.value) if kind.startswith("Namespaced") else "",
-    )
-
-
-def _of_rules(document: Document, name: str, spec: Mapping[str, Json]) -> Iterator[_Draft]:
-    """Yield what can be read of the rules that validate by CEL."""
-    namespaced = document.value["kind"] == "Policy"
-    kind = cluster_policies.NAMESPACED if namespaced else document.value["kind"]
-    called = _fields(spec, "webhookConfiguration").get("failurePolicy")
-    ignores = "Ignore" in (called, called or spec.get("failurePolicy"))
-    if spec.get("admission") is False:
-        return
-    for index, rule in enumerate(_objects(spec.get("rules"))):
-        validate = _fields(rule, "validate")
-        if "cel" not in validate:
-            continue
-        action = validate.get("failureAction") or spec.get("validationFailureAction")
-        rules = rules_of(_read(rule.get("match"), Filters) or Filters())
-        yield _Draft(
-            name=name,
-            form=Form(kind=kind, places=cluster_policy_places),
-            spec=PolicySpec(
-                match_constraints=MatchConstraints(resource_rules=rules),
-                failure_policy="Ignore" if ignores else "Fail",
-            ),
-            conditions=_conditions(rule.get("celPreconditions")),
-            actions=("Deny",) if str(action or "Audit").lower() != "audit" else ("Audit",),
-            namespace=_namespace_of(document.value) if namespaced else "",
-            part=str(rule.get("name") or index),
-        )
-
-
-def _is_at_admission(spec: Mapping[str, Json]) -> bool:
-    """Tell whether one of Kyverno's policies is for what is written to the API server."""
-    evaluation = _fields(spec, "evaluation")
-    return (
-        evaluation.get("mode") not in policies.OTHER_MODES
-        and _fields(evaluation, "admission").get("enabled") is not False
-        and _fields(evaluation, "mutateExisting").get("enabled") is not True
-        and not spec.get("targetMatchConstraints")
     )
 
 
@@ -211,8 +175,8 @@ def _resources(value: Json, document: Document) -> MatchResources | None:
     """Read what may be picked; what cannot be read picks everything, but a rule no resource."""
     if not isinstance(value, dict):
         return None
-    rules = map(_rule, _objects(value.get("resourceRules")))
-    exclude = (_read(rule, Rule) for rule in _objects(value.get("excludeResourceRules")))
+    rules = map(_rule, objects_in(value.get("resourceRules")))
+    exclude = (read_as(rule, Rule) for rule in objects_in(value.get("excludeResourceRules")))
     policy: MatchPolicy = "Exact" if value.get("matchPolicy") == "Exact" else "Equivalent"
     return MatchResources(
         resource_rules=tuple(rule for rule in rules if rule is not None),
@@ -241,7 +205,7 @@ def _rule(value: Mapping[str, Json]) -> Rule | None:
 
 
 def _selector(value: Json, document: Document) -> LabelSelector:
-    read = _read(value, LabelSelector) or _EVERYTHING
+    read = read_as(value, LabelSelector) or _EVERYTHING
     if isinstance(value, dict) and not value.keys() <= {"matchLabels", "matchExpressions"}:
         return _EVERYTHING
     wrong = check_selectors(MatchResources(namespace_selector=read), document, ())
@@ -249,12 +213,13 @@ def _selector(value: Json, document: Document) -> LabelSelector:
 
 
 def _rollout(value: Json, document: Document) -> tuple[RolloutStep, ...]:
-    read = _read(value, tuple[RolloutStep, ...]) or ()
+    read = read_as(value, tuple[RolloutStep, ...]) or ()
     return () if check_rollout(read, document) else read
 
 
-def _conditions(value: Json) -> list[NamedExpression]:
-    read = (_read(each, NamedExpression) for each in _objects(value))
+def conditions_in(value: Json) -> list[NamedExpression]:
+    """Return those match conditions of a list that can be read."""
+    read = (read_as(each, NamedExpression) for each in objects_in(value))
     return [condition for condition in read if condition is not None]
 
 
@@ -265,7 +230,8 @@ def _actions(value: Json, *, otherwise: tuple[Enforcement, ...]) -> tuple[Enforc
     return tuple(given) if readable else otherwise
 
 
-def _read(value: Json, into: type[T]) -> T | None:
+def read_as(value: Json, into: type[T]) -> T | None:
+    """Return a value as a type; None if there is none, or it cannot be read as that."""
     try:
         return None if value is None else msgspec.convert(value, into)
     except (msgspec.ValidationError, RecursionError):
@@ -276,23 +242,18 @@ def _texts(value: Json) -> tuple[str, ...]:
     return tuple(e for e in value if isinstance(e, str)) if isinstance(value, list) else ()
 
 
-def _objects(value: Json) -> list[dict[str, Json]]:
+def objects_in(value: Json) -> list[dict[str, Json]]:
+    """Return the objects of a list; none if it is no list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _fields(value: Mapping[str, Json], name: str) -> dict[str, Json]:
+def fields_of(value: Mapping[str, Json], name: str) -> dict[str, Json]:
+    """Return the fields of an object in a field; none if it is no object."""
     found = value.get(name)
     return found if isinstance(found, dict) else {}
 
 
-def _name_of(value: Mapping[str, Json]) -> str:
-    name = _fields(value, "metadata").get("name")
+def name_of(value: Mapping[str, Json]) -> str:
+    """Return the name of an object; empty if it has none."""
+    name = fields_of(value, "metadata").get("name")
     return name if isinstance(name, str) else ""
-
-
-def _namespace_of(value: Mapping[str, Json]) -> str:
-    return str(_fields(value, "metadata").get("namespace") or "default")
-
-
-def _group_of(value: Mapping[str, Json]) -> str:
-    return str(value.get("apiVersion", "")).rpartition("/")[0]

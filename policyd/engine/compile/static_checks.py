@@ -23,7 +23,8 @@ from policyd.engine.compile.policies import OWN_FORM, Form, Layout
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import OWN
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, Place, Places
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect
+from policyd.engine.model.environments import Place, Places
 from policyd.patch.operations import Path
 
 MOST_CHECKED: Final = 4_000_000

@@ -123,7 +123,7 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
     uses = policy.uses
     if not uses:
         return {}
-    seen, own = facts.looked_up.get(uses) or _look_up(uses, facts)
+    seen, own = facts.looked_up.get(uses) or _look_up(policy, facts)
     variables = seen.copy()
     if "object" in uses:
         variables["object"] = facts.object
@@ -154,16 +154,18 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
         variables["pod"] = {} if view.template is None else value_at(facts.subject, view.template)
 
 
-def _look_up(uses: frozenset[str], facts: Facts) -> tuple[dict[str, object], bool]:
+def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], bool]:
     """Look up what is the same for every policy that names it, whatever mutations do."""
-    extra = facts.surroundings.extra
+    uses, given, missing = policy.uses, facts.surroundings.extra, policy.places.values
     variables: dict[str, object] = {}
     for name in uses:
         look_up = _VARIABLES.get(name)
         if look_up is not None:
             variables[name] = look_up(facts)
-        elif name in extra:
-            variables[name] = extra[name]
+        elif name in given:
+            variables[name] = given[name]
+        elif name in missing:
+            variables[name] = missing[name]
     found = facts.looked_up[uses] = variables, not uses.isdisjoint(_OWN)
     return found
 
@@ -239,27 +241,17 @@ def condition_variables(
 ) -> dict[str, object]:
     """Return what match conditions see: the API server's code asks without the namespace.
 
-    Kyverno's own code has the policy's variables for them.
+    Kinds whose conditions are open see it, and the policy's variables.
     """
-    if policy.kind in _KYVERNO and policy.variables:
+    is_open = policy.places.open_conditions
+    if is_open and policy.variables:
         seen = dict(variables)
         budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)
         seen["variables"] = LazyVariables(policy.variables, seen, budget)
         return seen
-    if "namespaceObject" not in variables or policy.own or policy.kind in _KYVERNO:
+    if "namespaceObject" not in variables or policy.own or is_open:
         return variables
     return variables | {"namespaceObject": None}
-
-
-_KYVERNO: Final = frozenset(
-    (
-        "ValidatingPolicy",
-        "NamespacedValidatingPolicy",
-        "MutatingPolicy",
-        "NamespacedMutatingPolicy",
-    )
-)
-"""The kinds of policies that ask their conditions by Kyverno's own code."""
 
 
 def failed_expression(source: str, error: CelError) -> str:

@@ -5,16 +5,13 @@ another label then leaves the policy out, and what it would have refused passes.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final
 
 from policyd.api.admission import AdmissionRequest
+from policyd.api.names import NAME_LABEL
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.engine.evaluate.policy_set import PHASES, PolicySet
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.match import RequestAttributes, attributes_of, rules_match, selects_all
-
-NAME: Final = "kubernetes.io/metadata.name"
-"""The label that every namespace has: its name."""
 
 
 def undecided(
@@ -66,6 +63,6 @@ def _asks_for(selector: LabelSelector, namespace: str) -> str | None:
         *(Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()),
         *selector.match_expressions,
     ]
-    if not all(each.matches({NAME: namespace}) for each in asked if each.key == NAME):
+    if not all(each.matches({NAME_LABEL: namespace}) for each in asked if each.key == NAME_LABEL):
         return None
-    return next((each.key for each in asked if each.key != NAME), None)
+    return next((each.key for each in asked if each.key != NAME_LABEL), None)

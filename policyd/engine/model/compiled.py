@@ -1,11 +1,11 @@
 """What a policy is once it is loaded: every expression compiled, every default in its place.
 
-Policies of all kinds come to the same: policyd's own, the API server's, and Kyverno's. What differs
-is said here: how a denial is worded, and what a binding adds.
+Policies of all kinds come to the same: policyd's own, the API server's, and those of other engines.
+What differs is said here: how a denial is worded, and what a binding adds.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,6 +22,7 @@ from policyd.api.rollout import RolloutStep
 from policyd.cel import Program
 from policyd.engine.inject.operations import InjectedField
 from policyd.engine.inject.templates import ValueTemplate
+from policyd.engine.model.environments import Places
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.match import selects_all
 
@@ -99,6 +100,7 @@ class CompiledException:
         until: When it ends, in seconds since the epoch.
         place: Where it was read.
         namespace: The only namespace that its conditions see, if it is a namespaced kind.
+        missing: The values of variables that its conditions may name, where the caller gives none.
     """
 
     name: str
@@ -111,6 +113,7 @@ class CompiledException:
     until: float = math.inf
     place: str = ""
     namespace: str = ""
+    missing: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def uses(self) -> frozenset[str]:
@@ -156,6 +159,7 @@ class CompiledPolicy:
         named_only: Whether it concerns everything of the resources and operations it names, as far
             as its rules go.
         bindings: Where it applies; the policy's own word if it needs no binding.
+        places: The environments of its expressions, but for the types of its own variables.
         namespace: The only namespace it concerns, if it is a namespaced kind.
         part: Which part of what the author wrote this is, if it was taken apart.
         templates: Whether expressions see a pod template as if it were a pod.
@@ -184,6 +188,7 @@ class CompiledPolicy:
     writes: frozenset[str]
     named_only: bool
     bindings: tuple[CompiledBinding, ...]
+    places: Places = field(repr=False, compare=False)
     kind: str = OWN
     namespace: str = ""
     part: str = ""

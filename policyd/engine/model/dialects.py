@@ -1,81 +1,94 @@
-"""The environments of a policy's expressions, by the kind it is written as and by version."""
+"""What policies are loaded with: a version of Kubernetes, and the formats of other engines."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Final, Literal
+from functools import cache
+from typing import Final
 
+from policyd.api.meta import Json
 from policyd.cel import Environment, admission_environment
 from policyd.cel.environments import (
-    AUTHORIZER,
     DEFAULT_VERSION,
     conditions_environment,
     message_environment,
 )
 from policyd.cel.functions import Version
-from policyd.cel.kyverno import DICELESS, Chance, kyverno_environment
-from policyd.cel.types import DYN, Type
-from policyd.engine.model.functions import expression_environment, with_variables
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.model.compiled import CompiledException, CompiledPolicy
+from policyd.engine.model.environments import Places
+from policyd.engine.model.functions import expression_environment
 
-Place = Literal["conditions", "expressions", "mutations", "messages"]
-"""Where in a policy an expression stands."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chance:
+    """What differs each time it is asked for; without them, functions that ask fail.
+
+    Attributes:
+        now: Returns nanoseconds since the epoch.
+        dice: Returns a number from 0 to below its argument.
+    """
+
+    now: Callable[[], int] | None = None
+    dice: Callable[[int], int] | None = None
+
+
+DICELESS: Final = Chance()
+"""Neither clock nor dice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Which version of Kubernetes policies are written for.
+    """What policies are loaded with.
 
     Attributes:
-        version: Decides which functions there are.
+        version: The version of Kubernetes they are written for: decides which functions there are.
         cel_go: The version of cel-go whose dialect is spoken, if not that of `version`.
-        chance: The clock and the dice, which Kyverno's policies may ask.
+        chance: The clock and the dice, for formats whose expressions may ask them.
+        formats: The formats of other engines that are read besides policyd's and Kubernetes' own.
     """
 
     version: Version = DEFAULT_VERSION
     cel_go: Version | None = None
     chance: Chance = DICELESS
+    formats: "tuple[PolicyFormat, ...]" = ()
 
     def of(self, environment: Environment) -> Environment:
         """Return an environment in this dialect."""
         return replace(environment, cel_go=self.cel_go) if self.cel_go else environment
 
+    def format_of(self, value: Json) -> "PolicyFormat | None":
+        """Return the format that a document is written in; None if it is none of these."""
+        return next((each for each in self.formats if each.reads(value)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyFormat:
+    """The policies of another engine, as this one reads them.
+
+    Attributes:
+        name: What its environment is called, as in `policyd cel --env`.
+        reads: Tells whether a document is one of its objects.
+        guards: Tells whether one of its objects is a policy that policyd evaluates.
+        load: Reads and compiles one of its objects: policies, exceptions, and what is wrong.
+        stand_ins: Returns what stands in for a policy that has mistakes, given the reason.
+        misnamed: Says what is wrong with a document of its API groups that is none of its objects.
+        places: Returns the environments of its expressions, with params or without.
+    """
+
+    name: str
+    reads: Callable[[Json], bool]
+    guards: Callable[[Json], bool]
+    load: Callable[
+        [Document, Dialect], tuple[list[CompiledPolicy], list[CompiledException], list[Finding]]
+    ]
+    stand_ins: Callable[[Document, str, Dialect], Iterable[CompiledPolicy]]
+    misnamed: Callable[[Document], list[Finding]]
+    places: Callable[[Dialect, bool], Places]
+
 
 DEFAULT_DIALECT: Final = Dialect()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """The environment of each place of a policy."""
-
-    conditions: Environment
-    expressions: Environment
-    mutations: Environment
-    messages: Environment
-    one_line: bool = True
-    """Whether the expression is put on one line where it stands for a missing message."""
-    open_conditions: bool = False
-    """Whether match conditions see the policy's variables."""
-
-    def environment(self, place: Place) -> Environment:
-        """Return the environment of a place."""
-        environment: Environment = getattr(self, place)
-        return environment
-
-    def with_variables(self, types: Mapping[str, Type]) -> "Places":
-        """Let `variables` have these fields, and no others, wherever they are seen."""
-        conditions = self.conditions
-        return replace(
-            self,
-            conditions=with_variables(conditions, types) if self.open_conditions else conditions,
-            expressions=with_variables(self.expressions, types),
-            mutations=with_variables(self.mutations, types),
-            messages=with_variables(self.messages, types),
-        )
-
-    def failed_message(self, expression: str) -> str:
-        """Return the message of a validation that has none."""
-        shown = " ".join(expression.split()) if self.one_line else expression.strip()
-        return f"failed expression: {shown}"
+"""The default version of Kubernetes, and no other engine's format."""
 
 
 @cache
@@ -102,51 +115,3 @@ def native_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - o
         messages=dialect.of(message_environment(version, params=params)),
         one_line=False,
     )
-
-
-@cache
-def kyverno_places(
-    dialect: Dialect,
-    params: bool,  # noqa: FBT001 - one of the forms
-    *,
-    namespaced: bool = False,
-) -> Places:
-    """Return the environments of Kyverno's policies, which are one but for mutations."""
-    version, chance = dialect.version, dialect.chance
-    expressions, mutations = (
-        dialect.of(
-            kyverno_environment(version, mutation=mutation, chance=chance, namespaced=namespaced)
-        )
-        for mutation in (False, True)
-    )
-    if params:
-        expressions = expressions.extend(variables={"params": DYN})
-    return Places(
-        conditions=expressions,
-        expressions=expressions,
-        mutations=mutations,
-        messages=expressions,
-        one_line=False,
-        open_conditions=True,
-    )
-
-
-own_namespace_places = partial(kyverno_places, namespaced=True)
-"""Returns the environments of Kyverno's policies that belong to a namespace."""
-
-
-@cache
-def cluster_policy_places(
-    dialect: Dialect,
-    params: bool,  # noqa: FBT001 - one of the forms
-    *,
-    namespaced: bool = False,
-) -> Places:
-    """Return the environments of a ClusterPolicy, which may ask what users may do."""
-    places = kyverno_places(dialect, params, namespaced=namespaced)
-    asking = places.expressions.extend(variables=AUTHORIZER)
-    return replace(places, conditions=asking, expressions=asking, open_conditions=False)
-
-
-namespaced_rule_places = partial(cluster_policy_places, namespaced=True)
-"""Returns the environments of Kyverno's Policy, which belongs to a namespace."""

@@ -116,7 +116,8 @@ def _applies(exception: CompiledException, facts: Facts, variables: Mapping[str,
         return False
     budget = Budget(MATCH_CONDITIONS_LIMIT, facts.allowance, exception.name)
     if exception.namespace and exception.conditions:
-        variables = {**variables, **confined(variables, exception.namespace)}
+        variables = {**exception.missing, **variables}
+        variables |= confined(variables, exception.namespace)
     try:
         return all(p.evaluate(variables, budget) is True for p in exception.conditions)
     except CelTimeError:

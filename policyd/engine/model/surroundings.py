@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from policyd.api.admission import UserInfo
 from policyd.api.makers import Makers
 from policyd.cel import CelError
-from policyd.cel.kyverno import kyverno_values
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction as Permission
 from policyd.engine.model.params import NO_PARAMS, ParamSource
@@ -38,13 +37,14 @@ class PolicyContext:
         served: Knows the versions that are served.
         typed: Whether objects of built-in kinds are read by the API server's own types after each
             mutation, as it does: what they have no place for is dropped, or an error. If left open,
-            Kyverno's mutations are not followed by that, as Kyverno does not do it.
+            that follows the mutations of policies that the API server knows or policyd's own.
         written: Whether objects come as people write them, and not as the API server sends them:
             its own policies then see what it would make of them.
         now: Returns seconds since the epoch; without it, what has an end has ended.
         schemas: The schemas of custom kinds, by group, version and kind, as far as they are known.
         makers: Who makes what belongs to others, as `maker` has it.
-        extra: The values of variables that stand for the world outside, by name: Kyverno's.
+        extra: The values of variables that stand for the world outside, by name; those that are
+            not given are refused with a word, if the policy's format has them.
     """
 
     namespaces: NamespaceLookup
@@ -56,4 +56,4 @@ class PolicyContext:
     now: Callable[[], float] | None = None
     schemas: Mapping[tuple[str, str, str], Schema] = field(default_factory=dict)
     makers: Makers = field(default_factory=Makers)
-    extra: Mapping[str, object] = field(default_factory=kyverno_values)
+    extra: Mapping[str, object] = field(default_factory=dict)

@@ -31,7 +31,7 @@ from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
 from policyd.engine.evaluate.why_not import why_not
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.decision import Decision
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, Places
+from policyd.engine.model.environments import Places
 from policyd.engine.model.exceptions import NOTHING
 from policyd.engine.model.facts import Facts, View
 from policyd.engine.model.places import places_for
@@ -111,7 +111,6 @@ def explain_policies(
     request: AdmissionRequest,
     *,
     names: Iterable[str] = (),
-    dialect: Dialect = DEFAULT_DIALECT,
 ) -> Iterator[PolicyExplanation]:
     """Yield what each policy makes of a request: those that change first, in their order.
 
@@ -121,11 +120,10 @@ def explain_policies(
         policies: All policies: what is validated is what they made of the object.
         request: The request.
         names: The names of the policies that are explained; all if none is given.
-        dialect: The version of Kubernetes that they are written for.
     """
     wanted = frozenset(names)
     for policy, facts, phase in _turns(policies, request):
-        explained = _explain(policy, facts, phase, dialect)
+        explained = _explain(policy, facts, phase)
         if not wanted or policy.name in wanted:
             yield explained
 
@@ -150,9 +148,7 @@ def _turns(
         yield policy, facts, "validate"
 
 
-def _explain(
-    policy: CompiledPolicy, facts: Facts, phase: Phase, dialect: Dialect
-) -> PolicyExplanation:
+def _explain(policy: CompiledPolicy, facts: Facts, phase: Phase) -> PolicyExplanation:
     if is_exempt(facts.attributes) and not policy.own:
         reason = "no policy of its kind concerns admission itself, or reviews of access"
     else:
@@ -163,7 +159,7 @@ def _explain(
     seen: tuple[ExplainedPolicy, ...] = ()
     verdict, operations = VerdictBuilder(), list[Operation]()
     if enforced is not None and not reason:
-        seen = tuple(_all_seen(enforced, facts, phase, dialect))
+        seen = tuple(_all_seen(enforced, facts, phase))
         if phase == "mutate":
             operations = mutate([enforced], facts, verdict)
         else:
@@ -179,10 +175,8 @@ def _explain(
     )
 
 
-def _all_seen(
-    policy: CompiledPolicy, facts: Facts, phase: Phase, dialect: Dialect
-) -> Iterator[ExplainedPolicy]:
-    places = places_for(policy, dialect)
+def _all_seen(policy: CompiledPolicy, facts: Facts, phase: Phase) -> Iterator[ExplainedPolicy]:
+    places = places_for(policy)
     for invocation in invocations(policy, facts):
         for view in views_of(policy, facts):
             try:

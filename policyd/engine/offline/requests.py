@@ -18,7 +18,7 @@ from policyd.api.admission import (
 from policyd.api.kinds import resource_for_kind
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cel.kyverno import kyverno_values
+from policyd.api.names import NAME_LABEL
 from policyd.engine.compile.load import Loaded
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.bindings import in_force
@@ -185,7 +185,7 @@ def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> Name
     def find(name: str) -> Mapping[str, Json]:
         given = _NAMESPACE | known.get(name, {"metadata": {"labels": dict(labels)}})
         metadata = given.get("metadata") or {}
-        own = {"kubernetes.io/metadata.name": name, **(metadata.get("labels") or {})}
+        own = {NAME_LABEL: name, **(metadata.get("labels") or {})}
         return {**given, "metadata": {**metadata, "name": name, "labels": own}}
 
     return find
@@ -209,8 +209,8 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         objects: Further objects that may be params, or define kinds.
         authorize: Says what users may do.
         now: Returns seconds since the epoch, for exceptions that end.
-        extra: The values of Kyverno's variables that stand for the world outside; none of it is
-            there if left out.
+        extra: The values of variables that stand for the world outside; none of it is there if
+            left out.
         makers: Who makes what belongs to others; whoever it says if left out.
     """
     known = (*loaded.objects, *objects)
@@ -221,7 +221,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         now=now,
         written=True,
         schemas=custom_schemas(known),
-        extra=kyverno_values() if extra is None else extra,
+        extra=extra or {},
         makers=makers,
     )
     return PolicySet(

@@ -12,16 +12,16 @@ import msgspec
 
 from policyd.api.admission import Operation, UserInfo
 from policyd.api.meta import Json
-from policyd.engine.compile.load import Loaded
-from policyd.engine.kyverno.declared import declared_values
-from policyd.engine.kyverno.filters import like
-from policyd.engine.kyverno.suite_files import (
+from policyd.dialects.kyverno.declared import declared_values
+from policyd.dialects.kyverno.filters import like
+from policyd.dialects.kyverno.suite_files import (
     ExpectedResult,
     KyvernoTest,
     ResourceSpec,
     Values,
     Word,
 )
+from policyd.engine.compile.load import Loaded
 from policyd.engine.model.bindings import NEEDS_BINDING
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.model.decision import Decision

@@ -3,11 +3,12 @@
 import pytest
 import yaml
 
-from policyd.cel.kyverno import kyverno_values
 from policyd.cel.lib.authorizer import Authorization
+from policyd.dialects.kyverno.declared import declared_values
+from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.kyverno.declared import declared_values
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup
@@ -88,7 +89,7 @@ KINDS = {
 
 
 def load(*documents):
-    return load_policies(yaml.safe_dump_all(documents), "p.yaml")
+    return load_policies(yaml.safe_dump_all(documents), "p.yaml", EVERY_FORMAT)
 
 
 def decide(*documents, subject=None, authorize=None, extra=OUTSIDE, params=()):

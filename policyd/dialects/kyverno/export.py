@@ -13,17 +13,17 @@ import msgspec
 
 from policyd.api.admission import Rule
 from policyd.api.meta import Json
-from policyd.api.names import is_label_key, is_label_value
+from policyd.api.names import NAME_LABEL, is_label_key, is_label_value
 from policyd.api.policy import Mutation, PolicySpec, Validation
 from policyd.cel import CelCompileError
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
+from policyd.dialects.kyverno.autogen import CLUSTER_POLICY_CONTROLLERS
 from policyd.engine.compile.native import GROUP
 from policyd.engine.documents.reading import Document
 from policyd.engine.export.expressions import NotExportableError
 from policyd.engine.export.patch import as_json
 from policyd.engine.export.policies import POLICY_LABEL, Exported, binding_spec, unreadable
-from policyd.engine.kyverno.autogen import CLUSTER_POLICY_CONTROLLERS
 from policyd.engine.model.compiled import (
     MUTATING,
     VALIDATING,
@@ -36,8 +36,6 @@ from policyd.patch.operations import Path
 _OBJECTS: Final = ("object", "oldObject")
 _CRON_JOBS: Final = ("spec", "jobTemplate", "spec", "template")
 _TEMPLATE: Final = ("spec", "template")
-_NAMESPACE: Final = "kubernetes.io/metadata.name"
-"""The label that every namespace has, with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ def _objects(policy: CompiledPolicy, version: str) -> Iterator[Json]:
         yield {**common, "kind": kind, "metadata": metadata, "spec": spec}
         binding = binding_spec(kind, name, policy.bindings[0])
         if policy.namespace:
-            selector = {"matchLabels": {_NAMESPACE: policy.namespace}}
+            selector = {"matchLabels": {NAME_LABEL: policy.namespace}}
             binding["matchResources"] = {"namespaceSelector": selector}
         yield {**common, "kind": f"{kind}Binding", "metadata": metadata, "spec": binding}
 

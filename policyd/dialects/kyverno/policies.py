@@ -8,23 +8,24 @@ from typing import Any, Final
 import msgspec
 
 from policyd.api.admission import Rule
-from policyd.api.kyverno import Evaluation, MutatingPolicy, ValidatingPolicy
 from policyd.api.meta import ObjectMeta
 from policyd.api.policy import MatchConstraints, PolicySpec
-from policyd.engine.compile.native import constraints_of, in_own_words, validation_of
-from policyd.engine.compile.policies import Form, compile_policy
-from policyd.engine.compile.schema import ForeignShape, schema_of
-from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import Document
-from policyd.engine.kyverno.autogen import (
+from policyd.dialects.kyverno.api import Evaluation, MutatingPolicy, ValidatingPolicy
+from policyd.dialects.kyverno.autogen import (
     CONTROLLERS,
     controller_rules,
     is_controller,
     is_for_pods,
 )
+from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
+from policyd.dialects.kyverno.places import kyverno_places, own_namespace_places
+from policyd.engine.compile.native import constraints_of, in_own_words, validation_of
+from policyd.engine.compile.policies import Form, compile_policy
+from policyd.engine.compile.schema import ForeignShape, schema_of
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.model.confinement import elsewhere, with_own_words
-from policyd.engine.model.dialects import Dialect, kyverno_places, own_namespace_places
+from policyd.engine.model.dialects import Dialect
 from policyd.errors import did_you_mean
 from policyd.patch.operations import Path
 

@@ -3,11 +3,12 @@
 import pytest
 import yaml
 
-from policyd.cel.kyverno import Chance, kyverno_values
+from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.lint.doubts import lint
-from policyd.engine.model.dialects import Dialect
+from policyd.engine.model.dialects import Chance
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.patch.json_patch import apply_json_patch
@@ -47,7 +48,7 @@ def cluster_policy(*expressions, match=None, exclude=None, metadata=None, **rule
 
 
 def load(*documents, **dialect):
-    return load_policies(yaml.safe_dump_all(documents), "p.yaml", Dialect(**dialect))
+    return load_policies(yaml.safe_dump_all(documents), "p.yaml", dialect_of(**dialect))
 
 
 def decide(obj, *documents, extra=None, user="someone", now=None, **dialect):

@@ -15,12 +15,12 @@ import msgspec
 from policyd.api.admission import AdmissionRequest, ReviewError, parse_review
 from policyd.api.inject import Closed
 from policyd.api.meta import Json
+from policyd.dialects.gatekeeper.matching import ConstraintMatch, of_kind, read_match
+from policyd.dialects.gatekeeper.templates import constrain, read_template, wrong_parameters
 from policyd.engine.compile.schema import ForeignShape, schema_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.gatekeeper.matching import ConstraintMatch, of_kind, read_match
-from policyd.engine.gatekeeper.templates import constrain, read_template, wrong_parameters
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.decision import Decision
 from policyd.engine.model.facts import Facts

@@ -4,8 +4,7 @@ What such a policy asks the world outside for is provided by the caller: the clo
 the environment is made, the rest as values of variables when an expression is evaluated.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,29 +14,36 @@ from policyd.cel.environments import DEFAULT_VERSION, LIBRARIES, base_environmen
 from policyd.cel.functions import Version, collect
 from policyd.cel.lib.authorizer import JSON_PATCHES
 from policyd.cel.lib.encoders import ENCODERS
-from policyd.cel.lib.kyverno.certificates import CERTIFICATES
-from policyd.cel.lib.kyverno.encoding import CODECS, ENCODING, JSON, YAML
-from policyd.cel.lib.kyverno.images import IMAGES
-from policyd.cel.lib.kyverno.moments import moments
-from policyd.cel.lib.kyverno.objects import OBJECTS, SERVICE_ACCOUNT, SERVICE_ACCOUNT_FIELDS
-from policyd.cel.lib.kyverno.outside import (
+from policyd.cel.lib.math import MATH
+from policyd.cel.lib.strings import REVERSE
+from policyd.cel.syntax.macros import ALL_MACROS
+from policyd.cel.types import DYN, STRING, Type, list_of, map_of
+from policyd.dialects.kyverno.functions.certificates import CERTIFICATES
+from policyd.dialects.kyverno.functions.encoding import CODECS, ENCODING, JSON, YAML
+from policyd.dialects.kyverno.functions.images import IMAGES
+from policyd.dialects.kyverno.functions.moments import moments
+from policyd.dialects.kyverno.functions.objects import (
+    OBJECTS,
+    SERVICE_ACCOUNT,
+    SERVICE_ACCOUNT_FIELDS,
+)
+from policyd.dialects.kyverno.functions.outside import (
     OUTSIDE,
     OUTSIDE_STRUCTS,
     OUTSIDE_VARIABLES,
     OWN_RESOURCES,
     RESOURCES,
+    outside_values,
+)
+from policyd.dialects.kyverno.functions.patterns import PATTERNS
+from policyd.dialects.kyverno.functions.providers import (
     ClusterReads,
     GlobalContext,
     Http,
     ImageData,
-    outside_values,
 )
-from policyd.cel.lib.kyverno.patterns import PATTERNS
-from policyd.cel.lib.kyverno.random_text import random_texts
-from policyd.cel.lib.math import MATH
-from policyd.cel.lib.strings import REVERSE
-from policyd.cel.syntax.macros import ALL_MACROS
-from policyd.cel.types import DYN, STRING, Type, list_of, map_of
+from policyd.dialects.kyverno.functions.random_text import random_texts
+from policyd.engine.model.dialects import DICELESS, Chance
 
 _OWN: Final = (
     *(REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, OBJECTS, OUTSIDE, PATTERNS),
@@ -58,8 +64,6 @@ _DECLARED: Final[Mapping[str, Type]] = {
     **OUTSIDE_VARIABLES,
 }
 __all__ = [
-    "DICELESS",
-    "Chance",
     "ClusterReads",
     "GlobalContext",
     "Http",
@@ -67,23 +71,6 @@ __all__ = [
     "kyverno_environment",
     "kyverno_values",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chance:
-    """What differs each time it is asked for; without them, functions that ask fail.
-
-    Attributes:
-        now: Returns nanoseconds since the epoch, for `time.now`.
-        dice: Returns a number from 0 to below its argument, for `random`.
-    """
-
-    now: Callable[[], int] | None = None
-    dice: Callable[[int], int] | None = None
-
-
-DICELESS: Final = Chance()
-"""Neither clock nor dice."""
 
 
 @lru_cache(maxsize=16)

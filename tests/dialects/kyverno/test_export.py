@@ -3,9 +3,10 @@
 import pytest
 
 from policyd.api.admission import UserInfo
+from policyd.dialects.kyverno.export import export_kyverno
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import gather, load_document
 from policyd.engine.documents.reading import Document, read_documents
-from policyd.engine.kyverno.export import export_kyverno
 from policyd.engine.offline.requests import (
     RequestCircumstances,
     namespace_lookup,
@@ -34,7 +35,7 @@ def policy(body, *, kind="ValidatingPolicy", namespace=""):
 def exported(text):
     documents, findings = read_documents(text, "policy.yaml")
     assert not findings
-    loaded = gather(load_document(document) for document in documents)
+    loaded = gather(load_document(document, EVERY_FORMAT) for document in documents)
     assert loaded.policies, loaded.findings
     return loaded, export_kyverno(loaded.policies, documents[0])
 

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from policyd.api.meta import Json
+from policyd.dialects.kyverno import cluster_policies, exceptions, policies
+from policyd.dialects.kyverno.places import kyverno_places
+from policyd.dialects.kyverno.stand_ins import kyverno_stand_ins
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
-from policyd.engine.kyverno import cluster_policies, exceptions, policies
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
-from policyd.engine.model.dialects import Dialect
+from policyd.engine.model.dialects import Dialect, PolicyFormat
 from policyd.errors import did_you_mean
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -96,3 +98,15 @@ def load_kyverno(
 def _refused(document: Document, kind: str) -> Finding:
     message = f"`{kind}` {_REFUSED[kind]}, which policyd does not do"
     return document.finding(message, ("kind",), hint="leave it to Kyverno")
+
+
+KYVERNO: Final = PolicyFormat(
+    name="kyverno",
+    reads=is_kyverno,
+    guards=guards,
+    load=load_kyverno,
+    stand_ins=kyverno_stand_ins,
+    misnamed=misnamed,
+    places=kyverno_places,
+)
+"""Kyverno's policies and exceptions, for the engine."""

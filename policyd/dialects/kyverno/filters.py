@@ -7,9 +7,9 @@ from typing import Final
 
 from policyd.api.admission import Rule
 from policyd.api.kinds import resources
-from policyd.api.kyverno import ActionOverride, Filter, Filters, ResourceFilter, Subject
 from policyd.api.meta import Json
 from policyd.api.selectors import LabelSelector
+from policyd.dialects.kyverno.api import ActionOverride, Filter, Filters, ResourceFilter, Subject
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.equivalents import plural_of
 from policyd.engine.objects.match import labels_of

@@ -6,7 +6,9 @@ from typing import Final
 
 import msgspec
 
-from policyd.api.kyverno import (
+from policyd.api.meta import Json
+from policyd.api.policy import Enforcement, MatchConstraints, PolicySpec, Validation
+from policyd.dialects.kyverno.api import (
     ActionOverride,
     ClusterPolicy,
     ClusterPolicySpec,
@@ -15,14 +17,9 @@ from policyd.api.kyverno import (
     ResourceFilter,
     RuleValidation,
 )
-from policyd.api.meta import Json
-from policyd.api.policy import Enforcement, MatchConstraints, PolicySpec, Validation
-from policyd.engine.compile.native import in_own_words, validation_of
-from policyd.engine.compile.policies import Form, Layout, compile_policy
-from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import Document
-from policyd.engine.kyverno.autogen import annotated_controllers, controller_rules
-from policyd.engine.kyverno.filters import (
+from policyd.dialects.kyverno.autogen import annotated_controllers, controller_rules
+from policyd.dialects.kyverno.confinement import elsewhere, params_elsewhere, with_own_words
+from policyd.dialects.kyverno.filters import (
     filters_of,
     is_plain,
     overrides,
@@ -30,10 +27,14 @@ from policyd.engine.kyverno.filters import (
     picks,
     rules_of,
 )
-from policyd.engine.kyverno.policies import namespace_of, not_at_admission, shape_of
+from policyd.dialects.kyverno.places import cluster_policy_places, namespaced_rule_places
+from policyd.dialects.kyverno.policies import namespace_of, not_at_admission, shape_of
+from policyd.engine.compile.native import in_own_words, validation_of
+from policyd.engine.compile.policies import Form, Layout, compile_policy
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
-from policyd.engine.model.confinement import elsewhere, params_elsewhere, with_own_words
-from policyd.engine.model.dialects import Dialect, cluster_policy_places, namespaced_rule_places
+from policyd.engine.model.dialects import Dialect
 from policyd.engine.model.facts import Facts
 
 GROUP: Final = "kyverno.io"

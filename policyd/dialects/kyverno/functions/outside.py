@@ -6,13 +6,22 @@ that namespace alone: its functions take no namespace.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from policyd.cel.cost import deep_size
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, method
 from policyd.cel.types import DYN, STRING, Type, map_of
 from policyd.cel.values import Struct
+from policyd.dialects.kyverno.functions.own_objects import OwnObjects
+from policyd.dialects.kyverno.functions.providers import (
+    ClusterReads,
+    GlobalContext,
+    Http,
+    ImageData,
+    Json,
+)
+from policyd.engine.model.confinement import Confinable
 from policyd.errors import PolicydError
 
 RESOURCE = Type("resource.Context")
@@ -21,77 +30,8 @@ GLOBAL_CONTEXT = Type("globalcontext.Context")
 IMAGE_DATA = Type("imagedata.Context")
 GVR = Type("kyverno.GroupVersionResource")
 
-Json = Any
-"""A decoded JSON value."""
 
-
-class ClusterReads(Protocol):
-    """Reads the cluster's objects."""
-
-    def get(self, api_version: str, resource: str, namespace: str, name: str) -> Json | None:
-        """Return an object; None if it is not there."""
-        ...
-
-    def list(
-        self, api_version: str, resource: str, namespace: str, labels: Mapping[str, str]
-    ) -> Json:
-        """Return a list object, with `items`."""
-        ...
-
-    def post(self, api_version: str, resource: str, namespace: str, body: Json) -> Json:
-        """Ask a question by creating an object, as a SubjectAccessReview; return the answer."""
-        ...
-
-    def namespaced(self, api_version: str, resource: str) -> bool:
-        """Tell whether the objects of a resource live in namespaces."""
-        ...
-
-
-class OwnResources(Protocol):
-    """Reads the objects of one namespace."""
-
-    def get(self, api_version: str, resource: str, name: str) -> Json | None:
-        """Return an object; None if it is not there."""
-        ...
-
-    def list(self, api_version: str, resource: str, labels: Mapping[str, str]) -> Json:
-        """Return a list object, with `items`."""
-        ...
-
-    def post(self, api_version: str, resource: str, body: Json) -> Json:
-        """Ask a question about the namespace; return the answer."""
-        ...
-
-
-class Http(Protocol):
-    """Sends requests."""
-
-    def send(self, method: str, url: str, body: Json | None, headers: Mapping[str, str]) -> Json:
-        """Return the decoded answer."""
-        ...
-
-    def trusting(self, certificates: str) -> "Http":
-        """Return a client that trusts the authorities of a PEM bundle."""
-        ...
-
-
-class GlobalContext(Protocol):
-    """Reads GlobalContextEntries."""
-
-    def get(self, name: str, projection: str) -> Json:
-        """Return what an entry holds; None if there is none."""
-        ...
-
-
-class ImageData(Protocol):
-    """Reads registries."""
-
-    def metadata(self, image: str) -> Json:
-        """Return an image's manifest and configuration."""
-        ...
-
-
-class Provider:
+class Provider(Confinable):
     """The value of one of the variables: a provider, or None where there is none."""
 
     __slots__ = ("cel_type_name", "name", "provider")
@@ -114,6 +54,19 @@ class Provider:
             return getattr(self.provider, question)(*arguments)
         except PolicydError as error:
             raise CelError(f"failed to {question} {self.name}: {error}") from error
+
+    def within(self, namespace: str) -> "Provider":
+        """Return what something of a namespace sees: its own objects, and nothing else."""
+        return Provider(self.name, RESOURCE, self._own(namespace))
+
+    def _own(self, namespace: str) -> OwnObjects | None:
+        given = self.provider
+        if self.name != "resource" or given is None:
+            return None
+        if isinstance(given, OwnObjects):  # an exception of one namespace, from a policy of one
+            return given if given.namespace == namespace else None
+        resources: ClusterReads = given  # type: ignore[assignment]
+        return OwnObjects(resources, namespace)
 
 
 _NEEDS = {

@@ -18,12 +18,12 @@ from policyd.api.inject import Closed
 from policyd.api.meta import Json, ObjectMeta
 from policyd.api.native import NativeValidation
 from policyd.api.policy import MatchConstraints, NamedExpression, ParamKind, ParamRef, PolicySpec
+from policyd.dialects.gatekeeper.matching import predicate_of, read_match
 from policyd.engine.compile.native import in_own_words, validation_of
 from policyd.engine.compile.policies import Form, Layout, compile_policy
 from policyd.engine.compile.schema import ForeignShape, schema_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
-from policyd.engine.gatekeeper.matching import predicate_of, read_match
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, native_places
 from policyd.engine.objects.workloads import value_at

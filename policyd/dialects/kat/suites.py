@@ -13,9 +13,9 @@ from policyd.api.meta import Json
 from policyd.api.policy import ParamRef
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction
+from policyd.dialects.kat.layout import KatTest, TestRequest, merged, name_of, request_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.kat.layout import KatTest, TestRequest, merged, name_of, request_of
 from policyd.engine.model.bindings import NEEDS_BINDING
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.model.decision import Decision

@@ -7,18 +7,19 @@ from typing import Final
 
 import msgspec
 
-from policyd.api.kyverno import PolicyException, RuleException, RuleExceptionSpec
 from policyd.api.meta import Json
 from policyd.cel import CelCompileError, compile_expression
 from policyd.cel.errors import TooMuchError
+from policyd.dialects.kyverno.api import PolicyException, RuleException, RuleExceptionSpec
+from policyd.dialects.kyverno.cluster_policies import NAMESPACED
+from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
+from policyd.dialects.kyverno.filters import like, picks
+from policyd.dialects.kyverno.places import own_namespace_places
+from policyd.dialects.kyverno.policies import namespace_of, shape_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
-from policyd.engine.kyverno.cluster_policies import NAMESPACED
-from policyd.engine.kyverno.filters import like, picks
-from policyd.engine.kyverno.policies import namespace_of, shape_of
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
-from policyd.engine.model.confinement import elsewhere, with_own_words
-from policyd.engine.model.dialects import Dialect, own_namespace_places
+from policyd.engine.model.dialects import Dialect
 from policyd.engine.model.facts import Facts
 
 KIND: Final = "PolicyException"
@@ -33,12 +34,14 @@ def load_exception(
         return None, findings
     read: PolicyException = msgspec.convert(value, PolicyException)
     spec = read.spec
-    environment = own_namespace_places(dialect, False).conditions  # noqa: FBT003 - no params
+    places = own_namespace_places(dialect, False)  # noqa: FBT003 - no params
     conditions = []
     for index, condition in enumerate(spec.match_conditions):
         path = ("spec", "matchConditions", index, "expression")
         try:
-            conditions.append(compile_expression(condition.expression, environment, wants="bool"))
+            conditions.append(
+                compile_expression(condition.expression, places.conditions, wants="bool")
+            )
         except CelCompileError as error:
             for issue in error.issues:
                 at = document.position_within(path, issue.line, issue.column)
@@ -59,6 +62,7 @@ def load_exception(
         values=spec.allowed_values,
         until=math.inf if spec.expires_at is None else spec.expires_at.timestamp(),
         place=document.finding("").place,
+        missing=places.values,
     )
     return exception, findings
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.cel import Budget, CelCompileError, CelError, admission_environment, compile_expression
-from policyd.cel.kyverno import Chance, kyverno_environment, kyverno_values
+from policyd.dialects.kyverno.environment import kyverno_environment, kyverno_values
+from policyd.engine.model.dialects import Chance
 from policyd.errors import PolicydError
 
 DIGEST = "sha256:" + "a" * 64

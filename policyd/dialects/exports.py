@@ -1,0 +1,40 @@
+"""How policies of each format are written in the API server's own kinds.
+
+Apart from the registry, as `policyd export` alone needs it and the webhooks are to start without.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from policyd.dialects.kyverno.export import export_kyverno
+from policyd.dialects.kyverno.load import KYVERNO
+from policyd.engine.documents.reading import Document
+from policyd.engine.export.policies import Exported
+from policyd.engine.model.compiled import CompiledException, CompiledPolicy
+from policyd.engine.model.dialects import PolicyFormat
+
+
+class ExportFormat(Protocol):
+    """Writes what one document says in the API server's own kinds."""
+
+    def __call__(
+        self,
+        policies: Sequence[CompiledPolicy],
+        document: Document,
+        exceptions: Iterable[CompiledException] = (),
+        *,
+        version: str = "v1",
+    ) -> Exported:
+        """Return the objects, or what keeps them from being written.
+
+        Args:
+            policies: What was made of the document.
+            document: The document: findings point into it.
+            exceptions: What is lifted from policies.
+            version: The version of the API server's kinds.
+        """
+        ...
+
+
+EXPORTS: Final[Mapping[PolicyFormat, ExportFormat]] = {KYVERNO: export_kyverno}
+"""What writes the policies of a format."""

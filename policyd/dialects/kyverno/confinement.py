@@ -1,0 +1,59 @@
+"""What a policy of a namespace asks for that is not there for it, said when it is loaded."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from policyd.api.kinds import resource_for_kind
+from policyd.api.policy import ParamKind, ParamRef
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.model.confinement import ElsewhereError, of_the_cluster
+from policyd.patch.operations import Path
+
+WITHHELD: Final[Mapping[str, str]] = {
+    "http": "it would be sent from where the webhooks are, which reach more than the namespace",
+    "globalContext": "its entries hold what the cluster has",
+    "image": "registries are asked with the passwords of whoever runs the cluster",
+}
+"""What is not there for what belongs to a namespace, and why."""
+
+
+def elsewhere(uses: frozenset[str], document: Document, namespace: str) -> list[Finding]:
+    """Say which variables are used that are not there for what belongs to a namespace."""
+    return [
+        document.finding(
+            f"`{name}` is not there for what belongs to namespace `{namespace}`: {why}",
+            ("kind",),
+            hint="let a policy of the cluster ask",
+        )
+        for name, why in WITHHELD.items()
+        if name in uses
+    ]
+
+
+def params_elsewhere(
+    kind: ParamKind | None, ref: ParamRef | None, document: Document, at: Path, namespace: str
+) -> list[Finding]:
+    """Say that params are not of the namespace that their policy belongs to, if that is known."""
+    if kind is None:
+        return []
+    group, _, version = kind.api_version.rpartition("/")
+    built_in = resource_for_kind(group, version, kind.kind)
+    if built_in is not None and not built_in.namespaced:
+        said = str(ElsewhereError(namespace, of_the_cluster(kind)))
+        return [document.finding(said, (*at, "paramKind"))]
+    if ref is not None and ref.namespace not in ("", namespace):
+        said = str(ElsewhereError(namespace, f"params of `{ref.namespace}`"))
+        return [document.finding(said, (*at, "paramRef", "namespace"), hint="leave it out")]
+    return []
+
+
+def with_own_words(findings: list[Finding]) -> list[Finding]:
+    """Say of calls of `resource` that name a namespace how they are written."""
+    return [
+        replace(finding, hint="in a policy of a namespace, `resource` takes none: it is its own")
+        if "applied to 'resource.Context." in finding.message and finding.hint is None
+        else finding
+        for finding in findings
+    ]

@@ -1,0 +1,31 @@
+"""The formats of other engines whose policies are read besides policyd's and Kubernetes' own."""
+
+from typing import Final
+
+from policyd.cel.environments import DEFAULT_VERSION
+from policyd.cel.functions import Version
+from policyd.dialects.kyverno.load import KYVERNO
+from policyd.engine.model.dialects import DICELESS, Chance, Dialect, PolicyFormat
+
+FORMATS: Final[tuple[PolicyFormat, ...]] = (KYVERNO,)
+"""All of them, in the order in which they are asked whether a document is theirs."""
+
+
+def dialect_of(
+    version: Version = DEFAULT_VERSION,
+    *,
+    cel_go: Version | None = None,
+    chance: Chance = DICELESS,
+) -> Dialect:
+    """Return what policies of every format are loaded with.
+
+    Args:
+        version: The version of Kubernetes they are written for.
+        cel_go: The version of cel-go whose dialect is spoken, if not that of `version`.
+        chance: The clock and the dice.
+    """
+    return Dialect(version, cel_go, chance, FORMATS)
+
+
+EVERY_FORMAT: Final = dialect_of()
+"""The default version of Kubernetes, and every format."""

@@ -1,0 +1,49 @@
+"""The environments of a policy's expressions, by where in the policy an expression stands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from policyd.cel import Environment
+from policyd.cel.types import Type
+from policyd.engine.model.functions import with_variables
+
+Place = Literal["conditions", "expressions", "mutations", "messages"]
+"""Where in a policy an expression stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The environment of each place of a policy."""
+
+    conditions: Environment
+    expressions: Environment
+    mutations: Environment
+    messages: Environment
+    one_line: bool = True
+    """Whether the expression is put on one line where it stands for a missing message."""
+    open_conditions: bool = False
+    """Whether match conditions see the policy's variables, and the namespace."""
+    values: Mapping[str, object] = field(default_factory=dict)
+    """The values of variables that only these environments have, where the caller gives none."""
+
+    def environment(self, place: Place) -> Environment:
+        """Return the environment of a place."""
+        environment: Environment = getattr(self, place)
+        return environment
+
+    def with_variables(self, types: Mapping[str, Type]) -> "Places":
+        """Let `variables` have these fields, and no others, wherever they are seen."""
+        conditions = self.conditions
+        return replace(
+            self,
+            conditions=with_variables(conditions, types) if self.open_conditions else conditions,
+            expressions=with_variables(self.expressions, types),
+            mutations=with_variables(self.mutations, types),
+            messages=with_variables(self.messages, types),
+        )
+
+    def failed_message(self, expression: str) -> str:
+        """Return the message of a validation that has none."""
+        shown = " ".join(expression.split()) if self.one_line else expression.strip()
+        return f"failed expression: {shown}"
