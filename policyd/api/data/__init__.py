@@ -4,13 +4,17 @@ The file says which sources each part comes from. It is read once, and decoded p
 part is first used: `policyd.api.kinds` reads how fields merge, `policyd.patch.gotypes` what Go
 writes of them, and the embedded cluster their protobuf numbers and the columns of tables. Of a
 field's record each takes the keys that its own class names.
+
+`kueue-gates.json`, Kueue's feature gates, is kept by hand: its source is at hand nowhere.
 """
 
 import pkgutil
 from functools import cache
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+
+Read = TypeVar("Read")
 
 FILE: Final = "kubernetes.json"
 
@@ -33,6 +37,17 @@ class KubernetesTables(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def tables() -> KubernetesTables:
     """Return the tables of the version of Kubernetes that policyd knows."""
-    encoded = pkgutil.get_data(__name__, FILE)
-    assert encoded is not None, f"{FILE} is not installed beside this module"
-    return msgspec.json.decode(encoded, type=KubernetesTables)
+    return msgspec.json.decode(packaged(__name__, FILE), type=KubernetesTables)
+
+
+def kueue_gates(shape: type[Read]) -> Read:
+    """Return Kueue's feature gates by their names, as a dictionary of the type `shape`."""
+    file = msgspec.json.decode(packaged(__name__, "kueue-gates.json"), type=dict[str, msgspec.Raw])
+    return msgspec.json.decode(file["gates"], type=shape)
+
+
+def packaged(package: str, name: str) -> bytes:
+    """Return a file that is installed beside a package's modules."""
+    encoded = pkgutil.get_data(package, name)
+    assert encoded is not None, f"{name} is not installed beside {package}"
+    return encoded
