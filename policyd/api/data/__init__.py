@@ -5,7 +5,7 @@ part is first used: `policyd.api.kinds` reads how fields merge, `policyd.patch.g
 writes of them, and the embedded cluster their protobuf numbers and the columns of tables. Of a
 field's record each takes the keys that its own class names.
 
-`kueue-gates.json`, Kueue's feature gates, is kept by hand: its source is at hand nowhere.
+`kueue-gates.json`, Kueue's feature gates, is kept by hand: no build of ours needs Kueue's sources.
 """
 
 import pkgutil
