@@ -80,7 +80,7 @@ bench-door: $(STAMP) controlplane ## measure what a pod costs a real API server:
 bench-cluster: $(STAMP) controlplane ## run Kueue's load on a real API server: LOAD=baseline|topology|large-scale|start, SHARE=0.1, ACCOUNTS=chart, JSON=FILE
 	@$(BIN)/python -m tests.bench_cluster $(if $(LOAD),--load $(LOAD)) $(if $(SHARE),--share $(SHARE)) $(if $(ACCOUNTS),--accounts $(ACCOUNTS)) $(if $(JSON),--json $(JSON))
 
-generate: $(STAMP) controlplane ## renew what is generated: kinds, CRDs, reference pages
+generate: $(STAMP) controlplane ## renew what is generated: tables of Kubernetes, CRDs, reference pages
 	@$(BIN)/python -m tests.controlplane.generate_kinds
 	@$(BIN)/python -m tests.generate_crds
 	@$(BIN)/python -m tests.generate_docs

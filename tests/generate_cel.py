@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from policyd.cel.describe import FunctionEntry, describe
+from policyd.cel.describe import FunctionEntry, describe, summaries
 from policyd.cel.environments import base_environment, extended_environment
 from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload
 from policyd.cel.lib.authorizer import JSON_PATCHES
-from policyd.cel.summaries import ALIASES
 from policyd.dialects.kyverno.environment import kyverno_environment
 from policyd.engine.model.functions import expression_environment
 
@@ -98,7 +97,7 @@ def _rows(rows: Iterable[tuple[FunctionEntry, str]]) -> Iterator[tuple[str, ...]
 
 def _spelled_once(entry: FunctionEntry) -> list[str]:
     """Leave out other spellings, and operators' longest lists of types."""
-    others = [spelling for spelling, name in ALIASES.items() if name == entry.name]
+    others = [spelling for spelling, name in summaries().aliases.items() if name == entry.name]
     written = [s for s in entry.signatures if not any(_is_call_of(s, each) for each in others)]
     return written if len(written) <= 8 else [*written[:7], "…"]
 

@@ -59,15 +59,17 @@ def test_the_sdist_has_what_the_wheel_is_made_from(built):
         names = {name.partition("/")[2] for name in file.getnames()}
 
     assert {"pyproject.toml", "policies/kustomization.yaml", "docs/examples/pod.yaml"} <= names
+    assert "policyd/api/data/kubernetes.json" in names
 
 
-def test_the_wheel_has_the_library_the_examples_and_its_types(installed):
+def test_the_wheel_has_the_library_the_examples_its_types_and_tables(installed):
     policies = {path.name for path in (installed / "policyd/_shipped/policies").glob("*/*")}
 
     assert policies == {path.name for path in (PROJECT / "policies").glob("*/*")}
     assert (installed / "policyd/_shipped/docs/examples/first.yaml").exists()
     assert (installed / "policyd/py.typed").exists()
     assert (installed / "webhooks/py.typed").exists()
+    assert (installed / "policyd/api/data/kubernetes.json").exists()
 
 
 def test_policies_are_there_without_a_checkout(installed, tmp_path):

@@ -2,12 +2,32 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
+import msgspec
+
+from policyd.api.data import packaged
 from policyd.cel.environment import Environment
 from policyd.cel.functions import OLDEST, Overload, Version
-from policyd.cel.summaries import ALIASES, MACROS, SUMMARIES
 from policyd.cel.syntax.macros import TWO_VARIABLE_MACROS
 from policyd.cel.types import Type
+
+
+class Summaries(msgspec.Struct, frozen=True):
+    """What each operator, function and macro does, in a sentence: `summaries.json`."""
+
+    functions: dict[str, dict[str, str]]
+    """Sentences by name, in sections; a name with a newer and an older spelling stands once."""
+    aliases: dict[str, str]
+    """Other spellings of names."""
+    macros: dict[str, tuple[str, str]]
+    """How macros are written, and what they evaluate to."""
+
+
+@cache
+def summaries() -> Summaries:
+    """Return what the reference and the help say of each function."""
+    return msgspec.json.decode(packaged("policyd.cel", "summaries.json"), type=Summaries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +51,16 @@ class FunctionEntry:
 
 def describe(environment: Environment) -> Iterator[FunctionEntry]:
     """Yield everything an environment has, by sections."""
-    for section, summaries in SUMMARIES.items():
-        for name, summary in summaries.items():
-            spellings = [name, *(other for other, known in ALIASES.items() if known == name)]
+    known = summaries()
+    for section, functions in known.functions.items():
+        for name, summary in functions.items():
+            spellings = [name, *(other for other, one in known.aliases.items() if one == name)]
             overloads = [o for each in spellings for o in environment.functions.get(each, ())]
             if overloads:
                 since = _shown(min(overload.since for overload in overloads))
                 signatures = tuple(dict.fromkeys(map(signature, overloads)))
                 yield FunctionEntry(name, section, summary, signatures, since)
-    for name, (form, summary) in MACROS.items():
+    for name, (form, summary) in known.macros.items():
         if name in environment.macros:
             yield FunctionEntry(name, "Macros", summary, (form,), _macro_since(name))
 
@@ -80,4 +101,5 @@ def _kind(kind: Type) -> str:
 
 def function_names() -> list[str]:
     """Return the names of all functions and macros."""
-    return [name for summaries in SUMMARIES.values() for name in summaries] + list(MACROS)
+    known = summaries()
+    return [name for section in known.functions.values() for name in section] + list(known.macros)

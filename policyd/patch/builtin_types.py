@@ -12,8 +12,7 @@ from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.meta import Json
 from policyd.api.quantity import QuantityError, parse_quantity
-from policyd.patch.gotypes import LAYOUTS, PRESENT, canonical_time, check_base64, completed
-from policyd.patch.omitted import NULLS, OMITTED, WRITTEN
+from policyd.patch.gotypes import LAYOUTS, canonical_time, check_base64, completed, present, unset
 
 Object = dict[str, Json]
 
@@ -84,8 +83,8 @@ def always_written(type_name: str) -> frozenset[str]:
         for name, field in kinds.fields(type_name).items()
         if field.required or (field.struct is not None and field.default == {})
     }
-    more = (*NULLS.get(type_name, ()), *WRITTEN.get(type_name, ()), *PRESENT.get(type_name, ()))
-    return frozenset(required.union(more).difference(OMITTED.get(type_name, ())))
+    more = unset(type_name, "null") | unset(type_name, "zero") | present(type_name).keys()
+    return frozenset(required | more) - unset(type_name, "omitted")
 
 
 class TypePlace:

@@ -18,8 +18,7 @@ from policyd.patch.builtin_types import (
     always_written,
     decode_typed,
 )
-from policyd.patch.gotypes import completed
-from policyd.patch.omitted import NULLS, OMITTED
+from policyd.patch.gotypes import completed, unset
 
 LONGEST_NAMES = 512
 """Characters of a version and a kind: longer ones name nothing, and are not to be remembered."""
@@ -98,7 +97,7 @@ def _add_zeros_within(value: Json, field: FieldType) -> None:
 
 def _is_none(value: Json, name: str, type_name: str) -> bool:
     """Tell whether a value of a field is as good as none."""
-    return value is None or (value in ("", 0) and name in OMITTED.get(type_name, ()))
+    return value is None or (value in ("", 0) and name in unset(type_name, "omitted"))
 
 
 def _zero(name: str, field: FieldType, type_name: str) -> Json:
@@ -108,7 +107,7 @@ def _zero(name: str, field: FieldType, type_name: str) -> Json:
         completed(zero, field.struct)
         _add_zeros(zero, field.struct)
         return zero
-    null = field.scalar is None or name in NULLS.get(type_name, ())
+    null = field.scalar is None or name in unset(type_name, "null")
     return None if null else ZEROS.get(str(field.scalar))
 
 

@@ -1,76 +1,69 @@
 """What Go's types write though nobody set it, and leave out though somebody did.
 
-The table of kinds comes from OpenAPI documents, which say neither. What stands here is what users
-and controllers meet in statuses, events and pods.
+OpenAPI documents say neither: this comes from the tags of the types. What these do not mark is
+left out if nobody set it and written as it was given, as a pointer, unless it is required, or a
+struct that is always there. What is always present is what users and controllers meet in statuses,
+events and pods.
 """
 
 import base64
 import binascii
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from typing import Final, Literal
 
+import msgspec
+
+from policyd.api.data import tables
 from policyd.api.meta import Json
-from policyd.patch.omitted import OMITTED
 
 Object = dict[str, Json]
 
-NODE_INFO = dict.fromkeys(
-    (
-        "architecture",
-        "bootID",
-        "containerRuntimeVersion",
-        "kernelVersion",
-        "kubeProxyVersion",
-        "kubeletVersion",
-        "machineID",
-        "operatingSystem",
-        "osImage",
-        "systemUUID",
-    ),
-    "",
-)
-TIMES = {"lastProbeTime": None, "lastTransitionTime": None}
 
-PRESENT: Mapping[str, Object] = {
-    "apps/v1.DaemonSetStatus": {
-        "currentNumberScheduled": 0,
-        "desiredNumberScheduled": 0,
-        "numberMisscheduled": 0,
-        "numberReady": 0,
-    },
-    "apps/v1.ReplicaSetStatus": {"replicas": 0},
-    "apps/v1.StatefulSetStatus": {"availableReplicas": 0, "replicas": 0},
-    "batch/v1.JobCondition": TIMES,
-    "core/v1.ContainerStateRunning": {"startedAt": None},
-    "core/v1.ContainerStateTerminated": {"finishedAt": None, "startedAt": None},
-    "core/v1.ContainerStatus": {"lastState": {}, "state": {}},
-    "core/v1.Event": {
-        "eventTime": None,
-        "firstTimestamp": None,
-        "lastTimestamp": None,
-        "reportingComponent": "",
-        "reportingInstance": "",
-        "source": {},
-    },
-    "core/v1.NodeCondition": {"lastHeartbeatTime": None, "lastTransitionTime": None},
-    "core/v1.NodeStatus": {
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
-        "nodeInfo": NODE_INFO,
-    },
-    "core/v1.NodeSystemInfo": NODE_INFO,
-    "core/v1.PodCondition": TIMES,
-    "core/v1.ResourceFieldSelector": {"divisor": "0"},
-    "events/v1.Event": {
-        "deprecatedFirstTimestamp": None,
-        "deprecatedLastTimestamp": None,
-        "deprecatedSource": {},
-        "eventTime": None,
-    },
-    "rbac/v1.ClusterRole": {"rules": None},
-    "rbac/v1.Role": {"rules": None},
-}
-"""The fields that a struct is never written without, and their zero values."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GoField:
+    """What the type says of a field; nothing of one that is left out only if nobody set it."""
+
+    unset: Literal["", "omitted", "null", "zero"] = ""
+    written: Json | msgspec.UnsetType = msgspec.UNSET
+
+
+_FIELDS: Final = msgspec.json.Decoder(dict[str, _GoField])
+
+
+@cache
+def _fields(type_name: str) -> Mapping[str, _GoField]:
+    return _FIELDS.decode(tables().types[type_name])
+
+
+@cache
+def unset(type_name: str, what: Literal["omitted", "null", "zero"]) -> frozenset[str]:
+    """Return which fields of a struct are `what` if they have no value.
+
+    Args:
+        type_name: The struct.
+        what: `omitted` for those whose zero value is as good as none, `null` and `zero` for those
+            that are written so if nobody set them.
+
+    Raises:
+        KeyError: If the table of kinds has no such struct.
+    """
+    return frozenset(name for name, field in _fields(type_name).items() if field.unset == what)
+
+
+@cache
+def present(type_name: str) -> Mapping[str, Json]:
+    """Return the fields that a struct is never written without, and their zero values.
+
+    Raises:
+        KeyError: If the table of kinds has no such struct.
+    """
+    found = _fields(type_name).items()
+    return {n: field.written for n, field in found if field.written is not msgspec.UNSET}
+
 
 LAYOUTS = {
     "time": "2006-01-02T15:04:05Z07:00",
@@ -87,10 +80,10 @@ _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
 
 def completed(decoded: Object, type_name: str) -> None:
     """Give a struct, in place, what its type always writes, and take what it never does."""
-    for name in OMITTED.get(type_name, ()):
+    for name in unset(type_name, "omitted"):
         if decoded.get(name) in ("", 0):
             del decoded[name]
-    for name, empty in PRESENT.get(type_name, {}).items():
+    for name, empty in present(type_name).items():
         if name not in decoded:
             decoded[name] = _copied(empty)
 

@@ -2,14 +2,15 @@
 
 import pytest
 
-from policyd.cel.describe import describe, function_names, signature
+from policyd.cel.describe import describe, function_names, signature, summaries
 from policyd.cel.environments import PLACES, environment_named, extended_environment
 from policyd.cel.functions import method
-from policyd.cel.summaries import ALIASES, MACROS, SUMMARIES
 from policyd.cel.syntax.macros import MATH_MACROS
 from policyd.cel.types import INT, STRING, A, Type, list_of, optional_of
 from policyd.dialects.kyverno.environment import kyverno_environment
 from policyd.engine.model.functions import expression_environment
+
+KNOWN = summaries()
 
 ENVIRONMENTS = [
     *(pytest.param(environment_named(f"{place}-1.37"), id=place) for place in PLACES),
@@ -22,7 +23,7 @@ ENVIRONMENTS = [
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_whatever_an_environment_has_is_described(environment):
     described = {entry.name for entry in describe(environment)}
-    names = {ALIASES.get(name, name) for name in environment.functions}
+    names = {KNOWN.aliases.get(name, name) for name in environment.functions}
     alone = environment.macros - MATH_MACROS  # which are functions as well
     macros = {"existsOne" if name == "exists_one" else name for name in alone}
 
@@ -30,14 +31,14 @@ def test_whatever_an_environment_has_is_described(environment):
 
 
 def test_nothing_is_described_twice():
-    names = [name for summaries in SUMMARIES.values() for name in summaries]
+    names = [name for section in KNOWN.functions.values() for name in section]
 
     assert len(names) == len(set(names))
-    assert set(function_names()) == {*names, *MACROS}
+    assert set(function_names()) == {*names, *KNOWN.macros}
 
 
 @pytest.mark.parametrize(
-    "text", [text for summaries in SUMMARIES.values() for text in summaries.values()]
+    "text", [text for section in KNOWN.functions.values() for text in section.values()]
 )
 def test_a_summary_is_a_sentence(text):
     assert text[0].isupper() or not text[0].isalpha()

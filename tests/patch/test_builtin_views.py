@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.api import kinds
 from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import changed_view, type_of, typed_view
+from policyd.patch.gotypes import present, unset
 from policyd.patch.json_patch import apply_json_patch
-from policyd.patch.omitted import NULLS, OMITTED, WRITTEN
 from policyd.patch.operations import Operation, PatchError
 
 POD = "core/v1.Pod"
@@ -106,11 +105,24 @@ def test_a_field_that_nobody_knows_is_named():
     assert read["spec"]["containers"] == [{"name": "a", "resources": {}}]
 
 
-@pytest.mark.parametrize("table", [OMITTED, NULLS, WRITTEN])
-def test_what_is_left_out_and_what_never_is_are_fields_of_the_table(table):
-    fields = ((struct, name) for struct, names in table.items() for name in names)
+@pytest.mark.parametrize(
+    ("struct", "what", "expected"),
+    [
+        pytest.param("core/v1.EnvVar", "omitted", {"value"}, id="an-empty-value-is-none"),
+        pytest.param("core/v1.TypedLocalObjectReference", "null", {"apiGroup"}, id="null"),
+        pytest.param("core/v1.ServicePort", "zero", {"targetPort"}, id="zero"),
+    ],
+)
+def test_what_the_tags_of_a_type_say(struct, what, expected):
+    assert unset(struct, what) == expected
 
-    assert [(struct, name) for struct, name in fields if name not in kinds.fields(struct)] == []
+
+def test_zeros_are_written_however_deep():
+    port = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}}
+
+    assert present("core/v1.NodeStatus").items() >= port.items()
+    assert present("core/v1.NodeStatus")["nodeInfo"] == present("core/v1.NodeSystemInfo")
+    assert present("rbac/v1.Role") == {"rules": None}
 
 
 def test_a_custom_kind_has_no_type_here():

@@ -3,119 +3,26 @@
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
+from policyd.api.data import kueue_gates
 from policyd.api.kueue.validation import FieldError
 
-DEFAULTS: Final[dict[str, bool]] = {
-    "AdmissionFairSharing": True,
-    "AdmissionGatedBy": True,
-    "AssignQueueLabelsForPods": True,
-    "CleanupProvisioningRequestsOnEviction": True,
-    "ConcurrentAdmission": False,
-    "CustomMetricLabels": False,
-    "DeferRayServiceFinalizationForRedisCleanup": True,
-    "DisableWaitForPodsReady": False,
-    "ElasticJobsViaWorkloadSlices": True,
-    "ElasticJobsViaWorkloadSlicesWithTAS": False,
-    "FailureRecoveryPolicy": False,
-    "FairSharingPreemptWithinNominal": True,
-    "FairSharingPrioritizeNonBorrowing": True,
-    "FastQuotaReleaseInPodIntegration": False,
-    "FinishOrphanedWorkloads": True,
-    "FlavorFungibility": True,
-    "FlavorFungibilityPreserveScanProgress": True,
-    "KueueDRAIntegration": True,
-    "KueueDRAIntegrationConsumableCapacity": False,
-    "KueueDRAIntegrationExtendedResource": True,
-    "KueueDRAIntegrationPartitionableDevices": True,
-    "KueueDRARejectWorkloadsWhenDRADisabled": True,
-    "LWSImmutableGroupSize": True,
-    "LocalQueueMetrics": True,
-    "ManagedJobsNamespaceSelectorAlwaysRespected": True,
-    "MetricForWorkloadCreationLatency": True,
-    "MetricsForCohorts": True,
-    "MultiKueue": True,
-    "MultiKueueAdaptersForCustomJobs": True,
-    "MultiKueueClusterProfile": False,
-    "MultiKueueIncrementalDispatcherConfig": True,
-    "MultiKueueIncrementalDispatcherRespectConfigOrder": True,
-    "MultiKueueKubeConfigPathValidation": True,
-    "MultiKueueManagerQuotaAutomation": False,
-    "MultiKueueOrchestratedPreemption": False,
-    "MultiKueueRemoteSpecSync": True,
-    "PartialAdmission": True,
-    "PodIntegrationValidateGroupOwner": True,
-    "PrioritizePreemptorWorkloads": False,
-    "PriorityBoost": False,
-    "PrioritySortingWithinCohort": True,
-    "QuotaCheckStrategy": True,
-    "ReclaimablePods": True,
-    "RecomputeAssignmentUponPreemptionTargetsOverlap": True,
-    "RejectUpdatesToCQWithInvalidOnFlavors": False,
-    "RemoveFinalizersWithStrictPatch": True,
-    "SchedulerLibraryIntegration": False,
-    "SchedulingEquivalenceHashing": True,
-    "ShortWorkloadNames": False,
-    "SkipAncestorCheckForDeletedWorkloads": True,
-    "SkipReassignmentForPodOwnedWorkloads": True,
-    "SparkApplicationIntegration": False,
-    "TASAssignmentsEncodingByHostnamePrefix": True,
-    "TASBalancedPlacement": False,
-    "TASCacheNodeMatchResults": True,
-    "TASCacheTopologyTree": True,
-    "TASCachingRemainingResources": True,
-    "TASFailedNodeReplacement": True,
-    "TASFailedNodeReplacementFailFast": True,
-    "TASHandleOverlappingFlavors": True,
-    "TASMultiLayerTopology": True,
-    "TASProfileMixed": True,
-    "TASRecomputeAssignmentWithinSchedulingCycle": True,
-    "TASReplaceNodeDueToNotReadyOverFixedTime": False,
-    "TASReplaceNodeOnNodeTaints": True,
-    "TASReplaceNodeOnPodTermination": True,
-    "TASRespectNodeAffinityPreferred": False,
-    "TASValidateWorkloadSliceSize": True,
-    "TLSOptions": True,
-    "TopologyAwareScheduling": True,
-    "UnadmittedWorkloadsExplicitStatus": False,
-    "UnadmittedWorkloadsObservability": True,
-    "ValidateRayAndSparkJobUpdates": True,
-    "VectorizedResourceRequests": True,
-    "VisibilityOnDemand": True,
-    "WorkloadIdentifierAnnotations": True,
-    "WorkloadPriorityClassDefaulting": True,
-    "WorkloadRequestUseMergePatch": False,
-    "WorkloadValidateResourcesAreNonNegative": True,
-    "WorkloadValidationForPodSetMetadata": True,
-}
+
+class _Gate(msgspec.Struct, frozen=True, kw_only=True):
+    default: bool
+    locked: bool = False
+    needs: tuple[str, ...] = ()
+    """The gates without which it does nothing."""
+
+
+_GATES: Final = kueue_gates(dict[str, _Gate])
+
+DEFAULTS: Final[Mapping[str, bool]] = {name: gate.default for name, gate in _GATES.items()}
 """Every gate, and whether it is on if nobody says anything."""
 
-LOCKED: Final = frozenset({"ManagedJobsNamespaceSelectorAlwaysRespected", "TLSOptions"})
+LOCKED: Final = frozenset(name for name, gate in _GATES.items() if gate.locked)
 """Gates that can no longer be set to anything but their default."""
-
-_NODE_REPLACEMENT: Final = ("TASFailedNodeReplacement", "TopologyAwareScheduling")
-_NEEDS: Final[dict[str, tuple[str, ...]]] = {
-    "ElasticJobsViaWorkloadSlicesWithTAS": (
-        "ElasticJobsViaWorkloadSlices",
-        "TopologyAwareScheduling",
-    ),
-    "FlavorFungibilityPreserveScanProgress": ("FlavorFungibility",),
-    "KueueDRAIntegrationConsumableCapacity": ("KueueDRAIntegration",),
-    "KueueDRAIntegrationExtendedResource": ("KueueDRAIntegration",),
-    "KueueDRAIntegrationPartitionableDevices": ("KueueDRAIntegration",),
-    "TASBalancedPlacement": ("TopologyAwareScheduling",),
-    "TASFailedNodeReplacement": ("TopologyAwareScheduling",),
-    "TASFailedNodeReplacementFailFast": _NODE_REPLACEMENT,
-    "TASHandleOverlappingFlavors": ("TopologyAwareScheduling",),
-    "TASMultiLayerTopology": ("TopologyAwareScheduling",),
-    "TASProfileMixed": ("TopologyAwareScheduling",),
-    "TASRecomputeAssignmentWithinSchedulingCycle": ("TopologyAwareScheduling",),
-    "TASReplaceNodeDueToNotReadyOverFixedTime": _NODE_REPLACEMENT,
-    "TASReplaceNodeOnNodeTaints": ("TopologyAwareScheduling",),
-    "TASReplaceNodeOnPodTermination": _NODE_REPLACEMENT,
-    "TASRespectNodeAffinityPreferred": ("TopologyAwareScheduling",),
-    "UnadmittedWorkloadsExplicitStatus": ("UnadmittedWorkloadsObservability",),
-}
-"""Gates that do nothing without others, in alphabetical order."""
 
 
 def all_gates(given: Mapping[str, bool]) -> dict[str, bool]:
@@ -167,8 +74,8 @@ def _parse(text: str) -> tuple[dict[str, bool], list[str]]:
 
 def _unmet(gates: Mapping[str, bool]) -> list[str]:
     wrong = []
-    for name, needed in _NEEDS.items():
-        off = " ".join(other for other in needed if not gates[other])
+    for name, gate in _GATES.items():
+        off = " ".join(other for other in gate.needs if not gates[other])
         if gates[name] and off:
             wrong.append(f"{name} is enabled, but depends on features that are disabled: [{off}]")
     return wrong

@@ -2,9 +2,7 @@ import struct
 
 import pytest
 
-from policyd.local.apiserver.wire.field_numbers import NUMBERS
 from policyd.local.apiserver.wire.protobuf import MEDIA_TYPE, ProtobufError, decode_protobuf
-from policyd.patch.builtin_types import decode_typed
 from tests.local.apiserver.client import CONFIG_MAPS
 
 
@@ -143,15 +141,6 @@ def test_objects_are_read(body, expected):
 def test_what_is_broken_is_refused(body):
     with pytest.raises(ProtobufError):
         decode_protobuf(body)
-
-
-@pytest.mark.parametrize("name", sorted(NUMBERS))
-def test_every_field_with_a_number_is_a_field_of_its_type(name):
-    fields = {pair.partition("=")[0]: None for pair in NUMBERS[name].split()}
-
-    _, unknown = decode_typed(fields, name)
-
-    assert unknown == []
 
 
 @pytest.mark.anyio

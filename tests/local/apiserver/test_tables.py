@@ -2,11 +2,12 @@ import pytest
 
 from policyd.local.apiserver.builtin import builtin_kinds
 from policyd.local.apiserver.reading.ages import age, duration
-from policyd.local.apiserver.reading.columns import columns_of
+from policyd.local.apiserver.reading.columns import CELLS, COMMON, columns_of
 from policyd.local.apiserver.reading.jsonpath import compile_path
 
 NOW = 1_000_000_000.0
 KINDS = {served.resource: served for served in builtin_kinds()}
+STORED = {served.storage: served for served in builtin_kinds()}
 
 
 def seen(resource, value):
@@ -165,3 +166,30 @@ def test_printer_columns_find_their_values(path, expected):
     value = {"a": {"b": 1}, "items": [{"name": "x", "v": 5}, {"name": "y", "v": 6}]}
 
     assert compile_path(path)(value) == expected
+
+
+@pytest.mark.parametrize("storage", sorted(CELLS))
+def test_a_kind_has_a_cell_for_each_column_of_the_api_server_and_none_beside(storage):
+    names = [column.name for column in columns_of(STORED[storage])]
+
+    assert set(CELLS[storage]) <= set(names) <= {*CELLS[storage], *COMMON}
+
+
+def test_a_cron_job_shows_what_its_jobs_run():
+    template = {"spec": {"containers": [{"name": "a", "image": "b:1"}]}}
+    spec = {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template}}}
+
+    cells = seen("cronjobs.batch", {"spec": spec})
+
+    assert (cells["Containers"], cells["Images"], cells["Selector"]) == ("a", "b:1", "<none>")
+    assert (cells["Schedule"], cells["Suspend"]) == ("* * * * *", "False")
+
+
+def test_a_daemon_set_shows_its_counters_and_where_it_runs():
+    template = {"spec": {"nodeSelector": {"pool": "gpu", "arch": "arm"}, "containers": []}}
+    status = {"updatedNumberScheduled": 2, "numberAvailable": 1}
+
+    cells = seen("daemonsets.apps", {"spec": {"template": template}, "status": status})
+
+    assert (cells["Up-to-date"], cells["Available"], cells["Ready"]) == (2, 1, 0)
+    assert cells["Node Selector"] == "arch=arm,pool=gpu"

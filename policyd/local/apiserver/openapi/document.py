@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from policyd.api.data import tables
 from policyd.local.apiserver.openapi.schemas import (
     REFERENCE,
     schema_name,
@@ -68,7 +69,7 @@ def write_document(kinds: Sequence[Served]) -> Object:
         paths.update(_paths(served, name))
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.36.3"},
+        "info": {"title": "Kubernetes", "version": tables().version},
         "paths": paths,
         "components": {"schemas": schemas},
     }

@@ -159,10 +159,9 @@ def images(workload: Object, _now: float) -> str:
     return ",".join(c.get("image", "") for c in at(workload, "spec.template.spec.containers", []))
 
 
-def selector(workload: Object, _now: float) -> str:
+def selector(workload: Object, now: float) -> str:
     """Write the labels that a workload selects its pods by."""
-    labels = at(workload, "spec.selector.matchLabels", {})
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
+    return labels("spec.selector.matchLabels", workload, now)
 
 
 def ready_of(workload: Object, _now: float, *, wanted: str) -> str:
@@ -215,10 +214,9 @@ def subjects(kind: str, binding: Object, _now: float) -> str:
     return ", ".join(own)
 
 
-def service_selector(service: Object, _now: float) -> str:
-    """Write which pods a service is for."""
-    selected = at(service, "spec.selector", {})
-    return ",".join(f"{key}={value}" for key, value in sorted(selected.items())) or "<none>"
+def labels(path: str, value: Object, _now: float) -> str:
+    """Write the labels at a path, as a selector has them."""
+    return ",".join(f"{k}={v}" for k, v in sorted(at(value, path, {}).items())) or "<none>"
 
 
 def event_last_seen(event: Object, now: float) -> str:

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
+import msgspec
+
+from policyd.api.data import tables
 from policyd.api.meta import Json
 from policyd.local.apiserver.reading import cells
 from policyd.local.apiserver.reading.ages import age
@@ -31,6 +34,11 @@ def _at(path: str, *, default: Json = "<none>") -> Cell:
     return lambda value, _now: cells.at(value, path, default)
 
 
+def _within(path: str, cell: Cell) -> Cell:
+    """Return a cell of the template at a path, as if that were the object."""
+    return lambda value, now: cell(cells.at(value, path, {}), now)
+
+
 def _name(value: Object, _now: float) -> Json:
     return value["metadata"]["name"]
 
@@ -43,178 +51,131 @@ NAME = TableColumn(name="Name", cell=_name, format="name")
 AGE = TableColumn(name="Age", cell=_age)
 DEFAULT = (NAME, AGE)
 
-CONTAINERS = TableColumn(name="Containers", cell=cells.container_names, priority=1)
-IMAGES = TableColumn(name="Images", cell=cells.images, priority=1)
-SELECTOR = TableColumn(name="Selector", cell=cells.selector, priority=1)
-
-
-def _count(name: str, path: str) -> TableColumn:
-    return TableColumn(name=name, cell=_at(path, default=0), type="integer")
-
-
-CREATED_AT = _at("metadata.creationTimestamp", default="")
-ROLE = (NAME, TableColumn(name="Created At", cell=CREATED_AT, type="date"))
-BINDING = (
-    NAME,
-    TableColumn(name="Role", cell=cells.bound_role),
-    AGE,
-    TableColumn(name="Users", cell=partial(cells.subjects, "User"), priority=1),
-    TableColumn(name="Groups", cell=partial(cells.subjects, "Group"), priority=1),
-    TableColumn(name="ServiceAccounts", cell=partial(cells.subjects, "ServiceAccount"), priority=1),
-)
-
-COLUMNS: Mapping[str, Sequence[TableColumn]] = {
-    "pods": (
-        NAME,
-        TableColumn(name="Ready", cell=cells.pod_ready),
-        TableColumn(name="Status", cell=cells.pod_status),
-        TableColumn(name="Restarts", cell=cells.pod_restarts),
-        AGE,
-        TableColumn(name="IP", cell=_at("status.podIP"), priority=1),
-        TableColumn(name="Node", cell=_at("spec.nodeName"), priority=1),
-        TableColumn(name="Nominated Node", cell=_at("status.nominatedNodeName"), priority=1),
-        TableColumn(name="Readiness Gates", cell=cells.readiness_gates, priority=1),
-    ),
-    "jobs.batch": (
-        NAME,
-        TableColumn(name="Status", cell=cells.job_status),
-        TableColumn(name="Completions", cell=cells.job_completions),
-        TableColumn(name="Duration", cell=cells.job_duration),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
-    ),
-    "nodes": (
-        NAME,
-        TableColumn(name="Status", cell=cells.node_status),
-        TableColumn(name="Roles", cell=cells.node_roles),
-        AGE,
-        TableColumn(name="Version", cell=_at("status.nodeInfo.kubeletVersion", default="")),
-        TableColumn(name="Internal-IP", cell=partial(cells.node_address, "InternalIP"), priority=1),
-        TableColumn(name="External-IP", cell=partial(cells.node_address, "ExternalIP"), priority=1),
-        TableColumn(name="OS-Image", cell=partial(cells.node_fact, "osImage"), priority=1),
-        TableColumn(name="Kernel-Version", cell=cells.node_kernel, priority=1),
-        TableColumn(
-            name="Container-Runtime",
-            cell=partial(cells.node_fact, "containerRuntimeVersion"),
-            priority=1,
-        ),
-    ),
-    "namespaces": (NAME, TableColumn(name="Status", cell=_at("status.phase", default="")), AGE),
-    "deployments.apps": (
-        NAME,
-        TableColumn(name="Ready", cell=partial(cells.ready_of, wanted="spec.replicas")),
-        TableColumn(name="Up-to-date", cell=_at("status.updatedReplicas", default=0)),
-        TableColumn(name="Available", cell=_at("status.availableReplicas", default=0)),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
-    ),
-    "replicasets.apps": (
-        NAME,
-        _count("Desired", "spec.replicas"),
-        _count("Current", "status.replicas"),
-        _count("Ready", "status.readyReplicas"),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
-    ),
-    "statefulsets.apps": (
-        NAME,
-        TableColumn(name="Ready", cell=partial(cells.ready_of, wanted="spec.replicas")),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-    ),
-    "daemonsets.apps": (
-        NAME,
-        _count("Desired", "status.desiredNumberScheduled"),
-        _count("Current", "status.currentNumberScheduled"),
-        _count("Ready", "status.numberReady"),
-        AGE,
-    ),
-    "cronjobs.batch": (
-        NAME,
-        TableColumn(name="Schedule", cell=_at("spec.schedule")),
-        TableColumn(name="Timezone", cell=_at("spec.timeZone")),
-        TableColumn(name="Suspend", cell=cells.cron_job_suspended),
-        TableColumn(name="Active", cell=cells.cron_job_active, type="integer"),
-        TableColumn(name="Last Schedule", cell=cells.cron_job_last),
-        AGE,
-    ),
-    "events": (
-        TableColumn(name="Last Seen", cell=cells.event_last_seen),
-        TableColumn(name="Type", cell=_at("type", default="")),
-        TableColumn(name="Reason", cell=_at("reason", default="")),
-        TableColumn(name="Object", cell=cells.event_object),
-        TableColumn(name="Subobject", cell=_at("involvedObject.fieldPath", default=""), priority=1),
-        TableColumn(name="Source", cell=cells.event_source, priority=1),
-        TableColumn(name="Message", cell=cells.event_message),
-        TableColumn(name="First Seen", cell=cells.event_first_seen, priority=1),
-        TableColumn(name="Count", cell=_at("count", default=1), priority=1),
-        TableColumn(name="Name", cell=_name, priority=1, format="name"),
-    ),
-    "configmaps": (NAME, TableColumn(name="Data", cell=cells.data_count), AGE),
-    "secrets": (
-        NAME,
-        TableColumn(name="Type", cell=_at("type", default="")),
-        TableColumn(name="Data", cell=cells.data_count),
-        AGE,
-    ),
-    "services": (
-        NAME,
-        TableColumn(name="Type", cell=_at("spec.type", default="")),
-        TableColumn(name="Cluster-IP", cell=_at("spec.clusterIP")),
-        TableColumn(name="External-IP", cell=_at("spec.externalName")),
-        TableColumn(name="Port(s)", cell=cells.service_ports),
-        AGE,
-        TableColumn(name="Selector", cell=cells.service_selector, priority=1),
-    ),
-    "priorityclasses.scheduling.k8s.io": (
-        NAME,
-        TableColumn(name="Value", cell=_at("value", default=0), type="integer"),
-        TableColumn(
-            name="Global-Default", cell=_at("globalDefault", default=False), type="boolean"
-        ),
-        AGE,
-        TableColumn(name="PreemptionPolicy", cell=_at("preemptionPolicy", default="")),
-    ),
-    "clusterrolebindings.rbac.authorization.k8s.io": BINDING,
-    "clusterroles.rbac.authorization.k8s.io": ROLE,
-    "rolebindings.rbac.authorization.k8s.io": BINDING,
-    "roles.rbac.authorization.k8s.io": ROLE,
-    "leases.coordination.k8s.io": (
-        NAME,
-        TableColumn(name="Holder", cell=_at("spec.holderIdentity", default="")),
-        AGE,
-    ),
-    "customresourcedefinitions.apiextensions.k8s.io": (
-        NAME,
-        TableColumn(
-            name="Created At", cell=_at("metadata.creationTimestamp", default=""), type="date"
-        ),
-    ),
-    "mutatingwebhookconfigurations.admissionregistration.k8s.io": (
-        NAME,
-        TableColumn(name="Webhooks", cell=cells.webhook_count, type="integer"),
-        AGE,
-    ),
-    "validatingwebhookconfigurations.admissionregistration.k8s.io": (
-        NAME,
-        TableColumn(name="Webhooks", cell=cells.webhook_count, type="integer"),
-        AGE,
-    ),
+COMMON: Mapping[str, Cell] = {
+    "Name": _name,
+    "Age": _age,
+    "Created At": _at("metadata.creationTimestamp", default=""),
+    "Containers": cells.container_names,
+    "Images": cells.images,
+    "Selector": cells.selector,
 }
-"""The tables of built-in kinds; others have name and age."""
+"""The cells that several kinds have, by the names of their columns."""
+
+_BOUND: Mapping[str, Cell] = {
+    "Role": cells.bound_role,
+    "Users": partial(cells.subjects, "User"),
+    "Groups": partial(cells.subjects, "Group"),
+    "ServiceAccounts": partial(cells.subjects, "ServiceAccount"),
+}
+_READY = partial(cells.ready_of, wanted="spec.replicas")
+_WEBHOOKS: Mapping[str, Cell] = {"Webhooks": cells.webhook_count}
+
+CELLS: Mapping[str, Mapping[str, Cell]] = {
+    "pods": {
+        "Ready": cells.pod_ready,
+        "Status": cells.pod_status,
+        "Restarts": cells.pod_restarts,
+        "IP": _at("status.podIP"),
+        "Node": _at("spec.nodeName"),
+        "Nominated Node": _at("status.nominatedNodeName"),
+        "Readiness Gates": cells.readiness_gates,
+    },
+    "jobs.batch": {
+        "Status": cells.job_status,
+        "Completions": cells.job_completions,
+        "Duration": cells.job_duration,
+    },
+    "nodes": {
+        "Status": cells.node_status,
+        "Roles": cells.node_roles,
+        "Version": _at("status.nodeInfo.kubeletVersion", default=""),
+        "Internal-IP": partial(cells.node_address, "InternalIP"),
+        "External-IP": partial(cells.node_address, "ExternalIP"),
+        "OS-Image": partial(cells.node_fact, "osImage"),
+        "Kernel-Version": cells.node_kernel,
+        "Container-Runtime": partial(cells.node_fact, "containerRuntimeVersion"),
+    },
+    "namespaces": {"Status": _at("status.phase", default="")},
+    "deployments.apps": {
+        "Ready": _READY,
+        "Up-to-date": _at("status.updatedReplicas", default=0),
+        "Available": _at("status.availableReplicas", default=0),
+    },
+    "replicasets.apps": {
+        "Desired": _at("spec.replicas", default=0),
+        "Current": _at("status.replicas", default=0),
+        "Ready": _at("status.readyReplicas", default=0),
+    },
+    "statefulsets.apps": {"Ready": _READY},
+    "daemonsets.apps": {
+        "Desired": _at("status.desiredNumberScheduled", default=0),
+        "Current": _at("status.currentNumberScheduled", default=0),
+        "Ready": _at("status.numberReady", default=0),
+        "Up-to-date": _at("status.updatedNumberScheduled", default=0),
+        "Available": _at("status.numberAvailable", default=0),
+        "Node Selector": partial(cells.labels, "spec.template.spec.nodeSelector"),
+    },
+    "cronjobs.batch": {
+        "Schedule": _at("spec.schedule"),
+        "Timezone": _at("spec.timeZone"),
+        "Suspend": cells.cron_job_suspended,
+        "Active": cells.cron_job_active,
+        "Last Schedule": cells.cron_job_last,
+        "Containers": _within("spec.jobTemplate", cells.container_names),
+        "Images": _within("spec.jobTemplate", cells.images),
+        "Selector": _within("spec.jobTemplate", cells.selector),
+    },
+    "events": {
+        "Last Seen": cells.event_last_seen,
+        "Type": _at("type", default=""),
+        "Reason": _at("reason", default=""),
+        "Object": cells.event_object,
+        "Subobject": _at("involvedObject.fieldPath", default=""),
+        "Source": cells.event_source,
+        "Message": cells.event_message,
+        "First Seen": cells.event_first_seen,
+        "Count": _at("count", default=1),
+    },
+    "configmaps": {"Data": cells.data_count},
+    "secrets": {"Type": _at("type", default=""), "Data": cells.data_count},
+    "services": {
+        "Type": _at("spec.type", default=""),
+        "Cluster-IP": _at("spec.clusterIP"),
+        "External-IP": _at("spec.externalName"),
+        "Port(s)": cells.service_ports,
+        "Selector": partial(cells.labels, "spec.selector"),
+    },
+    "priorityclasses.scheduling.k8s.io": {
+        "Value": _at("value", default=0),
+        "Global-Default": _at("globalDefault", default=False),
+        "PreemptionPolicy": _at("preemptionPolicy", default=""),
+    },
+    "clusterrolebindings.rbac.authorization.k8s.io": _BOUND,
+    "clusterroles.rbac.authorization.k8s.io": {},
+    "rolebindings.rbac.authorization.k8s.io": _BOUND,
+    "roles.rbac.authorization.k8s.io": {},
+    "leases.coordination.k8s.io": {"Holder": _at("spec.holderIdentity", default="")},
+    "customresourcedefinitions.apiextensions.k8s.io": {},
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
+}
+"""How the cells of built-in kinds are made, beside COMMON; others have name and age."""
+
+
+@cache
+def _builtin(storage: str) -> Sequence[TableColumn]:
+    """Return the columns that the API server has for a kind."""
+    if storage not in CELLS:
+        return DEFAULT
+    made = {**COMMON, **CELLS[storage]}
+    columns = msgspec.json.decode(tables().columns[storage])
+    return tuple(TableColumn(cell=made[column["name"]], **column) for column in columns)
 
 
 def columns_of(served: Served) -> Sequence[TableColumn]:
     """Return the columns of a kind's table."""
     if served.custom is None:
-        return COLUMNS.get(served.storage, DEFAULT)
+        return _builtin(served.storage)
     if not served.custom.columns:
         return DEFAULT
     return (NAME, *(_custom(column) for column in served.custom.columns))

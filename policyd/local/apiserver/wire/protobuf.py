@@ -6,16 +6,18 @@ Nothing is ever written in protobuf: every client that sends it reads JSON as we
 import base64
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from typing import Final
 
 import msgspec
 
 from policyd.api import kinds
+from policyd.api.data import tables
 from policyd.api.kinds import FieldType
 from policyd.api.meta import Json
 from policyd.local.apiserver.status import Object
-from policyd.local.apiserver.wire.field_numbers import NUMBERS
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
@@ -59,7 +61,7 @@ def _type_name(api_version: str, kind: str) -> str:
     group, _, version = api_version.rpartition("/")
     found = kinds.resource_for_kind(group, version, kind)
     name = OPTIONS.get(kind) or (found.type_name if found else EXTRA_KINDS.get(kind, ""))
-    if name not in NUMBERS:
+    if not (name and _names(name)):
         raise ProtobufError(f"{api_version} {kind} cannot be read from protobuf")
     return name
 
@@ -107,18 +109,30 @@ def _text(value: Wire) -> str:
     return _bytes(value).decode()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Numbered:
+    """What the table of kinds says of a field in protobuf."""
+
+    number: tuple[int, ...] = ()
+    """Its number; two for what JSON has one level higher, none if no client sends its type."""
+    pointer: bool = False
+    """Whether its zero value says something."""
+
+
+_FIELDS: Final = msgspec.json.Decoder(dict[str, _Numbered])
+
+
 @cache
 def _names(type_name: str) -> Mapping[tuple[int, ...], str]:
-    """Return the fields of a type by their numbers; two for what JSON has one level higher."""
-    pairs = (pair.split("=") for pair in NUMBERS[type_name].split())
-    return {tuple(map(int, path.rstrip("*").split("."))): name for name, path in pairs}
+    """Return the fields of a type by their numbers."""
+    numbered = _FIELDS.decode(tables().types[type_name])
+    return {field.number: name for name, field in numbered.items() if field.number}
 
 
 @cache
 def _pointers(type_name: str) -> frozenset[str]:
-    """Return the fields of a type whose zero value says something."""
-    pairs = (pair.split("=") for pair in NUMBERS[type_name].split())
-    return frozenset(name for name, path in pairs if path.endswith("*"))
+    numbered = _FIELDS.decode(tables().types[type_name])
+    return frozenset(name for name, field in numbered.items() if field.pointer)
 
 
 def _struct(data: bytes, type_name: str) -> Object:

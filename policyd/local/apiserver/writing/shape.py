@@ -21,7 +21,7 @@ from policyd.local.apiserver.status import (
 )
 from policyd.local.apiserver.writing.duplicates import duplicate_fields
 from policyd.patch.builtin_types import MistypedError, decode_typed
-from policyd.patch.gotypes import PRESENT
+from policyd.patch.gotypes import present
 
 OBJECT_META = "meta/v1.ObjectMeta"
 
@@ -29,14 +29,18 @@ KEEPS_FIRST_STATUS = frozenset({"nodes"})
 """Kinds whose status may be given when they are created."""
 
 FIRST_STATUS: Mapping[str, Object] = {
-    "daemonsets.apps": PRESENT["apps/v1.DaemonSetStatus"],
     "persistentvolumeclaims": {"phase": "Pending"},
     "persistentvolumes": {"phase": "Pending"},
-    "replicasets.apps": PRESENT["apps/v1.ReplicaSetStatus"],
     "services": {"loadBalancer": {}},
-    "statefulsets.apps": PRESENT["apps/v1.StatefulSetStatus"],
 }
 """The status of a new object, where it is not empty."""
+
+COUNTED = {
+    "daemonsets.apps": "apps/v1.DaemonSetStatus",
+    "replicasets.apps": "apps/v1.ReplicaSetStatus",
+    "statefulsets.apps": "apps/v1.StatefulSetStatus",
+}
+"""Kinds whose status has counters of pods from the beginning, with its type."""
 
 BLOCKING = frozenset(
     {
@@ -145,7 +149,9 @@ def begin(new: Object, served: Served, now: str) -> None:
     elif served.custom is not None and served.has("status"):
         new.pop("status", None)
     elif served.has("status") and served.resource not in KEEPS_FIRST_STATUS:
-        new["status"] = dict(FIRST_STATUS.get(served.resource, {}))
+        counted = COUNTED.get(served.resource)
+        first = present(counted) if counted else FIRST_STATUS.get(served.resource, {})
+        new["status"] = dict(first)
     if start is not None:
         start(new)
 
