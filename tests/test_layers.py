@@ -38,6 +38,14 @@ def test_every_import_points_inwards():
             "policyd/alloc/intruder.py", "import policyd.api", id="the-allocator-knows-no-objects"
         ),
         pytest.param(
+            "policyd/alloc/intruder.py",
+            "import policyd.optimize",
+            id="the-allocator-knows-kueue-only",
+        ),
+        pytest.param(
+            "policyd/optimize/intruder.py", "import policyd.jobs", id="what-goes-beyond-is-pure"
+        ),
+        pytest.param(
             "policyd/api/intruder.py", "import policyd.engine", id="the-wire-knows-no-engine"
         ),
     ],

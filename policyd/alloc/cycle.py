@@ -17,23 +17,21 @@ from collections.abc import Callable, Collection
 from policyd.alloc.assignment import Assignment
 from policyd.alloc.cycle_room import CycleRoom
 from policyd.alloc.entry import NominatedWorkload, turns
+from policyd.alloc.extension import CycleExtension
 from policyd.alloc.nominate import Chooser, Nominator
 from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import (
     Action,
     Admit,
     Evict,
-    Move,
     Plan,
     Recomputation,
     Requeue,
     RequeueReason,
 )
 from policyd.alloc.reasons import FIT, NO_FIT, PodSetRefusal, Refusal
-from policyd.alloc.reservation import stale_gangs
 from policyd.alloc.search import FlavorScan
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.consolidation import claim_of, consolidate, hold_places, places_held
 
 
 def plan_cycle(state: CoreState) -> Plan:
@@ -41,36 +39,36 @@ def plan_cycle(state: CoreState) -> Plan:
 
     The state is left as it was; `state.commit(plan)` carries the plan out in it.
     """
-    with places_held(state):
-        cycle = _Cycle(state)
+    state.settle()
+    with state.extension.cycle() as extension:
+        cycle = _Cycle(state, extension)
         cycle.nominate()
         with state.ground.trial():
-            for entry in turns(cycle.entries, state):
+            for entry in turns(cycle.entries, state.tree, state.settings):
                 cycle.process(entry)
     return Plan(
         actions=tuple(cycle.actions),
         revision=state.revision,
         skipped=tuple(cycle.skipped),
         recomputed=tuple(cycle.recomputed),
-        reserved=cycle.room.reserved.holders,
-        moves=tuple(cycle.moves),
+        reserved=extension.reserved,
+        moves=tuple(extension.moves),
     )
 
 
 class _Cycle:
     """A cycle on its way: who was nominated, what of the plan is decided, what room is left."""
 
-    def __init__(self, state: CoreState) -> None:
-        state.settle()
+    def __init__(self, state: CoreState, extension: CycleExtension) -> None:
         self.entries: list[NominatedWorkload] = []
         self.actions: list[Action] = []
         self.skipped: list[str] = []
         self.recomputed: list[tuple[str, Recomputation]] = []
-        self.moves: list[Move] = []
         self._state = state
         self._gates = state.settings.gates
+        self._extension = extension
         self._nominator = Nominator(state)
-        self.room = CycleRoom(state)
+        self.room = CycleRoom(state, extension)
 
     def nominate(self) -> None:
         """Choose for the next workload of every queue."""
@@ -84,12 +82,12 @@ class _Cycle:
                 refusal = Refusal(objection.reason, note=objection.message)
                 reason: RequeueReason = "NamespaceMismatch" if objection.misplaced else "Generic"
                 self._requeue(entry, reason, refusal, goes_on=False)
-        self.actions.extend(stale_gangs(self._state))
+        self.actions.extend(self._extension.evictions())
 
     def process(self, entry: NominatedWorkload) -> None:
         """Decide about one of the nominated."""
         self._state.deciding = entry.ticket.workload.key
-        if self.room.opted and self._consolidate(entry):
+        if self._made_room(entry):
             return
         deferred = self._mend(entry)
         mode = entry.assignment.mode
@@ -101,8 +99,8 @@ class _Cycle:
             self.room.keep(entry)
             refusal = Refusal("WaitingForPreemptedWorkloads", cause="FitsAfterOthers")
             self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
-        elif self.room.opted and self._yields(entry):
-            pass
+        elif (delay := self._extension.delay(entry)) is not None and self.room.fits(entry):
+            self._requeue(entry, "Generic", delay, goes_on=False)
         elif mode is FIT:
             self._admit_if_it_fits(entry)
         else:
@@ -117,28 +115,11 @@ class _Cycle:
             self._choose(entry)
         return False
 
-    def _yields(self, entry: NominatedWorkload) -> bool:
-        """Let a workload wait that fits, but would delay one for which quota is held."""
-        refusal = self.room.reserved.refusal(entry)
-        if refusal is not None and self.room.fits(entry):
-            self._requeue(entry, "Generic", refusal, goes_on=False)
-            return True
-        return False
-
-    def _consolidate(self, entry: NominatedWorkload) -> bool:
-        """Move others out of the way of a workload that does not fit, if its queue wants that."""
-        wants = entry.options.spec.opt_ins.moves and entry.assignment.mode is not FIT
-        if not wants or self.room.victims or self.room.reserved.of(entry):
-            return False
-        found = consolidate(self._state, entry)
-        if found is None:
-            return False
+    def _made_room(self, entry: NominatedWorkload) -> bool:
         missing = entry.assignment.refusals
-        entry.assignment, entry.targets, moves = found
-        self.moves.extend(moves)
+        if not self._extension.make_room(entry, self.room.victims):
+            return False
         self._preempt(entry, missing)
-        self.room.reserved.hold(moves[1:])
-        hold_places(self._state, moves[1:])
         return True
 
     def _admit_if_it_fits(self, entry: NominatedWorkload) -> None:
@@ -221,12 +202,10 @@ class _Cycle:
     ) -> None:
         self.room.keep(entry)
         self.actions.extend(self.room.preempt(entry))
-        claims = entry.options.spec.opt_ins.claims
-        if claims and all(move.key != entry.ticket.workload.key for move in self.moves):
-            self.moves.append(claim_of(self._state, entry))
         pending = len(entry.targets)
         refusal = Refusal("WaitingForPreemptedWorkloads", explain=missing, pending=pending)
         self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
+        self._extension.preempted(entry)
 
     def _skip(self, entry: NominatedWorkload, refusal: Refusal) -> None:
         goes_on = self._gates.flavor_fungibility_preserve_scan_progress
@@ -240,10 +219,8 @@ class _Cycle:
         *,
         goes_on: bool = True,
     ) -> None:
-        ticket, options, strict = entry.ticket, entry.options, entry.options.spec.strict
-        if self.room.opted:
-            held, refusal = self.room.reserved.of(entry), self.room.reserved.told(entry, refusal)
-            strict = strict and (held is None or held.node is not options.node)
+        ticket, options = entry.ticket, entry.options
+        refusal, strict = self._extension.requeued(entry, refusal, strict=options.spec.strict)
         progress = self._nominator.progress(entry) if goes_on else None
         parked = waits_aside(reason, progress, strict=strict)
         self.actions.append(

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.entry import NominatedWorkload, reserved_charges
+from policyd.alloc.extension import CycleExtension
 from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.plan import Preempt
-from policyd.alloc.reservation import Reservations
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.assignments import without
 from policyd.alloc.topology.placing import room_for
@@ -18,19 +18,15 @@ from policyd.alloc.topology.values import Placement
 
 
 class CycleRoom:
-    """Quota and places that are left, those included of whom the cycle preempts: its victims.
+    """Quota and places that are left, those included of whom the cycle preempts: its victims."""
 
-    Where no queue has `opted` for anything beyond Kueue's rules, nothing is reserved.
-    """
-
-    def __init__(self, state: CoreState) -> None:
+    def __init__(self, state: CoreState, extension: CycleExtension) -> None:
         self.victims: dict[str, Holding] = {}
         self._freed: dict[QuotaNode, dict[int, int]] = {}
-        self.reserved = Reservations(state)
         self._ground = state.ground
         self._tree = state.tree
         self._gates = state.settings.gates
-        self.opted, self._taken = bool(state.opted), False
+        self._extension, self._taken = extension, False
 
     def overlaps(self, entry: NominatedWorkload) -> bool:
         """Tell whether somebody whom a workload would preempt is a victim already."""
@@ -39,7 +35,7 @@ class CycleRoom:
     def fits(self, entry: NominatedWorkload) -> bool:
         """Tell whether there is room, those that are or would be preempted being gone."""
         tree, charges = self._tree, entry.assignment.charges
-        if not (self._taken or self.opted):
+        if not (self._taken or self._extension.active):
             return True  # nothing has changed since it was nominated
         if not (self.victims or entry.targets or entry.assignment.placements):
             return tree.fits(charges)
@@ -91,16 +87,14 @@ class CycleRoom:
         """Keep quota for somebody, who may not get it yet, from those that come later."""
         self._tree.charge(entry.assignment.charges)
         self._occupy(entry)
-        if self.opted:
-            self.reserved.note(entry)
+        self._extension.kept(entry)
 
     def reserve(self, entry: NominatedWorkload) -> None:
         """Keep quota for somebody who has to wait and can preempt nobody."""
         # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
         # to those that come later in the cycle.
         waits = self._gates.prioritize_preemptor_workloads and entry.ticket.preemptor
-        held = self.reserved.of(entry)
-        if held is not None and held.name == entry.ticket.workload.key:
+        if self._extension.holds_for(entry):
             return
         if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":
             self._tree.charge(reserved_charges(self._tree, entry.assignment))

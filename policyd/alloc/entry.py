@@ -13,8 +13,7 @@ from policyd.alloc.pending import Ticket
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode
-from policyd.alloc.settings import Gates
-from policyd.alloc.state import CoreState
+from policyd.alloc.settings import Gates, QueueingSettings
 
 
 @dataclass(slots=True, eq=False)
@@ -38,12 +37,14 @@ class NominatedWorkload:
         return self.assignment.mode is Mode.FIT or bool(self.targets)
 
 
-def turns(entries: Iterable[NominatedWorkload], state: CoreState) -> Iterator[NominatedWorkload]:
+def turns(
+    entries: Iterable[NominatedWorkload], tree: QuotaTree, settings: QueueingSettings
+) -> Iterator[NominatedWorkload]:
     """Yield entries as they have their turn."""
-    if state.settings.fair_sharing is None:
-        yield from in_turn(entries, state.settings.gates)
+    if settings.fair_sharing is None:
+        yield from in_turn(entries, settings.gates)
     else:
-        yield from tournament(entries, state.tree, state.settings.gates)
+        yield from tournament(entries, tree, settings.gates)
 
 
 def in_turn(entries: Iterable[NominatedWorkload], gates: Gates) -> list[NominatedWorkload]:

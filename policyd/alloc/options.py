@@ -77,14 +77,14 @@ class QueueOptions:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
             requests = Requests(self._groups(workload, counts), demand_of(workload, counts))
-            requests.plain = None if self.spec.opt_ins.packs else requests.plain
+            requests.plain = requests.plain if self.search.in_order else None
             self._requests[key] = requests
         return requests
 
     def trial_requests(self, workload: QueuedWorkload) -> Requests:
         """Work out what a workload would ask that is only thought of; it is not remembered."""
         requests = Requests(self._groups(workload, ()), demand=None)
-        requests.plain = None if self.spec.opt_ins.packs else requests.plain
+        requests.plain = requests.plain if self.search.in_order else None
         return requests
 
     def _groups(self, workload: QueuedWorkload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
 from policyd.alloc.value import Value
 
 FlavorResource = tuple[str, str]
@@ -72,6 +71,13 @@ class Protection(Value, frozen=True):
 UNPROTECTED = Protection()
 
 
+class QueueExtras(Value, frozen=True):
+    """What a queue wants beyond Kueue's rules: nothing, unless an extension says what."""
+
+
+NO_EXTRAS = QueueExtras()
+
+
 class QueueSpec(Value, frozen=True):
     """A ClusterQueue.
 
@@ -90,7 +96,7 @@ class QueueSpec(Value, frozen=True):
         clashes: Why its admission checks cannot be used together: a reason and a sentence each.
         elsewhere: Whether its jobs run in other clusters, which place their pods.
         delayed: Flavors whose nodes are made once there is quota: pods are placed after that.
-        opt_ins: What it wants beyond Kueue's rules.
+        opt_ins: What it wants beyond Kueue's rules, for the state's extension.
     """
 
     name: str
@@ -108,7 +114,7 @@ class QueueSpec(Value, frozen=True):
     clashes: tuple[tuple[ClashReason, str], ...] = ()
     elsewhere: bool = False
     delayed: tuple[str, ...] = ()
-    opt_ins: OptIns = NO_OPT_INS
+    opt_ins: QueueExtras = NO_EXTRAS
 
     @property
     def flavors(self) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ Found = tuple[Mode, int]
 Oracle = Callable[[int, int], Found]
 """Tells how an amount of a cell would be had by preemption."""
 
+Pins = tuple[tuple[str, ...], ...]
+"""The only flavors to try, by group of pod sets and of resources."""
+
 _FITS: Found = (Mode.FIT, 0)
 _NEVER: Found = (Mode.NO_FIT, 0)
 _VIABLE = 2
@@ -31,7 +34,7 @@ class FlavorScan(NamedTuple):
     """Which flavors to try: on from where the last search came to, and of pins only these."""
 
     progress: Progress | None = None
-    pins: tuple[tuple[str, ...], ...] | None = None
+    pins: Pins | None = None
 
     def start(self, group: int, search: int) -> int:
         """Return the place of the first flavor to try."""
@@ -53,13 +56,15 @@ EVERYWHERE = FlavorScan()
 class FlavorSearch:
     """The search by the rules of one queue."""
 
-    __slots__ = ("_fungibility", "_packs", "_preempts_borrowing", "tree")
+    __slots__ = ("_fungibility", "_preempts_borrowing", "tree")
+
+    in_order = True
+    """Whether flavors are tried in the order of the queue."""
 
     def __init__(self, tree: QuotaTree, queue: QueueSpec, settings: QueueingSettings) -> None:
         policy = queue.preemption
         self.tree = tree
         self._fungibility = queue.fungibility if settings.gates.flavor_fungibility else None
-        self._packs = queue.opt_ins.packs
         self._preempts_borrowing = policy.borrow_within_cohort != "Never" or (
             settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
         )
@@ -96,7 +101,7 @@ class FlavorSearch:
     ) -> SearchResult:
         """Find the best flavor for a group of resources."""
         result, best = SearchResult(), _NEVER
-        offers = self._packed(offers) if self._packs else offers
+        offers = offers if self.in_order else self.arranged(offers)
         place = -1
         for place in range(start, len(offers)):
             offer = offers[place]
@@ -112,21 +117,12 @@ class FlavorSearch:
                 result.offer, result.attempt, best = offer, attempt, found
             if stop:
                 break
-        result.tried = -1 if place == len(offers) - 1 or self._packs else place
+        result.tried = -1 if place == len(offers) - 1 or not self.in_order else place
         return result
 
-    def _packed(self, offers: tuple[FlavorOffer, ...]) -> tuple[FlavorOffer, ...]:
-        """Put the flavor first that would be fullest, by the weights of resources."""
-        tree, packs = self.tree, self._packs
-
-        def room(offer: FlavorOffer) -> float:
-            parts = zip(offer.resources, offer.charges.items(), strict=True)
-            return sum(
-                packs.get(resource, 0.0) * (tree.available(cell) - n) / (tree.potential[cell] or 1)
-                for resource, (cell, n) in parts
-            )
-
-        return tuple(sorted(offers, key=room))
+    def arranged(self, offers: tuple[FlavorOffer, ...]) -> tuple[FlavorOffer, ...]:
+        """Return flavors in the order in which they are tried, if that is not the queue's."""
+        return offers
 
     def _try(
         self, offer: FlavorOffer, assumed: Mapping[int, int], oracle: Oracle | None

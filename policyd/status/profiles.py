@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.devices import GPU, SLICES, gpus_asked
 from policyd.alloc.topology.matching import NodeNeeds
-from policyd.alloc.topology.mig import MIG, Profile, profile_of
 from policyd.alloc.topology.values import TopologyNode
 from policyd.alloc.workload import QueuedPodSet, QueuedWorkload
 from policyd.node_rules import LabelRequirement
+from policyd.optimize.devices import GPU, SLICES, gpus_asked
+from policyd.optimize.mig import MIG, Profile, profile_of
 from policyd.status.remedies import UseProfile
 from policyd.status.trials import would_fit
 

@@ -71,9 +71,9 @@ def admission(queue_name, flavor="default", name="main", count=1, **usage):
     return ReservedQuota(cluster_queue=queue_name, pod_sets=(assignment,))
 
 
-def state(*things, flavors=("default",), rules=DEFAULTS):
+def state(*things, flavors=("default",), rules=DEFAULTS, extend=None):
     """A state of queues, cohorts, flavors and workloads."""
-    new = CoreState(rules)
+    new = CoreState(rules, extend)
     for name in flavors:
         new.put_flavor(FlavorSpec(name=name))
     for thing in things:

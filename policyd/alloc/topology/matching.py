@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 
 from policyd.alloc.topology.changes import UNREAD, Mark
-from policyd.alloc.topology.devices import whole_gpus_only
 from policyd.alloc.topology.tree import TopologyTree
-from policyd.alloc.topology.values import NODE_NAME_FIELD, TopologyNode
+from policyd.alloc.topology.values import NODE_NAME_FIELD, NodeRule, TopologyNode
 from policyd.alloc.value import Value
 from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration, Term, untolerated
 
 _Leaf = tuple[int, TopologyNode]
-_SHARED = "sharedGPUs"
 
 
 class NodeNeeds(Value, frozen=True):
@@ -19,7 +17,7 @@ class NodeNeeds(Value, frozen=True):
     selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[Term, ...] = ()
     tolerations: tuple[TaintToleration, ...] = ()
-    whole_gpus: bool = False
+    rule: NodeRule | None = None
 
     def obstacle(self, node: TopologyNode) -> str:
         """Return what keeps the pods from a node, in Kueue's words; "" if nothing does."""
@@ -31,7 +29,7 @@ class NodeNeeds(Value, frozen=True):
             return "nodeSelector"
         if self.affinity and not any(meets(node, term) for term in self.affinity):
             return "affinity"
-        return _SHARED if self.whole_gpus and not whole_gpus_only(node) else ""
+        return "" if self.rule is None else self.rule(node)
 
 
 def meets(node: TopologyNode, term: Term) -> bool:
@@ -107,9 +105,8 @@ class Obstacles:
         """Look at all nodes, a requirement at a time; what goes before is said last."""
         needs, found = self._needs, self.by_leaf
         nodes = [(leaf, self._tree.node(leaf)) for leaf in self._tree.leaves.values()]
-        if needs.whole_gpus:
-            shared = [leaf for leaf, node in nodes if not whole_gpus_only(node)]
-            found |= dict.fromkeys(shared, _SHARED)
+        if needs.rule is not None:
+            found |= {leaf: why for leaf, node in nodes if (why := needs.rule(node))}
         if needs.affinity:
             terms = [_meeting(nodes, term) for term in needs.affinity]
             good = {leaf for term in terms for leaf, _ in term}

@@ -15,7 +15,6 @@ from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.options import QueueOptions
 from policyd.alloc.reasons import Mode, Unplaced
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.devices import GPU
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.refusal import Unusable
@@ -173,7 +172,7 @@ def _asked(
     delayed, unusable = set(), {}
     held = _held_before(state, workload)
     for name, count, flavors in _chosen(assignment):
-        request = _request(options, workload, name, count)
+        request = _request(state, options, workload, name, count)
         if request is None:
             continue
         wanted = sorted(flavor for flavor in flavors if flavor in options.topologies)
@@ -241,7 +240,7 @@ def _chosen(assignment: Assignment) -> Iterator[tuple[str, int, tuple[str, ...]]
 
 
 def _request(
-    options: QueueOptions, workload: QueuedWorkload, name: str, count: int
+    state: CoreState, options: QueueOptions, workload: QueuedWorkload, name: str, count: int
 ) -> PlacementRequest | None:
     """Return what a pod set asks of a topology; None if it asks for nothing."""
     pod_set = next((each for each in workload.pod_sets if each.name == name), None)
@@ -249,12 +248,7 @@ def _request(
         return None
     if not pod_set.placed and not options.places_all:
         return None
-    request, wants = with_fields(pod_set.place, count=count), options.spec.opt_ins
-    if not (wants.whole_gpus or wants.avoids_fragments):
-        return request
-    gpus = request.requests.get(GPU, 0) * sum(each.count for each in workload.pod_sets)
-    whole = wants.whole_gpus and gpus > 1
-    return with_fields(request, whole_gpus=whole, avoids_fragments=wants.avoids_fragments)
+    return state.extension.request(options.spec, workload, with_fields(pod_set.place, count=count))
 
 
 def _held_before(state: CoreState, workload: QueuedWorkload) -> dict[str, TopologyPlacement | None]:

@@ -1,7 +1,7 @@
 """Nodes, what pod sets ask of a topology, and where they go: amounts and names."""
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from policyd.alloc.value import Value
 from policyd.node_rules import NodeTaint, TaintToleration, Term
@@ -76,6 +76,13 @@ Mode = Literal["Required", "Preferred", "Unconstrained"]
 """All pods in one domain; in one if possible, else in as few as possible; anywhere."""
 
 
+NodeRule = Callable[[TopologyNode], str]
+"""Names what keeps pods from a node; "" if nothing does."""
+
+TieBreak = Callable[[Any, Mapping[str, int]], list[int]]
+"""Given a topology's tree and what one pod needs, ranks its domains: the highest goes first."""
+
+
 class PlacementRequest(Value, frozen=True):
     """What one pod set asks of a topology.
 
@@ -96,8 +103,8 @@ class PlacementRequest(Value, frozen=True):
             possible; of a workload on a failed node, to be repaired.
         pinned: Whether it cannot go elsewhere: its workload stands for a single pod, which exists.
         short: Whether some of its pods have ended, so that its last slice may lack some.
-        whole_gpus: Whether it stays off nodes where who asks for a GPU gets but part of one.
-        avoids_fragments: Whether, of places that are as good, those with most fragments go first.
+        rule: What else keeps its pods from nodes; None if nothing does.
+        tie_break: What decides between places that are as good; None if their names do.
     """
 
     pod_set: str
@@ -114,8 +121,8 @@ class PlacementRequest(Value, frozen=True):
     held: TopologyPlacement | None = None
     pinned: bool = False
     short: bool = False
-    whole_gpus: bool = False
-    avoids_fragments: bool = False
+    rule: NodeRule | None = None
+    tie_break: TieBreak | None = None
 
 
 class Placement(Value, frozen=True):

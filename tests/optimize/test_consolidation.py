@@ -5,13 +5,14 @@ from hypothesis import given, settings
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.opt_ins import OptIns
 from policyd.alloc.plan import Admit, Preempt, Requeue
 from policyd.alloc.queue import Protection
+from policyd.optimize.opt_ins import OptIns
 from policyd.simulate.scenario import Arrival, Simulation
 from policyd.status.words import message_of
-from tests.alloc.builders import admission, cohort, group, keys, pod_set, queue, state, workload
+from tests.alloc.builders import admission, cohort, group, keys, pod_set, queue, workload
 from tests.alloc.choices import scenarios
+from tests.optimize.builders import state
 
 MOVES = OptIns(moves=2)
 FLAVORS = [FlavorSpec(name=name, labels={"size": name}) for name in ("big", "small")]
@@ -100,7 +101,7 @@ def test_the_new_places_are_held_until_all_are_there():
     of.put_workload(workload("a", "q", gpu=2, at=1))
     of.put_workload(workload("late", "q", gpu=4, priority=9, at=2))
     assert admitted(of) == ["new", "a"]
-    assert of.moving == {}
+    assert of.extension.moving == {}
     assert dict(of.register.holding("a").admission.pod_sets[0].flavors) == {"gpu": "small"}
 
 

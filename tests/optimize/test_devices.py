@@ -4,15 +4,16 @@ from fractions import Fraction
 
 import pytest
 
-from policyd.alloc.topology.devices import (
+from policyd.alloc.topology.values import TopologyNode
+from policyd.optimize.devices import (
     device_of,
     devices_of,
     gpus_asked,
     inventory,
+    shared_gpus,
     whole_gpus_only,
 )
-from policyd.alloc.topology.mig import profile_of, profiles_of
-from policyd.alloc.topology.values import TopologyNode
+from policyd.optimize.mig import profile_of, profiles_of
 from tests.alloc.topology.builders import cluster, node, only, request
 
 GPU = "nvidia.com/gpu"
@@ -213,13 +214,13 @@ def shared_and_whole():
 
 
 def test_who_wants_whole_gpus_stays_off_shared_ones():
-    asked = request(4, requests={GPU: 1}, whole_gpus=True)
+    asked = request(4, requests={GPU: 1}, rule=shared_gpus)
 
     assert only(shared_and_whole(), asked) == {"x2": 4}
 
 
 def test_the_reason_says_how_many_nodes_share_their_gpus():
-    asked = request(5, requests={GPU: 1}, whole_gpus=True)
+    asked = request(5, requests={GPU: 1}, rule=shared_gpus)
 
     assert only(shared_and_whole(), asked).endswith("Total nodes: 2; excluded: sharedGPUs: 1")
 
@@ -230,7 +231,7 @@ def test_who_does_not_goes_anywhere():
 
 def test_a_node_that_begins_to_share_its_gpus_is_noticed():
     nodes = shared_and_whole()
-    asked = request(4, requests={GPU: 1}, whole_gpus=True)
+    asked = request(4, requests={GPU: 1}, rule=shared_gpus)
     only(nodes, asked)
 
     whole = nodes.node("x2")

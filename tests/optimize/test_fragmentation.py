@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policyd.alloc.settings import Gates
-from policyd.alloc.topology.fragmentation import fragmentation, fragments_of, free_of
 from policyd.alloc.topology.placement import place
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
+from policyd.optimize.fragmentation import fragmentation, fragments_first, fragments_of, free_of
 from tests.alloc.topology.builders import FLAVOR, LEVELS, assignment, cluster, only, request
 
 GPU = "nvidia.com/gpu"
@@ -102,7 +102,7 @@ def test_of_places_as_good_the_one_in_pieces_goes_first_where_that_is_wanted():
     names = {"b_r1_a": (4, 0), "b_r2_b": (8, 4)}
 
     assert only(hosts(**names), gpus(2)) == {"a": 2}
-    assert only(hosts(**names), gpus(2, avoids_fragments=True)) == {"b": 2}
+    assert only(hosts(**names), gpus(2, tie_break=fragments_first)) == {"b": 2}
 
 
 @pytest.mark.parametrize(("mode", "level"), [("Required", "rack"), ("Preferred", "rack")])
@@ -110,20 +110,20 @@ def test_a_rack_in_pieces_goes_before_one_with_a_whole_node(mode, level):
     nodes = hosts(b_r1_a=(4, 0), b_r1_b=(4, 4), b_r2_c=(4, 2), b_r2_d=(4, 2))
 
     assert only(nodes, gpus(2, mode, level)) == {"a": 2}
-    assert only(nodes, gpus(2, mode, level, avoids_fragments=True)) == {"c": 2}
+    assert only(nodes, gpus(2, mode, level, tie_break=fragments_first)) == {"c": 2}
 
 
 def test_what_is_better_otherwise_still_goes_first():
     nodes = hosts(b_r1_a=(4, 0), b_r2_b=(8, 3))
 
-    assert only(nodes, gpus(4, "Required", HOSTNAME, avoids_fragments=True)) == {"a": 4}
+    assert only(nodes, gpus(4, "Required", HOSTNAME, tie_break=fragments_first)) == {"a": 4}
 
 
 def test_pods_without_devices_go_where_they_went():
     nodes = hosts(b_r1_a=(4, 0), b_r2_b=(4, 2))
     asked = request(1, "Required", HOSTNAME, requests={"nvidia.com/gpu.memory": 0})
 
-    assert only(nodes, replace(asked, avoids_fragments=True)) == only(nodes, asked)
+    assert only(nodes, replace(asked, tie_break=fragments_first)) == only(nodes, asked)
 
 
 def in_several_racks(nodes, assigned):
@@ -146,7 +146,7 @@ def test_breaking_ties_changes_neither_who_fits_nor_how_wide_it_is_placed(
 
     usual, tidy = (
         place(nodes, {FLAVOR: [each]}, gates=gates)["main"]
-        for each in (asked, replace(asked, avoids_fragments=True))
+        for each in (asked, replace(asked, tie_break=fragments_first))
     )
 
     assert isinstance(usual, TopologyPlacement) == isinstance(tidy, TopologyPlacement)
@@ -158,6 +158,6 @@ def test_breaking_ties_changes_neither_who_fits_nor_how_wide_it_is_placed(
 def test_an_assignment_is_in_the_order_of_nodes_whatever_went_first():
     nodes = hosts(b_r1_a=(2, 0), b_r2_b=(4, 2))
 
-    found = place(nodes, {FLAVOR: [gpus(4, avoids_fragments=True)]})["main"]
+    found = place(nodes, {FLAVOR: [gpus(4, tie_break=fragments_first)]})["main"]
 
     assert found == assignment(a=2, b=2)

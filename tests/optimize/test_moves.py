@@ -9,10 +9,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.opt_ins import OptIns
 from policyd.alloc.plan import Admit, Preempt
-from policyd.alloc.topology.moves import Asker, cost_of, fewest_moves, may_move
-from policyd.alloc.topology.together import Patience
 from policyd.alloc.topology.values import (
     HOSTNAME,
     Placement,
@@ -21,8 +18,12 @@ from policyd.alloc.topology.values import (
     TopologyPlacement,
 )
 from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, ReservedQuota
+from policyd.optimize.moves import Asker, cost_of, fewest_moves, may_move
+from policyd.optimize.opt_ins import OptIns
+from policyd.optimize.together import Patience
 from policyd.simulate.scenario import Arrival, Simulation
-from tests.alloc.builders import queue, state, workload
+from tests.alloc.builders import queue, workload
+from tests.optimize.builders import state
 
 LEVELS = ("rack", HOSTNAME)
 MOVES = OptIns(moves=3)
@@ -346,7 +347,7 @@ def test_the_new_places_are_held_until_all_are_there():
     of.put_workload(anywhere("late", 2, gpu=2, priority=9, at=2))
 
     assert admitted(of) == ["new", "a"]
-    assert of.moving == {}
+    assert of.extension.moving == {}
     assert {n: dict(p.assignment.domains) for n, (p,) in of.ground.nodes.held.items()} == {
         "new": {("r1-0",): 1, ("r1-1",): 1},
         "a": {("r2-0",): 2},

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.opt_ins import OptIns
 from policyd.alloc.plan import Admit, Requeue
 from policyd.alloc.reasons import Held
-from policyd.alloc.reservation import Reservations
+from policyd.optimize.opt_ins import OptIns
+from policyd.optimize.reservation import Reservations
 from policyd.simulate.scenario import Arrival, Simulation
-from tests.alloc.builders import admission, cohort, group, keys, queue, state, workload
+from tests.alloc.builders import admission, cohort, group, keys, queue, workload
 from tests.alloc.choices import scenarios
+from tests.optimize.builders import state
 
 AT_ONCE = OptIns(reserve_seconds=0.0)
 HOUR = 3600.0
@@ -186,7 +187,12 @@ def setting(choose):
 def promised(of):
     """When those that have a reservation start at the latest."""
     of.settle()
-    return {r.name: r.start for r in Reservations(of)._by_root.values()}
+    return {
+        r.name: r.start
+        for r in Reservations(
+            of, of.extension.opted, of.extension.moving.values()
+        )._by_root.values()
+    }
 
 
 @settings(deadline=None)
@@ -265,6 +271,6 @@ def test_off_nothing_is_worked_out():
 
     plan = plan_cycle(of)
 
-    assert of.opted == {}
+    assert of.extension.opted == {}
     assert plan.reserved == {}
     assert msgspec.structs.replace(plan, actions=()).reserved == {}

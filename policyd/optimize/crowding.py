@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 
-from policyd.alloc.topology.devices import device_of
-from policyd.alloc.topology.fragmentation import free_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import PODS, PlacementRequest
+from policyd.optimize.devices import device_of
+from policyd.optimize.fragmentation import free_of
 
 MOST_DOMAINS = 64
 """How many domains are looked at, those with most room first."""

@@ -3,9 +3,10 @@
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.opt_ins import OptIns
 from policyd.alloc.plan import Admit
-from tests.alloc.builders import admission, group, queue, state, workload
+from policyd.optimize.opt_ins import OptIns
+from tests.alloc.builders import admission, group, queue, workload
+from tests.optimize.builders import state
 
 
 def chosen(packs, *used, **asked):

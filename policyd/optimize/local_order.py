@@ -11,6 +11,7 @@ from math import inf
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.queue import quotas_of
+from policyd.optimize.opt_ins import wants
 
 
 def local_shares(queue: QueueState, weights: Mapping[str, float]) -> dict[str, float]:
@@ -20,7 +21,7 @@ def local_shares(queue: QueueState, weights: Mapping[str, float]) -> dict[str, f
     for each in queue.holdings.values():
         name = each.workload.local_queue
         held[name] = total_of(held.get(name, {}), each.admission.totals())
-    asked, by_deserts = dict(held), queue.spec.opt_ins.order == "Proportion"
+    asked, by_deserts = dict(held), wants(queue.spec).order == "Proportion"
     for ticket in queue.pending if by_deserts else ():
         name, pod_sets = ticket.workload.local_queue, ticket.workload.pod_sets
         asked[name] = total_of(asked.get(name, {}), *(pod_set.totals() for pod_set in pod_sets))

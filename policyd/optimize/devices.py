@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from policyd.alloc.topology.mig import MIG, profile_of
 from policyd.alloc.topology.values import HOST_PORT, TopologyNode
+from policyd.optimize.mig import MIG, profile_of
 
 GPU = "nvidia.com/gpu"
 SLICES = "policyd.io/gpu-slices"
@@ -75,6 +75,11 @@ def is_nvidia(resource: str) -> bool:
 def whole_gpus_only(node: TopologyNode) -> bool:
     """Tell whether who asks a node for a GPU gets a whole one, and to itself."""
     return _devices(node, GPU).share == 1
+
+
+def shared_gpus(node: TopologyNode) -> str:
+    """Name what keeps pods from a node that want whole GPUs; "" if nothing does."""
+    return "" if whole_gpus_only(node) else "sharedGPUs"
 
 
 def device_of(requests: Mapping[str, int]) -> str:

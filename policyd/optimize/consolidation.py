@@ -4,18 +4,19 @@ What is free may be in pieces. Nobody is stopped before it is certain that the o
 that are moved. Until they are there, what they will have is held.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from policyd.alloc.assignment import Assignment
-from policyd.alloc.cluster_queue import Holding, Victim
+from policyd.alloc.cluster_queue import Holding, QueueState, Victim
 from policyd.alloc.entry import NominatedWorkload
 from policyd.alloc.hierarchy import descendants
 from policyd.alloc.plan import Move
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.moves import Asker, fewest_moves, may_move, move_to
-from policyd.alloc.topology.together import Patience
+from policyd.optimize.moves import Asker, fewest_moves, may_move, move_to
+from policyd.optimize.opt_ins import wants
+from policyd.optimize.together import Patience
 
 MOST_STEPS = 2_000
 """How many ways to spread pods are tried in a cycle: a tenth of a second."""
@@ -25,19 +26,19 @@ _MOVED = "\0moved"
 
 
 def consolidate(
-    state: CoreState, entry: NominatedWorkload
+    state: CoreState, entry: NominatedWorkload, opted: Mapping[str, QueueState]
 ) -> tuple[Assignment, tuple[Victim, ...], tuple[Move, ...]] | None:
     """Find the fewest to move so that a nominated workload fits; None if that does not help.
 
-    Of queues that take part, those that are not more important than it and are not protected.
+    Of those `opted`, in queues that take part; who is more important, or protected, stays.
     """
     # Then there would be no place even if nobody had one.
     never = entry.assignment.mode is Mode.NO_FIT and entry.assignment.unplaced
     if never or entry.assignment.held is not None:
         return None
-    workload, most = entry.ticket.workload, entry.options.spec.opt_ins.moves
+    workload, most = entry.ticket.workload, wants(entry.options.spec).moves
     asker = Asker(state, workload, entry.options, Patience(MOST_STEPS))
-    found = fewest_moves(asker, _movable(state, entry), most=most)
+    found = fewest_moves(asker, _movable(state, entry, opted), most=most)
     return None if found is None else found[:3]
 
 
@@ -47,17 +48,15 @@ def claim_of(state: CoreState, entry: NominatedWorkload) -> Move:
 
 
 @contextmanager
-def places_held(state: CoreState) -> Iterator[None]:
+def places_held(state: CoreState, moving: Iterable[Move]) -> Iterator[None]:
     """Hold, in the block, the places of those that are moved against everybody else.
 
     Of who still runs, they are held beside those that it has.
     """
-    moving = [(k, m.admission) for k, m in state.moving.items() if m.until > state.now]
-    held = [(key, state.ground.placements(admission)) for key, admission in moving]
+    held = [(move.key, state.ground.placements(move.admission)) for move in moving]
     if not any(places for _, places in held):
         yield
         return
-    state.settle()
     with state.ground.trial():
         for key, places in held:
             state.ground.nodes.hold(_place_key(state, key), places)
@@ -76,11 +75,13 @@ def _place_key(state: CoreState, key: str) -> str:
     return key if state.holding(key) is None else key + _MOVED
 
 
-def _movable(state: CoreState, entry: NominatedWorkload) -> Iterator[Holding]:
+def _movable(
+    state: CoreState, entry: NominatedWorkload, opted: Mapping[str, QueueState]
+) -> Iterator[Holding]:
     for node in descendants(entry.options.node.root):
-        queue = state.opted.get(node.name) if node.queue else None
+        queue = opted.get(node.name) if node.queue else None
         options = None if queue is None else queue.options
-        if queue is None or options is None or not (queue.active and options.spec.opt_ins.moves):
+        if queue is None or options is None or not (queue.active and wants(options.spec).moves):
             continue
         until = state.now - max(options.spec.protection.preemption, options.spec.protection.reclaim)
         for holding in queue.holdings.values():

@@ -20,7 +20,7 @@ from math import inf
 from operator import itemgetter
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import Holding
+from policyd.alloc.cluster_queue import Holding, QueueState
 from policyd.alloc.entry import NominatedWorkload
 from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.line import Rank
@@ -29,6 +29,7 @@ from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Evict, Move
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import CoreState
+from policyd.optimize.opt_ins import wants
 
 End = tuple[float, Mapping[int, int]]
 """When something ends at the latest, and what it gives back, by cell."""
@@ -86,13 +87,14 @@ class Reservation:
 class Reservations:
     """The reservations that stand in a cycle, by the root of the tree."""
 
-    def __init__(self, state: CoreState) -> None:
+    def __init__(
+        self, state: CoreState, opted: Mapping[str, QueueState], moving: Iterable[Move]
+    ) -> None:
         """Reserve for those that are moved, and for the first of queues that has waited long."""
         self._state = state
         first: dict[QuotaNode, tuple[Ticket, QueueOptions]] = {}
-        for queue in state.opted.values():
-            options = queue.options
-            after = None if options is None else options.spec.opt_ins.reserve_seconds
+        for queue in opted.values():
+            options, after = queue.options, wants(queue.spec).reserve_seconds
             ticket = None if after is None else queue.pending.first()
             if after is None or ticket is None or options is None or not queue.active:
                 continue
@@ -101,7 +103,7 @@ class Reservations:
                 first[root] = ticket, options
         found = {root: _reserve(state, *each) for root, each in first.items()}
         self._by_root = {root: each for root, each in found.items() if each is not None}
-        self.hold(state.moving.values())
+        self.hold(moving)
 
     @property
     def holders(self) -> dict[str, str]:
@@ -184,28 +186,29 @@ def end_of(holding: Holding, now: float) -> float:
     return inf if runs is None else (now if since is None else since) + runs
 
 
-def stale_gangs(state: CoreState) -> list[Evict]:
+def stale_gangs(queues: Iterable[QueueState], now: float) -> list[Evict]:
     """Return those to stop that have run with fewer pods than they need for longer than allowed."""
-    return [each for due, each in _short_gangs(state) if due <= state.now]
+    return [each for due, each in _short_gangs(queues) if due <= now]
 
 
-def next_due(state: CoreState) -> float | None:
-    """Return when another cycle may decide otherwise, though nothing changes; None if it will not.
+def next_due(queues: Iterable[QueueState], now: float) -> float | None:
+    """Return when time alone changes what is decided here, later than `now`; None if it does not.
 
-    In seconds since the epoch, later than the state's `now`.
+    Both in seconds since the epoch.
     """
-    moments = [due for due, _ in _short_gangs(state)]
-    for queue in state.opted.values():
-        after = None if queue.spec is None else queue.spec.opt_ins.reserve_seconds
+    queues = list(queues)
+    moments = [due for due, _ in _short_gangs(queues)]
+    for queue in queues:
+        after = wants(queue.spec).reserve_seconds
         ticket = None if after is None else queue.pending.first()
         if ticket is not None and after is not None:
             moments.append(ticket.workload.queued_at + after)
-    return min((moment for moment in moments if moment > state.now), default=None)
+    return min((moment for moment in moments if moment > now), default=None)
 
 
-def _short_gangs(state: CoreState) -> Iterator[tuple[float, Evict]]:
-    for queue in state.opted.values():
-        grace = None if queue.spec is None else queue.spec.opt_ins.stale_seconds
+def _short_gangs(queues: Iterable[QueueState]) -> Iterator[tuple[float, Evict]]:
+    for queue in queues:
+        grace = wants(queue.spec).stale_seconds
         for holding in queue.holdings.values() if grace is not None else ():
             who, since = holding.workload, holding.workload.short_since
             if since is not None and grace is not None and not holding.stopping:

@@ -19,12 +19,12 @@ from policyd.alloc.plan import Move
 from policyd.alloc.preemption.search import candidate_rank
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.crowding import crowds
-from policyd.alloc.topology.devices import device_of, gpus_asked
 from policyd.alloc.topology.placing import Placer
-from policyd.alloc.topology.together import Patience, place_together
 from policyd.alloc.topology.values import PlacementRequest
 from policyd.alloc.workload import QueuedWorkload
+from policyd.optimize.crowding import crowds
+from policyd.optimize.devices import device_of, gpus_asked
+from policyd.optimize.together import Patience, place_together
 
 MOST_STEPS = 20_000
 """How many ways to spread pods are tried: a second or so."""

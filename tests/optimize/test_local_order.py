@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.local_order import deserved, local_shares
-from policyd.alloc.opt_ins import OptIns
-from tests.alloc.builders import admission, group, keys, queue, state, workload
+from policyd.optimize.local_order import deserved, local_shares
+from policyd.optimize.opt_ins import OptIns
+from tests.alloc.builders import admission, group, keys, queue, workload
 from tests.alloc.choices import scenarios
+from tests.optimize.builders import state
 
 
 def world(order, *things, weights=None):

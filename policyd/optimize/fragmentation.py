@@ -11,12 +11,13 @@ taken there breaks up nothing that is whole. That is the descent which FGD looks
 places differ in nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.table import Column
 from policyd.alloc.topology.tree import TopologyTree
+from policyd.optimize.devices import device_of
 
 
 class Fragmentation(NamedTuple):
@@ -69,6 +70,11 @@ def fragments_of(tree: TopologyTree, resource: str) -> Column:
         for leaf in tree.leaves.values():
             pieces[leaf] = free[leaf] if 0 < free[leaf] < _has(tree, leaf, resource) else 0
     return _summed(tree, pieces)
+
+
+def fragments_first(tree: TopologyTree, requests: Mapping[str, int]) -> Column:
+    """Rank domains by their fragments of the device that a pod asks for."""
+    return fragments_of(tree, device_of(requests))
 
 
 def _has(tree: TopologyTree, leaf: int, resource: str) -> int:

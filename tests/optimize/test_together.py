@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.alloc.settings import DEFAULTS
-from policyd.alloc.topology.together import MOST_LEAVES, Patience, place_together
 from policyd.alloc.topology.values import HOSTNAME
+from policyd.optimize.together import MOST_LEAVES, Patience, place_together
 from tests.alloc.topology.builders import FLAVOR, assignment, cluster, hosts, node, request
 
 LEVELS = ("rack", HOSTNAME)

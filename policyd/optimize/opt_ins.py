@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from policyd.alloc.value import Value
+from policyd.alloc.queue import QueueExtras, QueueSpec
 
 Order = Literal["Priority", "DominantShare", "Proportion"]
 """Whose turn it is in a queue: the most important; or who is of the LocalQueue that has least."""
 
 
-class OptIns(Value, frozen=True):
+class OptIns(QueueExtras, frozen=True):
     """What a queue wants.
 
     Attributes:
@@ -37,3 +37,9 @@ class OptIns(Value, frozen=True):
 
 
 NO_OPT_INS = OptIns()
+
+
+def wants(queue: QueueSpec | None) -> OptIns:
+    """Return what a queue wants; nothing if there is none."""
+    found = None if queue is None else queue.opt_ins
+    return found if isinstance(found, OptIns) else NO_OPT_INS
