@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from policyd.alloc.assignment import Assignment, Requests
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.fair_sharing import BorrowedShare, share_of
+from policyd.alloc.fair_sharing import BorrowedShare, Key, Ladder, share_of
+from policyd.alloc.flavors.assignment import Assignment, Requests
+from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.ladder import Key, Ladder
-from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager, nullcontext
 
 from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.flavors.search import FlavorSearch, Pins
 from policyd.alloc.plan import Evict, Move, Plan
 from policyd.alloc.queue import QueueSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Refusal
-from policyd.alloc.search import FlavorSearch, Pins
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.topology.values import PlacementRequest
 from policyd.alloc.workload import QueuedWorkload

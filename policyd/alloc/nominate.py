@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from operator import ge
 from typing import TypeVar
 
-from policyd.alloc.assignment import Assignment, Progress, Requests
 from policyd.alloc.entry import NominatedWorkload
-from policyd.alloc.options import QueueOptions, replacing
+from policyd.alloc.flavors.assignment import Assignment, Progress, Requests
+from policyd.alloc.flavors.options import QueueOptions, replacing
+from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.targets import Prospects, Reach
-from policyd.alloc.search import EVERYWHERE, FlavorScan
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.placing import Placer
 

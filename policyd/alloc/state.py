@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from policyd.alloc.cluster_queue import Holding, QueueState
 from policyd.alloc.extension import Extension
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.flavors.options import QueueOptions, RequestsKey
 from policyd.alloc.hierarchy import QuotaNode, descendants
-from policyd.alloc.options import QueueOptions, RequestsKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Evict, Plan, Preempt, Requeue
-from policyd.alloc.queue import CohortQuotas, QueueSpec, quotas_of
+from policyd.alloc.queue import CohortQuotas, FlavorSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.register import Register
 from policyd.alloc.settings import DEFAULTS, QueueingSettings

@@ -7,9 +7,9 @@ that are moved. Until they are there, what they will have is held.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from policyd.alloc.assignment import Assignment
 from policyd.alloc.cluster_queue import Holding, QueueState, Victim
 from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.hierarchy import descendants
 from policyd.alloc.plan import Move
 from policyd.alloc.reasons import Mode

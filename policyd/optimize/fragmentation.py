@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.table import Column
-from policyd.alloc.topology.tree import TopologyTree
+from policyd.alloc.topology.tree import Column, TopologyTree
 from policyd.optimize.devices import device_of
 
 

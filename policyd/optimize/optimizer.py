@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.entry import NominatedWorkload
 from policyd.alloc.extension import CycleExtension, Extension
+from policyd.alloc.flavors.search import FlavorSearch, Pins
 from policyd.alloc.plan import Admit, Evict, Move, Plan
 from policyd.alloc.queue import QueueSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import FIT, Refusal
-from policyd.alloc.search import FlavorSearch, Pins
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import PlacementRequest

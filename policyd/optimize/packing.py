@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from policyd.alloc.offers import FlavorOffer
+from policyd.alloc.flavors.offers import FlavorOffer
+from policyd.alloc.flavors.search import FlavorSearch
 from policyd.alloc.queue import QueueSpec
 from policyd.alloc.quota import QuotaTree
-from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import QueueingSettings
 
 

@@ -22,10 +22,9 @@ from operator import itemgetter
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import Holding, QueueState
 from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.hierarchy import QuotaNode, descendants
-from policyd.alloc.line import Rank
-from policyd.alloc.options import QueueOptions
-from policyd.alloc.pending import Ticket
+from policyd.alloc.pending import Rank, Ticket
 from policyd.alloc.plan import Evict, Move
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import CoreState

@@ -15,11 +15,9 @@ from policyd.alloc.topology.assignments import assignment_of
 from policyd.alloc.topology.goal import Goal, goal_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
-from policyd.alloc.topology.refusal import Unusable
 from policyd.alloc.topology.survey import PlacementCircumstances, Survey
-from policyd.alloc.topology.table import Column, is_port
-from policyd.alloc.topology.tree import TopologyTree
-from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement
+from policyd.alloc.topology.tree import Column, TopologyTree, is_port
+from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement, Unusable
 
 MOST_ORDERS = 24
 """How many orders are tried: all of four workloads."""

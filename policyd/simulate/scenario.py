@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.options import demand_of
+from policyd.alloc.flavors.options import demand_of
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.state import CoreState

@@ -2,9 +2,15 @@
 
 from collections import Counter
 
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
-from policyd.alloc.queue import CohortQuotas, FlavorAmounts, FlavorGroup, QueueSpec, Quota
+from policyd.alloc.queue import (
+    CohortQuotas,
+    FlavorAmounts,
+    FlavorGroup,
+    FlavorSpec,
+    QueueSpec,
+    Quota,
+)
 from policyd.alloc.settings import DEFAULTS
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota

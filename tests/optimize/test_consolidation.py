@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Preempt, Requeue
-from policyd.alloc.queue import Protection
+from policyd.alloc.queue import FlavorSpec, Protection
 from policyd.optimize.opt_ins import OptIns
 from policyd.simulate.scenario import Arrival, Simulation
 from policyd.status.words import message_of

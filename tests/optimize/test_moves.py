@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Preempt
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.values import (
     HOSTNAME,
     Placement,

@@ -3,9 +3,8 @@
 import msgspec
 from hypothesis import given, settings
 
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Preempt
-from policyd.alloc.queue import Fungibility, PreemptionPolicy, Protection
+from policyd.alloc.queue import FlavorSpec, Fungibility, PreemptionPolicy, Protection
 from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.optimize.optimizer import Optimizer

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Requeue
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
 from policyd.alloc.workload import QueuedPodSet
 from policyd.node_rules import LabelRequirement

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.fair_sharing import share_of
+from policyd.alloc.fair_sharing import Key, Ladder, above, share_of
 from policyd.alloc.hierarchy import QuotaNode, descendants
-from policyd.alloc.ladder import Key, Ladder, above
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
 from policyd.alloc.settings import Strategy

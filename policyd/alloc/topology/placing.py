@@ -10,15 +10,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
-from policyd.alloc.assignment import Assignment
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.options import QueueOptions
+from policyd.alloc.flavors.assignment import Assignment
+from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.reasons import Mode, Unplaced
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
-from policyd.alloc.topology.refusal import Unusable
-from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement
+from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement, Unusable
 from policyd.alloc.workload import QueuedWorkload
 
 _Unplaced = dict[str, tuple[Unplaced, ...]]

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from policyd.alloc.topology.goal import Goal
-from policyd.alloc.topology.table import Column
-from policyd.alloc.topology.tree import TopologyTree
+from policyd.alloc.topology.tree import Column, TopologyTree
 
 Units = Column | dict[int, int]
 """How much goes where, by domain."""

@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from policyd.alloc.topology.counts import CountCache, PodKind, requests_of
+from policyd.alloc.topology.counts import CountCache, NodeNeeds, PodKind, meets, requests_of
 from policyd.alloc.topology.goal import Goal
-from policyd.alloc.topology.matching import NodeNeeds, meets
-from policyd.alloc.topology.refusal import NoRoom
 from policyd.alloc.topology.room import DomainRoom
-from policyd.alloc.topology.table import Column
-from policyd.alloc.topology.values import PlacementRequest, SliceLayer
+from policyd.alloc.topology.tree import Column
+from policyd.alloc.topology.values import NoRoom, PlacementRequest, SliceLayer
 from policyd.node_rules import Term
 
 

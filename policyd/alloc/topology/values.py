@@ -137,3 +137,55 @@ class Placement(Value, frozen=True):
     flavor: str
     assignment: TopologyPlacement
     requests: Mapping[str, int]
+
+
+UnusableKind = Literal[
+    "LevelMissing", "SliceLevelMissing", "SliceAboveLevel", "LayerLevelMissing",
+    "LayersNotNested", "SizesNotNested", "SliceSizeMissing", "SliceSizeInvalid",
+    "CountBelowSlice", "NoDomains", "LeaderNotSingle", "AssignmentStale", "TopologyMissing",
+    "NoTopology", "FlavorMissing", "FlavorsSeveral", "ElasticNotFree"
+]  # fmt: skip
+
+
+class Unusable(Value, frozen=True):
+    """What is asked cannot be answered: no change of the nodes' usage helps.
+
+    Attributes:
+        kind: What is wrong.
+        names: What is concerned, in the order of the sentence.
+    """
+
+    kind: UnusableKind
+    names: tuple[str, ...]
+
+
+class NoRoom(Value, frozen=True):
+    """There is not enough room where all pods could be.
+
+    Attributes:
+        topology: Its name.
+        unit: What is counted: pods, or slices of several pods.
+        fitting: How many of them there is room for.
+        wanted: How many are to be placed.
+        level: Label of the level that was looked at; all have to be in one of its domains if it
+            was required.
+        best: The domain of that level with most room; () if there is none.
+        nodes: How many nodes, or domains of the lowest level, were looked at.
+        excluded: How many of these could not take a single pod, by what kept it away.
+        layers: Of slices within slices, the outermost first: the level, for how many slices the
+            best domain has room when each layer is counted alone, and how many there are to be.
+    """
+
+    topology: str
+    unit: Literal["pod(s)", "slice(s)"]
+    fitting: int
+    wanted: int
+    level: str = ""
+    best: DomainValues = ()
+    nodes: int = 0
+    excluded: Mapping[str, int] = {}
+    layers: tuple[tuple[str, int, int], ...] = ()
+
+
+Refusal = Unusable | NoRoom
+"""Why a pod set cannot be placed."""

@@ -6,8 +6,7 @@ from typing import TypeVar
 import click
 import msgspec
 
-from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.queue import CohortQuotas, QueueSpec
+from policyd.alloc.queue import CohortQuotas, FlavorSpec, QueueSpec
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import TopologyNode

@@ -7,9 +7,8 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 import structlog
 
-from policyd.alloc.fair_sharing import share_of
+from policyd.alloc.fair_sharing import above, share_of
 from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.ladder import above
 from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,

@@ -9,13 +9,18 @@ from dataclasses import replace
 from functools import lru_cache
 
 from policyd.alloc.amount import request_amount, total_of
-from policyd.alloc.assignment import Requests
-from policyd.alloc.flavor import FlavorSpec, matches_affinity, untolerated_taint
+from policyd.alloc.flavors.assignment import Requests
+from policyd.alloc.flavors.offers import FlavorOffer, GroupRequests, PodSetRequests
+from policyd.alloc.flavors.search import FlavorSearch
 from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.offers import FlavorOffer, GroupRequests, PodSetRequests
-from policyd.alloc.queue import FlavorAmounts, QueueSpec
+from policyd.alloc.queue import (
+    FlavorAmounts,
+    FlavorSpec,
+    QueueSpec,
+    matches_affinity,
+    untolerated_taint,
+)
 from policyd.alloc.reasons import Unsuitable, UnsuitableKind
-from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.topology.values import PODS
 from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota

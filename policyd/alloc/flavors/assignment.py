@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.offers import GroupRequests, GroupResult, SearchResult, missing_quota
+from policyd.alloc.flavors.offers import GroupRequests, GroupResult, SearchResult, missing_quota
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
     Considered,

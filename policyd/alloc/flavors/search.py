@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from policyd.alloc.assignment import Assignment, Progress, Requests
-from policyd.alloc.offers import Attempt, FlavorOffer, GroupResult, SearchResult
+from policyd.alloc.flavors.assignment import Assignment, Progress, Requests
+from policyd.alloc.flavors.offers import Attempt, FlavorOffer, GroupResult, SearchResult
 from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode, Unsuitable
