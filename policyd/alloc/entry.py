@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.fair_sharing import BorrowedShare, Key, Ladder, share_of
+from policyd.alloc.fair_sharing import BorrowedShare, CohortHeap, Key, share_of
 from policyd.alloc.flavors.assignment import Assignment, Requests
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.hierarchy import QuotaNode
@@ -87,10 +87,10 @@ def tournament(
         return standing(left[best].ticket, share, wanted, gates)
 
     for root in sorted({node.root for node in left}, key=lambda node: (node.queue, node.name)):
-        ladder = Ladder([node for node in left if node.root is root], match)
-        while (winner := ladder.best(root)) is not None and winner in left:
+        heap = CohortHeap([node for node in left if node.root is root], match)
+        while (winner := heap.best(root)) is not None and winner in left:
             yield left.pop(winner)
-            ladder.changed(winner)
+            heap.changed(winner)
 
 
 def standing(

@@ -3,7 +3,7 @@
 What a queue or cohort uses beyond its own quota is borrowed. Its *dominant* resource is the one of
 which it borrows the most, as a fraction of what its parent could lend; that fraction, in
 thousandths and divided by the node's weight, is its *share*. Lower shares go first in a cycle, and
-higher ones give first when quota is taken back.
+higher ones give first when quota is taken back. A `CohortHeap` finds the best queue of a tree.
 """
 
 import heapq
@@ -94,11 +94,11 @@ def _lendable(tree: QuotaTree, cohort: QuotaNode) -> Mapping[str, int]:
 Key = tuple[Any, ...]
 """How good a child is in its cohort; the lowest is the best. Equals have as many parts."""
 
-_Rung = tuple[Any, ...]
+_HeapItem = tuple[Any, ...]
 """The key, what tells equals apart, and the child: flat, since it is compared often."""
 
 
-class Ladder:
+class CohortHeap:
     """Finds the best queue below a cohort: the best child's best child, and so on.
 
     INVARIANT: keys may change between two calls only for the queue that was found last, and for
@@ -114,7 +114,7 @@ class Ladder:
         below it; None takes it out for good.
         """
         self._key = key
-        self._heaps: dict[QuotaNode, list[_Rung]] = {}
+        self._heaps: dict[QuotaNode, list[_HeapItem]] = {}
         below: dict[QuotaNode, dict[QuotaNode, None]] = {}
         depths: dict[QuotaNode, int] = {}
         for queue in queues:
@@ -124,8 +124,8 @@ class Ladder:
                 depths[cohort] = max(depth, depths.get(cohort, 0))
                 child = cohort
         for cohort in sorted(depths, key=depths.__getitem__):
-            rungs = (self._rung(child) for child in below[cohort])
-            self._heaps[cohort] = [rung for rung in rungs if rung is not None]
+            items = (self._item(child) for child in below[cohort])
+            self._heaps[cohort] = [item for item in items if item is not None]
             heapq.heapify(self._heaps[cohort])
 
     def best(self, node: QuotaNode) -> QuotaNode | None:
@@ -141,14 +141,14 @@ class Ladder:
         """Take notice that the keys changed of the queue found last, and of all above it."""
         child, cohort = queue, queue.parent
         while cohort is not None:
-            heap, rung = self._heaps[cohort], self._rung(child)
-            if rung is None:
+            heap, item = self._heaps[cohort], self._item(child)
+            if item is None:
                 heapq.heappop(heap)
             else:
-                heapq.heapreplace(heap, rung)
+                heapq.heapreplace(heap, item)
             child, cohort = cohort, cohort.parent
 
-    def _rung(self, child: QuotaNode) -> _Rung | None:
+    def _item(self, child: QuotaNode) -> _HeapItem | None:
         best = child if child.queue else self.best(child)
         key = None if best is None else self._key(child, best)
         return None if key is None else (*key, child.queue, child.name, child)

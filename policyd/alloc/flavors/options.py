@@ -81,14 +81,17 @@ class QueueOptions:
         if requests is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
-            requests = Requests(self._groups(workload, counts), demand_of(workload, counts))
-            requests.plain = requests.plain if self.search.in_order else None
-            self._requests[key] = requests
+            requests = self._requests[key] = self._made(
+                workload, counts, demand_of(workload, counts)
+            )
         return requests
 
     def trial_requests(self, workload: QueuedWorkload) -> Requests:
         """Work out what a workload would ask that is only thought of; it is not remembered."""
-        requests = Requests(self._groups(workload, ()), demand=None)
+        return self._made(workload, (), None)
+
+    def _made(self, workload: QueuedWorkload, counts: Sequence[int], demand: object) -> Requests:
+        requests = Requests(self._groups(workload, counts), demand)
         requests.plain = requests.plain if self.search.in_order else None
         return requests
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.fair_sharing import Key, Ladder, above, share_of
+from policyd.alloc.fair_sharing import CohortHeap, Key, above, share_of
 from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
@@ -72,10 +72,10 @@ class FairSearch:
 
         Queues without candidates, and nodes that no longer borrow, are left for good.
         """
-        ladder, root = Ladder(waiting, partial(self._key, waiting)), self.search.node.root
-        while (node := ladder.best(root)) is not None and waiting.get(node):
+        heap, root = CohortHeap(waiting, partial(self._key, waiting)), self.search.node.root
+        while (node := heap.best(root)) is not None and waiting.get(node):
             yield node
-            ladder.changed(node)
+            heap.changed(node)
 
     def _key(self, waiting: Waiting, child: QuotaNode, best: QuotaNode) -> Key | None:
         if not waiting[best]:

@@ -1,6 +1,7 @@
 """Arithmetic of assignments: join and shorten them; what is kept when pods or nodes come and go."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -15,13 +16,17 @@ from policyd.alloc.topology.values import (
 )
 
 
+def _placement(
+    levels: tuple[str, ...], domains: Iterable[tuple[DomainValues, int]]
+) -> TopologyPlacement:
+    return TopologyPlacement(levels=levels, domains=tuple(domains))
+
+
 def assignment_of(tree: TopologyTree, pods: dict[int, int]) -> TopologyPlacement:
     """Return the assignment of so many pods to leaves, in the order of their values."""
     levels = tree.levels[-1:] if tree.to_nodes else tree.levels
     leaves = sorted(pods, key=tree.rank.__getitem__)
-    return TopologyPlacement(
-        levels=levels, domains=tuple([(tree.names[leaf], pods[leaf]) for leaf in leaves])
-    )
+    return _placement(levels, [(tree.names[leaf], pods[leaf]) for leaf in leaves])
 
 
 def merged(
@@ -36,10 +41,7 @@ def merged(
         leaf = tree.leaves.get(name)
         return name if leaf is None else tree.values[leaf]
 
-    names = sorted(pods, key=values)
-    return TopologyPlacement(
-        levels=one.levels, domains=tuple([(name, pods[name]) for name in names])
-    )
+    return _placement(one.levels, [(name, pods[name]) for name in sorted(pods, key=values)])
 
 
 def truncated(assignment: TopologyPlacement, count: int) -> TopologyPlacement:
@@ -49,22 +51,20 @@ def truncated(assignment: TopologyPlacement, count: int) -> TopologyPlacement:
         if left > 0:
             domains.append((name, min(pods, left)))
             left -= pods
-    return TopologyPlacement(levels=assignment.levels, domains=tuple(domains))
+    return _placement(assignment.levels, domains)
 
 
 def without(one: TopologyPlacement, other: TopologyPlacement) -> TopologyPlacement:
     """Return of one assignment what another has not: pods that are elsewhere there, or nowhere."""
     counts = dict(other.domains)
     left = [(name, count - counts.get(name, 0)) for name, count in one.domains]
-    return TopologyPlacement(
-        levels=one.levels, domains=tuple([(name, count) for name, count in left if count > 0])
-    )
+    return _placement(one.levels, [(name, count) for name, count in left if count > 0])
 
 
 def without_node(assignment: TopologyPlacement, host: str) -> tuple[TopologyPlacement, int]:
     """Take the pods on a node out of an assignment; return the rest, and how many they are."""
-    kept = tuple([each for each in assignment.domains if each[0][-1] != host])
-    rest = TopologyPlacement(levels=assignment.levels, domains=kept)
+    kept = [each for each in assignment.domains if each[0][-1] != host]
+    rest = _placement(assignment.levels, kept)
     return rest, assignment.count - rest.count
 
 

@@ -1,4 +1,4 @@
-"""How many pods of one kind go into each domain, kept up to date.
+"""How many pods of one kind go into each domain, and what keeps them from it, kept up to date.
 
 Nothing is counted until somebody asks. Then all leaves are counted, a column at a time; from then
 on only leaves that changed, and what changed goes up to the domains around them.
@@ -275,11 +275,7 @@ class Counts:
 
 
 class CountCache:
-    """Counts and obstacles that were asked for lately.
-
-    Attributes:
-        tree: Of which topology.
-    """
+    """Counts and obstacles of a topology's `tree` that were asked for lately."""
 
     def __init__(self, tree: TopologyTree) -> None:
         self.tree = tree

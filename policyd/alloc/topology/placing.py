@@ -40,8 +40,7 @@ class _Asked(NamedTuple):
 class Placer:
     """Places one workload with one choice of flavors, with what the state's nodes hold when asked.
 
-    Attributes:
-        nothing: Whether there is nothing to be placed, now or later.
+    There may be `nothing` to be placed, now or later.
     """
 
     def __init__(

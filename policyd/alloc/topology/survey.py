@@ -27,11 +27,7 @@ class PlacementCircumstances(NamedTuple):
 
 
 class Survey:
-    """What was counted for a request.
-
-    Attributes:
-        room: How much goes where.
-    """
+    """What was counted for a request: its `room`."""
 
     def __init__(
         self,
