@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-FOLDERS = ("tests/alloc", "tests/simulate")
+FOLDERS = ("tests/alloc", "tests/optimize", "tests/simulate")
 _STYLE = "-o console_output_style=classic"
 _TRIED = re.compile(r"(\d+) passing, (\d+) failing")
 

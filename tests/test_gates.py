@@ -4,8 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.queue import Fungibility, PreemptionPolicy
+from policyd.alloc.queue import FlavorSpec, Fungibility, PreemptionPolicy
 from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyNode

@@ -102,6 +102,18 @@ ALLOCATOR = "The allocator knows no Kubernetes"
             PURE,
             id="registration-sends-nothing",
         ),
+        pytest.param(
+            "policyd/alloc/intruder.py",
+            "import policyd.optimize",
+            INWARDS,
+            id="the-allocator-knows-kueue-only",
+        ),
+        pytest.param(
+            "policyd/optimize/intruder.py",
+            "import policyd.jobs",
+            ALLOCATOR,
+            id="what-goes-beyond-is-pure",
+        ),
     ],
 )
 def test_the_contracts_catch(module, line, contract, tmp_path):

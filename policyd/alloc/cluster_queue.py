@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import PendingQueue
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.queue import QueueSpec

@@ -12,28 +12,147 @@
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 
-from policyd.alloc.assignment import Assignment
-from policyd.alloc.cycle_room import CycleRoom
-from policyd.alloc.entry import NominatedWorkload, turns
+from msgspec.structs import replace
+
+from policyd.alloc.amount import total_of
+from policyd.alloc.cluster_queue import Holding, Victim
+from policyd.alloc.entry import NominatedWorkload, reserved_charges, turns
+from policyd.alloc.extension import CycleExtension
+from policyd.alloc.flavors.assignment import Assignment
+from policyd.alloc.flavors.search import FlavorScan
+from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.nominate import Chooser, Nominator
 from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import (
     Action,
     Admit,
     Evict,
-    Move,
     Plan,
+    Preempt,
     Recomputation,
     Requeue,
     RequeueReason,
 )
 from policyd.alloc.reasons import FIT, NO_FIT, PodSetRefusal, Refusal
-from policyd.alloc.reservation import stale_gangs
-from policyd.alloc.search import FlavorScan
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.consolidation import claim_of, consolidate, hold_places, places_held
+from policyd.alloc.topology.assignments import without
+from policyd.alloc.topology.placing import room_for
+from policyd.alloc.topology.values import Placement
+
+
+class CycleRoom:
+    """Quota and places that are left, those included of whom the cycle preempts: its victims."""
+
+    def __init__(self, state: CoreState, extension: CycleExtension) -> None:
+        self.victims: dict[str, Holding] = {}
+        self._freed: dict[QuotaNode, dict[int, int]] = {}
+        self._ground = state.ground
+        self._tree = state.tree
+        self._gates = state.settings.gates
+        self._extension, self._taken = extension, False
+
+    def overlaps(self, entry: NominatedWorkload) -> bool:
+        """Tell whether somebody whom a workload would preempt is a victim already."""
+        return any(target.workload.key in self.victims for target in entry.targets)
+
+    def fits(self, entry: NominatedWorkload) -> bool:
+        """Tell whether there is room, those that are or would be preempted being gone."""
+        tree, charges = self._tree, entry.assignment.charges
+        if not (self._taken or self._extension.active):
+            return True  # nothing has changed since it was nominated
+        if not (self.victims or entry.targets or entry.assignment.placements):
+            return tree.fits(charges)
+        with self.without_victims(entry.options.node.root, entry.targets):
+            return tree.fits(charges) and self._has_places(entry)
+
+    def lost_places(self, entry: NominatedWorkload) -> bool:
+        """Tell whether others took the places of a workload in this cycle, and only these."""
+        recomputes = self._gates.tas_recompute_assignment_within_scheduling_cycle
+        if not recomputes or not self._taken:
+            return False
+        with self.without_victims(entry.options.node.root, entry.targets):
+            return self._tree.fits(entry.assignment.charges) and not self._has_places(entry)
+
+    @contextmanager
+    def without_victims(self, root: QuotaNode, targets: Iterable[Victim] = ()) -> Iterator[None]:
+        """Take away, for a trial, what the victims hold of a tree and of nodes, and some more."""
+        with self._ground.trial():
+            self._tree.release(self._freed.get(root, {}))
+            for key, holding in self.victims.items() if self._ground.nodes.trees else ():
+                if holding.placements:
+                    self._ground.nodes.drop(key)
+            for target in targets:
+                if target.workload.key not in self.victims:
+                    self._ground.release(target.holding)
+            yield
+
+    def preempt(self, entry: NominatedWorkload) -> list[Preempt]:
+        """Count a workload's targets as gone; return what is to be done, but for those stopping."""
+        targets = {target.workload.key: target.holding for target in entry.targets}
+        new = [holding.charges for key, holding in targets.items() if key not in self.victims]
+        root = entry.options.node.root
+        self._freed[root] = total_of(self._freed.get(root, {}), *new)
+        self.victims |= targets
+        queues = self._tree.hierarchy.queues
+        return [
+            Preempt(
+                workload=target.workload,
+                reason=target.reason,
+                preemptor=entry.ticket.workload,
+                path=queues[target.holding.admission.cluster_queue].path,
+                preemptor_path=entry.options.node.path,
+            )
+            for target in entry.targets
+            if not target.holding.stopping
+        ]
+
+    def keep(self, entry: NominatedWorkload) -> None:
+        """Keep quota for somebody, who may not get it yet, from those that come later."""
+        self._tree.charge(entry.assignment.charges)
+        self._occupy(entry)
+        self._extension.kept(entry)
+
+    def reserve(self, entry: NominatedWorkload) -> None:
+        """Keep quota for somebody who has to wait and can preempt nobody."""
+        # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
+        # to those that come later in the cycle.
+        waits = self._gates.prioritize_preemptor_workloads and entry.ticket.preemptor
+        if self._extension.holds_for(entry):
+            return
+        if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":
+            self._tree.charge(reserved_charges(self._tree, entry.assignment))
+            self._occupy(entry)
+
+    def _occupy(self, entry: NominatedWorkload) -> None:
+        self._taken = True
+        if entry.assignment.placements:
+            places = (*self._places_of(entry), *self._left_behind(entry))
+            self._ground.nodes.hold(entry.ticket.workload.key, places)
+
+    def _left_behind(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
+        """Return the places that pods leave; in this cycle nobody else gets them."""
+        if entry.assignment.held is None:
+            return ()
+        found = entry.assignment.admission(entry.queue)
+        left = [
+            replace(old, placement=without(old.placement, new.placement))
+            for old, new in zip(entry.assignment.held.pod_sets, found.pod_sets, strict=True)
+            if old.placement is not None and new.placement is not None
+        ]
+        return self._ground.placements(replace(found, pod_sets=tuple(left)))
+
+    def _has_places(self, entry: NominatedWorkload) -> bool:
+        """Tell whether there is still room just where the pods are to go."""
+        if not entry.assignment.placements:
+            return True
+        self._ground.vacate(entry.ticket.workload.key)
+        return room_for(self._ground.nodes, self._places_of(entry))
+
+    def _places_of(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
+        return self._ground.placements(entry.assignment.admission(entry.queue))
 
 
 def plan_cycle(state: CoreState) -> Plan:
@@ -41,36 +160,36 @@ def plan_cycle(state: CoreState) -> Plan:
 
     The state is left as it was; `state.commit(plan)` carries the plan out in it.
     """
-    with places_held(state):
-        cycle = _Cycle(state)
+    state.settle()
+    with state.extension.cycle() as extension:
+        cycle = _Cycle(state, extension)
         cycle.nominate()
         with state.ground.trial():
-            for entry in turns(cycle.entries, state):
+            for entry in turns(cycle.entries, state.tree, state.settings):
                 cycle.process(entry)
     return Plan(
         actions=tuple(cycle.actions),
         revision=state.revision,
         skipped=tuple(cycle.skipped),
         recomputed=tuple(cycle.recomputed),
-        reserved=cycle.room.reserved.holders,
-        moves=tuple(cycle.moves),
+        reserved=extension.reserved,
+        moves=tuple(extension.moves),
     )
 
 
 class _Cycle:
     """A cycle on its way: who was nominated, what of the plan is decided, what room is left."""
 
-    def __init__(self, state: CoreState) -> None:
-        state.settle()
+    def __init__(self, state: CoreState, extension: CycleExtension) -> None:
         self.entries: list[NominatedWorkload] = []
         self.actions: list[Action] = []
         self.skipped: list[str] = []
         self.recomputed: list[tuple[str, Recomputation]] = []
-        self.moves: list[Move] = []
         self._state = state
         self._gates = state.settings.gates
+        self._extension = extension
         self._nominator = Nominator(state)
-        self.room = CycleRoom(state)
+        self.room = CycleRoom(state, extension)
 
     def nominate(self) -> None:
         """Choose for the next workload of every queue."""
@@ -84,12 +203,12 @@ class _Cycle:
                 refusal = Refusal(objection.reason, note=objection.message)
                 reason: RequeueReason = "NamespaceMismatch" if objection.misplaced else "Generic"
                 self._requeue(entry, reason, refusal, goes_on=False)
-        self.actions.extend(stale_gangs(self._state))
+        self.actions.extend(self._extension.evictions())
 
     def process(self, entry: NominatedWorkload) -> None:
         """Decide about one of the nominated."""
         self._state.deciding = entry.ticket.workload.key
-        if self.room.opted and self._consolidate(entry):
+        if self._made_room(entry):
             return
         deferred = self._mend(entry)
         mode = entry.assignment.mode
@@ -101,8 +220,8 @@ class _Cycle:
             self.room.keep(entry)
             refusal = Refusal("WaitingForPreemptedWorkloads", cause="FitsAfterOthers")
             self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
-        elif self.room.opted and self._yields(entry):
-            pass
+        elif (delay := self._extension.delay(entry)) is not None and self.room.fits(entry):
+            self._requeue(entry, "Generic", delay, goes_on=False)
         elif mode is FIT:
             self._admit_if_it_fits(entry)
         else:
@@ -117,28 +236,11 @@ class _Cycle:
             self._choose(entry)
         return False
 
-    def _yields(self, entry: NominatedWorkload) -> bool:
-        """Let a workload wait that fits, but would delay one for which quota is held."""
-        refusal = self.room.reserved.refusal(entry)
-        if refusal is not None and self.room.fits(entry):
-            self._requeue(entry, "Generic", refusal, goes_on=False)
-            return True
-        return False
-
-    def _consolidate(self, entry: NominatedWorkload) -> bool:
-        """Move others out of the way of a workload that does not fit, if its queue wants that."""
-        wants = entry.options.spec.opt_ins.moves and entry.assignment.mode is not FIT
-        if not wants or self.room.victims or self.room.reserved.of(entry):
-            return False
-        found = consolidate(self._state, entry)
-        if found is None:
-            return False
+    def _made_room(self, entry: NominatedWorkload) -> bool:
         missing = entry.assignment.refusals
-        entry.assignment, entry.targets, moves = found
-        self.moves.extend(moves)
+        if not self._extension.make_room(entry, self.room.victims):
+            return False
         self._preempt(entry, missing)
-        self.room.reserved.hold(moves[1:])
-        hold_places(self._state, moves[1:])
         return True
 
     def _admit_if_it_fits(self, entry: NominatedWorkload) -> None:
@@ -221,12 +323,10 @@ class _Cycle:
     ) -> None:
         self.room.keep(entry)
         self.actions.extend(self.room.preempt(entry))
-        claims = entry.options.spec.opt_ins.claims
-        if claims and all(move.key != entry.ticket.workload.key for move in self.moves):
-            self.moves.append(claim_of(self._state, entry))
         pending = len(entry.targets)
         refusal = Refusal("WaitingForPreemptedWorkloads", explain=missing, pending=pending)
         self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
+        self._extension.preempted(entry)
 
     def _skip(self, entry: NominatedWorkload, refusal: Refusal) -> None:
         goes_on = self._gates.flavor_fungibility_preserve_scan_progress
@@ -240,10 +340,8 @@ class _Cycle:
         *,
         goes_on: bool = True,
     ) -> None:
-        ticket, options, strict = entry.ticket, entry.options, entry.options.spec.strict
-        if self.room.opted:
-            held, refusal = self.room.reserved.of(entry), self.room.reserved.told(entry, refusal)
-            strict = strict and (held is None or held.node is not options.node)
+        ticket, options = entry.ticket, entry.options
+        refusal, strict = self._extension.requeued(entry, refusal, strict=options.spec.strict)
         progress = self._nominator.progress(entry) if goes_on else None
         parked = waits_aside(reason, progress, strict=strict)
         self.actions.append(

@@ -3,18 +3,16 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from policyd.alloc.assignment import Assignment, Requests
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.fair_sharing import BorrowedShare, share_of
+from policyd.alloc.fair_sharing import BorrowedShare, CohortHeap, Key, share_of
+from policyd.alloc.flavors.assignment import Assignment, Requests
+from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.ladder import Key, Ladder
-from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode
-from policyd.alloc.settings import Gates
-from policyd.alloc.state import CoreState
+from policyd.alloc.settings import Gates, QueueingSettings
 
 
 @dataclass(slots=True, eq=False)
@@ -38,12 +36,14 @@ class NominatedWorkload:
         return self.assignment.mode is Mode.FIT or bool(self.targets)
 
 
-def turns(entries: Iterable[NominatedWorkload], state: CoreState) -> Iterator[NominatedWorkload]:
+def turns(
+    entries: Iterable[NominatedWorkload], tree: QuotaTree, settings: QueueingSettings
+) -> Iterator[NominatedWorkload]:
     """Yield entries as they have their turn."""
-    if state.settings.fair_sharing is None:
-        yield from in_turn(entries, state.settings.gates)
+    if settings.fair_sharing is None:
+        yield from in_turn(entries, settings.gates)
     else:
-        yield from tournament(entries, state.tree, state.settings.gates)
+        yield from tournament(entries, tree, settings.gates)
 
 
 def in_turn(entries: Iterable[NominatedWorkload], gates: Gates) -> list[NominatedWorkload]:
@@ -87,10 +87,10 @@ def tournament(
         return standing(left[best].ticket, share, wanted, gates)
 
     for root in sorted({node.root for node in left}, key=lambda node: (node.queue, node.name)):
-        ladder = Ladder([node for node in left if node.root is root], match)
-        while (winner := ladder.best(root)) is not None and winner in left:
+        heap = CohortHeap([node for node in left if node.root is root], match)
+        while (winner := heap.best(root)) is not None and winner in left:
             yield left.pop(winner)
-            ladder.changed(winner)
+            heap.changed(winner)
 
 
 def standing(

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from operator import ge
 from typing import TypeVar
 
-from policyd.alloc.assignment import Assignment, Progress, Requests
 from policyd.alloc.entry import NominatedWorkload
-from policyd.alloc.options import QueueOptions, replacing
+from policyd.alloc.flavors.assignment import Assignment, Progress, Requests
+from policyd.alloc.flavors.options import QueueOptions, replacing
+from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.targets import Prospects, Reach
-from policyd.alloc.search import EVERYWHERE, FlavorScan
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.placing import Placer
 
@@ -95,13 +95,13 @@ class Nominator:
         self._state = state
         self._fits = state.tree.fits
         self._reach = Reach(state)
-        self._moving = {k: move for k, move in state.moving.items() if move.until > state.now}
+        self._pins = state.extension.pins()
 
     def entry(self, ticket: Ticket, options: QueueOptions) -> NominatedWorkload:
         """Choose for a workload as if it were alone."""
         requests = ticket.requests(options)
         key = ticket.workload.key
-        plain = ticket.plain and ticket.progress is None and key not in self._moving
+        plain = ticket.plain and ticket.progress is None and key not in self._pins
         if plain and not options.topologies and key not in self._state.again:
             known = requests.known
             if known is not None and requests.version == options.node.root.version:
@@ -141,13 +141,13 @@ class Nominator:
         return entry
 
     def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:
-        may = options.preempts and ticket.workload.key not in self._moving
+        may = options.preempts and ticket.workload.key not in self._pins
         return may and self._reach.anybody(options, ticket.workload)
 
     def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> FlavorScan:
-        progress, move = ticket.progress, self._moving.get(ticket.workload.key)
-        if move is not None:
-            return FlavorScan(pins=move.pins)
+        progress, pins = ticket.progress, self._pins.get(ticket.workload.key)
+        if pins is not None:
+            return FlavorScan(pins=pins)
         if progress is None:
             return EVERYWHERE
         now = self._came(NominatedWorkload(ticket, options, requests, Assignment()))

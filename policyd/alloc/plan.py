@@ -3,31 +3,21 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from policyd.alloc.assignment import Progress
+from policyd.alloc.flavors.assignment import Progress
 from policyd.alloc.reasons import Considered, Refusal
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 RequeueReason = Literal[
-    "Generic",
-    "NoFit",
-    "PreemptionNoCandidates",
-    "PreemptionGated",
-    "PendingPreemption",
-    "PreemptionFailed",
-    "FailedAfterNomination",
-    "NamespaceMismatch",
-    "SecondPassFailed",
-]
+    "Generic", "NoFit", "PreemptionNoCandidates", "PreemptionGated", "PendingPreemption",
+    "PreemptionFailed", "FailedAfterNomination", "NamespaceMismatch", "SecondPassFailed"
+]  # fmt: skip
 """How an attempt failed: it decides whether the workload is tried again at once."""
 
 PreemptionReason = Literal[
-    "InClusterQueue",
-    "InCohortReclamation",
-    "InCohortFairSharing",
-    "InCohortReclaimWhileBorrowing",
-    "Consolidation",
-]
+    "InClusterQueue", "InCohortReclamation", "InCohortFairSharing",
+    "InCohortReclaimWhileBorrowing", "Consolidation"
+]  # fmt: skip
 """By which right a workload is preempted: the reason of its condition `Preempted`."""
 
 

@@ -1,9 +1,10 @@
-"""ClusterQueues and Cohorts as they are meant to be: quotas and policies."""
+"""Flavors, ClusterQueues and Cohorts as they are meant to be: nodes, quotas and policies."""
 
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
 from policyd.alloc.value import Value
+from policyd.node_rules import NodeTaint, TaintToleration, Term, untolerated
 
 FlavorResource = tuple[str, str]
 """A flavor and one of its resources: what quota is given for."""
@@ -72,6 +73,13 @@ class Protection(Value, frozen=True):
 UNPROTECTED = Protection()
 
 
+class QueueExtras(Value, frozen=True):
+    """What a queue wants beyond Kueue's rules: nothing, unless an extension says what."""
+
+
+NO_EXTRAS = QueueExtras()
+
+
 class QueueSpec(Value, frozen=True):
     """A ClusterQueue.
 
@@ -90,7 +98,7 @@ class QueueSpec(Value, frozen=True):
         clashes: Why its admission checks cannot be used together: a reason and a sentence each.
         elsewhere: Whether its jobs run in other clusters, which place their pods.
         delayed: Flavors whose nodes are made once there is quota: pods are placed after that.
-        opt_ins: What it wants beyond Kueue's rules.
+        opt_ins: What it wants beyond Kueue's rules, for the state's extension.
     """
 
     name: str
@@ -108,7 +116,7 @@ class QueueSpec(Value, frozen=True):
     clashes: tuple[tuple[ClashReason, str], ...] = ()
     elsewhere: bool = False
     delayed: tuple[str, ...] = ()
-    opt_ins: OptIns = NO_OPT_INS
+    opt_ins: QueueExtras = NO_EXTRAS
 
     @property
     def flavors(self) -> tuple[str, ...]:
@@ -133,3 +141,44 @@ def quotas_of(groups: tuple[FlavorGroup, ...]) -> dict[FlavorResource, Quota]:
         for flavor in group.flavors
         for resource, quota in flavor.quotas.items()
     }
+
+
+class FlavorSpec(Value, frozen=True):
+    """A kind of node, with labels and taints of its nodes.
+
+    Attributes:
+        tolerations: What pods sent there tolerate in addition.
+        topology: By which topology pods are placed there; "" for none.
+        levels: That topology's, the widest first; none if there is no such topology.
+    """
+
+    name: str
+    labels: Mapping[str, str] = {}
+    taints: tuple[NodeTaint, ...] = ()
+    tolerations: tuple[TaintToleration, ...] = ()
+    topology: str = ""
+    levels: tuple[str, ...] = ()
+
+
+def untolerated_taint(
+    flavor: FlavorSpec, tolerations: Iterable[TaintToleration]
+) -> NodeTaint | None:
+    """Return the first taint of `flavor` that would keep out a pod with `tolerations`."""
+    return untolerated(flavor.taints, (*tolerations, *flavor.tolerations))
+
+
+def matches_affinity(
+    flavor: FlavorSpec, node_selector: Mapping[str, str], terms: tuple[Term, ...]
+) -> bool:
+    """Tell whether pods may run on nodes with the labels of `flavor`.
+
+    A flavor names only some of its nodes' labels, so only conditions on these are looked at. A term
+    without any such condition could match, and with it all of them.
+    """
+    labels = flavor.labels
+    if any(labels.get(key, value) != value for key, value in node_selector.items()):
+        return False
+    known = [tuple(need for need in term if need.key in labels) for term in terms]
+    return (
+        not all(known) or any(all(n.matches(labels) for n in term) for term in known) or not known
+    )

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
 from typing import ClassVar, Literal
 
-from policyd.alloc.topology.refusal import Refusal as Misplacement
+from policyd.alloc.topology.values import Refusal as Misplacement
 from policyd.alloc.value import Value
 from policyd.alloc.workload import ConditionReason
 
@@ -37,18 +37,10 @@ Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPo
 the victims; there will be room thanks to its victims; nobody is admitted before all are run."""
 
 UnsuitableKind = Literal[
-    "NotFound",
-    "NotCovered",
-    "NotProvided",
-    "Untolerated",
-    "AffinityMismatch",
-    "TopologyMissing",
-    "TopologyOnly",
-    "LevelMissing",
-    "NotAllowed",
-    "NotNominated",
-    "OtherFlavor",
-]
+    "NotFound", "NotCovered", "NotProvided", "Untolerated", "AffinityMismatch",
+    "TopologyMissing", "TopologyOnly", "LevelMissing", "NotAllowed", "NotNominated",
+    "OtherFlavor"
+]  # fmt: skip
 
 NoFitReason = Literal[
     "NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota", "TopologyPlacementFailed"

@@ -5,23 +5,20 @@ is there already changes nothing. Releasing quota, or changing what there is of 
 parked workloads of the whole tree.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
 from policyd.alloc.cluster_queue import Holding, QueueState
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.extension import Extension
+from policyd.alloc.flavors.options import QueueOptions, RequestsKey
 from policyd.alloc.hierarchy import QuotaNode, descendants
-from policyd.alloc.local_order import local_shares
-from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
-from policyd.alloc.options import QueueOptions, RequestsKey
 from policyd.alloc.pending import Ticket
-from policyd.alloc.plan import Admit, Evict, Move, Plan, Preempt, Requeue
-from policyd.alloc.queue import CohortQuotas, QueueSpec, quotas_of
+from policyd.alloc.plan import Admit, Evict, Plan, Preempt, Requeue
+from policyd.alloc.queue import CohortQuotas, FlavorSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.register import Register
-from policyd.alloc.search import FlavorSearch
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.alloc.topology.ground import Ground
 from policyd.alloc.usage_ledger import UsageLedger
@@ -38,10 +35,8 @@ class CoreState:
         deciding: Key of the workload that a cycle is about at present.
         register: Who waits and who holds quota, by ClusterQueue.
         queues: ClusterQueues by name, those included that only workloads know of.
-        opted: Those that want something beyond Kueue's rules.
-        reserved: For whom quota was held in the last cycle: keys, and ClusterQueues.
+        extension: What decides beyond Kueue's rules.
         preemptors: For whom workloads were preempted since they are known: uids, by key.
-        moving: Places that are held for those that are moved, and for whom they are, by key.
         local_weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
         ledger: What LocalQueues used in the past; None where that orders nobody.
         local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
@@ -50,11 +45,15 @@ class CoreState:
         revision: Grows with every change, and `cycle` with every plan that is carried out.
     """
 
-    def __init__(self, settings: QueueingSettings = DEFAULTS) -> None:
+    def __init__(
+        self,
+        settings: QueueingSettings = DEFAULTS,
+        extend: "Callable[[CoreState], Extension] | None" = None,
+    ) -> None:
+        """Begin with nothing; `extend` makes what decides beyond Kueue's rules, if anything is."""
         self.settings = settings
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
-        self.opted: dict[str, QueueState] = {}
         sharing = settings.admission_fair_sharing
         self.ledger = None if sharing is None else UsageLedger(sharing)
         self.local_usage = {} if self.ledger is None else self.ledger.usage
@@ -67,13 +66,12 @@ class CoreState:
         self.again: tuple[str, ...] = ()
         self.deciding = ""
         self.register = Register(self.ground, self.ledger, self._left)
-        self.reserved: Mapping[str, str] = {}
         self.preemptors: dict[str, set[str]] = {}
-        self.moving: dict[str, Move] = {}
         self.local_weights: dict[str, float] = {}
         self.queues = self.register.queues
         self._outdated: dict[str, QueueState] = {}
         self._candidates: tuple[int, dict[Hashable, list[Any]]] = (0, {})
+        self.extension = Extension() if extend is None else extend(self)
 
     @property
     def candidates(self) -> dict[Hashable, list[Any]]:
@@ -122,7 +120,7 @@ class CoreState:
         node = self.tree.hierarchy.put_queue(spec.name, spec.cohort, quotas_of(spec.groups))
         queue.spec, queue.node = spec, node
         queue.pending.order_by(self.local_usage if self.ledger and spec.by_usage else None)
-        self._opt_in(queue, spec.opt_ins)
+        self.extension.put_queue(queue)
         node.weight = spec.weight
         self._stir(node)
         self._outdated[queue.name] = queue
@@ -138,7 +136,7 @@ class CoreState:
         self._stir(queue.node)
         self.tree.hierarchy.remove_queue(name)
         queue.spec = queue.node = queue.options = None
-        self._opt_in(queue, NO_OPT_INS)
+        self.extension.put_queue(queue)
         for holding in queue.holdings.values():
             holding.charges = {}
         self.register.drop_if_idle(queue)
@@ -162,7 +160,7 @@ class CoreState:
         """Forget a workload: it is gone, finished, or not to be queued."""
         if key in self.register:
             self.revision += 1
-            self.moving.pop(key, None)
+            self.extension.forget(key)
             self.preemptors.pop(key, None)
             self.register.leave(key)
 
@@ -237,17 +235,13 @@ class CoreState:
         for action in plan.actions:
             match action:
                 case Admit():
-                    self.moving.pop(action.workload.key, None)
                     self.register.assume(action, now=self.now)
                 case Preempt() | Evict():
                     self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
                     self._requeue(action)
-        self.moving |= {move.key: move for move in plan.moves}
-        if self.reserved != plan.reserved:
-            for _, name in self.reserved.items() ^ plan.reserved.items():
-                self.wake(name)
-            self.reserved = plan.reserved
+        for name in self.extension.committed(plan):
+            self.wake(name)
 
     def spare(self, key: str) -> None:
         """Take notice that a preemption could not be written down: it may be tried again."""
@@ -259,12 +253,10 @@ class CoreState:
         for queue in self._outdated.values():
             spec, node, rules = queue.spec, queue.node, self.settings
             if spec is not None and node is not None:
-                search = FlavorSearch(self.tree, spec, rules)
+                search = self.extension.search(self.tree, spec, rules)
                 queue.options = QueueOptions(spec, node, self.flavors, search, settings=rules)
         self._outdated.clear()
-        for queue in self.opted.values():
-            if queue.spec is not None and queue.spec.opt_ins.order != "Priority":
-                queue.pending.order_by(local_shares(queue, self.local_weights))
+        self.extension.settle()
         for root in self.wakes.take(self.now, parks=self._parks):
             for queue in self._queues_below(root):
                 queue.pending.wake()
@@ -290,12 +282,6 @@ class CoreState:
         strict = queue.spec is not None and queue.spec.strict
         queue.pending.requeue(action, strict=strict, equivalents=equivalents)
 
-    def _opt_in(self, queue: QueueState, wants: OptIns) -> None:
-        if wants is NO_OPT_INS:
-            self.opted.pop(queue.name, None)
-        else:
-            self.opted[queue.name] = queue
-
     def _flavor_changed(self, name: str) -> None:
         self.revision += 1
         self.register.settle_flavor(name)
@@ -304,7 +290,7 @@ class CoreState:
             self._stir(queue.node)
 
     def _left(self, key: str, node: QuotaNode | None, freed: bool) -> None:  # noqa: FBT001 - a callback
-        if freed or key in self.reserved:
+        if freed or self.extension.holds_for(key):
             self._stir(node)
 
     def _stir(self, node: QuotaNode | None) -> None:

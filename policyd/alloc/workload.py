@@ -9,16 +9,10 @@ from policyd.alloc.value import Value
 from policyd.node_rules import TaintToleration, Term
 
 ConditionReason = Literal[
-    "NoMatchingFlavor",
-    "ExceedsMaxQuota",
-    "WaitingForQuota",
-    "TopologyPlacementFailed",
-    "WaitingForPreemptedWorkloads",
-    "WaitingForPodsReady",
-    "Misconfigured",
-    "PendingEvaluation",
-    "Suspended",
-]
+    "NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota", "TopologyPlacementFailed",
+    "WaitingForPreemptedWorkloads", "WaitingForPodsReady", "Misconfigured", "PendingEvaluation",
+    "Suspended"
+]  # fmt: skip
 """Why a workload has no quota: the reason of its condition `QuotaReserved=False`."""
 
 

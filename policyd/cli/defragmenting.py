@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.moves import Moves
 from policyd.alloc.workload import QueuedWorkload
 from policyd.cli.formats.json_values import as_json
 from policyd.cli.formats.maps import Maps
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count
+from policyd.optimize.moves import Moves
 from policyd.simulate.defragmentation import (
     Defragmentation,
     PlannedMove,

@@ -7,11 +7,11 @@ from typing import Any, Literal
 import click
 import yaml
 
-from policyd.alloc.topology.devices import SLICES, Devices, inventory
 from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_number
 from policyd.cli.formats.scenarios import scenario_nodes, scenario_objects
 from policyd.cli.formats.tables import show_table
+from policyd.optimize.devices import SLICES, Devices, inventory
 from policyd.status.gpu_slices import GpuSlices, gpu_slices
 
 _HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS")

@@ -17,7 +17,6 @@ import structlog
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
-from policyd.alloc.reservation import next_due
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey
@@ -114,7 +113,7 @@ class CycleLoop:
     def _moments(self) -> tuple[float | None, ...]:
         """Return when time alone may let a cycle decide otherwise."""
         state = self._cache.state
-        return next_due(state), state.wakes.next_at, self._cache.second_pass.next_at
+        return state.extension.next_due(), state.wakes.next_at, self._cache.second_pass.next_at
 
     def _burst(self) -> bool:
         """Run cycles for a while; tell whether another may decide more."""
@@ -144,7 +143,7 @@ class CycleLoop:
             log.exception("cycle_broke", workload=state.deciding)
             return self._set_aside(state.deciding)
         self._await_again(state.again, plan)
-        reserves = plan.reserved != state.reserved
+        reserves = plan.reserved != state.extension.reserved
         if not plan.actions and not reserves:
             return False
         state.commit(plan)

@@ -12,7 +12,9 @@ from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.plan import Move
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.moves import (
+from policyd.alloc.value import Value
+from policyd.alloc.workload import QueuedWorkload, ReservedQuota
+from policyd.optimize.moves import (
     Asker,
     Moves,
     cost_of,
@@ -20,8 +22,6 @@ from policyd.alloc.topology.moves import (
     lost_seconds,
     may_move,
 )
-from policyd.alloc.value import Value
-from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 Where = Mapping[str, int]
 """How many pods are where: by domain, or by flavor where no topology places them."""

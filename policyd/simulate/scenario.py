@@ -16,10 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.options import demand_of
+from policyd.alloc.flavors.options import demand_of
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.reasons import Refusal
-from policyd.alloc.reservation import next_due
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
@@ -129,7 +128,7 @@ class Simulation:
             while self._events and self._events[0][0] == self.now:
                 ended.extend(self._happen(*heapq.heappop(self._events)[1:]))
             yield from self._cycle(tuple(sorted(ended)))
-            due = next_due(self.state)
+            due = self.state.extension.next_due()
             if due is not None and due != self._due:
                 self._due = due
                 self._at(due, None)
@@ -151,7 +150,7 @@ class Simulation:
         """Run cycles until nobody is admitted, preempted or put aside any more."""
         for _ in range(MOST_CYCLES):
             plan = plan_cycle(self.state)
-            reserves = plan.reserved != self.state.reserved
+            reserves = plan.reserved != self.state.extension.reserved
             self.state.commit(plan)
             for action in plan.actions:
                 self._carry_out(action)

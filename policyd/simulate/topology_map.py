@@ -11,8 +11,8 @@ from fractions import Fraction
 from itertools import groupby
 from string import ascii_lowercase, ascii_uppercase
 
-from policyd.alloc.topology.devices import gpus_asked
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode
+from policyd.optimize.devices import gpus_asked
 
 WIDTH = 96
 """Columns of the picture at most, where nodes are not wider."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import lcm
 
-from policyd.alloc.topology.devices import GPU, Devices
-from policyd.alloc.topology.mig import MIG, profiles_of
 from policyd.alloc.value import Value
+from policyd.optimize.devices import GPU, Devices
+from policyd.optimize.mig import MIG, profiles_of
 
 
 class GpuSlices(Value, frozen=True):

@@ -1,10 +1,13 @@
 """Nodes that count for nobody, in words: not ready, cordoned, or without a place."""
 
 from collections.abc import Iterator
+from heapq import nsmallest
+from itertools import chain
 
 from policyd.alloc.reasons import Refusal, Unplaced
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.refusal import NoRoom, Unusable
+from policyd.alloc.topology.tree import TopologyTree
+from policyd.alloc.topology.values import NoRoom, TopologyNode, Unusable
 from policyd.status.shortages import and_others
 
 
@@ -22,8 +25,31 @@ def not_counted(state: CoreState, flavor: str, *, limit: int = 3) -> str:
     nodes = state.ground.nodes
     if flavor not in nodes.trees:
         return ""
-    found, more = nodes.left_out(flavor, limit=limit)
+    found, more = left_out(nodes.trees[flavor], limit=limit)
     return "; ".join(f"{node} {why}" for node, why in found.items()) + and_others(more)
+
+
+def left_out(tree: TopologyTree, *, limit: int) -> tuple[dict[str, str], int]:
+    """Say which nodes with the labels of a topology's flavor are not counted.
+
+    Returns:
+        The first by name, at most `limit`, and why each is not; and how many more there are.
+    """
+    twins = {
+        name: f"has the host name `{domain[0]}` of node `{names[0]}`"
+        for domain, names in tree.twins.items()
+        for name in names[1:]
+    }
+    first = nsmallest(limit, chain(tree.unusable, twins))
+    found = {name: twins.get(name) or _why_unusable(tree, tree.unusable[name]) for name in first}
+    return found, len(tree.unusable) + len(twins) - len(found)
+
+
+def _why_unusable(tree: TopologyTree, node: TopologyNode) -> str:
+    if not node.ready:
+        return "is not ready"
+    missing = tree.missing_level(node)
+    return f"has no label `{missing}`" if missing else "is cordoned"
 
 
 def nodes_missed(state: CoreState, refusal: Refusal, queue: str) -> str:

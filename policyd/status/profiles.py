@@ -6,15 +6,16 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.options import QueueOptions
+from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.devices import GPU, SLICES, gpus_asked
-from policyd.alloc.topology.matching import NodeNeeds
-from policyd.alloc.topology.mig import MIG, Profile, profile_of
-from policyd.alloc.topology.values import TopologyNode
+from policyd.alloc.topology.counts import NodeNeeds
+from policyd.alloc.topology.nodes import Nodes
+from policyd.alloc.topology.values import HOSTNAME, TopologyNode
 from policyd.alloc.workload import QueuedPodSet, QueuedWorkload
 from policyd.node_rules import LabelRequirement
+from policyd.optimize.devices import GPU, SLICES, gpus_asked
+from policyd.optimize.mig import MIG, Profile, profile_of
 from policyd.status.remedies import UseProfile
 from policyd.status.trials import would_fit
 
@@ -107,9 +108,23 @@ def _free(
         affinity=pod_set.affinity,
         tolerations=(*pod_set.tolerations, *flavor.tolerations),
     )
-    for node, resource in state.ground.nodes.spare(flavor, MIG):
+    for node, resource in _spare(state.ground.nodes, flavor):
         if not needs.obstacle(node):
             yield node, resource
+
+
+def _spare(nodes: Nodes, flavor: FlavorSpec) -> Iterator[tuple[TopologyNode, str]]:
+    """Yield usable nodes of a flavor with profiles of which they have some left."""
+    tree, wanted = nodes.trees.get(flavor.name), flavor.labels.items()
+    for room in nodes.rooms.values():
+        names = [name for name, n in room.amounts.items() if n > 0 and name.startswith(MIG)]
+        labels = room.node.labels
+        if not names or not room.node.usable or any(labels.get(k) != v for k, v in wanted):
+            continue
+        leaf = None if tree is None else tree.leaves.get((labels.get(HOSTNAME, ""),))
+        for name in names:
+            if tree is None or leaf is None or tree.free.left(name, leaf) > 0:
+                yield room.node, name
 
 
 def _with(workload: QueuedWorkload, profile: Profile) -> QueuedWorkload:

@@ -1,7 +1,7 @@
 """Why a workload waits, from the state as it is now, and what to tell those who are behind it."""
 
+from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.nominate import Nominator
-from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import FIT, OverCapacity, Refusal
 from policyd.alloc.state import CoreState

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from policyd.alloc.assignment import Assignment
-from policyd.alloc.flavor import FlavorSpec, matches_affinity
-from policyd.alloc.options import QueueOptions
+from policyd.alloc.flavors.assignment import Assignment
+from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.queue import FlavorSpec, matches_affinity
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.placing import Placer

@@ -19,6 +19,7 @@ from policyd.alloc.reasons import (
     UnsuitableKind,
 )
 from policyd.status.naming import PLAIN, Naming
+from policyd.status.placement_texts import placement_text
 from policyd.status.quantities import format_amount
 
 _CAUSES: Mapping[Cause, str] = {
@@ -79,7 +80,7 @@ def obstacle_text(obstacle: Obstacle, naming: Naming = PLAIN) -> str:
         case Held():
             return _held_text(obstacle, naming)
         case Unplaced():
-            return obstacle.why.text
+            return placement_text(obstacle.why)
 
 
 def considered_text(considered: Iterable[Considered], naming: Naming = PLAIN) -> str:

@@ -9,12 +9,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from policyd.alloc.amount import quota_amount
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.queue import (
     ClashReason,
     CohortQuotas,
     FlavorAmounts,
     FlavorGroup,
+    FlavorSpec,
     Fungibility,
     PreemptionPolicy,
     QueueSpec,

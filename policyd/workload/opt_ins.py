@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from policyd.alloc.opt_ins import NO_OPT_INS, OptIns, Order
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.gangs.hand_over import GANG_SCHEDULER, GANG_WAIT
 from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler
+from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, Order
 
 QUEUE_ORDER: Final = "policyd.io/queue-order"
 BINPACK: Final = "policyd.io/binpack"

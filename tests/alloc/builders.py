@@ -2,9 +2,15 @@
 
 from collections import Counter
 
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
-from policyd.alloc.queue import CohortQuotas, FlavorAmounts, FlavorGroup, QueueSpec, Quota
+from policyd.alloc.queue import (
+    CohortQuotas,
+    FlavorAmounts,
+    FlavorGroup,
+    FlavorSpec,
+    QueueSpec,
+    Quota,
+)
 from policyd.alloc.settings import DEFAULTS
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota
@@ -71,9 +77,9 @@ def admission(queue_name, flavor="default", name="main", count=1, **usage):
     return ReservedQuota(cluster_queue=queue_name, pod_sets=(assignment,))
 
 
-def state(*things, flavors=("default",), rules=DEFAULTS):
+def state(*things, flavors=("default",), rules=DEFAULTS, extend=None):
     """A state of queues, cohorts, flavors and workloads."""
-    new = CoreState(rules)
+    new = CoreState(rules, extend)
     for name in flavors:
         new.put_flavor(FlavorSpec(name=name))
     for thing in things:

@@ -3,11 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from policyd.alloc.assignment import Progress
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.flavors.assignment import Progress
 from policyd.alloc.nominate import most_pods, still_valid
 from policyd.alloc.plan import Admit, Plan, Preempt, Requeue
-from policyd.alloc.queue import Fungibility, PreemptionPolicy
+from policyd.alloc.queue import FlavorSpec, Fungibility, PreemptionPolicy
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.alloc.state import CoreState

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from policyd.alloc.assignment import Assignment
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.entry import NominatedWorkload, standing, tournament
 from policyd.alloc.fair_sharing import BorrowedShare, share_of
-from policyd.alloc.options import RequestsKey
+from policyd.alloc.flavors.assignment import Assignment
+from policyd.alloc.flavors.options import RequestsKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings

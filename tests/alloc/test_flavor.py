@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.alloc.flavor import FlavorSpec, matches_affinity, untolerated_taint
+from policyd.alloc.queue import FlavorSpec, matches_affinity, untolerated_taint
 from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration
 
 SPOT = NodeTaint(key="spot", value="yes", effect="NoSchedule")

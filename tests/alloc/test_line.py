@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from hypothesis import given, settings
 
-from policyd.alloc.line import PendingIndex
+from policyd.alloc.pending import PendingIndex
 from tests.alloc.choices import scenarios
 
 

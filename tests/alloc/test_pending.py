@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from policyd.alloc.assignment import Progress
+from policyd.alloc.flavors.assignment import Progress
 from policyd.alloc.pending import PendingQueue, waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal

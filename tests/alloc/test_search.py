@@ -2,9 +2,8 @@
 
 import pytest
 
-from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.options import search_order
-from policyd.alloc.queue import Fungibility, PreemptionPolicy
+from policyd.alloc.flavors.options import search_order
+from policyd.alloc.queue import FlavorSpec, Fungibility, PreemptionPolicy
 from policyd.alloc.reasons import Mode
 from policyd.node_rules import NodeTaint, TaintToleration
 from policyd.status.words import obstacle_text

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Requeue
+from policyd.alloc.queue import FlavorSpec
 from tests.alloc.builders import admission, cohort, keys, queue, state, usage, workload
 
 

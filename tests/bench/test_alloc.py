@@ -9,9 +9,15 @@ import pytest
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.entry import NominatedWorkload, tournament
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit
-from policyd.alloc.queue import FlavorAmounts, FlavorGroup, PreemptionPolicy, QueueSpec, Quota
+from policyd.alloc.queue import (
+    FlavorAmounts,
+    FlavorGroup,
+    FlavorSpec,
+    PreemptionPolicy,
+    QueueSpec,
+    Quota,
+)
 from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota

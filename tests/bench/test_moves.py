@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from tests.alloc.topology.test_moves import anywhere, gang, plan, world
 from tests.bench.report import report
 from tests.bench.test_topology import milliseconds
+from tests.optimize.test_moves import anywhere, gang, plan, world
 
 pytestmark = pytest.mark.bench
 

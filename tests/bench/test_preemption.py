@@ -7,10 +7,9 @@ from collections import deque
 import msgspec
 import pytest
 
-from policyd.alloc.assignment import Assignment
 from policyd.alloc.entry import NominatedWorkload, tournament
-from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.options import RequestsKey
+from policyd.alloc.flavors.assignment import Assignment
+from policyd.alloc.flavors.options import RequestsKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.fair import FairSearch
 from policyd.alloc.preemption.search import Search, in_order
@@ -19,6 +18,7 @@ from policyd.alloc.queue import (
     CohortQuotas,
     FlavorAmounts,
     FlavorGroup,
+    FlavorSpec,
     PreemptionPolicy,
     QueueSpec,
     Quota,

@@ -10,9 +10,8 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.settings import Gates
-from policyd.alloc.topology.fragmentation import fragmentation
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.values import (
@@ -22,6 +21,7 @@ from policyd.alloc.topology.values import (
     TopologyNode,
     TopologyPlacement,
 )
+from policyd.optimize.fragmentation import fragmentation, fragments_first
 from tests.bench.report import report
 
 pytestmark = pytest.mark.bench
@@ -110,7 +110,7 @@ def test_gang_on_ten_thousand_nodes(half_full, mode, level, pods, request):
 
 def test_ties_broken_by_what_is_in_pieces(half_full):
     (gang,) = asked(512, "Preferred", "rack")["gpu"]
-    tidy = {"gpu": [replace(gang, avoids_fragments=True)]}
+    tidy = {"gpu": [replace(gang, tie_break=fragments_first)]}
     (tree,) = half_full.trees.values()
 
     name = "512 pods, 10,000 nodes, where most is in pieces"

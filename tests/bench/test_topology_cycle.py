@@ -7,11 +7,11 @@ from itertools import count
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Preempt
 from policyd.alloc.queue import (
     FlavorAmounts,
     FlavorGroup,
+    FlavorSpec,
     PreemptionPolicy,
     QueueSpec,
     Quota,

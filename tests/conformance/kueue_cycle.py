@@ -1,11 +1,11 @@
 """Kueue's tables of the parts of a cycle: order, progress, reservations, the requests of slices."""
 
-from policyd.alloc.assignment import Assignment, Progress
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.entry import NominatedWorkload, in_turn, reserved_charges
+from policyd.alloc.flavors.assignment import Assignment, Progress
+from policyd.alloc.flavors.offers import FlavorOffer, GroupRequests, GroupResult, SearchResult
+from policyd.alloc.flavors.options import RequestsKey, replacing
 from policyd.alloc.nominate import still_valid
-from policyd.alloc.offers import FlavorOffer, GroupRequests, GroupResult, SearchResult
-from policyd.alloc.options import RequestsKey, replacing
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
 from policyd.alloc.reasons import Mode

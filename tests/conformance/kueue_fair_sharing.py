@@ -4,7 +4,7 @@ from collections import deque
 
 from policyd.alloc.entry import standing
 from policyd.alloc.fair_sharing import BorrowedShare, share_of
-from policyd.alloc.options import RequestsKey
+from policyd.alloc.flavors.options import RequestsKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.fair import FairSearch
 from policyd.alloc.preemption.search import Search

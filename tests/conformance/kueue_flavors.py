@@ -1,10 +1,10 @@
 """Kueue's tables of flavor assignment: which flavor a workload would get, how, and why."""
 
+from policyd.alloc.flavors.options import replacing
+from policyd.alloc.flavors.search import better
 from policyd.alloc.nominate import most_pods
-from policyd.alloc.options import replacing
 from policyd.alloc.queue import Fungibility
 from policyd.alloc.reasons import Mode, most_severe
-from policyd.alloc.search import better
 from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.api.quantity import parse_quantity
 from policyd.status.quantities import format_amount

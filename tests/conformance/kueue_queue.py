@@ -4,8 +4,8 @@ Kueue takes a head out of its queue and puts it back after the attempt. Ours sta
 the attempt is decided: so "pop" here takes it out, and remembers the one taken last.
 """
 
-from policyd.alloc.assignment import Progress
-from policyd.alloc.options import demand_of
+from policyd.alloc.flavors.assignment import Progress
+from policyd.alloc.flavors.options import demand_of
 from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import place
@@ -12,6 +12,7 @@ from policyd.alloc.topology.values import Placement, TopologyPlacement
 from policyd.api import kueue
 from policyd.api.nodes import Node
 from policyd.jobs.pods import QueuedPod
+from policyd.status.placement_texts import placement_text
 from policyd.workload.topology_values import (
     is_single_pod,
     node_spec,
@@ -166,7 +167,7 @@ def _without_nothing(result):
 def _told(outcome):
     if isinstance(outcome, TopologyPlacement):
         return {"TopologyAssignment": written(outcome)}
-    return {"FailureReason": outcome.text}
+    return {"FailureReason": placement_text(outcome)}
 
 
 def written(assignment):

@@ -5,7 +5,7 @@ from string import ascii_lowercase, digits
 
 import msgspec
 
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import TopologyNode
 from policyd.api.kueue import Admission, PodSetAssignment, TopologyAssignment

@@ -1,22 +1,23 @@
 """Kueue's tables of flavors and topologies together: what is asked of which, and what is wrong."""
 
-from policyd.alloc.assignment import Assignment
-from policyd.alloc.nominate import Chooser
-from policyd.alloc.offers import (
+from policyd.alloc.flavors.assignment import Assignment
+from policyd.alloc.flavors.offers import (
     FlavorOffer,
     GroupRequests,
     GroupResult,
     PodSetRequests,
     SearchResult,
 )
-from policyd.alloc.options import RequestsKey
+from policyd.alloc.flavors.options import RequestsKey
+from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
+from policyd.alloc.nominate import Chooser
 from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import Mode, most_severe
-from policyd.alloc.search import EVERYWHERE, FlavorScan
 from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
 from policyd.api.kueue import Admission
 from policyd.controller.topology.node_changes import NodeChanges
+from policyd.status.placement_texts import placement_text
 from policyd.workload.topology_values import topology_assignment
 from tests.conformance import kueue_flavors
 from tests.conformance.kueue_flavors import Assigner, mode_of, needs_placement
@@ -99,7 +100,7 @@ def placed(case, cluster, pod_sets, workload):
 def told(assignment):
     """Return what is wrong with each pod set that cannot be placed."""
     return {
-        name: ", ".join(each.why.text for each in found)
+        name: ", ".join(placement_text(each.why) for each in found)
         for name, found in assignment.unplaced.items()
     }
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.assignments import merged, truncated
 from policyd.alloc.topology.balanced import best_balance, fewest_domains, share_evenly

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from policyd.alloc.opt_ins import NO_OPT_INS
 from policyd.cli import main
+from policyd.optimize.opt_ins import NO_OPT_INS
 from policyd.simulate.defragmentation import carried_out, described, plan_moves
-from tests.alloc.topology.test_moves import anywhere, gang, world
+from tests.optimize.test_moves import anywhere, gang, world
 
 
 def plan(of, key="new", most=3):

@@ -3,8 +3,8 @@
 import msgspec
 from hypothesis import given, settings
 
-from policyd.alloc.opt_ins import OptIns
 from policyd.alloc.queue import QueueSpec
+from policyd.optimize.opt_ins import OptIns
 from tests.alloc.builders import held, usage
 from tests.alloc.choices import scenarios
 from tests.simulate.test_properties import made, scenario_of, steps, told

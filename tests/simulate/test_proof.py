@@ -3,9 +3,9 @@
 import msgspec
 from hypothesis import given, settings
 
-from policyd.alloc.opt_ins import OptIns
 from policyd.alloc.plan import Preempt, Requeue
 from policyd.alloc.queue import QueueSpec
+from policyd.optimize.opt_ins import OptIns
 from policyd.status.words import message_of
 from tests.simulate.test_properties import SCENARIOS, made, steps
 

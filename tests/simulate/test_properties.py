@@ -3,11 +3,11 @@
 import msgspec
 from hypothesis import given, settings
 
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Preempt
-from policyd.alloc.queue import Fungibility, PreemptionPolicy, Protection
+from policyd.alloc.queue import FlavorSpec, Fungibility, PreemptionPolicy, Protection
 from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.alloc.state import CoreState
+from policyd.optimize.optimizer import Optimizer
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import held, put, usage
 from tests.alloc.choices import scenarios
@@ -70,7 +70,7 @@ SCENARIOS = scenarios(scenario_of, 230)
 
 def made(scenario):
     things, coming, chosen = scenario
-    of = CoreState(chosen)
+    of = CoreState(chosen, Optimizer)
     for name in FLAVORS:
         of.put_flavor(FlavorSpec(name=name))
     for thing in things:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
 from policyd.cli.formats.maps import Maps

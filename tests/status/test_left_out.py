@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.values import HOSTNAME
 from policyd.status.left_out import not_counted
 from tests.alloc.builders import queue, state

@@ -4,12 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Requeue
-from policyd.alloc.topology.devices import GPU, SLICES
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
 from policyd.alloc.workload import QueuedPodSet
 from policyd.node_rules import LabelRequirement
+from policyd.optimize.devices import GPU, SLICES
 from policyd.status.remedies import UseProfile, remedy_text
 from policyd.status.what_helps import cheapest, remedies
 from tests.alloc.builders import queue, quota, state, workload

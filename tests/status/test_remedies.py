@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Requeue
-from policyd.alloc.queue import PreemptionPolicy, Protection
+from policyd.alloc.queue import FlavorSpec, PreemptionPolicy, Protection
 from policyd.alloc.reasons import MissingQuota, OverCapacity, Unsuitable
 from policyd.node_rules import NodeTaint
 from policyd.status.remedies import (

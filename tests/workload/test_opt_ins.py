@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.alloc.opt_ins import NO_OPT_INS, OptIns
+from policyd.optimize.opt_ins import NO_OPT_INS, OptIns
 from policyd.workload.opt_ins import OptInError, opt_ins_of
 
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.fair_sharing import share_of
+from policyd.alloc.fair_sharing import CohortHeap, Key, above, share_of
 from policyd.alloc.hierarchy import QuotaNode, descendants
-from policyd.alloc.ladder import Key, Ladder, above
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
 from policyd.alloc.settings import Strategy
@@ -73,10 +72,10 @@ class FairSearch:
 
         Queues without candidates, and nodes that no longer borrow, are left for good.
         """
-        ladder, root = Ladder(waiting, partial(self._key, waiting)), self.search.node.root
-        while (node := ladder.best(root)) is not None and waiting.get(node):
+        heap, root = CohortHeap(waiting, partial(self._key, waiting)), self.search.node.root
+        while (node := heap.best(root)) is not None and waiting.get(node):
             yield node
-            ladder.changed(node)
+            heap.changed(node)
 
     def _key(self, waiting: Waiting, child: QuotaNode, best: QuotaNode) -> Key | None:
         if not waiting[best]:
@@ -105,9 +104,11 @@ class FairSearch:
 
     def second(self, waiting: Waiting) -> bool:
         """Choose one of each queue, by the shares as they are, until the claim fits."""
+        tree = self.search.tree
         for node in self.turns(waiting):
             candidate = waiting[node].popleft()
-            justified = self._starts_justified(*self._sides(node))
+            ours, theirs = self._sides(node)
+            justified = share_of(tree, ours).rank < share_of(tree, theirs).rank
             if justified and self._take(candidate, "InCohortFairSharing"):
                 return True
             waiting[node].clear()
@@ -121,7 +122,8 @@ class FairSearch:
         our_share, their_share = share_of(tree, ours), share_of(tree, theirs)
         weightless = our_share.rank[0], their_share.rank[0]
         if weightless == (True, False):
-            self._pass_over(node, waiting)
+            self.passed_over.setdefault(node, deque()).extend(waiting)
+            waiting.clear()
         while waiting:
             if strategy == "LessThanInitialShare":
                 justified = our_share.rank < their_share.rank
@@ -133,14 +135,6 @@ class FairSearch:
                 return self._take(waiting.popleft(), "InCohortFairSharing")
             self.passed_over.setdefault(node, deque()).append(waiting.popleft())
         return False
-
-    def _starts_justified(self, ours: QuotaNode, theirs: QuotaNode) -> bool:
-        tree = self.search.tree
-        return share_of(tree, ours).rank < share_of(tree, theirs).rank
-
-    def _pass_over(self, node: QuotaNode, waiting: deque[PreemptionCandidate]) -> None:
-        self.passed_over.setdefault(node, deque()).extend(waiting)
-        waiting.clear()
 
     def _take(self, candidate: PreemptionCandidate, reason: PreemptionReason) -> bool:
         self.search.ground.release(candidate.holding)

@@ -1,16 +1,32 @@
-"""Arithmetic of assignments: join them, shorten them, take a node out of them."""
+"""Arithmetic of assignments: join and shorten them; what is kept when pods or nodes come and go."""
 
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from policyd.alloc.topology.goal import level_of
 from policyd.alloc.topology.tree import TopologyTree
-from policyd.alloc.topology.values import DomainValues, TopologyPlacement
+from policyd.alloc.topology.values import (
+    DomainValues,
+    PlacementRequest,
+    SliceLayer,
+    TopologyPlacement,
+)
+
+
+def _placement(
+    levels: tuple[str, ...], domains: Iterable[tuple[DomainValues, int]]
+) -> TopologyPlacement:
+    return TopologyPlacement(levels=levels, domains=tuple(domains))
 
 
 def assignment_of(tree: TopologyTree, pods: dict[int, int]) -> TopologyPlacement:
     """Return the assignment of so many pods to leaves, in the order of their values."""
     levels = tree.levels[-1:] if tree.to_nodes else tree.levels
     leaves = sorted(pods, key=tree.rank.__getitem__)
-    return TopologyPlacement(
-        levels=levels, domains=tuple([(tree.names[leaf], pods[leaf]) for leaf in leaves])
-    )
+    return _placement(levels, [(tree.names[leaf], pods[leaf]) for leaf in leaves])
 
 
 def merged(
@@ -25,10 +41,7 @@ def merged(
         leaf = tree.leaves.get(name)
         return name if leaf is None else tree.values[leaf]
 
-    names = sorted(pods, key=values)
-    return TopologyPlacement(
-        levels=one.levels, domains=tuple([(name, pods[name]) for name in names])
-    )
+    return _placement(one.levels, [(name, pods[name]) for name in sorted(pods, key=values)])
 
 
 def truncated(assignment: TopologyPlacement, count: int) -> TopologyPlacement:
@@ -38,20 +51,124 @@ def truncated(assignment: TopologyPlacement, count: int) -> TopologyPlacement:
         if left > 0:
             domains.append((name, min(pods, left)))
             left -= pods
-    return TopologyPlacement(levels=assignment.levels, domains=tuple(domains))
+    return _placement(assignment.levels, domains)
 
 
 def without(one: TopologyPlacement, other: TopologyPlacement) -> TopologyPlacement:
     """Return of one assignment what another has not: pods that are elsewhere there, or nowhere."""
     counts = dict(other.domains)
     left = [(name, count - counts.get(name, 0)) for name, count in one.domains]
-    return TopologyPlacement(
-        levels=one.levels, domains=tuple([(name, count) for name, count in left if count > 0])
-    )
+    return _placement(one.levels, [(name, count) for name, count in left if count > 0])
 
 
 def without_node(assignment: TopologyPlacement, host: str) -> tuple[TopologyPlacement, int]:
     """Take the pods on a node out of an assignment; return the rest, and how many they are."""
-    kept = tuple([each for each in assignment.domains if each[0][-1] != host])
-    rest = TopologyPlacement(levels=assignment.levels, domains=kept)
+    kept = [each for each in assignment.domains if each[0][-1] != host]
+    rest = _placement(assignment.levels, kept)
     return rest, assignment.count - rest.count
+
+
+class Repair(NamedTuple):
+    """How to make up for a node.
+
+    Attributes:
+        kept: Where the other pods stay.
+        request: What the lost pods ask for.
+        within: Domain that they have to be in, None for any.
+    """
+
+    kept: TopologyPlacement
+    request: PlacementRequest
+    within: int | None
+
+
+def repair_of(
+    tree: TopologyTree, request: PlacementRequest, held: TopologyPlacement, host: str
+) -> Repair | None:
+    """Find out what a pod set lost of what it held with a node; None if nothing."""
+    kept, lost = without_node(held, host)
+    if not lost:
+        return None
+    broken = [layer for layer in request.slices if layer.size > 0 and lost % layer.size]
+    slices = request.slices
+    if broken:
+        whole = [layer for layer in slices if layer not in broken]
+        slices = tuple(whole[-1:])
+    level = level_of(tree, request)
+    within = _domain(tree, kept, request, broken=broken, lost=lost)
+    return Repair(kept, replace(request, count=lost, slices=slices, level=level, held=None), within)
+
+
+def _domain(
+    tree: TopologyTree,
+    kept: TopologyPlacement,
+    request: PlacementRequest,
+    *,
+    broken: list[SliceLayer],
+    lost: int,
+) -> int | None:
+    """Return where lost pods have to be: with the rest of their slice, or of what is required."""
+    pods = {tree.leaves[name]: n for name, n in kept.domains if name in tree.leaves}
+    if not pods:
+        return None
+    if broken:
+        return _incomplete(tree, pods, broken[-1], lost)
+    level = level_of(tree, request)
+    if request.mode != "Required" or level not in tree.levels:
+        return None
+    return _around(tree, next(iter(pods)), level)
+
+
+def _incomplete(
+    tree: TopologyTree, pods: dict[int, int], layer: SliceLayer, lost: int
+) -> int | None:
+    """Return the first domain whose slices are whole again with what was lost."""
+    if layer.level not in tree.levels:
+        return None
+    counts: Counter[int] = Counter()
+    for leaf, count in pods.items():
+        counts[_around(tree, leaf, layer.level)] += count
+    missing = [d for d, count in counts.items() if (count + lost) % layer.size == 0]
+    return min(missing, key=tree.values.__getitem__, default=None)
+
+
+def _around(tree: TopologyTree, leaf: int, level: str) -> int:
+    domain = leaf
+    while len(tree.values[domain]) > tree.levels.index(level) + 1:
+        domain = tree.parent[domain]
+    return domain
+
+
+class KeptPlaces(NamedTuple):
+    """Places that stay.
+
+    Attributes:
+        assignments: By pod set, where its pods stay.
+        more: The pods that need a place in addition; None if none do.
+    """
+
+    assignments: dict[str, TopologyPlacement]
+    more: PlacementRequest | None = None
+
+
+def kept_places(workers: PlacementRequest, leader: PlacementRequest | None) -> KeptPlaces | None:
+    """Return what pod sets keep of what they held; None if they are to be placed from scratch.
+
+    Pods stay where they are: of fewer, the first ones do; for more, places are added. Slices are
+    kept whole, so that this is for whole slices only.
+    """
+    held = workers.held
+    if held is None:
+        return None
+    size = workers.slices[0].size if workers.slices else 1
+    if size < 1 or held.count % size or workers.count % size:
+        return None
+    kept = {}
+    if leader is not None and leader.held is not None:
+        kept[leader.pod_set] = leader.held
+    if workers.count > held.count:
+        more = replace(workers, count=workers.count - held.count, held=None)
+        return KeptPlaces({workers.pod_set: held, **kept}, more)
+    if leader is not None and leader.held is None:
+        return None
+    return KeptPlaces({workers.pod_set: truncated(held, workers.count), **kept})

@@ -3,9 +3,8 @@
 from itertools import pairwise
 
 from policyd.alloc.settings import Gates
-from policyd.alloc.topology.refusal import Unusable, UnusableKind
 from policyd.alloc.topology.tree import TopologyTree
-from policyd.alloc.topology.values import Mode, PlacementRequest, SliceLayer
+from policyd.alloc.topology.values import Mode, PlacementRequest, SliceLayer, Unusable, UnusableKind
 from policyd.alloc.value import Value
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from policyd.alloc.cluster_queue import Holding
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import Placement

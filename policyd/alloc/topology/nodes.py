@@ -2,21 +2,53 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from heapq import nsmallest
-from itertools import chain
 from typing import NamedTuple
 
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.counts import CountCache
-from policyd.alloc.topology.ledger import Ledger
 from policyd.alloc.topology.tree import NodeRoom, TopologyTree
 from policyd.alloc.topology.values import (
     HOSTNAME,
     PODS,
+    DomainValues,
     Placement,
     TopologyNode,
     TopologyPlacement,
 )
+
+
+class Ledger:
+    """Usage of domains by their names.
+
+    Attributes:
+        used: What is used of each domain; amounts of 0 may stay.
+        trees: The topologies of which these are domains.
+    """
+
+    __slots__ = ("trees", "used")
+
+    def __init__(self) -> None:
+        self.used: dict[DomainValues, dict[str, int]] = {}
+        self.trees: list[TopologyTree] = []
+
+    def charge(self, placement: Placement, sign: int) -> None:
+        """Use more, or with a `sign` of -1 less, by what pods use where they are."""
+        requests = {**placement.requests, PODS: 1}
+        for domain, count in placement.assignment.domains:
+            used = self.used.setdefault(domain, {})
+            for resource, amount in requests.items():
+                used[resource] = used.get(resource, 0) + sign * amount * count
+        self.try_charge(placement, sign)
+
+    def try_charge(self, placement: Placement, sign: int) -> None:
+        """Charge the topologies alone, for a trial in which no domain comes or goes."""
+        for tree in self.trees:
+            tree.charge(placement, sign, tree.free)
+
+    def assume(self, placement: Placement, sign: int) -> None:
+        """Take from the topologies what is about to be held; it does not count as used yet."""
+        for tree in self.trees:
+            tree.charge(placement, sign, tree.free, tree.offered)
 
 
 class OtherPod(NamedTuple):
@@ -32,6 +64,7 @@ class Nodes:
     Attributes:
         trees: Topologies by the flavor they are of.
         counts: What was counted of each of them.
+        rooms: Nodes by name, with what they have for workloads.
         taken: What pods that no topology placed take, by node and resource.
         held: What is held, by workload.
     """
@@ -42,35 +75,35 @@ class Nodes:
         self.counts: dict[str, CountCache] = {}
         self.taken: dict[str, dict[str, int]] = {}
         self.held: dict[str, tuple[Placement, ...]] = {}
+        self.rooms: dict[str, NodeRoom] = {}
         self._overlapping = overlapping
-        self._offers: dict[str, NodeRoom] = {}
         self._pods: dict[str, OtherPod] = {}
         self._ledgers: dict[tuple[str, bool], Ledger] = {}
         self._log: dict[str, tuple[Placement, ...]] | None = None
 
     def put(self, node: TopologyNode) -> None:
         """Add a node, or change it. Costs what it changes."""
-        before = self._offers.get(node.name)
+        before = self.rooms.get(node.name)
         if before is not None and before.node == node:
             return
         amounts = dict(node.allocatable)
         assert self._log is None, "nodes do not change during a trial"
         for resource, amount in self.taken.get(node.name, {}).items():
             amounts[resource] = amounts.get(resource, 0) - amount
-        offer = self._offers[node.name] = NodeRoom(node, amounts)
+        offer = self.rooms[node.name] = NodeRoom(node, amounts)
         for tree in self.trees.values():
             tree.put(offer)
 
     def remove(self, name: str) -> None:
         """Remove a node, if it is there."""
         assert self._log is None, "nodes do not change during a trial"
-        if self._offers.pop(name, None) is not None:
+        if self.rooms.pop(name, None) is not None:
             for tree in self.trees.values():
                 tree.remove(name)
 
     def node(self, name: str) -> TopologyNode | None:
         """Return a node, None if there is none of that name."""
-        offer = self._offers.get(name)
+        offer = self.rooms.get(name)
         return None if offer is None else offer.node
 
     def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> str:
@@ -108,7 +141,7 @@ class Nodes:
         tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), ledger.used)
         ledger.trees.append(tree)
         self.counts[flavor.name] = CountCache(tree)
-        for offer in self._offers.values():
+        for offer in self.rooms.values():
             tree.put(offer)
 
     def remove_flavor(self, name: str) -> None:
@@ -185,45 +218,9 @@ class Nodes:
                 return domain[0]
         return ""
 
-    def spare(self, flavor: FlavorSpec, prefix: str) -> Iterator[tuple[TopologyNode, str]]:
-        """Yield usable nodes of a flavor with resources of which they have some left.
-
-        Args:
-            flavor: Whose nodes.
-            prefix: What begins the names of the resources.
-        """
-        tree, wanted = self.trees.get(flavor.name), flavor.labels.items()
-        for offer in self._offers.values():
-            names = [name for name, n in offer.amounts.items() if n > 0 and name.startswith(prefix)]
-            labels = offer.node.labels
-            if not names or not offer.node.usable or any(labels.get(k) != v for k, v in wanted):
-                continue
-            leaf = None if tree is None else tree.leaves.get((labels.get(HOSTNAME, ""),))
-            for name in names:
-                if tree is None or leaf is None or tree.free.left(name, leaf) > 0:
-                    yield offer.node, name
-
-    def left_out(self, flavor: str, *, limit: int) -> tuple[dict[str, str], int]:
-        """Say which nodes with the labels of a flavor are not counted.
-
-        Returns:
-            The first by name, at most `limit`, and why each is not; and how many more there are.
-        """
-        tree = self.trees[flavor]
-        twins = {
-            name: f"has the host name `{domain[0]}` of node `{names[0]}`"
-            for domain, names in tree.twins.items()
-            for name in names[1:]
-        }
-        first = nsmallest(limit, chain(tree.unusable, twins))
-        found = {
-            name: twins.get(name) or _why_unusable(tree, tree.unusable[name]) for name in first
-        }
-        return found, len(tree.unusable) + len(twins) - len(found)
-
     def _take(self, pod: OtherPod, sign: int) -> None:
         taken = self.taken.setdefault(pod.node, {})
-        offer = self._offers.get(pod.node)
+        offer = self.rooms.get(pod.node)
         for resource, amount in pod.requests.items():
             taken[resource] = taken.get(resource, 0) + sign * amount
             if offer is not None:
@@ -242,10 +239,3 @@ class Nodes:
         if ledger is None:
             ledger = self._ledgers[key] = Ledger()
         return ledger
-
-
-def _why_unusable(tree: TopologyTree, node: TopologyNode) -> str:
-    if not node.ready:
-        return "is not ready"
-    missing = tree.missing_level(node)
-    return f"has no label `{missing}`" if missing else "is cordoned"

@@ -4,16 +4,27 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from policyd.alloc.settings import DEFAULTS, Gates
-from policyd.alloc.topology.assignments import assignment_of, merged, truncated
+from policyd.alloc.topology.assignments import (
+    KeptPlaces,
+    assignment_of,
+    kept_places,
+    merged,
+    repair_of,
+    truncated,
+)
 from policyd.alloc.topology.balanced import balance
-from policyd.alloc.topology.elastic import KeptPlaces, kept_places
 from policyd.alloc.topology.fitting import DomainShare, Short, choose, distribute, holds, is_whole
 from policyd.alloc.topology.goal import goal_of
 from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.refusal import NoRoom, Refusal, Unusable
-from policyd.alloc.topology.repair import repair_of
 from policyd.alloc.topology.survey import PlacementCircumstances, Survey
-from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement
+from policyd.alloc.topology.values import (
+    NoRoom,
+    Placement,
+    PlacementRequest,
+    Refusal,
+    TopologyPlacement,
+    Unusable,
+)
 
 Outcome = TopologyPlacement | Refusal
 """What becomes of a pod set."""

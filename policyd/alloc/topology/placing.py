@@ -10,16 +10,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
-from policyd.alloc.assignment import Assignment
 from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.options import QueueOptions
+from policyd.alloc.flavors.assignment import Assignment
+from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.reasons import Mode, Unplaced
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.devices import GPU
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
-from policyd.alloc.topology.refusal import Unusable
-from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement
+from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement, Unusable
 from policyd.alloc.workload import QueuedWorkload
 
 _Unplaced = dict[str, tuple[Unplaced, ...]]
@@ -42,8 +40,7 @@ class _Asked(NamedTuple):
 class Placer:
     """Places one workload with one choice of flavors, with what the state's nodes hold when asked.
 
-    Attributes:
-        nothing: Whether there is nothing to be placed, now or later.
+    There may be `nothing` to be placed, now or later.
     """
 
     def __init__(
@@ -173,7 +170,7 @@ def _asked(
     delayed, unusable = set(), {}
     held = _held_before(state, workload)
     for name, count, flavors in _chosen(assignment):
-        request = _request(options, workload, name, count)
+        request = _request(state, options, workload, name, count)
         if request is None:
             continue
         wanted = sorted(flavor for flavor in flavors if flavor in options.topologies)
@@ -241,7 +238,7 @@ def _chosen(assignment: Assignment) -> Iterator[tuple[str, int, tuple[str, ...]]
 
 
 def _request(
-    options: QueueOptions, workload: QueuedWorkload, name: str, count: int
+    state: CoreState, options: QueueOptions, workload: QueuedWorkload, name: str, count: int
 ) -> PlacementRequest | None:
     """Return what a pod set asks of a topology; None if it asks for nothing."""
     pod_set = next((each for each in workload.pod_sets if each.name == name), None)
@@ -249,12 +246,7 @@ def _request(
         return None
     if not pod_set.placed and not options.places_all:
         return None
-    request, wants = with_fields(pod_set.place, count=count), options.spec.opt_ins
-    if not (wants.whole_gpus or wants.avoids_fragments):
-        return request
-    gpus = request.requests.get(GPU, 0) * sum(each.count for each in workload.pod_sets)
-    whole = wants.whole_gpus and gpus > 1
-    return with_fields(request, whole_gpus=whole, avoids_fragments=wants.avoids_fragments)
+    return state.extension.request(options.spec, workload, with_fields(pod_set.place, count=count))
 
 
 def _held_before(state: CoreState, workload: QueuedWorkload) -> dict[str, TopologyPlacement | None]:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from policyd.alloc.topology.goal import Goal
-from policyd.alloc.topology.table import Column
-from policyd.alloc.topology.tree import TopologyTree
+from policyd.alloc.topology.tree import Column, TopologyTree
 
 Units = Column | dict[int, int]
 """How much goes where, by domain."""
@@ -28,12 +27,11 @@ class DomainRoom:
         slices_beside: How many slices then.
         leaders: 1 where a leader goes, 0 where none does.
         score: How much of what pods would prefer the nodes there meet; None if it does not matter.
-        fragments: How many devices are free there in pieces, which breaks ties; None if it does
-            not matter.
+        ties: What decides between domains that are as good; None if their names do.
     """
 
     __slots__ = (
-        "beside", "fragments", "goal", "leaders", "pods", "score", "slices", "slices_beside", "tree"
+        "beside", "goal", "leaders", "pods", "score", "slices", "slices_beside", "ties", "tree"
     )  # fmt: skip
 
     def __init__(self, tree: TopologyTree, goal: Goal, pods: Units) -> None:
@@ -44,7 +42,7 @@ class DomainRoom:
         self.slices = self.beside = self.slices_beside = pods
         self.leaders: Units | None = None
         self.score: Units | None = None
-        self.fragments: Units | None = None
+        self.ties: Units | None = None
 
     def copy(self, top: Iterable[int]) -> "DomainRoom":
         """Return room of some domains, and of those in them, that can be changed by itself."""
@@ -55,7 +53,7 @@ class DomainRoom:
 
         other = DomainRoom(self.tree, self.goal, part(self.pods))
         other.slices = other.slices_beside = part(self.slices)
-        other.score, other.fragments = self.score, self.fragments
+        other.score, other.ties = self.score, self.ties
         if self.leaders is not None:
             other.leaders = part(self.leaders)
             other.beside, other.slices_beside = part(self.beside), part(self.slices_beside)
@@ -96,9 +94,9 @@ class DomainRoom:
 
     def _ties_first(self, domains: Iterable[int]) -> Iterable[int]:
         """Return domains in the order in which those go that differ in nothing else."""
-        if self.fragments is None:
+        if self.ties is None:
             return domains
-        return sorted(domains, key=self.fragments.__getitem__, reverse=True)
+        return sorted(domains, key=self.ties.__getitem__, reverse=True)
 
     def best_fit(self, domains: Sequence[int], needed: int, *, leaders: int, units: Units) -> int:
         """Return the domain with the least room that suffices; the first if none does.

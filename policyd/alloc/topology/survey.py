@@ -4,15 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from policyd.alloc.topology.counts import CountCache, PodKind, requests_of
-from policyd.alloc.topology.devices import device_of
-from policyd.alloc.topology.fragmentation import fragments_of
+from policyd.alloc.topology.counts import CountCache, NodeNeeds, PodKind, meets, requests_of
 from policyd.alloc.topology.goal import Goal
-from policyd.alloc.topology.matching import NodeNeeds, meets
-from policyd.alloc.topology.refusal import NoRoom
 from policyd.alloc.topology.room import DomainRoom
-from policyd.alloc.topology.table import Column
-from policyd.alloc.topology.values import PlacementRequest, SliceLayer
+from policyd.alloc.topology.tree import Column
+from policyd.alloc.topology.values import NoRoom, PlacementRequest, SliceLayer
 from policyd.node_rules import Term
 
 
@@ -31,11 +27,7 @@ class PlacementCircumstances(NamedTuple):
 
 
 class Survey:
-    """What was counted for a request.
-
-    Attributes:
-        room: How much goes where.
-    """
+    """What was counted for a request: its `room`."""
 
     def __init__(
         self,
@@ -53,7 +45,7 @@ class Survey:
             selector=tuple(sorted(request.node_selector.items())),
             affinity=request.affinity,
             tolerations=(*request.tolerations, *flavor.tolerations),
-            whole_gpus=request.whole_gpus,
+            rule=request.rule,
         )
         kind = PodKind(
             requests=requests_of(request.requests, ports=self._tree.to_nodes),
@@ -71,12 +63,12 @@ class Survey:
             self.room.score = self._scores(request.preferred_affinity)
 
     def break_ties(self, request: PlacementRequest) -> None:
-        """Let what is in pieces decide between places that are as good, if that is wanted.
+        """Let what a request says decide between places that are as good.
 
         Who asks whether there is room at all does not need it, and saves milliseconds.
         """
-        if request.avoids_fragments:
-            self.room.fragments = fragments_of(self._tree, device_of(request.requests))
+        if request.tie_break is not None:
+            self.room.ties = request.tie_break(self._tree, request.requests)
 
     def no_room(self, level: int, fitting: int) -> NoRoom:
         """Say what stood in the way.

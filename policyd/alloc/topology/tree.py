@@ -7,12 +7,128 @@ domains came or went; a change of what a node has, or of what is used there, cos
 """
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.topology.changes import ChangeLog
-from policyd.alloc.topology.table import Amounts, Column, Table
-from policyd.alloc.topology.values import HOSTNAME, PODS, DomainValues, Placement, TopologyNode
+from policyd.alloc.queue import FlavorSpec
+from policyd.alloc.topology.values import (
+    HOST_PORT,
+    HOSTNAME,
+    PODS,
+    DomainValues,
+    Placement,
+    TopologyNode,
+)
+
+_LONGEST = 65_536
+
+Mark = tuple[int, int]
+"""How far somebody has read."""
+
+UNREAD: Mark = (-1, 0)
+"""The mark of somebody who has read nothing."""
+
+
+class ChangeLog:
+    """Numbers of what changed, in order. Forgotten when there are too many of them."""
+
+    __slots__ = ("_entries", "_era")
+
+    def __init__(self) -> None:
+        self._entries: list[int] = []
+        self._era = 0
+
+    @property
+    def mark(self) -> Mark:
+        """How far one has read who has read everything."""
+        return self._era, len(self._entries)
+
+    def add(self, number: int) -> None:
+        """Note that something changed."""
+        if len(self._entries) >= _LONGEST:
+            self.forget()
+        self._entries.append(number)
+
+    def extend(self, numbers: list[int]) -> None:
+        """Note that some changed."""
+        if len(self._entries) + len(numbers) > _LONGEST:
+            self.forget()
+        self._entries += numbers
+
+    def forget(self) -> None:
+        """Make everybody look at everything again."""
+        self._entries.clear()
+        self._era += 1
+
+    def since(self, mark: Mark) -> set[int] | None:
+        """Return what changed since, once each; None if that may be anything."""
+        era, position = mark
+        return set(self._entries[position:]) if era == self._era else None
+
+
+Amounts = Mapping[str, int]
+Column = list[int]
+
+
+class Table:
+    """Amounts of leaves by their numbers; may be negative.
+
+    Attributes:
+        columns: By resource and leaf, how much there is; 0 for numbers that are not of leaves.
+        taken: By port and leaf, how many take it.
+    """
+
+    __slots__ = ("columns", "taken")
+
+    def __init__(self) -> None:
+        self.columns: dict[str, Column] = {}
+        self.taken: dict[str, dict[int, int]] = {}
+
+    def left(self, resource: str, leaf: int) -> int:
+        """Return how much of a resource there is."""
+        column = self.columns.get(resource)
+        if column is not None:
+            return column[leaf]
+        return 1 - self.taken.get(resource, {}).get(leaf, 0) if is_port(resource) else 0
+
+    def shift(
+        self, resource: str, counts: Iterable[tuple[int, int]], amount: int, *, size: int
+    ) -> None:
+        """Add an amount, which may be negative, as often as leaves' counts say.
+
+        Args:
+            resource: Of which there is more.
+            counts: Leaves, and how often each gets the amount.
+            amount: How much it is.
+            size: How many numbers there are by now.
+        """
+        column = self.columns.get(resource)
+        if column is None and not is_port(resource):
+            column = self.columns[resource] = [0] * size
+        if column is None:
+            taken = self.taken.setdefault(resource, {})
+            for leaf, count in counts:
+                taken[leaf] = taken.get(leaf, 0) - amount * count
+            return
+        for leaf, count in counts:
+            column[leaf] += amount * count
+
+    def grow(self) -> None:
+        """Make room for another number."""
+        for column in self.columns.values():
+            column.append(0)
+
+    def clear(self, leaf: int) -> None:
+        """Forget a leaf, so that its number can be another's."""
+        for column in self.columns.values():
+            column[leaf] = 0
+        for taken in self.taken.values():
+            taken.pop(leaf, None)
+
+
+def is_port(resource: str) -> bool:
+    """Tell whether a resource is a port of a node, of which every node has one."""
+    return resource.startswith(HOST_PORT)
+
 
 NOWHERE = -1
 """In the place of a domain that is not there, such as the parent of one of the highest level."""

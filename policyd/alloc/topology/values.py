@@ -1,7 +1,7 @@
 """Nodes, what pod sets ask of a topology, and where they go: amounts and names."""
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from policyd.alloc.value import Value
 from policyd.node_rules import NodeTaint, TaintToleration, Term
@@ -76,6 +76,13 @@ Mode = Literal["Required", "Preferred", "Unconstrained"]
 """All pods in one domain; in one if possible, else in as few as possible; anywhere."""
 
 
+NodeRule = Callable[[TopologyNode], str]
+"""Names what keeps pods from a node; "" if nothing does."""
+
+TieBreak = Callable[[Any, Mapping[str, int]], list[int]]
+"""Given a topology's tree and what one pod needs, ranks its domains: the highest goes first."""
+
+
 class PlacementRequest(Value, frozen=True):
     """What one pod set asks of a topology.
 
@@ -96,8 +103,8 @@ class PlacementRequest(Value, frozen=True):
             possible; of a workload on a failed node, to be repaired.
         pinned: Whether it cannot go elsewhere: its workload stands for a single pod, which exists.
         short: Whether some of its pods have ended, so that its last slice may lack some.
-        whole_gpus: Whether it stays off nodes where who asks for a GPU gets but part of one.
-        avoids_fragments: Whether, of places that are as good, those with most fragments go first.
+        rule: What else keeps its pods from nodes; None if nothing does.
+        tie_break: What decides between places that are as good; None if their names do.
     """
 
     pod_set: str
@@ -114,8 +121,8 @@ class PlacementRequest(Value, frozen=True):
     held: TopologyPlacement | None = None
     pinned: bool = False
     short: bool = False
-    whole_gpus: bool = False
-    avoids_fragments: bool = False
+    rule: NodeRule | None = None
+    tie_break: TieBreak | None = None
 
 
 class Placement(Value, frozen=True):
@@ -130,3 +137,55 @@ class Placement(Value, frozen=True):
     flavor: str
     assignment: TopologyPlacement
     requests: Mapping[str, int]
+
+
+UnusableKind = Literal[
+    "LevelMissing", "SliceLevelMissing", "SliceAboveLevel", "LayerLevelMissing",
+    "LayersNotNested", "SizesNotNested", "SliceSizeMissing", "SliceSizeInvalid",
+    "CountBelowSlice", "NoDomains", "LeaderNotSingle", "AssignmentStale", "TopologyMissing",
+    "NoTopology", "FlavorMissing", "FlavorsSeveral", "ElasticNotFree"
+]  # fmt: skip
+
+
+class Unusable(Value, frozen=True):
+    """What is asked cannot be answered: no change of the nodes' usage helps.
+
+    Attributes:
+        kind: What is wrong.
+        names: What is concerned, in the order of the sentence.
+    """
+
+    kind: UnusableKind
+    names: tuple[str, ...]
+
+
+class NoRoom(Value, frozen=True):
+    """There is not enough room where all pods could be.
+
+    Attributes:
+        topology: Its name.
+        unit: What is counted: pods, or slices of several pods.
+        fitting: How many of them there is room for.
+        wanted: How many are to be placed.
+        level: Label of the level that was looked at; all have to be in one of its domains if it
+            was required.
+        best: The domain of that level with most room; () if there is none.
+        nodes: How many nodes, or domains of the lowest level, were looked at.
+        excluded: How many of these could not take a single pod, by what kept it away.
+        layers: Of slices within slices, the outermost first: the level, for how many slices the
+            best domain has room when each layer is counted alone, and how many there are to be.
+    """
+
+    topology: str
+    unit: Literal["pod(s)", "slice(s)"]
+    fitting: int
+    wanted: int
+    level: str = ""
+    best: DomainValues = ()
+    nodes: int = 0
+    excluded: Mapping[str, int] = {}
+    layers: tuple[tuple[str, int, int], ...] = ()
+
+
+Refusal = Unusable | NoRoom
+"""Why a pod set cannot be placed."""

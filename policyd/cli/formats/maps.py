@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from policyd.alloc.state import CoreState
-from policyd.alloc.topology.fragmentation import fragmentation, fragments_of
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode
+from policyd.optimize.fragmentation import fragmentation, fragments_of
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
 from policyd.status.naming import Names
 

@@ -6,8 +6,7 @@ from typing import TypeVar
 import click
 import msgspec
 
-from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.queue import CohortQuotas, QueueSpec
+from policyd.alloc.queue import CohortQuotas, FlavorSpec, QueueSpec
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import TopologyNode
@@ -31,6 +30,7 @@ from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.requests import NO_RULES, RequestRules
 from policyd.local.kubelet import RUN_FOR
+from policyd.optimize.optimizer import Optimizer
 from policyd.simulate.scenario import Arrival
 from policyd.status.naming import OtherTeams
 from policyd.workload.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
@@ -86,7 +86,7 @@ def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> It
 
 def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
     """Return the queues, the flavors and the nodes, before anybody comes."""
-    state = CoreState(_settings(objects))
+    state = CoreState(_settings(objects), Optimizer)
     topologies = {t.metadata.name: t for t in _read(objects, kueue.Topology, "Topology")}
     flavors: list[FlavorSpec] = [
         flavor_spec(each, topologies.get(each.spec.topology_name))

@@ -42,8 +42,7 @@ class AwaitedPods:
             return True
         local_queue = self._cache.local_queue_of(workload)
         name = holding_queue(workload) or (local_queue and local_queue.spec.cluster_queue) or ""
-        queue = self._cache.state.opted.get(name)
-        return bool(queue and queue.spec and queue.spec.opt_ins.stale_seconds is not None)
+        return self._cache.opt_ins(name).stale_seconds is not None
 
 
 def stale_message(seconds: float) -> str:

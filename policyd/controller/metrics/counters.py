@@ -12,11 +12,11 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from policyd import __version__
 from policyd.alloc.plan import Plan
-from policyd.alloc.topology.fragmentation import Fragmentation
 from policyd.api.configuration.kinds import CustomLabel
 from policyd.api.selectors import LabelSelector
 from policyd.controller.metrics.custom_labels import custom_names
 from policyd.controller.metrics.metric_families import BUILD, COUNTED, Family
+from policyd.optimize.fragmentation import Fragmentation
 
 MOST_NAMESPACES = 100
 """Namespaces that a metric names; the rest has no name."""

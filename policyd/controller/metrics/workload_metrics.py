@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from policyd.alloc.ladder import above
+from policyd.alloc.fair_sharing import above
 from policyd.api.kueue import ClusterQueue, Cohort, LocalQueue, Workload
 from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED
 from policyd.api.meta import ObjectMeta, condition_true, find_condition

@@ -7,10 +7,8 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 import structlog
 
-from policyd.alloc.fair_sharing import share_of
+from policyd.alloc.fair_sharing import above, share_of
 from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.ladder import above
-from policyd.alloc.topology.fragmentation import measured
 from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
@@ -39,6 +37,7 @@ from policyd.controller.writes import NotLeadingError, Writes
 from policyd.kube.errors import ApiError, InvalidError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.unforeseen import going_on
+from policyd.optimize.fragmentation import measured
 from policyd.status.queues import queue_figures, queue_status
 from policyd.status.shares import rounded_share
 

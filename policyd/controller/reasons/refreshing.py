@@ -15,8 +15,8 @@ from operator import attrgetter
 from typing import NoReturn
 
 from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.options import QueueOptions
 from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import Refusal
 from policyd.api.kueue import Workload

@@ -21,6 +21,7 @@ from policyd.controller.watch.preemptions import GATED_MESSAGE, blocked_on_gates
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.kube.resources import WORKLOADS
+from policyd.optimize.opt_ins import NO_OPT_INS
 from policyd.status.left_out import nodes_missed
 from policyd.status.remedies import Wait, remedy_text
 from policyd.status.shortages import shortages
@@ -108,9 +109,8 @@ class Waiting:
     async def tell(self, workload: Workload, action: Requeue) -> None:
         """Write why a workload waits, or leave that for later."""
         key = workload.metadata.key
-        if action.reason not in _FROM_STATE or action.workload.cluster_queue in (
-            self._cache.state.opted
-        ):
+        opt_ins = self._cache.opt_ins(action.workload.cluster_queue)
+        if action.reason not in _FROM_STATE or opt_ins is not NO_OPT_INS:
             self.decided[key] = action
         elif self.crowded:
             return

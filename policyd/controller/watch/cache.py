@@ -43,6 +43,8 @@ from policyd.jobs.pods import QueuedPod
 from policyd.jobs.requests import prepared, requests_of
 from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
+from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, wants
+from policyd.optimize.optimizer import Optimizer
 from policyd.status.naming import OtherTeams
 
 
@@ -78,7 +80,7 @@ class Cache:
     ) -> None:
         self.mirrors = mirrors
         self.integrations = integrations
-        self.state = CoreState(settings)
+        self.state = CoreState(settings, Optimizer)
         self.other_teams: OtherTeams = "names"
         self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
         self.ears = Ears()
@@ -214,15 +216,19 @@ class Cache:
         self._tell_queues(workload)
         self.ears.schedule()
 
+    def opt_ins(self, cluster_queue: str) -> OptIns:
+        """Return what a ClusterQueue wants beyond Kueue's rules."""
+        queue = self.state.queues.get(cluster_queue)
+        return NO_OPT_INS if queue is None else wants(queue.spec)
+
     def _value(self, workload: Workload, cluster_queue: str) -> Value:
         reserved = has_quota(workload)
         objection = None if reserved else self._objection(workload, cluster_queue)
-        opted = self.state.opted.get(cluster_queue)
         circumstances = WorkloadContext(
             now=self._pace.clock.now(),
             settings=self.state.settings,
             rules=self._rules.of(workload.metadata.namespace),
-            movable=bool(opted and opted.spec and opted.spec.opt_ins.moves),
+            movable=self.opt_ins(cluster_queue).moves > 0,
         )
         value = workload_value(
             workload, circumstances, cluster_queue=cluster_queue, objection=objection

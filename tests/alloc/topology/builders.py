@@ -1,6 +1,6 @@
 """Small clusters, and what is asked of them."""
 
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import place
@@ -12,6 +12,7 @@ from policyd.alloc.topology.values import (
     TopologyNode,
     TopologyPlacement,
 )
+from policyd.status.placement_texts import placement_text
 
 FLAVOR = "gpu"
 LEVELS = ("block", "rack", HOSTNAME)
@@ -59,7 +60,7 @@ def placed(nodes, *requests, gates=None, **options):
 def told(outcome):
     if isinstance(outcome, TopologyPlacement):
         return {"/".join(values): count for values, count in outcome.domains}
-    return outcome.text
+    return placement_text(outcome)
 
 
 def only(nodes, asked, **options):

@@ -2,9 +2,8 @@
 
 from hypothesis import given, settings
 
-from policyd.alloc.flavor import FlavorSpec
-from policyd.alloc.topology.counts import PodKind, requests_of
-from policyd.alloc.topology.matching import NodeNeeds
+from policyd.alloc.queue import FlavorSpec
+from policyd.alloc.topology.counts import NodeNeeds, PodKind, requests_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
 from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration

@@ -2,12 +2,19 @@
 
 import pytest
 
-from policyd.alloc.flavor import FlavorSpec
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.placement import place
-from policyd.alloc.topology.refusal import NoRoom, Unusable
-from policyd.alloc.topology.values import HOSTNAME, Placement, PlacementRequest, TopologyNode
+from policyd.alloc.topology.values import (
+    HOSTNAME,
+    NoRoom,
+    Placement,
+    PlacementRequest,
+    TopologyNode,
+    Unusable,
+)
 from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration
+from policyd.status.left_out import left_out
 from tests.alloc.topology.builders import (
     FLAVOR,
     LEVELS,
@@ -200,7 +207,7 @@ class TestNodes:
         nodes = cluster(node("b1/r1/x1", gpu=1), lost)
 
         assert only(nodes, request(1)) == {"x1": 1}
-        assert nodes.left_out(FLAVOR, limit=3) == ({"x9": "has no label `block`"}, 0)
+        assert left_out(nodes.trees[FLAVOR], limit=3) == ({"x9": "has no label `block`"}, 0)
 
     def test_of_nodes_with_one_host_name_the_first_is_used_and_the_others_are_named(self):
         first, second = node("b1/r1/x1", name="a", gpu=2), node("b1/r2/x1", name="b", gpu=8)
@@ -208,12 +215,15 @@ class TestNodes:
 
         assert only(nodes, request(2)) == {"x1": 2}
         assert only(nodes, request(3)) == 'topology "racks" allows to fit only 2 out of 3 pod(s)'
-        assert nodes.left_out(FLAVOR, limit=3) == ({"b": "has the host name `x1` of node `a`"}, 0)
+        assert left_out(nodes.trees[FLAVOR], limit=3) == (
+            {"b": "has the host name `x1` of node `a`"},
+            0,
+        )
 
         nodes.remove("a")
 
         assert only(nodes, request(8, "Required", "rack")) == {"x1": 8}
-        assert nodes.left_out(FLAVOR, limit=3) == ({}, 0)
+        assert left_out(nodes.trees[FLAVOR], limit=3) == ({}, 0)
 
     @pytest.mark.parametrize(
         "facts",

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavor import FlavorSpec
 from policyd.alloc.plan import Admit, Preempt
-from policyd.alloc.queue import PreemptionPolicy
+from policyd.alloc.queue import FlavorSpec, PreemptionPolicy
 from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.alloc.topology.values import HOSTNAME, PlacementRequest, TopologyNode
 from policyd.alloc.workload import QueuedPodSet

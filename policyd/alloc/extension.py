@@ -1,0 +1,129 @@
+"""What may be decided beyond Kueue's rules: the only way in for it. Here, nothing is.
+
+A state makes its `Extension` once, and asks it at a few points; a cycle asks the `CycleExtension`
+that it gets from there. Both do nothing: a subclass decides what queues want by `opt_ins`, which
+nobody else looks at.
+"""
+# ruff: noqa: ARG002 - what does nothing needs no arguments
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.flavors.search import FlavorSearch, Pins
+from policyd.alloc.plan import Evict, Move, Plan
+from policyd.alloc.queue import QueueSpec
+from policyd.alloc.quota import QuotaTree
+from policyd.alloc.reasons import Refusal
+from policyd.alloc.settings import QueueingSettings
+from policyd.alloc.topology.values import PlacementRequest
+from policyd.alloc.workload import QueuedWorkload
+
+
+class CycleExtension:
+    """What is decided in one cycle.
+
+    Attributes:
+        active: Whether anything may be decided, so that nothing can be skipped.
+        moves: Places to hold from now on, as a plan has them.
+    """
+
+    active: bool = False
+    moves: Sequence[Move] = ()
+
+    @property
+    def reserved(self) -> Mapping[str, str]:
+        """For whom quota is held, as a plan has it."""
+        return {}
+
+    def evictions(self) -> Iterable[Evict]:
+        """Return the workloads to stop for their own sake."""
+        return ()
+
+    def make_room(self, entry: NominatedWorkload, victims: Collection[str]) -> bool:
+        """Give a workload that does not fit an assignment and targets by which it does.
+
+        Args:
+            entry: The workload; changed if that helps.
+            victims: Keys of workloads that this cycle preempts already.
+
+        Returns:
+            Whether it was changed.
+        """
+        return False
+
+    def delay(self, entry: NominatedWorkload) -> Refusal | None:
+        """Return why a workload must wait although it fits; None if it need not."""
+        return None
+
+    def holds_for(self, entry: NominatedWorkload) -> bool:
+        """Tell whether quota is held for a workload already."""
+        return False
+
+    def kept(self, entry: NominatedWorkload) -> None:
+        """Take notice that a workload has its assignment, or that it is kept for it."""
+
+    def preempted(self, entry: NominatedWorkload) -> None:
+        """Take notice that a workload's targets are preempted."""
+
+    def requeued(
+        self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
+    ) -> tuple[Refusal, bool]:
+        """Return what to tell a workload that waits, and whether it holds up those behind it."""
+        return refusal, strict
+
+
+_NOTHING = CycleExtension()
+
+
+class Extension:
+    """What is decided in one state, and remembered from cycle to cycle.
+
+    Attributes:
+        reserved: For whom quota was held in the last cycle: keys, and their ClusterQueues.
+    """
+
+    reserved: Mapping[str, str] = {}
+
+    def put_queue(self, queue: QueueState) -> None:
+        """Take notice that a ClusterQueue has another specification, or none."""
+
+    def search(self, tree: QuotaTree, queue: QueueSpec, settings: QueueingSettings) -> FlavorSearch:
+        """Return the search for flavors by the rules of a queue."""
+        return FlavorSearch(tree, queue, settings)
+
+    def request(
+        self, queue: QueueSpec, workload: QueuedWorkload, request: PlacementRequest
+    ) -> PlacementRequest:
+        """Return what a pod set of a workload asks of a topology, by the rules of its queue."""
+        return request
+
+    def settle(self) -> None:
+        """Put the pending workloads of queues in another order, before somebody is next."""
+
+    def forget(self, key: str) -> None:
+        """Forget a workload that is gone."""
+
+    def holds_for(self, key: str) -> bool:
+        """Tell whether quota is held for a workload, so that its leaving helps others."""
+        return False
+
+    def committed(self, plan: Plan) -> Iterable[str]:
+        """Take notice of a plan that is carried out; return the ClusterQueues to wake up."""
+        return ()
+
+    def pins(self) -> Mapping[str, Pins]:
+        """Return the only flavors that some workloads may get, who preempt nobody, by key."""
+        return {}
+
+    def next_due(self) -> float | None:
+        """Return when another cycle may decide otherwise though nothing changes.
+
+        In seconds since the epoch, later than the state's `now`; None if it will not.
+        """
+        return None
+
+    def cycle(self) -> AbstractContextManager[CycleExtension]:
+        """Return what decides in the cycle of a block; the state is settled."""
+        return nullcontext(_NOTHING)

@@ -1,0 +1,235 @@
+"""What a queue has to offer, with names turned into cells, and what of it would suit a workload.
+
+Turning names into cell numbers, and comparing labels with taints, costs more than deciding. It is
+done once for all workloads that ask the same, and again only when the queue changes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from policyd.alloc.amount import request_amount, total_of
+from policyd.alloc.flavors.assignment import Requests
+from policyd.alloc.flavors.offers import FlavorOffer, GroupRequests, PodSetRequests
+from policyd.alloc.flavors.search import FlavorSearch
+from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.queue import (
+    FlavorAmounts,
+    FlavorSpec,
+    QueueSpec,
+    matches_affinity,
+    untolerated_taint,
+)
+from policyd.alloc.reasons import Unsuitable, UnsuitableKind
+from policyd.alloc.settings import QueueingSettings
+from policyd.alloc.topology.values import PODS
+from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota
+
+_MOST_REQUESTS = 1_000
+
+
+class QueueOptions:
+    """Everything a queue has to offer.
+
+    Attributes:
+        missing: Flavors it names that do not exist.
+        open: Whether nothing of its own keeps it from giving out quota.
+        preempts: Whether its workloads may preempt anybody.
+        topologies: Levels of the topologies by which its flavors place pods, by flavor.
+        places_all: Whether all its flavors do.
+        adrift: Flavors whose topology does not exist.
+    """
+
+    def __init__(
+        self,
+        spec: QueueSpec,
+        node: QuotaNode,
+        flavors: Mapping[str, FlavorSpec],
+        search: FlavorSearch,
+        *,
+        settings: QueueingSettings,
+    ) -> None:
+        self.spec = spec
+        self.node = node
+        self.search = search
+        self._flavors = {name: flavors[name] for name in spec.flavors if name in flavors}
+        self.missing = tuple(name for name in spec.flavors if name not in flavors)
+        self.topologies = {n: f.levels for n, f in self._flavors.items() if f.topology}
+        self.places_all = self.topologies.keys() >= set(spec.flavors)
+        lost = tuple(name for name, levels in self.topologies.items() if not levels)
+        self.adrift = () if spec.elsewhere else lost
+        blocked = spec.stopped or spec.missing_checks or spec.inactive_checks or spec.clashes
+        self.open = not (blocked or self.missing or self.adrift)
+        policy = spec.preemption
+        self.preempts = policy.within_cluster_queue != "Never" or (
+            bool(spec.cohort) and policy.reclaim_within_cohort != "Never"
+        )
+        self._covers_all = settings.ignores_undeclared and settings.gates.quota_check_strategy
+        # Where a resource is in two groups, which the API forbids, the first counts.
+        self._group_of = {r: group for group in reversed(spec.groups) for r in group.resources}
+        self._requests: dict[object, Requests] = {}
+
+    def requests(
+        self, workload: QueuedWorkload, counts: Sequence[int] = (), demand: object = None
+    ) -> Requests:
+        """Work out what a workload asks of the queue, with as many pods as it wants or `counts`.
+
+        Something may stand for this `demand`, so that it need not be looked at.
+        """
+        key = demand or demand_of(workload, counts)
+        requests = self._requests.get(key)
+        if requests is None:
+            if len(self._requests) >= _MOST_REQUESTS:
+                self._requests.clear()
+            requests = self._requests[key] = self._made(
+                workload, counts, demand_of(workload, counts)
+            )
+        return requests
+
+    def trial_requests(self, workload: QueuedWorkload) -> Requests:
+        """Work out what a workload would ask that is only thought of; it is not remembered."""
+        return self._made(workload, (), None)
+
+    def _made(self, workload: QueuedWorkload, counts: Sequence[int], demand: object) -> Requests:
+        requests = Requests(self._groups(workload, counts), demand)
+        requests.plain = requests.plain if self.search.in_order else None
+        return requests
+
+    def _groups(self, workload: QueuedWorkload, counts: Sequence[int]) -> tuple[GroupRequests, ...]:
+        members: dict[object, list[tuple[QueuedPodSet, PodSetRequests]]] = {}
+        for place, pod_set in enumerate(workload.pod_sets):
+            asked = self._pod_set_requests(pod_set, counts[place] if counts else pod_set.count)
+            members.setdefault(pod_set.group or place, []).append((pod_set, asked))
+        return tuple(self._group(each, workload.allowed_flavors) for each in members.values())
+
+    def _pod_set_requests(self, pod_set: QueuedPodSet, count: int) -> PodSetRequests:
+        totals = {name: request_amount(n * count) for name, n in pod_set.requests.items()}
+        if PODS in self._group_of:
+            totals[PODS] = count
+        follows = frozenset() if totals else frozenset(self.topologies)
+        return PodSetRequests(pod_set.name, count, totals, follows)
+
+    def _group(
+        self,
+        members: Sequence[tuple[QueuedPodSet, PodSetRequests]],
+        allowed: tuple[str, ...] | None,
+    ) -> GroupRequests:
+        pod_sets, asked = [p for p, _ in members], tuple([asked for _, asked in members])
+        summed = total_of(*(each.totals for each in asked))
+        totals = {resource: request_amount(amount) for resource, amount in summed.items()}
+        uncovered = ""
+        searches: dict[tuple[str, ...], tuple[FlavorOffer, ...]] = {}
+        for resource in sorted(totals, key=search_order):
+            group = self._group_of.get(resource)
+            if group is not None and group.resources not in searches:
+                wanted = sorted((r for r in group.resources if r in totals), key=search_order)
+                searches[group.resources] = tuple(
+                    self._offer(flavor, {r: totals[r] for r in wanted}, pod_sets, allowed)
+                    for flavor in group.flavors
+                )
+            if group is None and totals[resource] and not self._covers_all:
+                uncovered = resource
+                break
+        return GroupRequests(asked, tuple(searches.values()), uncovered)
+
+    def _offer(
+        self,
+        flavor: FlavorAmounts,
+        wanted: Mapping[str, int],
+        pod_sets: Sequence[QueuedPodSet],
+        allowed: tuple[str, ...] | None,
+    ) -> FlavorOffer:
+        given = tuple(r for r in wanted if r in flavor.quotas)
+        charges = {self.node.cells[flavor.name, r]: wanted[r] for r in given}
+        if allowed is not None and flavor.name not in allowed:
+            no = Unsuitable(kind="NotAllowed", name=flavor.name)
+            return FlavorOffer(flavor.name, given, charges, obstacles=(no,), barred=True)
+        why = self._unsuitable(flavor.name, pod_sets)
+        if why is None and len(given) < len(wanted):
+            lacks = next(r for r in wanted if r not in flavor.quotas)
+            why = Unsuitable(kind="NotProvided", name=flavor.name, detail=lacks)
+        return FlavorOffer(flavor.name, given, charges, obstacles=() if why is None else (why,))
+
+    def _unsuitable(self, name: str, pod_sets: Iterable[QueuedPodSet]) -> Unsuitable | None:
+        flavor = self._flavors.get(name)
+        if flavor is None:
+            return Unsuitable(kind="NotFound", name=name)
+        for pod_set in pod_sets:
+            kind = self._misplaced(flavor, pod_set)
+            if kind is not None:
+                return Unsuitable(kind=kind, name=name)
+            taint = untolerated_taint(flavor, pod_set.tolerations)
+            if taint is not None:
+                shown = f"{taint.key} {taint.value} {taint.effect} <nil>"
+                return Unsuitable(kind="Untolerated", name=name, detail=shown)
+            if not matches_affinity(flavor, pod_set.node_selector, pod_set.affinity):
+                return Unsuitable(kind="AffinityMismatch", name=name)
+        return None
+
+    def _misplaced(self, flavor: FlavorSpec, pod_set: QueuedPodSet) -> UnsuitableKind | None:
+        """Tell whether a flavor places pods where it should not, or does not where it should."""
+        levels, asked = self.topologies.get(flavor.name), pod_set.place
+        if not pod_set.placed:
+            return None if levels is None or self.places_all else "TopologyOnly"
+        if levels is None:
+            # What is counted as quota alone, pods do not have on their node: it has no place.
+            group = next(g for g in self.spec.groups if flavor.name in [f.name for f in g.flavors])
+            beside = asked is not None and asked.requests.keys().isdisjoint(group.resources)
+            return None if beside else "TopologyMissing"
+        wanted = {"", asked.level, *(each.level for each in asked.slices)} if asked else set()
+        return None if wanted <= {"", *levels} or not levels else "LevelMissing"
+
+
+class RequestsKey:
+    """Stands for what workloads of one queue ask that ask the same; it is equal to no other."""
+
+
+def demand_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> object:
+    """Return what is equal for workloads that ask the same of a queue."""
+    return tuple(counts), workload.allowed_flavors, tuple([_asked_by(p) for p in workload.pod_sets])
+
+
+def _asked_by(p: QueuedPodSet) -> tuple[object, ...]:
+    plain = p.name, p.count, p.minimum, p.group, p.placed, p.tolerations, p.affinity
+    place = () if p.place is None else (p.place.mode, p.place.level, p.place.slices)
+    return *plain, *place, *sorted(p.requests.items()), *sorted(p.node_selector.items())
+
+
+def replacing(requests: Requests, admission: ReservedQuota) -> Requests:
+    """Return what a workload asks in addition to what the one has that it replaces.
+
+    Each resource must come from the flavor that it comes from now.
+    """
+    had = {each.name: each for each in admission.pod_sets}
+    groups: list[GroupRequests] = []
+    for group in requests.groups:
+        olds = [had[p.name] for p in group.pod_sets if p.name in had]
+        searches = [tuple([_beyond(offer, olds) for offer in each]) for each in group.searches]
+        groups.append(replace(group, searches=tuple(searches)))
+    return Requests(tuple(groups), requests.demand)
+
+
+def _beyond(offer: FlavorOffer, olds: Sequence[PodSetFlavors]) -> FlavorOffer:
+    charges = {
+        cell: max(0, amount - sum(old.usage.get(resource, 0) for old in olds))
+        for (cell, amount), resource in zip(offer.charges.items(), offer.resources, strict=True)
+    }
+    others = tuple(
+        Unsuitable(kind="OtherFlavor", name=offer.name, detail=old.flavors[resource])
+        for old in olds
+        for resource in offer.resources
+        if old.flavors.get(resource, offer.name) != offer.name
+    )
+    return replace(offer, charges=charges, obstacles=offer.obstacles or others)
+
+
+@lru_cache(maxsize=1024)
+def search_order(resource: str) -> int:
+    """Return the 64-bit FNV-1a hash of a resource's name: the order in which Kueue visits them.
+
+    It decides nothing but which of several obstacles is met, and so named, first.
+    """
+    order = 0xCBF29CE484222325
+    for byte in resource.encode():
+        order = (order ^ byte) * 0x100000001B3 % 2**64
+    return order

@@ -1,0 +1,93 @@
+"""Fragmentation: devices that are free, but not where who needs a whole node could use them.
+
+Theory (Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
+Gradient Descent, USENIX ATC 2023). A node's free GPUs are *fragments* for a task that does not fit
+there; fragmentation is how many are to be expected, over the tasks that come. Here the task is the
+one that suffers first: it asks for all devices of a node. So what is free on a node is a fragment
+if the node is in use in part.
+
+To keep it low, of places that are as good the one goes first that has most fragments: what is
+taken there breaks up nothing that is whole. That is the descent which FGD looks for, as far as
+places differ in nothing else.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from policyd.alloc.topology.nodes import Nodes
+from policyd.alloc.topology.tree import Column, TopologyTree
+from policyd.optimize.devices import device_of
+
+
+class Fragmentation(NamedTuple):
+    """Free devices of a part of the cluster.
+
+    Attributes:
+        free: How many there are.
+        fragments: How many of them are on nodes that are in use in part.
+    """
+
+    free: int = 0
+    fragments: int = 0
+
+    @property
+    def share(self) -> float:
+        """What part of the free devices are fragments; 0 if none is free."""
+        return self.fragments / self.free if self.free else 0.0
+
+
+def measured(nodes: Nodes) -> Iterator[tuple[str, str, Fragmentation]]:
+    """Yield flavors with a topology, their kinds of devices, and how these are fragmented."""
+    for flavor, tree in sorted(nodes.trees.items()):
+        for resource in sorted(tree.offered.columns):
+            if "/" in resource:
+                yield flavor, resource, fragmentation(tree, resource)
+
+
+def fragmentation(tree: TopologyTree, resource: str) -> Fragmentation:
+    """Measure the fragmentation of a topology's free devices."""
+    tree.settle()
+    free, fragments = free_of(tree, resource), fragments_of(tree, resource)
+    top = tree.at[0]
+    return Fragmentation(sum([free[d] for d in top]), sum([fragments[d] for d in top]))
+
+
+def free_of(tree: TopologyTree, resource: str) -> Column:
+    """Return how many devices are free in each domain."""
+    return _summed(tree, [max(0, free) for free in _free(tree, resource)])
+
+
+def fragments_of(tree: TopologyTree, resource: str) -> Column:
+    """Return how many fragments there are in each domain.
+
+    A lowest domain of several nodes counts as one: on which of them its pods are, nobody knows.
+    """
+    free = _free(tree, resource)
+    whole = tree.offered.columns.get(resource, free)
+    pieces = [max(0, left) if left < has else 0 for left, has in zip(free, whole, strict=True)]
+    if tree.to_nodes:
+        for leaf in tree.leaves.values():
+            pieces[leaf] = free[leaf] if 0 < free[leaf] < _has(tree, leaf, resource) else 0
+    return _summed(tree, pieces)
+
+
+def fragments_first(tree: TopologyTree, requests: Mapping[str, int]) -> Column:
+    """Rank domains by their fragments of the device that a pod asks for."""
+    return fragments_of(tree, device_of(requests))
+
+
+def _has(tree: TopologyTree, leaf: int, resource: str) -> int:
+    return tree.node(leaf).allocatable.get(resource, 0)
+
+
+def _free(tree: TopologyTree, resource: str) -> Column:
+    return tree.free.columns.get(resource) or [0] * len(tree.values)
+
+
+def _summed(tree: TopologyTree, column: Column) -> Column:
+    """Sum up a column of leaves for the domains around them."""
+    tree.settle()
+    for level in reversed(tree.at[:-1]):
+        for domain in level:
+            column[domain] = sum([column[child] for child in tree.children[domain]])
+    return column

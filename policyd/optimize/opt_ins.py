@@ -1,0 +1,45 @@
+"""What a queue wants beyond Kueue's rules: nothing, unless its administrator asks for it."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from policyd.alloc.queue import QueueExtras, QueueSpec
+
+Order = Literal["Priority", "DominantShare", "Proportion"]
+"""Whose turn it is in a queue: the most important; or who is of the LocalQueue that has least."""
+
+
+class OptIns(QueueExtras, frozen=True):
+    """What a queue wants.
+
+    Attributes:
+        order: Whose turn it is.
+        packs: How much resources count where flavors are chosen by how full they are; none to
+            choose by the queue's order.
+        stale_seconds: How long a gang may run with fewer pods than it needs; None for ever.
+        moves: How many workloads may be moved to other flavors or places at a time, so that one
+            more fits.
+        claims: Whether what others are preempted for is held for the preemptor until it starts.
+        reserve_seconds: How long the first may wait until what it needs is reserved; None for ever.
+        whole_gpus: Whether gangs that ask for GPUs stay off nodes where one asked for is shared.
+        avoids_fragments: Whether, of places that are as good, those go first whose free devices
+            are in pieces already.
+    """
+
+    order: Order = "Priority"
+    packs: Mapping[str, float] = {}
+    stale_seconds: float | None = None
+    moves: int = 0
+    claims: bool = False
+    reserve_seconds: float | None = None
+    whole_gpus: bool = False
+    avoids_fragments: bool = False
+
+
+NO_OPT_INS = OptIns()
+
+
+def wants(queue: QueueSpec | None) -> OptIns:
+    """Return what a queue wants; nothing if there is none."""
+    found = None if queue is None else queue.opt_ins
+    return found if isinstance(found, OptIns) else NO_OPT_INS

@@ -1,0 +1,183 @@
+"""What queues want beyond Kueue's rules, where a state and its cycles ask for it."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from msgspec.structs import replace
+
+from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.extension import CycleExtension, Extension
+from policyd.alloc.flavors.search import FlavorSearch, Pins
+from policyd.alloc.plan import Admit, Evict, Move, Plan
+from policyd.alloc.queue import QueueSpec
+from policyd.alloc.quota import QuotaTree
+from policyd.alloc.reasons import FIT, Refusal
+from policyd.alloc.settings import QueueingSettings
+from policyd.alloc.state import CoreState
+from policyd.alloc.topology.values import PlacementRequest
+from policyd.alloc.workload import QueuedWorkload
+from policyd.optimize.consolidation import claim_of, consolidate, hold_places, places_held
+from policyd.optimize.devices import GPU, shared_gpus
+from policyd.optimize.fragmentation import fragments_first
+from policyd.optimize.local_order import local_shares
+from policyd.optimize.opt_ins import NO_OPT_INS, wants
+from policyd.optimize.packing import PackingSearch
+from policyd.optimize.reservation import Reservations, next_due, stale_gangs
+
+
+class Optimizer(Extension):
+    """What is decided in one state beyond Kueue's rules.
+
+    Attributes:
+        opted: ClusterQueues that want something, by name.
+        moving: Places that are held for those that are moved, and for whom they are, by key.
+    """
+
+    def __init__(self, state: CoreState) -> None:
+        self.opted: dict[str, QueueState] = {}
+        self.moving: dict[str, Move] = {}
+        self._state = state
+
+    def put_queue(self, queue: QueueState) -> None:
+        """Take notice that a ClusterQueue has another specification, or none."""
+        if wants(queue.spec) is NO_OPT_INS:
+            self.opted.pop(queue.name, None)
+        else:
+            self.opted[queue.name] = queue
+
+    def search(self, tree: QuotaTree, queue: QueueSpec, settings: QueueingSettings) -> FlavorSearch:
+        """Return the search for flavors by the rules of a queue."""
+        weights = wants(queue).packs
+        if weights:
+            return PackingSearch(tree, queue, settings, weights)
+        return super().search(tree, queue, settings)
+
+    def request(
+        self, queue: QueueSpec, workload: QueuedWorkload, request: PlacementRequest
+    ) -> PlacementRequest:
+        """Return what a pod set of a workload asks of a topology, by the rules of its queue."""
+        want = wants(queue)
+        if not (want.whole_gpus or want.avoids_fragments):
+            return request
+        gpus = request.requests.get(GPU, 0) * sum(each.count for each in workload.pod_sets)
+        return replace(
+            request,
+            rule=shared_gpus if want.whole_gpus and gpus > 1 else None,
+            tie_break=fragments_first if want.avoids_fragments else None,
+        )
+
+    def settle(self) -> None:
+        """Order LocalQueues by what they have, where their ClusterQueue wants that."""
+        for queue in self.opted.values():
+            if wants(queue.spec).order != "Priority":
+                queue.pending.order_by(local_shares(queue, self._state.local_weights))
+
+    def forget(self, key: str) -> None:
+        """Forget a workload that is gone."""
+        self.moving.pop(key, None)
+
+    def holds_for(self, key: str) -> bool:
+        """Tell whether quota is held for a workload, so that its leaving helps others."""
+        return key in self.reserved
+
+    def committed(self, plan: Plan) -> Iterable[str]:
+        """Hold what a plan says; return the ClusterQueues whose reservation is another one."""
+        for action in plan.actions if self.moving else ():
+            if isinstance(action, Admit):
+                self.moving.pop(action.workload.key, None)
+        self.moving |= {move.key: move for move in plan.moves}
+        changed = self.reserved.items() ^ plan.reserved.items()
+        self.reserved = plan.reserved
+        return [name for _, name in changed]
+
+    def pins(self) -> Mapping[str, Pins]:
+        """Return the flavors of those that are moved."""
+        return {move.key: move.pins for move in self._held()}
+
+    def next_due(self) -> float | None:
+        """Return when another cycle may decide otherwise though nothing changes; None if never."""
+        return next_due(self.opted.values(), self._state.now)
+
+    @contextmanager
+    def cycle(self) -> Iterator[CycleExtension]:
+        """Yield what decides in a cycle; places of those that are moved are held meanwhile."""
+        if not (self.opted or self.moving):
+            yield CycleExtension()
+            return
+        moving = self._held()
+        with places_held(self._state, moving):
+            yield _OptimizedCycle(self._state, self.opted, moving)
+
+    def _held(self) -> list[Move]:
+        now = self._state.now
+        return [move for move in self.moving.values() if move.until > now]
+
+
+class _OptimizedCycle(CycleExtension):
+    """What is decided in one cycle beyond Kueue's rules."""
+
+    def __init__(
+        self, state: CoreState, opted: Mapping[str, QueueState], moving: Collection[Move]
+    ) -> None:
+        self.active = bool(opted)
+        self.moves: list[Move] = []
+        self._state = state
+        self._opted = opted
+        self._new: tuple[Move, ...] = ()
+        self._reservations = Reservations(state, opted, moving)
+
+    @property
+    def reserved(self) -> Mapping[str, str]:
+        """For whom quota is held."""
+        return self._reservations.holders
+
+    def evictions(self) -> list[Evict]:
+        """Return the gangs that have run with fewer pods than they need for too long."""
+        return stale_gangs(self._opted.values(), self._state.now)
+
+    def make_room(self, entry: NominatedWorkload, victims: Collection[str]) -> bool:
+        """Have others moved for a workload that does not fit, if its queue wants that."""
+        wanted = wants(entry.options.spec).moves and entry.assignment.mode is not FIT
+        if not wanted or victims or self._reservations.of(entry):
+            return False
+        found = consolidate(self._state, entry, self._opted)
+        if found is None:
+            return False
+        entry.assignment, entry.targets, self._new = found
+        self.moves.extend(self._new)
+        return True
+
+    def delay(self, entry: NominatedWorkload) -> Refusal | None:
+        """Return why a workload must wait: it would delay one for which quota is held."""
+        return self._reservations.refusal(entry) if self.active else None
+
+    def holds_for(self, entry: NominatedWorkload) -> bool:
+        """Tell whether quota is held for a workload already."""
+        held = self._reservations.of(entry)
+        return held is not None and held.name == entry.ticket.workload.key
+
+    def kept(self, entry: NominatedWorkload) -> None:
+        """Take notice that a workload has its assignment, or that it is kept for it."""
+        if self.active:
+            self._reservations.note(entry)
+
+    def preempted(self, entry: NominatedWorkload) -> None:
+        """Hold the new places of those that are moved, and what a preemptor claims."""
+        if self._new:
+            self._reservations.hold(self._new[1:])
+            hold_places(self._state, self._new[1:])
+            self._new = ()
+        claims, key = wants(entry.options.spec).claims, entry.ticket.workload.key
+        if claims and all(move.key != key for move in self.moves):
+            self.moves.append(claim_of(self._state, entry))
+
+    def requeued(
+        self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
+    ) -> tuple[Refusal, bool]:
+        """Tell a workload what is reserved for it; it holds up nobody in its queue meanwhile."""
+        if not self.active:
+            return refusal, strict
+        held = self._reservations.of(entry)
+        strict = strict and (held is None or held.node is not entry.options.node)
+        return self._reservations.told(entry, refusal), strict

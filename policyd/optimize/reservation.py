@@ -1,0 +1,214 @@
+"""Reservation and backfill: what the first in a queue has waited for long is held for it.
+
+And what else time alone decides: which gangs run short for too long, and when to look again.
+
+Theory (EASY backfilling; Lifka 1995). Whoever holds quota and says how long it runs ends at a known
+time. The first of a queue that has waited long enough has the earliest time reserved at which it
+fits then. Others may go before it if that does not delay it: they end by that time, or there is
+room for both. If somebody must end of whom nobody knows when, none may take what is reserved.
+
+One reservation stands in a tree of cohorts at a time, worked out anew in every cycle: that of the
+most important, then the oldest. It binds nobody who is before the first in its own queue, and no
+other queue in what that one has of its own. Those being moved come before: their new places are
+held against everybody, for a short while.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import groupby
+from math import inf
+from operator import itemgetter
+
+from policyd.alloc.amount import total_of
+from policyd.alloc.cluster_queue import Holding, QueueState
+from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.pending import Rank, Ticket
+from policyd.alloc.plan import Evict, Move
+from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
+from policyd.alloc.state import CoreState
+from policyd.optimize.opt_ins import wants
+
+End = tuple[float, Mapping[int, int]]
+"""When something ends at the latest, and what it gives back, by cell."""
+
+
+class Reservation:
+    """What is held.
+
+    Attributes:
+        claims: What is taken then, by cell, by whom; the first gives it its name.
+        node: The queue of the first.
+        rank: Who is behind this in that queue is bound by it; empty to bind everybody.
+        start: From when on it will fit, in seconds since the epoch; infinite if nobody knows.
+        ends: Who ends when, those included that this cycle lets begin.
+    """
+
+    def __init__(self, node: QuotaNode, rank: Rank | tuple[()], start: float) -> None:
+        """Hold nothing yet."""
+        self.node, self.rank, self.start = node, rank, start
+        self.claims: dict[str, Mapping[int, int]] = {}
+        self.ends: list[End] = []
+
+    @property
+    def name(self) -> str:
+        """For whom it is before all."""
+        return next(iter(self.claims))
+
+    def held(self, *, own: bool) -> Held:
+        """Return it as it stands in the way of others, or of whom it is for."""
+        start = None if self.start == inf else self.start
+        return Held(workload=self.name, start=start, own=own)
+
+    def delayed_by(self, entry: NominatedWorkload, state: CoreState) -> bool:
+        """Tell whether a nominated workload is bound by it, and could make it start later."""
+        own, who = entry.options.node is self.node, entry.ticket.workload
+        passes = entry.ticket.rank < self.rank if own else self.rank and not entry.assignment.level
+        if passes or who.key in self.claims:
+            return False
+        tree, wanted, runs = state.tree, entry.assignment.charges, who.run_seconds
+        claimed = total_of(*self.claims.values())
+        if self.start == inf:
+            taken = {tree.names[cell] for cell, amount in claimed.items() if amount}
+            return any(amount and tree.names[cell] in taken for cell, amount in wanted.items())
+        if runs is not None and state.now + runs <= self.start:
+            return False
+        victims = (target.holding for target in entry.targets)
+        later = (each.charges for each in victims if end_of(each, state.now) > self.start)
+        with tree.trial():
+            for charges in (*(given for end, given in self.ends if end <= self.start), *later):
+                tree.release(charges)
+            tree.charge(claimed)
+            return not tree.fits(wanted)
+
+
+class Reservations:
+    """The reservations that stand in a cycle, by the root of the tree."""
+
+    def __init__(
+        self, state: CoreState, opted: Mapping[str, QueueState], moving: Iterable[Move]
+    ) -> None:
+        """Reserve for those that are moved, and for the first of queues that has waited long."""
+        self._state = state
+        first: dict[QuotaNode, tuple[Ticket, QueueOptions]] = {}
+        for queue in opted.values():
+            options, after = queue.options, wants(queue.spec).reserve_seconds
+            ticket = None if after is None else queue.pending.first()
+            if after is None or ticket is None or options is None or not queue.active:
+                continue
+            root, due = options.node.root, ticket.workload.queued_at + after
+            if due <= state.now and (root not in first or ticket.rank < first[root][0].rank):
+                first[root] = ticket, options
+        found = {root: _reserve(state, *each) for root, each in first.items()}
+        self._by_root = {root: each for root, each in found.items() if each is not None}
+        self.hold(moving)
+
+    @property
+    def holders(self) -> dict[str, str]:
+        """Whose they are: keys of workloads, and the names of their ClusterQueues."""
+        return {each.name: each.node.name for each in self._by_root.values()}
+
+    def of(self, entry: NominatedWorkload) -> Reservation | None:
+        """Return the reservation in the tree of a nominated workload."""
+        return self._by_root.get(entry.options.node.root)
+
+    def refusal(self, entry: NominatedWorkload) -> Refusal | None:
+        """Return why a workload must not start now, if it fits; None if it may."""
+        found = self.of(entry)
+        if found is None or not found.delayed_by(entry, self._state):
+            return None
+        held = found.held(own=False)
+        return Refusal("WaitingForQuota", explain=partial(_obstacles, entry, held))
+
+    def told(self, entry: NominatedWorkload, refusal: Refusal) -> Refusal:
+        """Return a refusal that also says what is reserved, if it is for the one it is for."""
+        found = self.of(entry)
+        if found is None or found.name != entry.ticket.workload.key:
+            return refusal
+        told = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
+        return Refusal(refusal.reason, cause=refusal.cause, explain=told, pending=refusal.pending)
+
+    def note(self, entry: NominatedWorkload) -> None:
+        """Take notice that a workload was given its assignment, or that it is kept for it."""
+        key, found = entry.ticket.workload.key, self.of(entry)
+        if found is not None and found.claims.pop(key, None) is None:
+            runs = entry.ticket.workload.run_seconds
+            end = inf if runs is None else self._state.now + runs
+            found.ends.append((end, entry.assignment.charges))
+        elif found is not None and not found.claims:
+            del self._by_root[entry.options.node.root]
+
+    def hold(self, moves: Iterable[Move]) -> None:
+        """Hold the places of those that are moved, instead of what was reserved in their tree."""
+        for move in moves:
+            node = self._state.tree.hierarchy.queues.get(move.admission.cluster_queue)
+            if node is not None and move.until > self._state.now:
+                found = self._by_root.get(node.root)
+                if found is None or found.rank:
+                    found = self._by_root[node.root] = Reservation(node, (), self._state.now)
+                cells, usage = node.cells, move.admission.usage().items()
+                found.claims[move.key] = {cells[names]: n for names, n in usage if names in cells}
+
+
+def _obstacles(
+    entry: NominatedWorkload, held: Held, others: Iterable[PodSetRefusal] = ()
+) -> tuple[PodSetRefusal, ...]:
+    known = {each.name: each.obstacles for each in others}
+    names = [pod_set.name for pod_set in entry.ticket.workload.pod_sets]
+    return tuple(PodSetRefusal(name=n, obstacles=(*known.get(n, ()), held)) for n in names)
+
+
+def _reserve(state: CoreState, ticket: Ticket, options: QueueOptions) -> Reservation | None:
+    """Reserve the earliest time; None if there is none, whoever ends."""
+    tree, now, when = state.tree, state.now, itemgetter(0)
+    queues = (state.queues[n.name] for n in descendants(options.node.root) if n.queue)
+    held = (holding for queue in queues for holding in queue.holdings.values())
+    ends = sorted(((max(now, end_of(each, now)), each.charges) for each in held), key=when)
+    with tree.trial():
+        for end, group in groupby([(now, {}), *ends], key=when):
+            for _, given_back in group:
+                tree.release(given_back)
+            assignment = options.search.assign(ticket.requests(options))
+            if assignment.mode is Mode.FIT:
+                found = Reservation(options.node, ticket.rank, end)
+                found.claims[ticket.workload.key], found.ends = assignment.charges, ends
+                return found
+    return None
+
+
+def end_of(holding: Holding, now: float) -> float:
+    """Return when somebody ends at the latest; infinite if it does not say how long it runs."""
+    if holding.stopping:
+        return now
+    since, runs = holding.workload.reserved_at, holding.workload.run_seconds
+    return inf if runs is None else (now if since is None else since) + runs
+
+
+def stale_gangs(queues: Iterable[QueueState], now: float) -> list[Evict]:
+    """Return those to stop that have run with fewer pods than they need for longer than allowed."""
+    return [each for due, each in _short_gangs(queues) if due <= now]
+
+
+def next_due(queues: Iterable[QueueState], now: float) -> float | None:
+    """Return when time alone changes what is decided here, later than `now`; None if it does not.
+
+    Both in seconds since the epoch.
+    """
+    queues = list(queues)
+    moments = [due for due, _ in _short_gangs(queues)]
+    for queue in queues:
+        after = wants(queue.spec).reserve_seconds
+        ticket = None if after is None else queue.pending.first()
+        if ticket is not None and after is not None:
+            moments.append(ticket.workload.queued_at + after)
+    return min((moment for moment in moments if moment > now), default=None)
+
+
+def _short_gangs(queues: Iterable[QueueState]) -> Iterator[tuple[float, Evict]]:
+    for queue in queues:
+        grace = wants(queue.spec).stale_seconds
+        for holding in queue.holdings.values() if grace is not None else ():
+            who, since = holding.workload, holding.workload.short_since
+            if since is not None and grace is not None and not holding.stopping:
+                yield since + grace, Evict(workload=who, reason="StaleGang", since=since)
