@@ -8,14 +8,12 @@ import structlog
 
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json, ObjectMeta, Wire
+from policyd.api.names import NAME_LABEL
 from policyd.clock import Clock, SystemClock
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import NAMESPACES
 from webhooks.observe.lines import Lines
-
-NAME_LABEL = "kubernetes.io/metadata.name"
-"""The label that the API server gives every namespace."""
 
 FETCH_SECONDS = 1.0
 """How long a namespace is waited for: the API server that asks us is up, or would not ask."""

@@ -16,7 +16,7 @@ import msgspec
 
 from policyd.api.admission import Rule
 from policyd.api.meta import Json
-from policyd.api.names import SYSTEM_NAMESPACES
+from policyd.api.names import NAME_LABEL, SYSTEM_NAMESPACES
 from policyd.api.policy import GROUP
 from policyd.api.selectors import Requirement
 from policyd.engine.objects.workloads import KINDS
@@ -24,7 +24,6 @@ from policyd.registration.atoms import cells_of, rules_of
 from policyd.registration.left_out import LEFT_OUT, leave_out
 from policyd.registration.requirements import in_order
 from policyd.registration.webhook_rules import DerivedWebhook, WebhookRules
-from webhooks.namespaces import NAME_LABEL
 
 NAME = "door.policyd.io"
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Final, TypeVar
 
+from policyd.api.names import NAME_LABEL
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector, Operator, Requirement
-from webhooks.namespaces import NAME_LABEL
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from policyd.api.configuration.kinds import OLD_API_VERSION
 from policyd.api.meta import Json
+from policyd.api.names import NAME_LABEL
 
 Fields = dict[str, Json]
 
 DEFAULT_NAMESPACE: Final = "kueue-system"
-NAME_LABEL: Final = "kubernetes.io/metadata.name"
 SYSTEM_NAMESPACE: Final = "kube-system"
 INCREMENTAL_DISPATCHER: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from policyd.api.configuration.custom_labels import validate_custom_labels
-from policyd.api.configuration.defaults import NAME_LABEL, SYSTEM_NAMESPACE
+from policyd.api.configuration.defaults import SYSTEM_NAMESPACE
 from policyd.api.configuration.devices import validate_mappings
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.configuration.frameworks import KINDS, kind_of
@@ -26,6 +26,7 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.names import (
     LABEL_1035,
     LABEL_1035_RULE,
+    NAME_LABEL,
     SUBDOMAIN_RULE,
     is_subdomain,
 )

@@ -19,6 +19,7 @@ from policyd.api.configuration.left_out import gates_in_vain
 from policyd.api.kueue.names import ADMITTED, FINISHED
 from policyd.api.kueue.v1beta1 import UnconvertibleError, upgraded
 from policyd.api.meta import Json, condition_true, find_condition
+from policyd.api.names import RUN_FOR
 from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
@@ -30,7 +31,6 @@ from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.requests import NO_RULES, RequestRules
-from policyd.local.kubelet import RUN_FOR
 from policyd.simulate.scenario import Arrival
 from policyd.status.naming import OtherTeams
 from policyd.workload.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
