@@ -138,7 +138,7 @@ class JobAdmission:
             return decision
         if decision.operations and decision.object is msgspec.UNSET:
             decision = replace(decision, object=object_of(request, decision))
-        if not decision.allowed or not self._may_change(request, decision):
+        if decision.denials or not self._may_change(request, decision):
             return decision
         return changed(request, decision, self.default)
 

@@ -88,7 +88,7 @@ class QueueAdmission:
         kind = request.kind
         if kind.group != GROUP or kind.kind not in _HELD or request.operation != "CREATE":
             return decision
-        return changed(request, decision, _hold) if decision.allowed else decision
+        return decision if decision.denials else changed(request, decision, _hold)
 
     def check(self, request: AdmissionRequest) -> Decision:
         """Say what speaks against an object of Kueue's that is created or changed."""
