@@ -216,7 +216,10 @@ def test_a_review_that_takes_too_long_is_refused_in_time(tmp_path):
 
 
 def test_several_verdicts_are_one_decision():
-    first = Decision(warnings=("a",), audit_annotations={"x": "1"}, matched=("p",))
+    change = Operation("add", "/spec/x", value=1)
+    first = Decision(
+        warnings=("a",), audit_annotations={"x": "1"}, matched=("p",), operations=(change,)
+    )
     failure = Failure(policy="q", message="broken", ignored=True)
     second = Decision(
         denials=(Denial(policy="q", message="no"),),
@@ -230,6 +233,7 @@ def test_several_verdicts_are_one_decision():
     assert decision.warnings == ("a",)
     assert decision.audit_annotations == {"x": "1", "y": "2"}
     assert (decision.matched, decision.failures) == (("p",), (failure,))
+    assert decision.operations == (change,)
 
 
 def test_verdicts_and_failures_are_counted(tmp_path, capsys):
