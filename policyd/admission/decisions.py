@@ -30,7 +30,7 @@ Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Does what needs nothing but time, where that delays no other review."""
 
 SPEAKER = "queue"
-"""Who refuses, in the place of a policy's name, if it is no policy."""
+"""What stands in the place of a policy's name where jobs or queues refuse."""
 
 
 class PendingError(PolicydError):

@@ -1,7 +1,7 @@
 """The way of a review: its bytes in, those of its answer out, in six steps.
 
 An AdmissionHandler serves one path, `/mutate` or `/validate`. Policies come before jobs and queues,
-which so see the queue name that a policy gives.
+so that these see the queue name that a policy gives.
 """
 
 from dataclasses import dataclass
