@@ -11,14 +11,13 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from policyd.admission.queues import QueueAdmission
 from policyd.api.admission import parse_review
 from policyd.api.crd import KINDS, definition
-from policyd.engine.model.decision import ALLOWED
 from policyd.local.apiserver.custom.checking import check_custom
 from policyd.local.apiserver.custom.rules import check_rules
 from policyd.local.apiserver.custom.schema import fill_in
 from tests.webhooks.reviews import review
-from webhooks.queues import validate_queues
 
 KUEUE = Path(
     os.environ.get("POLICYD_KUEUE_CRDS", "")
@@ -57,7 +56,7 @@ def refusals(new, old):
     """Say what the webhooks have against an object that is created or changed."""
     operation = "UPDATE" if old else "CREATE"
     body = review(new, operation=operation, old=old, resource=f"{new['kind'].lower()}s")
-    return validate_queues(parse_review(body), ALLOWED).denials
+    return QueueAdmission().check(parse_review(body)).denials
 
 
 def errors_of(new, old, schema):

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from policyd.controller.policies.reports import resource_of
 from policyd.engine.offline.report import ReportApi
+from policyd.kube.reports import resource_of
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "object", "additionalProperties": TEXT}

@@ -114,6 +114,23 @@ ALLOCATOR = "The allocator knows no Kubernetes"
             ALLOCATOR,
             id="what-goes-beyond-is-pure",
         ),
+        pytest.param("policyd/admission/intruder.py", "import asyncio", id="admission-is-pure"),
+        pytest.param("policyd/registration/intruder.py", "import os", id="registration-is-pure"),
+        pytest.param(
+            "policyd/registration/intruder.py", "import webhooks.app", id="registration-is-below"
+        ),
+        pytest.param(
+            "webhooks/intruder.py", "import policyd.controller.run", id="webhooks-run-no-controller"
+        ),
+        pytest.param(
+            "policyd/controller/intruder.py", "import webhooks.app", id="nor-the-other-way-round"
+        ),
+        pytest.param(
+            "policyd/cli/intruder.py", "import policyd.local.kubelet", id="up-alone-has-a-cluster"
+        ),
+        pytest.param(
+            "policyd/cli/intruder.py", "import webhooks.app", id="commands-run-webhooks-as-a-whole"
+        ),
     ],
 )
 def test_the_contracts_catch(module, line, contract, tmp_path):

@@ -16,16 +16,16 @@ import msgspec
 import structlog
 from starlette.types import Receive, Scope, Send
 
+from policyd.admission.conversion import PATH as CONVERT
+from policyd.admission.conversion import unconverted
+from policyd.admission.unjudged import HEAD_BYTES, Unjudged, refuse
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.clock import Clock, SystemClock
 from policyd.engine.model.deadline import OutOfTime
 from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, BodyBudget, UnreadError
-from webhooks.conversion import PATH as CONVERT
-from webhooks.conversion import unconverted
 from webhooks.deadlines import Deadlines, TooLateError, resumed
 from webhooks.metrics import WebhookMetrics
 from webhooks.observe.lines import Lines
-from webhooks.unjudged import HEAD_BYTES, Unjudged, refuse
 
 Answer = Callable[[bytes, OutOfTime], Coroutine[Any, Any, bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a

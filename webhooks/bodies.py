@@ -14,17 +14,13 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
+from policyd.admission.unjudged import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES
 from policyd.errors import PolicydError
-from webhooks.unjudged import HEAD_BYTES
 
 MEBIBYTE: Final = 1024 * 1024
 LIGHT_BYTES: Final = MEBIBYTE
 """How long a body may be that takes room as it comes in. Nearly all have a few kilobytes."""
-
-HEAVY_BYTES: Final = 32 * 1024
-"""How long a review, or what it is about, may be to be read and decided on the loop, which takes
-well below a millisecond. Nearly all are shorter."""
 
 LIGHT_ROOM: Final = 24 * MEBIBYTE
 """Room for all of these together."""

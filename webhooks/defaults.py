@@ -43,17 +43,6 @@ class DefaultQueues:
             self._changed()
 
 
-class DefaultClass:
-    """Whether there is a WorkloadPriorityClass named `default`: jobs that name none get it."""
-
-    def __init__(self) -> None:
-        self.there = False
-
-    def take(self, _old: PartialObject | None, new: PartialObject | None) -> None:
-        """Take over that it is new, changed or gone."""
-        self.there = new is not None
-
-
 class DefaultsWatch:
     """Keeps what is named `default` equal to the API server's, from when its kind is there."""
 

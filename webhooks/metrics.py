@@ -86,6 +86,10 @@ class WebhookMetrics:
             "policyd_certificate_loads_total", "Certificates put to use.", registry=registry
         )
 
+    def review_not_judged(self, path: str, outcome: str) -> None:
+        """Count a review that was answered without being judged."""
+        self.unjudged_reviews.labels(path, outcome).inc()
+
     def connection_closed(self, reason: str) -> None:
         """Count a connection that was closed before its caller was answered."""
         self.connections.labels(reason).inc()

@@ -18,39 +18,35 @@ from typing import Any, NoReturn
 import structlog
 from starlette.types import ASGIApp
 
+from policyd.admission.conversion import PATH as CONVERT
+from policyd.admission.conversion import convert
+from policyd.admission.decisions import Decide
+from policyd.admission.handler import AdmissionHandler
+from policyd.admission.jobs import JobAdmission
+from policyd.admission.queues import QueueAdmission
+from policyd.admission.unjudged import Unasked
 from policyd.connections import Bounds, Listening
-from policyd.engine.evaluate.policy_set import PHASES
+from policyd.engine.evaluate.policy_set import PHASES, Phase
 from policyd.errors import PolicydError
+from policyd.jobs.integrations import Integrations
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.registration.configurations import NAME, Registration, exempt_groups
 from policyd.registration.webhook_rules import door_rules
-from webhooks.app import create_app
+from webhooks.app import Answer, create_app
 from webhooks.certificate.files import fingerprint, follow, read_file
 from webhooks.certificate.old_versions import OldVersions
 from webhooks.certificate.publication import REMEDY, Publication
 from webhooks.certificate.secret import KeptCertificate
 from webhooks.certificate.tls import CertificateFiles, serve
-from webhooks.conversion import PATH as CONVERT
-from webhooks.conversion import convert
-from webhooks.decisions import (
-    Mutator,
-    Validator,
-    answer_with,
-    except_for,
-    mutate_in_turn,
-    validate_together,
-)
 from webhooks.defaults import DefaultsWatch
-from webhooks.external_data.owners import Owners
+from webhooks.external_data.owners import Owners, include_own_account
 from webhooks.health import create_health_app
-from webhooks.jobs import job_defaults, validate_jobs
 from webhooks.namespaces import without_cluster
 from webhooks.observe.observing import observers
 from webhooks.policies.in_force import PoliciesInForce
-from webhooks.policies.own_policies import OWN_CALL, validate_own
+from webhooks.policies.own_policies import OWN_CALL
 from webhooks.policies.sources import read_policies
 from webhooks.protocol import ReviewProtocol
-from webhooks.queues import QUEUE_DEFAULTS, validate_queues, validation_gates
 from webhooks.rules import Rules
 from webhooks.settings_checks import (
     certificate_files,
@@ -60,7 +56,6 @@ from webhooks.settings_checks import (
     serves_old_versions,
 )
 from webhooks.shared import Start, WebhookServer
-from webhooks.unasked import Unasked
 from webhooks.workers import SWITCH_SECONDS, WORKERS, Workers
 
 REGISTRATION_SECONDS = 60.0
@@ -78,7 +73,7 @@ NOT_REGISTERED = (
 BESIDE = Bounds(connections=64, first=10.0, body=5.0)
 """What connections to health and metrics may take: probes, and a few that scrape."""
 
-__all__ = ["NOT_REGISTERED", "WebhookServer", "run_door"]
+__all__ = ["NOT_REGISTERED", "WebhookServer", "read_policies", "run_door"]
 
 log = structlog.get_logger(__name__)
 
@@ -183,7 +178,7 @@ async def _prepare(door: WebhookServer, start: Start) -> PoliciesInForce:
     """Have everything there that the first review needs."""
     policies = await read_policies(door, start)
     if door.client is not None and door.settings.queue:
-        await door.authors.include_own(door.client)
+        await include_own_account(door.authors, door.client)
         watches = [
             DefaultsWatch(door.client, resource, take, pace=door.pace)
             for resource, take in (
@@ -201,50 +196,36 @@ async def _prepare(door: WebhookServer, start: Start) -> PoliciesInForce:
 def application(
     door: WebhookServer, policies: PoliciesInForce, workers: Workers, start: Start
 ) -> ASGIApp:
-    queue = door.integrations if door.settings.queue else None
-    mutators: list[Mutator] = []
-    validators: list[Validator] = [partial(validate_own, lacks_room=policies.lacks_room)]
-    if queue is not None:
-        gives, classed, owners = door.gives_queue, door.default_class, _owners(door)
-        defaults = job_defaults(queue, gives_queue=gives, classed=classed, owners=owners)
-        mutators = [defaults, QUEUE_DEFAULTS]
-        checked = partial(
-            validate_jobs,
-            integrations=queue,
-            gives_queue=gives,
-            authors=door.authors,
-            owners=owners,
-        )
-        validators += [checked, partial(validate_queues, gates=validation_gates(queue))]
-    mutate = mutate_in_turn(policies.mutate, mutators)
-    validate = validate_together(policies.validate, validators)
-    prepare = partial(door.namespaces.fetch, door.client) if door.client else None
+    """Put the handlers of reviews together."""
     workers.inquiries = door.inquiries
-    answer = partial(
-        answer_with,
-        metrics=door.metrics,
-        prepare=prepare,
-        inquire=workers.decide,
-        run=workers.run,
-        clock=door.pace.clock,
-    )
-    exempt = exempt_groups(door.settings.namespace)
+    queue = door.integrations if door.settings.queue else None
+    jobs = None if queue is None else _jobs(door, queue)
+    queues = None if queue is None else QueueAdmission.of(queue)
     observe = observers(door, policies, workers.decide, start)
-    answers = {
-        "/mutate": answer(except_for(exempt, mutate), path="/mutate", observe=observe["mutate"]),
-        "/validate": answer(
-            except_for(exempt, validate), path="/validate", observe=observe["validate"]
-        ),
+    decide: dict[Phase, Decide] = {"mutate": policies.mutate, "validate": policies.validate}
+    answers: dict[str, Answer] = {
+        f"/{phase}": AdmissionHandler(
+            phase=phase,
+            policies=decide[phase],
+            jobs=jobs,
+            queues=queues,
+            exempt=exempt_groups(door.settings.namespace),
+            prepare=partial(door.namespaces.fetch, door.client) if door.client else None,
+            with_external_data=workers.decide,
+            observe=observe[phase],
+            run=workers.run,
+        ).answer
+        for phase in PHASES
     }
     if serves_old_versions(door.settings):
-        answers[CONVERT] = convert
+        answers[CONVERT] = partial(convert, rest=partial(asyncio.sleep, 0))
     unasked = Unasked(
         policies=lambda: policies.in_force,
         namespaces=door.namespaces.find if door.client else without_cluster,
         own_namespace=door.settings.namespace,
         queue=queue,
         gives_queue=door.gives_queue,
-        metrics=door.metrics,
+        count=door.metrics.review_not_judged,
     )
     return create_app(
         answers,
@@ -254,11 +235,16 @@ def application(
     )
 
 
-def _owners(door: WebhookServer) -> Owners | None:
-    """Return who looks owners up: nobody where makers are asked."""
-    if door.client is None or door.inquiries is None or not door.integrations.makers.trusted:
-        return None
-    return Owners(door.client, door.inquiries)
+def _jobs(door: WebhookServer, queue: Integrations) -> JobAdmission:
+    """Return what is done for jobs; owners are looked up only where makers are not asked."""
+    asked = door.inquiries if door.client and door.integrations.makers.trusted else None
+    return JobAdmission(
+        integrations=queue,
+        gives_queue=door.gives_queue,
+        default_class=door.default_class,
+        authors=door.authors,
+        owner_is_there=Owners(door.api_server, asked).is_there if asked else None,
+    )
 
 
 async def _certificate(door: WebhookServer, policies: PoliciesInForce, start: Start) -> None:

@@ -8,15 +8,15 @@ from typing import Any, NoReturn
 import structlog
 from prometheus_client import CollectorRegistry
 
+from policyd.admission.jobs import Authors, DefaultClass
 from policyd.certificates import CertificatePair, certificate_facts
 from policyd.config import Settings
 from policyd.engine.objects.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
-from webhooks.authors import Authors
 from webhooks.certificate.tls import LiveContext
-from webhooks.defaults import DefaultClass, DefaultQueues
+from webhooks.defaults import DefaultQueues
 from webhooks.external_data.inquiries import Inquiries
 from webhooks.health import Readiness
 from webhooks.metrics import WebhookMetrics

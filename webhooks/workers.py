@@ -12,12 +12,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
+from policyd.admission.decisions import Decide
+from policyd.admission.handler import HEAVY_BYTES
 from policyd.api.admission import AdmissionRequest
 from policyd.clock import Clock, cpu_limit
 from policyd.engine.model.deadline import OutOfTime
 from policyd.engine.model.decision import Decision
-from webhooks.bodies import HEAVY_BYTES
-from webhooks.decisions import Decide
 from webhooks.external_data.inquiries import Inquiries
 
 T = TypeVar("T")

@@ -9,6 +9,9 @@ SYSTEM_NAMESPACES: Final = frozenset({"kube-system", "kube-node-lease", "kube-pu
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """The label that the API server gives every namespace."""
 
+RUN_FOR: Final = "policyd.io/run-for"
+"""The annotation of a pod that tells how long its containers run, where running is simulated."""
+
 LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN: Final = rf"{LABEL}(\.{LABEL})*"
 LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"

@@ -6,7 +6,7 @@ import msgspec
 
 from policyd.api.admission import FailurePolicy, MatchPolicy, Rule
 from policyd.api.inject import Closed, Expression, Inject, Text
-from policyd.api.meta import Condition, ObjectMeta, Wire
+from policyd.api.meta import Condition, Json, ObjectMeta, Wire
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
 
@@ -245,3 +245,39 @@ class PolicyBinding(Closed, frozen=True):
     metadata: ObjectMeta
     spec: PolicyBindingSpec
     status: PolicyStatus | None = None
+
+
+class PolicyObject(Wire, frozen=True):
+    """A Policy object as the API server keeps it: its spec is read later, mistakes and all."""
+
+    metadata: ObjectMeta
+    spec: Json = None
+    status: PolicyStatus | None = None
+
+    @property
+    def value(self) -> Json:
+        """The object as it would be written: with its name and spec."""
+        return _written("Policy", self.metadata.name, self.spec)
+
+
+class BindingObject(Wire, frozen=True):
+    """A PolicyBinding object as the API server keeps it."""
+
+    metadata: ObjectMeta
+    spec: Json = None
+    status: PolicyStatus | None = None
+
+    @property
+    def value(self) -> Json:
+        """The object as it would be written: with its name and spec."""
+        return _written("PolicyBinding", self.metadata.name, self.spec)
+
+    @property
+    def policy_name(self) -> str:
+        """The policy it is for; empty if it does not say."""
+        named = self.spec.get("policyName") if isinstance(self.spec, dict) else None
+        return named if isinstance(named, str) else ""
+
+
+def _written(kind: str, name: str, spec: Json) -> Json:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

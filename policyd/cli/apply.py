@@ -5,12 +5,14 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal, Unpack
 
 import click
 import yaml
 
+from policyd.admission.decisions import combined
+from policyd.admission.jobs import JobAdmission
+from policyd.admission.queues import QueueAdmission
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
 from policyd.cli.circumstances import Labels, Sent, request_of, with_circumstances
@@ -25,7 +27,6 @@ from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.rollout import ROLLED_OUT
 from policyd.engine.evaluate.verdict import LIFTED_BY, MUTATED_BY
-from policyd.engine.model.deadline import never
 from policyd.engine.model.decision import Decision
 from policyd.engine.offline.requests import (
     ObjectError,
@@ -36,9 +37,6 @@ from policyd.engine.offline.requests import (
 from policyd.engine.offline.shadows import ShadowDifference, shadow_differences
 from policyd.jobs.integrations import Integrations
 from policyd.patch.json_patch import apply_json_patch
-from webhooks.decisions import mutate_in_turn, validate_together
-from webhooks.jobs import job_defaults, validate_jobs
-from webhooks.queues import QUEUE_DEFAULTS, validate_queues
 
 Output = Literal["yaml", "json", "diff"]
 
@@ -164,13 +162,16 @@ def _apply(
 
 
 def _door(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
-    """Put the policies in a row with what the door does besides: both webhooks in one go."""
-    integrations = Integrations(makers=policies.surroundings.makers)
-    defaults = [job_defaults(integrations), QUEUE_DEFAULTS]
-    check = partial(validate_jobs, integrations=integrations)
-    held = mutate_in_turn(lambda request, _: policies.review(request), defaults)
-    decide = validate_together(held, [check, validate_queues])
-    return lambda request: decide(request, never)
+    """Return what decides as both webhooks do, one after the other."""
+    jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
+    queues = QueueAdmission()
+
+    def decide(request: AdmissionRequest) -> Decision:
+        decision = policies.review(request)
+        decision = queues.change(request, jobs.change(request, decision))
+        return combined(decision, jobs.check(request, decision), queues.check(request))
+
+    return decide
 
 
 def _tell(one: _Applied) -> None:

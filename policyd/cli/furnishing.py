@@ -9,11 +9,11 @@ import yaml
 from policyd.api.crd import KINDS, definition
 from policyd.api.crd_v1beta1 import old_versions
 from policyd.api.meta import Json
+from policyd.cli import demo
 from policyd.field_notes import field_notes
 from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.errors import AlreadyExistsError, NotFoundError
-from policyd.local import demo
 from policyd.policy_files import default_files
 
 FURNITURE = {

@@ -11,12 +11,12 @@ from rich.status import Status
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, QUOTA_RESERVED
 from policyd.api.meta import condition_true, find_condition
+from policyd.api.pod_requests import pod_requests
 from policyd.controller.reasons.shortage import job_path
+from policyd.jobs.pods import QueuedPod, has_ended
 from policyd.kube.client import Reader
 from policyd.kube.informer import Informer
 from policyd.kube.resources import PODS, WORKLOADS
-from policyd.local.objects import LocalPod
-from policyd.local.scheduler import requests
 
 GPU = "nvidia.com/gpu"
 
@@ -50,7 +50,7 @@ class Live:
     def __init__(self, reader: Reader, console: Console) -> None:
         self._console = console
         self._status = Status("", console=console, spinner="dots")
-        self._pods = Informer(reader, PODS, into=LocalPod, on_change=self._sum_up)
+        self._pods = Informer(reader, PODS, into=QueuedPod, on_change=self._sum_up)
         self._workloads = Informer(reader, WORKLOADS, into=Workload, on_change=self._tell)
 
     async def run(self) -> NoReturn:
@@ -75,14 +75,14 @@ class Live:
         self._status.update(summary(self._pods.store.values(), self._workloads.store.values()))
 
 
-def summary(pods: Iterable[LocalPod], workloads: Iterable[Workload]) -> str:
+def summary(pods: Iterable[QueuedPod], workloads: Iterable[Workload]) -> str:
     """Return the line that sums up: GPUs in use, pods by phase, workloads that wait."""
     phases: Counter[str] = Counter()
     gpus = 0
     for pod in pods:
         phases["Gated" if pod.spec.scheduling_gates else pod.status.phase] += 1
-        if pod.spec.node_name and not pod.over:
-            gpus += requests(pod).get(GPU, 0)
+        if pod.spec.node_name and not has_ended(pod):
+            gpus += pod_requests(pod.spec).get(GPU, 0)
     waiting = sum(not _settled(workload) for workload in workloads)
     counted = ", ".join(f"{count} {phase.lower()}" for phase, count in sorted(phases.items()))
     return f"{gpus} GPUs in use · pods: {counted or 'none'} · workloads waiting: {waiting}"

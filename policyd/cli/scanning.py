@@ -7,11 +7,10 @@ from typing import Any, NoReturn
 from prometheus_client import CollectorRegistry
 
 from policyd.config import Settings
-from policyd.controller.policies.reports import Reports
 from policyd.controller.policies.scanning import ScanMetrics, Scanner, ScanSettings
 from policyd.kube.client import Client
-from webhooks.policies.sources import read_policies
-from webhooks.shared import WebhookServer
+from policyd.kube.reports import Reports
+from webhooks.server import WebhookServer, read_policies
 
 
 async def scan_what_exists(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policyd.api.meta import Json, find_condition, rfc3339
+from policyd.api.names import RUN_FOR
 from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
@@ -20,7 +21,6 @@ from policyd.kube.informer import Informer
 from policyd.kube.resources import NODES, PODS
 from policyd.local.objects import LocalPod
 
-RUN_FOR = "policyd.io/run-for"
 EXIT_CODE = "policyd.io/exit-code"
 DEFAULT_RUN_SECONDS = 20.0
 STOPPED = 143

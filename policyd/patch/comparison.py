@@ -4,8 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from policyd.api.meta import Json
-from policyd.patch.copying import same_json
 from policyd.patch.fields_v1 import Element, FieldPath, FieldSet, field_element, field_set
+from policyd.patch.operations import same_json
 from policyd.patch.schema import ListSchema, MapSchema, Schema
 from policyd.patch.typed import ABSENT, Part, elements_of, is_leaf, part_for
 

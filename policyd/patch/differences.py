@@ -5,8 +5,7 @@ from itertools import islice, takewhile
 from operator import is_
 
 from policyd.api.meta import Json
-from policyd.patch.copying import same_json
-from policyd.patch.operations import Operation, Path, pointer
+from policyd.patch.operations import Operation, Path, pointer, same_json
 
 
 def difference(old: Json, new: Json) -> list[Operation]:
@@ -46,8 +45,9 @@ def _differ_in_fields(
             found.append(Operation("remove", pointer((*path, name))))
         elif value is not new[name]:
             _differ(value, new[name], (*path, name), found)
-    gained = [name for name in new if name not in old]
-    found.extend(Operation("add", pointer((*path, name)), value=new[name]) for name in gained)
+    for name, value in new.items():
+        if name not in old:
+            found.append(Operation("add", pointer((*path, name)), value=value))
 
 
 def _shared(one: Iterable[Json], other: Iterable[Json]) -> int:

@@ -2,32 +2,67 @@
 
 The object that was given is never touched. Each change is recorded as the smallest RFC 6902
 operation that says it, and a change inside something the draft itself added is folded into the
-operation that added it. Applying the operations to the object gives the draft's object.
+operation that added it. Applying the operations to the object gives the draft's object. `Copying`
+is the copy on write beneath it.
 """
 
+import msgspec
+
 from policyd.api.meta import Json
-from policyd.patch.copying import Copying, same_json
-from policyd.patch.operations import APPEND, Operation, PatchError, Path, Verb, pointer
+from policyd.patch.operations import APPEND, Operation, PatchError, Path, Verb, pointer, same_json
 
 
-class _Record:
+class Copying:
+    """A tree whose containers are copied the first time they are opened, and only then.
+
+    Who writes opens the container to write to; every container on the way is then this tree's own.
+    All others stay shared with the tree that was given.
+    """
+
+    __slots__ = ("_own", "root")
+
+    def __init__(self, root: Json) -> None:
+        self.root = root
+        # Holding the containers themselves keeps their ids from being given to others.
+        self._own: dict[int, Json] = {}
+
+    def open_root(self) -> Json:
+        """Return the root, safe to write to."""
+        root = self.root
+        if id(root) not in self._own and isinstance(root, dict | list):
+            root = self.root = root.copy()
+            self._own[id(root)] = root
+        return root
+
+    def open_child(self, parent: Json, step: str | int) -> Json:
+        """Return the child of an open `parent`, safe to write to if it is a container."""
+        child = parent[step]
+        if id(child) not in self._own and isinstance(child, dict | list):
+            child = parent[step] = child.copy()
+            self._own[id(child)] = child
+        return child
+
+    def share(self) -> Json:
+        """Return the tree for others to keep: later writes copy again."""
+        self._own.clear()
+        return self.root
+
+
+class _Record(msgspec.Struct):
     """An operation that may still grow."""
 
-    __slots__ = ("op", "path", "value")
-
-    def __init__(self, op: Verb, path: Path, value: Json) -> None:
-        self.op: Verb = op
-        self.path = path
-        self.value = value
+    op: Verb
+    path: Path
+    value: Json
 
 
-class Draft:
+class Draft(Copying):
     """A copy-on-write view of one object."""
 
-    __slots__ = ("_records", "_tree", "_written")
+    __slots__ = ("_records", "_written")
 
     def __init__(self, obj: Json) -> None:
-        self._tree = Copying(obj)
+        super().__init__(obj)
         self._records: list[_Record | None] = []
         # INVARIANT: each path here still denotes the value its record added or replaced.
         self._written: dict[Path, int] = {}
@@ -35,12 +70,13 @@ class Draft:
     @property
     def object(self) -> Json:
         """The object as it is now. What is returned does not change with later writes."""
-        return self._tree.share()
+        self._own.clear()
+        return self.root
 
     @property
     def operations(self) -> list[Operation]:
         """What was done so far, in order, as it can be applied to the object that was given."""
-        self._tree.share()
+        self._own.clear()
         return [
             Operation(record.op, pointer(record.path))
             if record.op == "remove"
@@ -56,7 +92,7 @@ class Draft:
 
     def get(self, path: Path, default: Json = None) -> Json:
         """Return the value at `path`, or `default` if there is none. Do not write to it."""
-        node = self._tree.root
+        node = self.root
         for step in path:
             if isinstance(node, dict):
                 if step not in node:
@@ -76,16 +112,19 @@ class Draft:
         """
         if not path:
             raise PatchError("the whole object cannot be replaced")
-        if same_json(self.get(path, _NOTHING), value):
+        present = self.get(path, _NOTHING)
+        if present is not _NOTHING and same_json(present, value):
             return
-        node = self._tree.open_root()
+        node = self.open_root()
         for depth, step in enumerate(path[:-1]):
-            _check_step(node, path, depth)
+            if type(node) is not dict or type(step) is not str:
+                _check_step(node, path, depth)
             if isinstance(node, dict) and node.get(step) is None:
                 self._write(node, path[: depth + 1], value=_nested(path, depth + 1, value))
                 return
-            node = self._tree.open_child(node, step)
-        _check_step(node, path, len(path) - 1)
+            node = self.open_child(node, step)
+        if type(node) is not dict or type(path[-1]) is not str:
+            _check_step(node, path, len(path) - 1)
         self._write(node, path, value=value)
 
     def remove(self, path: Path) -> None:
@@ -116,7 +155,8 @@ class Draft:
             raise _not_a("a list", path, present)
         self._open(path).append(value)
         if not self._fold(path):
-            self._record("add", (*path, APPEND), value, at=(*path, len(present)))
+            self._written[*path, len(present)] = len(self._records)
+            self._records.append(_Record("add", (*path, APPEND), value))
 
     def insert(self, path: Path, value: Json) -> None:
         """Put `value` before the item at `path`, whose last step is an index of a list.
@@ -133,13 +173,14 @@ class Draft:
         self._open(path[:-1]).insert(index, value)
         if not self._fold(path[:-1]):
             self._forget_below(path[:-1])
-            self._record("add", path, value, at=path)
+            self._written[path] = len(self._records)
+            self._records.append(_Record("add", path, value))
 
     def _open(self, path: Path) -> Json:
         """Return the container at `path`, which is there, safe to write to."""
-        node = self._tree.open_root()
+        node = self.open_root()
         for step in path:
-            node = self._tree.open_child(node, step)
+            node = self.open_child(node, step)
         return node
 
     def _write(self, node: Json, path: Path, *, value: Json) -> None:
@@ -151,11 +192,8 @@ class Draft:
             self._forget_below(path)
             if self._fold(path):
                 return
-        self._record("replace" if present else "add", path, value, at=path)
-
-    def _record(self, op: Verb, path: Path, value: Json, *, at: Path) -> None:
-        self._written[at] = len(self._records)
-        self._records.append(_Record(op, path, value))
+        self._written[path] = len(self._records)
+        self._records.append(_Record("replace" if present else "add", path, value))
 
     def _fold(self, path: Path) -> bool:
         """Let the operation that wrote `path` or a parent of it tell the new value too."""
@@ -189,9 +227,9 @@ class Draft:
     def _forget_below(self, path: Path) -> None:
         """Fold nothing more into what was written below `path`: it is gone, or stands elsewhere."""
         depth = len(path)
-        stale = [at for at in self._written if len(at) > depth and at[:depth] == path]
-        for at in stale:
-            del self._written[at]
+        for at in tuple(self._written):
+            if len(at) > depth and at[:depth] == path:
+                del self._written[at]
 
 
 _NOTHING = object()

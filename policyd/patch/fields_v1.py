@@ -23,6 +23,8 @@ FieldPath = tuple[Element, ...]
 _KINDS = "fkvi"
 _SELF = "."
 _HTML = frozenset("&<>")
+_PLAIN = frozenset((str, int, bool))
+"""Types of values that are written as they are."""
 
 
 class FieldsError(PolicydError):
@@ -210,7 +212,8 @@ def _canonical(element: Element) -> Element:
 
 def _json(value: Json) -> str:
     """Encode as Go does: without spaces, and with what HTML would misread escaped."""
-    written = msgspec.json.encode(_whole(value)).decode()
+    plain = type(value) is dict and _PLAIN.issuperset(map(type, value.values()))
+    written = msgspec.json.encode(value if plain else _whole(value)).decode()
     if _HTML.isdisjoint(written):
         return written
     return written.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.patch.copying import Copying, same_json
+from policyd.patch.draft import Copying
 from policyd.patch.operations import (
     APPEND,
     Operation,
     PatchError,
     PatchTestError,
+    same_json,
     steps,
 )
 

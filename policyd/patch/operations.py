@@ -48,7 +48,7 @@ def pointer(path: Path) -> str:
     written = "/".join(("", *map(str, path)))
     if "~" not in written and written.count("/") == len(path):
         return written
-    names = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
+    names = [str(step).replace("~", "~0").replace("/", "~1") for step in path]
     return "/".join(("", *names))
 
 
@@ -76,3 +76,18 @@ def parse_operations(patch: Json) -> tuple[Operation, ...]:
             f"not a JSON patch: {error}",
             hint='a JSON patch is a list such as [{"op": "add", "path": "/a", "value": 1}]',
         ) from error
+
+
+def same_json(one: Json, other: Json) -> bool:
+    """Tell whether two values are the same JSON: 1, 1.0 and true all differ."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(
+            key in other and same_json(value, other[key]) for key, value in one.items()
+        )
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return bool(one == other)

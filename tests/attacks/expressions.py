@@ -7,20 +7,17 @@ import statistics
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry
 
+from policyd.admission.handler import AdmissionHandler
 from policyd.clock import SystemClock
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.deadline import never
 from tests.attacks.figures import Figures
 from tests.cel import costly
-from webhooks.decisions import answer_with
-from webhooks.metrics import WebhookMetrics
 from webhooks.workers import SWITCH_SECONDS, WORKERS, Workers
 
 SEARCH_SECONDS = 60.0
@@ -111,7 +108,7 @@ def shared_out():
     """Have a hundred policies, each just below its limit, decide on one object, and a light one."""
     policies = _policies(_GREEDY, 100)
     body = _review(_LARGE, _LARGE)
-    answered = answer_with(policies.validate, WebhookMetrics(CollectorRegistry()), "/validate")
+    answered = AdmissionHandler(phase="validate", policies=policies.validate).answer
     began = time.thread_time()
     asyncio.run(answered(body, never))
     seconds = time.thread_time() - began
@@ -143,8 +140,12 @@ def beside():
 async def _beside(executor):
     workers = Workers(executor, clock=SystemClock())
     policies = _policies(_GREEDY, 2)
-    answer = partial(answer_with, inquire=workers.decide, run=workers.run)
-    answered = answer(policies.validate, WebhookMetrics(CollectorRegistry()), "/validate")
+    answered = AdmissionHandler(
+        phase="validate",
+        policies=policies.validate,
+        with_external_data=workers.decide,
+        run=workers.run,
+    ).answer
     light = _review({"a": "b"}, {"a": "b"})
     heavy = [
         _review(_LARGE, _LARGE),

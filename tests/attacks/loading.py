@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies.policy_statuses import PolicyObject
+from policyd.api.policy import PolicyObject
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.errors import ConfigurationError

@@ -3,9 +3,12 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from itertools import product
 
+from policyd.admission.decisions import Decide
+from policyd.admission.handler import AdmissionHandler
+from policyd.admission.jobs import Authors, JobAdmission
 from policyd.api.admission import AdmissionRequest, parse_review
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, Program, admission_environment, compile_expression
@@ -19,9 +22,6 @@ from policyd.registration.webhook_rules import DerivedWebhook, door_rules
 from tests.attacks.figures import Figures
 from tests.attacks.leavings import POD_SET, QUEUE, Try, review, tries
 from tests.controller.world import World, pod_spec, running
-from webhooks.authors import Authors
-from webhooks.decisions import Decide, except_for, validate_together
-from webhooks.jobs import validate_jobs
 
 ENVIRONMENT = admission_environment(params=False)
 
@@ -39,9 +39,12 @@ BATCH = 40
 
 def decider(integrations: Integrations) -> Decide:
     """Return what the webhooks decide by, without policies."""
-    checked = partial(validate_jobs, integrations=integrations, authors=Authors("policyd"))
-    validate = validate_together(lambda _request, _out_of_time: ALLOWED, [checked])
-    return except_for(exempt_groups("policyd"), validate)
+    return AdmissionHandler(
+        phase="validate",
+        policies=lambda _request, _out_of_time: ALLOWED,
+        jobs=JobAdmission(integrations=integrations, authors=Authors("policyd")),
+        exempt=exempt_groups("policyd"),
+    ).validate
 
 
 def is_refused(made: Try, decide: Decide, **author: object) -> bool:

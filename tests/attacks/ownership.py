@@ -14,13 +14,14 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from policyd.admission.handler import AdmissionHandler
+from policyd.admission.jobs import JobAdmission, nowhere
 from policyd.api.admission import AdmissionRequest, parse_review
 from policyd.api.kueue import names as kueue_names
 from policyd.api.makers import DEFAULT_MAKERS
 from policyd.cli.furnishing import default_policies
 from policyd.engine.compile.load import gather, load_policies
-from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.model.decision import ALLOWED, Decision
+from policyd.engine.evaluate.policy_set import Phase, PolicySet
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.jobs.integrations import Integrations
@@ -29,8 +30,6 @@ from policyd.patch.json_patch import apply_json_patch
 from tests.attacks.figures import Figures
 from tests.scenarios import foreign
 from tests.scenarios.clusters import PROJECT
-from webhooks.decisions import mutate_in_turn, validate_together
-from webhooks.jobs import job_defaults, nowhere, validate_jobs
 
 Object = dict[str, Any]
 
@@ -135,22 +134,18 @@ class Webhooks:
     def admit(self, obj: Object, account: str, old: Object | None = None) -> tuple[bool, Object]:
         """Return whether an object is admitted, and as what."""
         asked = review(obj, account, old)
-        mutate = mutate_in_turn(
-            self._ask("mutate"), [job_defaults(self.integrations, gives_queue=self.gives)]
-        )
-        decision = mutate(asked)
+        jobs = JobAdmission(integrations=self.integrations, gives_queue=self.gives)
+        decision = self._handler("mutate", jobs).mutate(asked)
         if not decision.allowed:
             return False, obj
         made = apply_json_patch(obj, decision.operations)
         asked = review(made, account, old)
-        checked = partial(validate_jobs, integrations=self.integrations, gives_queue=self.gives)
-        return validate_together(self._ask("validate"), [checked])(asked).allowed, made
+        return self._handler("validate", jobs).validate(asked).allowed, made
 
-    def _ask(self, phase: str) -> Callable[..., Decision]:
-        policies = self.policies
-        if policies is None:
-            return lambda _request, _out_of_time=None: ALLOWED
-        return policies.mutate if phase == "mutate" else policies.validate
+    def _handler(self, phase: Phase, jobs: JobAdmission) -> AdmissionHandler:
+        policies = self.policies or PolicySet(namespaces=lambda _name: None)
+        ask = policies.mutate if phase == "mutate" else policies.validate
+        return AdmissionHandler(phase=phase, policies=ask, jobs=jobs)
 
 
 def library() -> PolicySet:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from policyd.cli import demo
 from policyd.engine.offline.report import APIS
-from policyd.local import demo
 from tests.charts import release
 from tests.charts.release import CHART, CONTROLLER, NAMESPACE, RELEASE, WEBHOOKS
 from tests.charts.rights import audit_flags

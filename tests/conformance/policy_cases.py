@@ -25,8 +25,8 @@ from policyd.engine.objects.match import labels_of
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import type_of, typed_view
-from policyd.patch.copying import same_json
 from policyd.patch.json_patch import apply_json_patch
+from policyd.patch.operations import same_json
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import copy
 import json
 
 from policyd.dialects.kyverno.declared import declared_values
-from policyd.patch.copying import same_json
+from policyd.patch.operations import same_json
 from tests.conformance.outcome import Outcome
 from tests.conformance.policy_cases import MODES, ask, difference, expected_in, result_of
 

@@ -8,7 +8,7 @@ from policyd.api.policy import MatchResources
 from policyd.engine.compile.check import check_selectors
 from policyd.engine.compile.native import constraints_of
 from policyd.engine.documents.reading import Document
-from policyd.engine.evaluate.invocations import seen_by
+from policyd.engine.evaluate.conditions import seen_by
 from policyd.engine.model.facts import Facts
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.equivalents import matched_kind

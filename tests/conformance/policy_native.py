@@ -2,7 +2,7 @@
 
 import json
 
-from policyd.patch.copying import same_json
+from policyd.patch.operations import same_json
 from tests.conformance.outcome import Outcome
 from tests.conformance.policy_cases import MODES, ask, difference, expected_in
 

@@ -5,11 +5,9 @@ import asyncio
 import pytest
 
 from policyd.api.meta import Condition, ObjectMeta, find_condition, timestamp
-from policyd.api.policy import PolicyStatus
+from policyd.api.policy import BindingObject, PolicyObject, PolicyStatus
 from policyd.controller.policies.policy_statuses import (
     STAND_BY_SECONDS,
-    BindingObject,
-    PolicyObject,
     PolicyStatuses,
     binding_status,
     policy_status,

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policyd.controller.policies.reports import Reports, resource_of
 from policyd.controller.policies.scanning import (
     PAGE,
     SETTLE_SECONDS,
@@ -15,6 +14,7 @@ from policyd.controller.policies.scanning import (
 )
 from policyd.engine.offline.report import APIS, ResultCount, ResultKey, admitted
 from policyd.kube.errors import ConflictError, ForbiddenError, UnavailableError
+from policyd.kube.reports import Reports, resource_of
 from policyd.kube.resources import CONFIG_MAPS, NAMESPACES, PODS
 from policyd.testing import FakeClient, FakeClock
 from tests.engine.reviews import pod, policies, policy

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from policyd.local import demo
+from policyd.cli import demo
 from tests.docs.pages import PROJECT, Block, Command, blocks, commands, matches, pages
 from tests.docs.shell import Printed, Shell, path_with, project_copy
 

@@ -21,11 +21,10 @@ from policyd.patch.fields_v1 import EMPTY, field_element, field_set
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.managed_fields import managed_fields, with_managed_fields
 from policyd.patch.merge_patch import apply_merge_patch
-from policyd.patch.merging import trimmed
 from policyd.patch.operations import parse_operations
 from policyd.patch.schema import schema_from_openapi, schema_of_type
 from policyd.patch.strategic import apply_strategic_merge
-from policyd.patch.structured import FieldWriter, apply, track_update
+from policyd.patch.structured import FieldWriter, apply, track_update, trimmed
 from policyd.patch.typed import SchemaError
 from tests.controlplane.server import ControlPlane
 

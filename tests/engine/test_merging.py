@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.engine.inject import merging
-from policyd.engine.inject.affinity import add_affinity
-from policyd.engine.inject.merging import Edit, InjectError
+from policyd.engine.inject.merging import Edit, InjectError, add_affinity
 from policyd.patch.draft import Draft
 from policyd.patch.json_patch import apply_json_patch
 

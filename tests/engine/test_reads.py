@@ -2,7 +2,8 @@
 
 import pytest
 
-from policyd.engine.model.reads import EVERYTHING, meet, reads_of
+from policyd.engine.evaluate.mutation import meet
+from policyd.engine.model.reads import EVERYTHING, reads_of
 from tests.engine.reviews import mutated, pod, policies, policy
 
 

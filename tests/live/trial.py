@@ -17,8 +17,8 @@ from policyd.api.admission import UserInfo
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.decision import Decision, Denial
 from policyd.engine.offline.requests import RequestCircumstances, request_for
-from policyd.patch.copying import same_json
 from policyd.patch.json_patch import apply_json_patch
+from policyd.patch.operations import same_json
 from tests.live.server import Answer, Live, path_of, resource_of, without_system_fields
 
 ROUNDS = 6

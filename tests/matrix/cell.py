@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from policyd.api.kueue.names import API_VERSION
-from policyd.local import demo
+from policyd.cli import demo
 from tests.controlplane.nodes import RACK, node
 from tests.matrix.kinds import ENDLESS, GPUS, NAME, PARENTS, PODS, RAYS, Body, bodies, worker_groups
 from tests.scenarios import foreign

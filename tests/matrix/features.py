@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from policyd.local import demo
+from policyd.cli import demo
 from tests.matrix.cell import HOSTNAME, PRIORITY, RACK, TOPOLOGY, URGENT, Cell
 from tests.matrix.kinds import (
     ENDLESS,

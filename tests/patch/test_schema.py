@@ -2,8 +2,8 @@
 
 import pytest
 
-from policyd.patch.merging import trimmed
 from policyd.patch.schema import ATOMIC, DEDUCED, schema_from_openapi, schema_of_type
+from policyd.patch.structured import trimmed
 from policyd.patch.typed import SchemaError, check, fields_of
 
 POD = schema_of_type("core/v1.Pod")

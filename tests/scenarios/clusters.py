@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 
 import yaml
 
-from policyd.local import demo
+from policyd.cli import demo
 from policyd.policy_files import default_files
 from tests.charts import release
 from tests.charts.release import NAMESPACE, WEBHOOKS, Accounts

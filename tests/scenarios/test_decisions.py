@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.local import demo
+from policyd.cli import demo
 from tests.scenarios.api import Refused, condition, eventually
 from tests.scenarios.objects import job, pod
 from tests.scenarios.test_queue import (

@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.api.kueue.names import API_VERSION
-from policyd.local import demo
+from policyd.cli import demo
 from tests.scenarios.api import condition, eventually
 from tests.scenarios.conftest import clear
 from tests.scenarios.objects import job

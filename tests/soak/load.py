@@ -22,7 +22,7 @@ from policyd.api.kueue.names import (
     QUEUE_NAME,
     WAITING_FOR_REPLACEMENT,
 )
-from policyd.local import demo
+from policyd.cli import demo
 from tests.scenarios import foreign, objects
 from tests.scenarios.api import Api, Refused, condition
 from tests.scenarios.test_parents import deployment, leader_worker_set, stateful_set

@@ -11,7 +11,7 @@ import yaml
 
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.kueue.names import API_VERSION
-from policyd.local import demo
+from policyd.cli import demo
 from tests.charts.release import CONTROLLER, NAMESPACE, WEBHOOKS
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from policyd.admission.handler import AdmissionHandler
 from policyd.testing import FakeClock
 from tests.webhooks.reviews import response, review
-from webhooks.decisions import answer_with
 from webhooks.external_data.fetching import MOST_BYTES
 from webhooks.external_data.inquiries import Inquiries
 from webhooks.metrics import WebhookMetrics
@@ -91,7 +91,9 @@ class AskingDoor:
         policies = PoliciesInForce(namespaces=without_cluster, metrics=metrics, **outside)
         policies.read_files([self.folder])
         assert metrics.registry.get_sample_value("policyd_policy_mistakes_count") == 0
-        answer = answer_with(policies.validate, metrics, "/validate", inquire=self.inquiries.decide)
+        answer = AdmissionHandler(
+            phase="validate", policies=policies.validate, with_external_data=self.inquiries.decide
+        ).answer
         said = response(await answer(review(), lambda: self.out_of_time))
         return said["status"]["message"].partition("request: ")[2] if not said["allowed"] else ""
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from policyd.admission.unjudged import HEAD_BYTES
 from webhooks.bodies import (
     ANSWERS_ROOM,
     LIGHT_ROOM,
@@ -15,7 +16,6 @@ from webhooks.bodies import (
     BodyBudget,
     UnreadError,
 )
-from webhooks.unjudged import HEAD_BYTES
 
 pytestmark = pytest.mark.anyio
 

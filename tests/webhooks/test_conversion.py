@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from policyd.admission.conversion import convert
 from policyd.api.crd import KINDS, definition
 from policyd.api.crd_v1beta1 import OLD_VERSION, old_versions
 from policyd.kube.errors import ConflictError
@@ -13,11 +14,14 @@ from policyd.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 from policyd.registration.configurations import ServiceEndpoint
 from policyd.testing import FakeClient
 from webhooks.certificate.old_versions import OldVersions
-from webhooks.conversion import convert
 
 NEW, OLD = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"
 QUEUES = "clusterqueues.kueue.x-k8s.io"
 SERVICE = ServiceEndpoint(namespace="policyd", name="door")
+
+
+async def rest():
+    await asyncio.sleep(0)
 
 
 def queue(version, **spec):
@@ -36,7 +40,7 @@ def review(*objects, to):
 
 
 def answer(*objects, to, late=False):
-    answered = json.loads(asyncio.run(convert(review(*objects, to=to), lambda: late)))
+    answered = json.loads(asyncio.run(convert(review(*objects, to=to), lambda: late, rest=rest)))
     assert answered["kind"] == "ConversionReview"
     assert answered["response"]["uid"] == "u"
     return answered["response"]
@@ -93,7 +97,7 @@ def test_others_have_their_turn_between_the_objects_of_a_long_list():
                 await asyncio.sleep(0)
 
         waiting = asyncio.create_task(others())
-        await convert(review(*[queue(OLD)] * 200, to=NEW), lambda: False)
+        await convert(review(*[queue(OLD)] * 200, to=NEW), lambda: False, rest=rest)
         waiting.cancel()
         return taken
 

@@ -8,6 +8,10 @@ from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
+from policyd.admission.decisions import changed, combined, object_of
+from policyd.admission.handler import AdmissionHandler
+from policyd.admission.jobs import JobAdmission
+from policyd.admission.queues import QueueAdmission
 from policyd.api.admission import UserInfo, parse_review
 from policyd.engine.model.decision import ALLOWED, Decision, Denial, Failure
 from policyd.patch.operations import Operation
@@ -15,11 +19,10 @@ from policyd.testing import FakeClock
 from tests.webhooks.conftest import figures
 from tests.webhooks.reviews import POD, patch, patched, policy, queued, response, review
 from webhooks.app import create_app
-from webhooks.decisions import Mutator, answer_with, except_for, mutate_in_turn, validate_together
-from webhooks.jobs import JOB_DEFAULTS, validate_jobs
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.observe.lines import EACH
+from webhooks.observe.observing import Verdicts
 from webhooks.policies.in_force import PoliciesInForce
 
 JSON = {"content-type": "application/json"}
@@ -37,12 +40,17 @@ def client_with(folder, *policies, clock=None, prepare=None):
     metrics = WebhookMetrics(CollectorRegistry())
     loaded = PoliciesInForce(namespaces=without_cluster, metrics=metrics)
     loaded.read_files([folder])
-    mutate = mutate_in_turn(loaded.mutate, [JOB_DEFAULTS])
-    validate = validate_together(loaded.validate, [validate_jobs])
+    jobs = JobAdmission()
     app = create_app(
         {
-            "/mutate": answer_with(mutate, metrics, "/mutate", prepare=prepare, clock=clock),
-            "/validate": answer_with(validate, metrics, "/validate", prepare=prepare, clock=clock),
+            f"/{phase}": AdmissionHandler(
+                phase=phase,
+                policies=policies,
+                jobs=jobs,
+                prepare=prepare,
+                observe=Verdicts(metrics, f"/{phase}", clock=clock).take,
+            ).answer
+            for phase, policies in (("mutate", loaded.mutate), ("validate", loaded.validate))
         },
         metrics=metrics,
         clock=clock,
@@ -68,7 +76,10 @@ def test_requests_of_exempt_groups_are_not_decided_on(groups, asked):
     refused = Decision(denials=(Denial(policy="p", message="no"),))
     request = structs.replace(parse_review(review()), user_info=UserInfo(groups=tuple(groups)))
 
-    decision = except_for(frozenset({"system:nodes"}), saying(refused))(request)
+    handler = AdmissionHandler(
+        phase="validate", policies=saying(refused), exempt=frozenset({"system:nodes"})
+    )
+    decision = handler.validate(request)
 
     assert decision is (refused if asked else ALLOWED)
 
@@ -143,22 +154,17 @@ def test_objects_that_cannot_be_changed_any_more_are_not_validated_as_jobs(tmp_p
     assert response(ask(client_with(tmp_path), "/validate", body))["allowed"]
 
 
-def test_mutators_run_in_turn_on_what_the_one_before_left():
-    first = Mutator(
-        name="queue",
-        concerns=lambda _request, _decision: True,
-        change=lambda _request, draft: draft.set(("metadata", "labels", "a"), "1"),
-    )
-    second = Mutator(
-        name="queue",
-        concerns=lambda _request, _decision: True,
-        change=lambda _request, draft: draft.set(
-            ("metadata", "labels", "b"), draft.get(("metadata", "labels", "a")) + "2"
-        ),
-    )
+def test_a_change_sees_what_the_ones_before_it_left():
+    def first(_request, draft):
+        draft.set(("metadata", "labels", "a"), "1")
+
+    def second(_request, draft):
+        draft.set(("metadata", "labels", "b"), draft.get(("metadata", "labels", "a")) + "2")
+
+    request = parse_review(review())
     policies = Decision(operations=(Operation("add", "/spec/x", value=1),))
 
-    decision = mutate_in_turn(saying(policies), [first, second])(parse_review(review()))
+    decision = changed(request, changed(request, policies, first), second)
 
     assert [(operation.path, operation.value) for operation in decision.operations] == [
         ("/spec/x", 1),
@@ -168,38 +174,30 @@ def test_mutators_run_in_turn_on_what_the_one_before_left():
 
 
 @pytest.mark.parametrize(
-    ("policies", "concerned"),
+    ("policies", "obj"),
     [
-        pytest.param(ALLOWED, False, id="nobody-is-concerned"),
+        pytest.param(ALLOWED, POD, id="no-queue-is-named"),
         pytest.param(
-            Decision(denials=(Denial(policy="p", message="no"),)), True, id="refused-already"
+            Decision(denials=(Denial(policy="p", message="no"),)), queued(POD), id="refused-already"
         ),
     ],
 )
-def test_mutators_are_spared_where_they_cannot_matter(policies, concerned):
-    def never(_request, _draft):
-        raise AssertionError("asked all the same")
+def test_jobs_are_left_alone_where_nothing_is_to_be_done(policies, obj):
+    jobs, queues = JobAdmission(), QueueAdmission()
+    handler = AdmissionHandler(phase="mutate", policies=saying(policies), jobs=jobs, queues=queues)
 
-    mutator = Mutator(name="queue", concerns=lambda _request, _decision: concerned, change=never)
-
-    decision = mutate_in_turn(saying(policies), [mutator])(parse_review(review()))
-
-    assert decision is policies
+    assert handler.mutate(parse_review(review(obj))) is policies
 
 
-def test_what_the_policies_decoded_is_not_decoded_again(tmp_path):
+def test_what_the_policies_decoded_is_not_decoded_again():
     asked = parse_review(review(queued(POD)))
     decided = Decision(object=queued(POD, queue="theirs"))
     seen = []
-    mutator = Mutator(
-        name="queue",
-        concerns=lambda _request, decision: decision.object is decided.object,
-        change=lambda _request, draft: seen.append(draft.get(("metadata", "labels"))),
-    )
 
-    mutate_in_turn(saying(decided), [mutator])(asked)
+    changed(asked, decided, lambda _request, draft: seen.append(draft.object))
 
-    assert seen == [queued(POD, queue="theirs")["metadata"]["labels"]]
+    assert seen == [decided.object]
+    assert object_of(asked, decided) is decided.object
 
 
 def test_a_review_that_takes_too_long_is_refused_in_time(tmp_path):
@@ -218,7 +216,10 @@ def test_a_review_that_takes_too_long_is_refused_in_time(tmp_path):
 
 
 def test_several_verdicts_are_one_decision():
-    first = Decision(warnings=("a",), audit_annotations={"x": "1"}, matched=("p",))
+    change = Operation("add", "/spec/x", value=1)
+    first = Decision(
+        warnings=("a",), audit_annotations={"x": "1"}, matched=("p",), operations=(change,)
+    )
     failure = Failure(policy="q", message="broken", ignored=True)
     second = Decision(
         denials=(Denial(policy="q", message="no"),),
@@ -226,13 +227,13 @@ def test_several_verdicts_are_one_decision():
         failures=(failure,),
     )
 
-    decide = validate_together(saying(first), [saying(ALLOWED), saying(second)])
-    decision = decide(parse_review(review()))
+    decision = combined(first, ALLOWED, second)
 
     assert not decision.allowed
     assert decision.warnings == ("a",)
     assert decision.audit_annotations == {"x": "1", "y": "2"}
     assert (decision.matched, decision.failures) == (("p",), (failure,))
+    assert decision.operations == (change,)
 
 
 def test_verdicts_and_failures_are_counted(tmp_path, capsys):

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from policyd.admission.jobs import DefaultClass, JobAdmission
 from policyd.api.admission import parse_review
 from policyd.api.makers import makers_of
 from policyd.engine.model.decision import ALLOWED
@@ -13,8 +14,7 @@ from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.patch.draft import Draft
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import review
-from webhooks.defaults import FIRST_LIST_SECONDS, DefaultClass, DefaultQueues, DefaultsWatch
-from webhooks.jobs import job_defaults, validate_jobs
+from webhooks.defaults import FIRST_LIST_SECONDS, DefaultQueues, DefaultsWatch
 
 pytestmark = pytest.mark.anyio
 
@@ -125,15 +125,15 @@ def in_team_a(namespace):
 def test_jobs_that_name_no_queue_are_looked_at_where_there_is_a_default(
     operation, gives, concerned
 ):
-    mutator = job_defaults(gives_queue=gives)
+    decision = JobAdmission(gives_queue=gives).change(asked(job(), operation), ALLOWED)
 
-    assert mutator.concerns(asked(job(), operation), ALLOWED) is concerned
+    assert bool(decision.operations) is concerned
 
 
 def test_a_new_job_is_put_into_the_default_queue_and_held():
     draft = Draft(job())
 
-    job_defaults(gives_queue=in_team_a).change(asked(job()), draft)
+    JobAdmission(gives_queue=in_team_a).default(asked(job()), draft)
 
     assert draft.object["metadata"]["labels"][QUEUE] == "default"
     assert draft.object["spec"]["suspend"] is True
@@ -142,10 +142,10 @@ def test_a_new_job_is_put_into_the_default_queue_and_held():
 def test_a_job_cannot_leave_its_queue_where_there_is_a_default():
     request = asked(job(suspend=True), "UPDATE", old=job(labels={QUEUE: "default"}, suspend=True))
 
-    refused = validate_jobs(request, ALLOWED, gives_queue=in_team_a)
+    refused = JobAdmission(gives_queue=in_team_a).check(request, ALLOWED)
 
     assert [denial.path for denial in refused.denials] == [f"metadata.labels[{QUEUE}]"]
-    assert validate_jobs(request, ALLOWED, integrations=Integrations()) is ALLOWED
+    assert JobAdmission(integrations=Integrations()).check(request, ALLOWED) is ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_who_marks_pods_of_a_queued_job_as_held_is_warned(owner, annotations, wa
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}}
     request = parse_review(review(pod, user="system:kube-controller-manager"))
 
-    decision = validate_jobs(request, ALLOWED)
+    decision = JobAdmission().check(request, ALLOWED)
 
     assert (decision.allowed, bool(decision.warnings)) == (True, warned)
 
@@ -226,7 +226,7 @@ def test_a_new_job_that_queues_gets_the_class_of_default(labels, owners, off, gi
     integrations = Integrations(off=frozenset(off), makers=makers)
     request = asked(sent, user="system:jobset")
 
-    job_defaults(integrations, classed=known).change(request, draft)
+    JobAdmission(integrations=integrations, default_class=known).default(request, draft)
 
     assert draft.get(("metadata", "labels", CLASS)) == given
 
@@ -243,7 +243,7 @@ def test_the_templates_of_what_makes_pods_get_it_too():
     draft = Draft(deployment)
     request = parse_review(review(deployment, resource="deployments", operation="CREATE"))
 
-    job_defaults(classed=known).change(request, draft)
+    JobAdmission(default_class=known).default(request, draft)
 
     where = ("spec", "template", "metadata", "labels", CLASS)
     assert draft.get(where) == "default"

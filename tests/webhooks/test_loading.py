@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies.policy_statuses import PolicyObject
+from policyd.api.policy import PolicyObject
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
 from tests.webhooks.reviews import policy, review

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from policyd.admission.jobs import JobAdmission, warn_of_hidden
 from policyd.api.admission import parse_review
 from policyd.api.makers import DEFAULT_MAKERS, Makers, makers_of
 from policyd.engine.model.decision import ALLOWED
@@ -14,7 +15,6 @@ from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.patch.draft import Draft
 from tests.attacks import ownership
 from tests.webhooks.reviews import review
-from webhooks.jobs import job_defaults, validate_jobs, warn_of_hidden
 
 QUEUE, GATE = "kueue.x-k8s.io/queue-name", {"name": "kueue.x-k8s.io/admission"}
 OF = "system:serviceaccount:kube-system:"
@@ -50,20 +50,20 @@ def asked(obj, user, old=None):
 
 
 def refusals(obj, user, old=None, integrations=EVERYTHING):
-    decision = validate_jobs(asked(obj, user, old), ALLOWED, integrations=integrations)
+    decision = JobAdmission(integrations=integrations).check(asked(obj, user, old), ALLOWED)
     return [denial.path for denial in decision.denials]
 
 
 def gates(obj, user, integrations=EVERYTHING, **options):
     draft = Draft(obj)
-    job_defaults(integrations, **options).change(asked(obj, user), draft)
+    JobAdmission(integrations=integrations, **options).default(asked(obj, user), draft)
     return draft.get(("spec", "schedulingGates"))
 
 
 def test_a_pod_that_says_it_is_of_a_job_is_held_and_refused_with_what_to_do():
     forged = pod(owner())
 
-    (denial,) = validate_jobs(asked(forged, "alice"), ALLOWED).denials
+    (denial,) = JobAdmission().check(asked(forged, "alice"), ALLOWED).denials
 
     assert GATE in gates(forged, "alice")
     assert denial.path == "metadata.ownerReferences[0]"
@@ -163,7 +163,7 @@ def test_a_set_cannot_say_that_its_pods_are_held_for_another():
     words = {}
     for user in ("alice", "system:serviceaccount:lws-system:lws-controller-manager"):
         draft = Draft(made)
-        job_defaults().change(asked(made, user), draft)
+        JobAdmission().default(asked(made, user), draft)
         words[user] = draft.get(path).partition(".")[0]
 
     assert list(words.values()) == ["statefulset", "leaderworkerset"]
@@ -279,9 +279,9 @@ def test_who_would_wait_for_good_for_claimed_devices_is_told_at_once(obj):
     asks = asked(claiming(copy.deepcopy(obj)), "alice")
     off = Integrations(off=frozenset({"KueueDRARejectWorkloadsWhenDRADisabled"}))
 
-    (told,) = validate_jobs(asks, ALLOWED).warnings
+    (told,) = JobAdmission().check(asks, ALLOWED).warnings
 
     assert "no quota counts the devices of `resourceClaims`" in told
     assert "ask for them by resource" in told
-    assert validate_jobs(asks, ALLOWED, integrations=off).warnings == ()
-    assert validate_jobs(asked(obj, "alice"), ALLOWED).warnings == ()
+    assert JobAdmission(integrations=off).check(asks, ALLOWED).warnings == ()
+    assert JobAdmission().check(asked(obj, "alice"), ALLOWED).warnings == ()

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
+from policyd.api.policy import BindingObject, PolicyObject
 from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS, Resource

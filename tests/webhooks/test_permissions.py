@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policyd.admission.handler import AdmissionHandler
 from policyd.api.admission import parse_review
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.pace import Pace
@@ -14,7 +15,6 @@ from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.outside import AskingDoor
 from tests.webhooks.reviews import policy, response, review
-from webhooks.decisions import answer_with
 from webhooks.external_data.inquiries import MOST_QUESTIONS, Inquiries
 from webhooks.external_data.permissions import FRESH_SECONDS, Permissions
 from webhooks.external_data.reads import ClusterObjects
@@ -66,9 +66,9 @@ class Case:
         )
         policies.read_files([folder])
         self.out_of_time = False
-        self._answer = answer_with(
-            policies.validate, metrics, "/validate", inquire=inquiries.decide
-        )
+        self._answer = AdmissionHandler(
+            phase="validate", policies=policies.validate, with_external_data=inquiries.decide
+        ).answer
 
     async def refusal(self, body=None):
         answer = await self._answer(body or review(), lambda: self.out_of_time)

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
+from policyd.api.policy import BindingObject, PolicyObject
 from policyd.engine.compile.load import load_document
 from policyd.errors import ConfigurationError
 from policyd.policy_files import MOST_BYTES

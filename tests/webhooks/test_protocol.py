@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from policyd.admission.unjudged import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.connections import BoundedConnection as Framed
 from policyd.connections import Connections, Listening
@@ -16,7 +17,6 @@ from webhooks.app import create_app
 from webhooks.bodies import LIGHT_BYTES, NO_ROOM
 from webhooks.metrics import WebhookMetrics
 from webhooks.protocol import ReviewProtocol
-from webhooks.unjudged import HEAD_BYTES
 
 pytestmark = pytest.mark.anyio
 

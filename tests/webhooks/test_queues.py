@@ -2,13 +2,12 @@
 
 import pytest
 
+from policyd.admission.queues import QueueAdmission
 from policyd.api.admission import parse_review
 from policyd.engine.model.decision import ALLOWED
 from policyd.jobs.integrations import Integrations
 from policyd.patch.json_patch import apply_json_patch
 from tests.webhooks.reviews import review
-from webhooks.decisions import mutate_in_turn
-from webhooks.queues import QUEUE_DEFAULTS, validate_queues, validation_gates
 
 
 def item(kind, spec, version="v1beta2", **more):
@@ -25,7 +24,7 @@ def item(kind, spec, version="v1beta2", **more):
 def decide(obj, old=None, *, operation=None, **gates):
     operation = operation or ("UPDATE" if old else "CREATE")
     body = review(obj, operation=operation, old=old, resource=f"{obj['kind'].lower()}s")
-    return validate_queues(parse_review(body), ALLOWED, **gates)
+    return QueueAdmission(**gates).check(parse_review(body))
 
 
 NEGATIVE = {
@@ -138,9 +137,8 @@ FINALIZER = "kueue.x-k8s.io/resource-in-use"
 )
 def test_what_can_be_in_use_stays_until_it_is_not(obj, finalizers):
     request = parse_review(review(obj, resource=f"{obj['kind'].lower()}s"))
-    decide = mutate_in_turn(lambda *_: ALLOWED, [QUEUE_DEFAULTS])
 
-    decision = decide(request)
+    decision = QueueAdmission().change(request, ALLOWED)
 
     made = apply_json_patch(obj, list(decision.operations))
     assert made["metadata"].get("finalizers") == finalizers
@@ -183,4 +181,4 @@ BOOSTED = asking("1", **{"priority-boost": "high"})
 )
 @pytest.mark.gate("WorkloadValidateResourcesAreNonNegative", "PriorityBoost")
 def test_feature_gates_say_what_is_checked(obj, integrations, allowed):
-    assert decide(obj, gates=validation_gates(integrations)).allowed is allowed
+    assert decide(obj, gates=QueueAdmission.of(integrations).gates).allowed is allowed

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policyd.admission.handler import AdmissionHandler
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
 from policyd.errors import ConfigurationError
@@ -15,7 +16,6 @@ from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SUBJECT_ACCESS_REVIEWS
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import response, review
-from webhooks.decisions import answer_with
 from webhooks.external_data.fetching import Fetcher
 from webhooks.external_data.inquiries import Inquiries
 from webhooks.external_data.permissions import Permissions
@@ -269,7 +269,9 @@ async def door_of_a_namespace():
     policies = PoliciesInForce(
         namespaces=without_cluster, metrics=metrics, reads=objects, http=http
     )
-    answer = answer_with(policies.validate, metrics, "/validate", inquire=inquiries.decide)
+    answer = AdmissionHandler(
+        phase="validate", policies=policies.validate, with_external_data=inquiries.decide
+    ).answer
 
     async def says(expression):
         """Return what is refused with, and how many policies there are."""

@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 
 from policyd.api.admission import parse_review
-from policyd.controller.policies.reports import Reports, resource_of
 from policyd.engine.offline.report import APIS
 from policyd.engine.offline.shadows import ShadowDifference
 from policyd.kube.errors import UnavailableError
+from policyd.kube.reports import Reports, resource_of
 from policyd.testing import FakeClient, FakeClock
 from tests.engine.reviews import policies, policy
 from tests.webhooks.reviews import review

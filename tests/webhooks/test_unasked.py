@@ -5,6 +5,7 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policyd.admission.unjudged import Unasked
 from policyd.api.admission import ReviewError
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compile.load import load_policies
@@ -12,7 +13,6 @@ from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from tests.webhooks.reviews import POD, policy, queued, response, review
 from webhooks.metrics import WebhookMetrics
-from webhooks.unasked import Unasked
 
 LABELS = {"team-a": {"tier": "research"}, "team-b": {"tier": "production"}}
 REASON = "the review has too many bytes"
@@ -41,7 +41,7 @@ def unasked(*policies, queue=None, gives_queue=lambda _: False, metrics=None):
         own_namespace="policyd",
         queue=queue,
         gives_queue=gives_queue,
-        metrics=metrics or WebhookMetrics(CollectorRegistry()),
+        count=(metrics or WebhookMetrics(CollectorRegistry())).review_not_judged,
     )
 
 

@@ -10,19 +10,17 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
+from policyd.admission.decisions import PendingError
+from policyd.admission.handler import HEAVY_BYTES, AdmissionHandler
 from policyd.engine.model.deadline import never
 from policyd.engine.model.decision import ALLOWED
 from policyd.engine.remember.remembering import Remembering
 from policyd.testing.clock import FakeClock
 from tests.engine.reviews import pod, policies, policy, request
 from tests.webhooks.reviews import review
-from webhooks.bodies import HEAVY_BYTES
 from webhooks.deadlines import Deadlines
-from webhooks.decisions import answer_with
-from webhooks.external_data.inquiries import ExternalAnswer, Inquiries, PendingError
-from webhooks.metrics import WebhookMetrics
+from webhooks.external_data.inquiries import ExternalAnswer, Inquiries
 from webhooks.workers import LOOP_SECONDS, TooLongError, Workers, size_of
 
 pytestmark = pytest.mark.anyio
@@ -193,8 +191,7 @@ async def test_what_a_worker_raises_is_raised():
 
 async def test_reading_is_done_by_a_worker_if_there_is_much():
     executor = Later()
-    metrics = WebhookMetrics(CollectorRegistry())
-    answer = answer_with(allow, metrics, "/validate", run=workers_of(executor).run)
+    answer = AdmissionHandler(phase="validate", policies=allow, run=workers_of(executor).run).answer
     text = review()
     short, long = text.ljust(HEAVY_BYTES), text.ljust(HEAVY_BYTES + 1)
 

@@ -2,6 +2,7 @@
 
 import structlog
 
+from policyd.admission.conversion import PATH
 from policyd.api.crd_v1beta1 import OLD_VERSION, old_versions
 from policyd.api.meta import Json
 from policyd.field_notes import field_notes
@@ -9,7 +10,6 @@ from policyd.kube.client import Client
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 from policyd.registration.configurations import Endpoint, client_config
-from webhooks.conversion import PATH
 
 log = structlog.get_logger(__name__)
 

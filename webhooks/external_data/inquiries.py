@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from policyd.admission.decisions import Decide, PendingError
 from policyd.api.admission import AdmissionRequest
 from policyd.clock import Clock
 from policyd.engine.model.deadline import OutOfTime
 from policyd.engine.model.decision import Decision
 from policyd.errors import PolicydError
-from webhooks.decisions import Decide
 
 MOST_QUESTIONS: Final = 64
 """Questions in one review: twice what the budget of one policy has room for."""
@@ -36,10 +36,6 @@ TURN_SECONDS: Final = 0.02
 
 Key = bytes
 """The question itself, encoded."""
-
-
-class PendingError(PolicydError):
-    """A question is to be asked first: the review will be decided again."""
 
 
 class UnansweredError(PolicydError):

@@ -1,4 +1,6 @@
-"""Whether the owner that an object names is there, for where everybody's word for it is taken.
+"""What reviews of jobs ask the API server: its own account, and whether owners are there.
+
+Owners are asked for where everybody's word for them is taken.
 
 Kueue does not take an owner for one whose UID is another: that one is gone, and what has its name
 now did not make the object. Where makers are asked, nobody else's word counts, and no owner is
@@ -12,11 +14,14 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from policyd.admission.jobs import Authors
+from policyd.api.admission import UserInfo
 from policyd.api.makers import group_kind_of
+from policyd.api.meta import Wire
 from policyd.jobs.kinds.registry import find_kind, find_parent
-from policyd.kube.client import PartialObject, Reader
-from policyd.kube.errors import ForbiddenError, NotFoundError
-from policyd.kube.resources import Resource
+from policyd.kube.client import PartialObject, Reader, Writer
+from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
+from policyd.kube.resources import SELF_SUBJECT_REVIEWS, Resource
 from webhooks.external_data.inquiries import ExternalAnswer, Inquiries, UnansweredError
 
 log = structlog.get_logger(__name__)
@@ -24,6 +29,18 @@ log = structlog.get_logger(__name__)
 THERE_SECONDS: Final = 60.0
 """How long it counts that an owner is there: the pods of one job ask once."""
 GONE_SECONDS: Final = 1.0
+
+
+class ReviewStatus(Wire, frozen=True):
+    """Who asks the API server."""
+
+    user_info: UserInfo = UserInfo()
+
+
+class SelfReview(Wire, frozen=True):
+    """What the API server says of who asks it."""
+
+    status: ReviewStatus = ReviewStatus()
 
 
 class Owners:
@@ -66,3 +83,18 @@ class Owners:
             return ExternalAnswer(value=True, seconds=THERE_SECONDS)
         same = found.metadata.uid == uid
         return ExternalAnswer(value=same, seconds=THERE_SECONDS if same else GONE_SECONDS)
+
+
+async def include_own_account(authors: Authors, writer: Writer) -> None:
+    """Let the account start pending jobs that this process itself has at the API server.
+
+    Outside of the cluster, that is the controller's as well. An API server that does not say
+    changes nothing.
+    """
+    try:
+        review = await writer.create(SELF_SUBJECT_REVIEWS, {}, into=SelfReview)
+    except ApiError as error:
+        log.warning("own_account_unknown", reason=str(error))
+        return
+    if review.status.user_info.username:
+        authors.include(review.status.user_info.username)

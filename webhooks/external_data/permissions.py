@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from policyd.admission.decisions import PendingError
 from policyd.api.admission import UserInfo
 from policyd.api.meta import Json, Wire
 from policyd.cel import CelError
@@ -19,7 +20,6 @@ from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
 from webhooks.external_data.inquiries import (
     ExternalAnswer,
     Inquiries,
-    PendingError,
     UnansweredError,
 )
 

@@ -11,12 +11,12 @@ import structlog
 
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
-from policyd.controller.policies.reports import Reports
 from policyd.engine.model.decision import Decision
 from policyd.engine.offline.report import ReportApi, ResultCount, ResultKey, admitted, results_of
 from policyd.engine.offline.shadows import ShadowDifference
 from policyd.kube.errors import ApiError
 from policyd.kube.pace import Pace
+from policyd.kube.reports import Reports
 
 EVERY_SECONDS: Final = 30.0
 """How often counts are added to reports, at most."""

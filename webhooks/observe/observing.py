@@ -1,22 +1,34 @@
-"""Who takes note of what was decided: shadows of policies, and the counts in reports."""
+"""What takes note of decisions: metrics and log, shadows of policies, and the counts in reports."""
 
+from functools import partial
+
+import structlog
+
+from policyd.admission.decisions import Observe, WithExternalData
 from policyd.api.admission import AdmissionRequest
-from policyd.controller.policies.reports import Reports
-from policyd.engine.evaluate.policy_set import Phase
+from policyd.clock import Clock
+from policyd.engine.evaluate.policy_set import PHASES, Phase
 from policyd.engine.model.decision import Decision
 from policyd.engine.offline.shadows import ShadowDifference
+from policyd.kube.reports import Reports
 from policyd.registration.configurations import exempt_groups
-from webhooks.decisions import Inquire, Observe
+from webhooks.metrics import WebhookMetrics
 from webhooks.observe.admission_reports import ReportedCounts
+from webhooks.observe.lines import Lines
 from webhooks.observe.shadowing import Shadows
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.shared import Start, WebhookServer
 
+log = structlog.get_logger(__name__)
+
 
 def observers(
-    door: WebhookServer, policies: PoliciesInForce, inquire: Inquire | None, start: Start
+    door: WebhookServer,
+    policies: PoliciesInForce,
+    with_external_data: WithExternalData,
+    start: Start,
 ) -> dict[Phase, Observe]:
-    """Return who takes note of decisions on changes, and of those on demands."""
+    """Return what takes note of the decisions of each phase."""
     tally = (
         ReportedCounts(Reports(door.api_server), pace=door.pace) if door.settings.reports else None
     )
@@ -24,7 +36,7 @@ def observers(
         lambda: policies.in_force,
         metrics=door.metrics,
         clock=door.pace.clock,
-        inquire=inquire,
+        inquire=with_external_data,
         tell=_untold if tally is None else tally.take_difference,
         exempt=exempt_groups(door.settings.namespace),
     )
@@ -32,17 +44,66 @@ def observers(
     if tally is not None:
         start(tally.run())
 
-    def changed(request: AdmissionRequest, _decision: Decision) -> None:
+    def note(phase: Phase, request: AdmissionRequest, decision: Decision) -> None:
         if policies.shadowed:
-            shadows.offer("mutate", request)
-
-    def checked(request: AdmissionRequest, decision: Decision) -> None:
-        if policies.shadowed:
-            shadows.offer("validate", request)
-        if tally is not None and decision.objections:
+            shadows.offer(phase, request)
+        if tally is not None and phase == "validate" and decision.objections:
             tally.take(request, decision)
 
-    return {"mutate": changed, "validate": checked}
+    clock = door.pace.clock
+    return {
+        phase: Verdicts(door.metrics, f"/{phase}", clock=clock, then=partial(note, phase)).take
+        for phase in PHASES
+    }
+
+
+class Verdicts:
+    """Counts the decisions of one path, and logs refusals and failures.
+
+    Args of the constructor:
+        metrics: Where they are counted.
+        path: The path.
+        clock: Tells when another line may be logged.
+        then: Told of each decision on a request that is not dry.
+    """
+
+    def __init__(
+        self,
+        metrics: WebhookMetrics,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        then: Observe | None = None,
+    ) -> None:
+        self._allowed = metrics.reviews.labels(path, "allowed")
+        self._denied = metrics.reviews.labels(path, "denied")
+        self._failures = metrics.policy_failures
+        self._lines = Lines(clock)
+        self._then = then
+
+    def take(self, request: AdmissionRequest, decision: Decision) -> None:
+        """Take note of a decision."""
+        (self._denied if decision.denials else self._allowed).inc()
+        if decision.failures or decision.denials:
+            self._log(request, decision)
+        if self._then is not None and not request.dry_run:
+            self._then(request, decision)
+
+    def _log(self, request: AdmissionRequest, decision: Decision) -> None:
+        about = {
+            "uid": request.uid,
+            "kind": request.kind.kind,
+            "namespace": request.namespace,
+            "name": request.name,
+            "dry_run": request.dry_run,
+        }
+        for failure in decision.failures:
+            self._failures.labels("ignored" if failure.ignored else "refused").inc()
+            given = {"policy": failure.policy, "reason": failure.message}
+            self._lines.write(log.warning, "policy_failed", failure.policy, **given, **about)
+        if not decision.allowed:
+            policies = sorted({denial.policy for denial in decision.denials})
+            self._lines.write(log.info, "request_denied", policies[0], policies=policies, **about)
 
 
 def _untold(_request: AdmissionRequest, _difference: ShadowDifference) -> None:

@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 
 import structlog
 
+from policyd.admission.decisions import WithExternalData
 from policyd.api.admission import AdmissionRequest
 from policyd.clock import Clock
 from policyd.engine.evaluate.policy_set import Phase, PolicySet
@@ -18,7 +19,6 @@ from policyd.engine.model.deadline import never
 from policyd.engine.model.decision import Decision
 from policyd.engine.offline.shadows import Decide as Ask
 from policyd.engine.offline.shadows import Shadow, ShadowDifference, compared, deciders
-from webhooks.decisions import Inquire
 from webhooks.metrics import WebhookMetrics
 
 MOST_WAITING: Final = 256
@@ -54,7 +54,7 @@ class Shadows:
         *,
         metrics: WebhookMetrics,
         clock: Clock,
-        inquire: Inquire | None = None,
+        inquire: WithExternalData | None = None,
         tell: Tell = lambda _request, _difference: None,
         exempt: frozenset[str] = frozenset(),
     ) -> None:

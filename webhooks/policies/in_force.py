@@ -17,9 +17,8 @@ import structlog
 from policyd.api.admission import AdmissionRequest
 from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
-from policyd.api.policy import GROUP
+from policyd.api.policy import GROUP, BindingObject, PolicyObject
 from policyd.clock import SystemClock, cpu_limit
-from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
 from policyd.dialects.kyverno.entries import Entries
 from policyd.dialects.kyverno.environment import ClusterReads, ImageData, kyverno_values
 from policyd.dialects.registry import dialect_of
@@ -41,6 +40,7 @@ from policyd.policy_files import FileError, LeftOut, policy_files
 from webhooks.certificate.files import read_file
 from webhooks.external_data.web import Web
 from webhooks.metrics import WebhookMetrics
+from webhooks.policies.own_policies import validate_own
 from webhooks.policies.params import Params
 from webhooks.policies.shares import MOST_POLICIES, MOST_POLICY_BYTES, Shares
 from webhooks.policies.watched import WholeObject
@@ -200,7 +200,9 @@ class PoliciesInForce:
         return self._decide("mutate", request, out_of_time)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        """Say everything that speaks against the request."""
+        """Say everything that speaks against the request; of a policy, what is wrong with it."""
+        if request.kind.group == GROUP:
+            return validate_own(request, lacks_room=self.lacks_room)
         return self._decide("validate", request, out_of_time)
 
     def _decide(self, phase: Phase, request: AdmissionRequest, out_of_time: OutOfTime) -> Decision:
@@ -248,7 +250,7 @@ class PoliciesInForce:
         elif old is not None and old.spec == new.spec:
             return
         else:
-            loaded = self._load(new.document)
+            loaded = self._load(Document(new.value, name))
             self._broken_bindings[name] = self._note(loaded.findings)
             last = self._bindings.get(name)
             stand_ins = loaded.binding_stand_ins if last is None or last.unusable else ()
@@ -280,7 +282,7 @@ class PoliciesInForce:
         return [binding for name, binding in tuple(self._bindings.items()) if name not in taken]
 
     def _take(self, name: str, new: PolicyObject) -> None:
-        loaded = self._load(new.document)
+        loaded = self._load(Document(new.value, name))
         self._broken_objects[name] = self._note(loaded.findings)
         last = self._objects.get(name)
         stand_ins = loaded.stand_ins if last is None or last.unusable else ()

@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from policyd.api.admission import AdmissionRequest, Rule
-from policyd.api.policy import GROUP, VERSION
+from policyd.api.policy import GROUP, VERSION, BindingObject, PolicyObject
 from policyd.clock import cpu_limit
-from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
 from policyd.engine.compile.load import load_document
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
@@ -45,7 +44,6 @@ _KINDS: Final[Mapping[str, type[PolicyObject] | type[BindingObject]]] = {
 
 def validate_own(
     request: AdmissionRequest,
-    _policies: Decision,
     *,
     lacks_room: Callable[[Document], str] = lambda _document: "",
 ) -> Decision:
@@ -67,10 +65,11 @@ def validate_own(
         return Decision(denials=(_denial(f"the object cannot be read: {error}"),))
     if new.metadata.deletion_timestamp is not None or (old is not None and old.spec == new.spec):
         return ALLOWED
-    too_many = lacks_room(new.document)
+    document = Document(new.value, new.metadata.name)
+    too_many = lacks_room(document)
     if too_many:
         return Decision(denials=(_denial(too_many),))
-    findings = load_document(new.document, out_of_time=cpu_limit()).findings
+    findings = load_document(document, out_of_time=cpu_limit()).findings
     errors = [finding for finding in findings if finding.severity == "error"]
     doubts = [finding for finding in findings if finding.severity != "error"]
     return Decision(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import structlog
 
-from policyd.controller.policies.policy_statuses import BindingObject, PolicyObject
+from policyd.api.policy import BindingObject, PolicyObject
 from policyd.engine.model.surroundings import authorize_nobody
 from policyd.jobs.frameworks import makers_of
 from policyd.kube.client import PartialObject

@@ -11,6 +11,7 @@ import msgspec
 
 from policyd.api import kueue
 from policyd.api.meta import Json, ObjectMeta, OwnerReference
+from policyd.api.names import RUN_FOR
 from policyd.controller.watch.mirrors import PriorityClass
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
@@ -18,7 +19,6 @@ from policyd.jobs.base import JobKind, JobObject, prebuilt_name, queue_name
 from policyd.jobs.copied import CopiedKeys
 from policyd.jobs.kinds.registry import find_kind, find_parent, kind_of_owner
 from policyd.jobs.workload import Priority, new_workload
-from policyd.local.kubelet import RUN_FOR
 from policyd.status.naming import Names
 
 _POD: Final = ("", "Pod")

@@ -18,6 +18,7 @@ from policyd.api.configuration.left_out import gates_in_vain
 from policyd.api.kueue.names import ADMITTED, FINISHED
 from policyd.api.kueue.v1beta1 import UnconvertibleError, upgraded
 from policyd.api.meta import Json, condition_true, find_condition
+from policyd.api.names import RUN_FOR
 from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
@@ -29,7 +30,6 @@ from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.requests import NO_RULES, RequestRules
-from policyd.local.kubelet import RUN_FOR
 from policyd.optimize.optimizer import Optimizer
 from policyd.simulate.scenario import Arrival
 from policyd.status.naming import OtherTeams

@@ -9,14 +9,11 @@ import structlog
 
 from policyd.api.meta import (
     Condition,
-    Json,
-    ObjectMeta,
-    Wire,
     find_condition,
     timestamp,
     with_condition,
 )
-from policyd.api.policy import API_VERSION, PolicyStatus
+from policyd.api.policy import BindingObject, PolicyObject, PolicyStatus
 from policyd.controller.patches import merge_patch
 from policyd.engine.compile.load import load_document
 from policyd.engine.documents.findings import Finding
@@ -53,43 +50,6 @@ _Key = tuple[str, str]
 """Kind and name."""
 
 
-class PolicyObject(Wire, frozen=True):
-    """A Policy object as the API server keeps it: its spec is read later, mistakes and all."""
-
-    metadata: ObjectMeta
-    spec: Json = None
-    status: PolicyStatus | None = None
-
-    @property
-    def document(self) -> Document:
-        """The object as the engine loads it; in findings it goes by its name."""
-        return _document("Policy", self.metadata.name, self.spec)
-
-
-class BindingObject(Wire, frozen=True):
-    """A PolicyBinding object as the API server keeps it."""
-
-    metadata: ObjectMeta
-    spec: Json = None
-    status: PolicyStatus | None = None
-
-    @property
-    def document(self) -> Document:
-        """The object as the engine loads it; in findings it goes by its name."""
-        return _document("PolicyBinding", self.metadata.name, self.spec)
-
-    @property
-    def policy_name(self) -> str:
-        """The policy it is for; empty if it does not say."""
-        named = self.spec.get("policyName") if isinstance(self.spec, dict) else None
-        return named if isinstance(named, str) else ""
-
-
-def _document(kind: str, name: str, spec: Json) -> Document:
-    value = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
-    return Document(value, name)
-
-
 def policy_status(policy: PolicyObject, *, now: float, bound: bool = False) -> PolicyStatus:
     """Return the status that a policy should have.
 
@@ -98,7 +58,7 @@ def policy_status(policy: PolicyObject, *, now: float, bound: bool = False) -> P
         now: Seconds since the epoch, for a condition that changes.
         bound: Whether a binding names it.
     """
-    loaded = load_document(policy.document)
+    loaded = load_document(Document(policy.value, policy.metadata.name))
     generation = policy.metadata.generation
     ready = _ready(loaded.findings, generation, timestamp(now))
     for compiled in loaded.policies if ready.status == "True" else ():
@@ -128,7 +88,8 @@ def binding_status(binding: BindingObject, policies: Iterable[str], *, now: floa
         now: Seconds since the epoch, for a condition that changes.
     """
     generation, name = binding.metadata.generation, binding.policy_name
-    ready = _ready(load_document(binding.document).findings, generation, timestamp(now))
+    loaded = load_document(Document(binding.value, binding.metadata.name))
+    ready = _ready(loaded.findings, generation, timestamp(now))
     known = sorted(policies)
     if ready.status == "True" and name in known:
         ready = msgspec.structs.replace(ready, reason="Bound")

@@ -15,7 +15,6 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from policyd.api.meta import Json
-from policyd.controller.policies.reports import Reports
 from policyd.controller.writes import NotLeadingError
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.offline.report import ReportApi, ResultKey, Rows, scanned
@@ -25,6 +24,7 @@ from policyd.kube.client import Client
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.pages import pages
+from policyd.kube.reports import Reports
 from policyd.kube.resources import Resource
 
 PAGE: Final = 100

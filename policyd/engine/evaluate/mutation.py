@@ -6,15 +6,17 @@ from policyd.api.meta import Json
 from policyd.cel import CelError, CelTimeError
 from policyd.cel.cost import WORK_LIMIT, deep_size
 from policyd.engine.evaluate.conditions import (
+    BindingError,
     EvaluationError,
+    Invocation,
     Match,
     failed_expression,
+    invocations,
     make_match,
     matches,
     object_of,
     variables_of,
 )
-from policyd.engine.evaluate.invocations import BindingError, Invocation, invocations
 from policyd.engine.evaluate.patches import POD, mutated
 from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
 from policyd.engine.inject.operations import InjectedField, InjectionTarget, apply_step
@@ -22,15 +24,17 @@ from policyd.engine.inject.templates import ABSENT
 from policyd.engine.model.compiled import MUTATING, CompiledMutation, CompiledPolicy
 from policyd.engine.model.deadline import OutOfTimeError
 from policyd.engine.model.facts import Facts
-from policyd.engine.model.reads import EVERYTHING, meet
+from policyd.engine.model.reads import EVERYTHING
 from policyd.engine.objects.equivalents import restore
 from policyd.engine.objects.extracts import in_template
 from policyd.engine.objects.workloads import value_at
 from policyd.patch.builtin_views import type_of
-from policyd.patch.copying import same_json
 from policyd.patch.differences import difference
 from policyd.patch.draft import Draft
-from policyd.patch.operations import Operation
+from policyd.patch.operations import Operation, same_json
+
+_Edit = tuple[InjectedField, InjectionTarget, Json]
+"""What is set, where, and to which value."""
 
 _SHORT = 100
 """Letters of a text that is written like any other value."""
@@ -119,15 +123,17 @@ class _Mutation:
         reads = policy.reads
         if reads is not EVERYTHING and "*" not in self._changed and self._changed.isdisjoint(reads):
             return False
-        if self._verdict.has_failed(policy):
-            return False
         later = self._changes[self._seen.get(policy.id, 0) :]
-        return any(meet(changed, reads) for changed in later)
+        if not later or not meet(frozenset[str]().union(*later), reads):
+            return False
+        return policy.id not in self._verdict.failed
 
     def apply(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object, or leave it as it is if that fails."""
         if policy.own:
-            self._apply(policy)
+            found = self._found(policy)
+            if found:
+                self._apply(policy, found)
             self._seen[policy.id] = len(self._changes)
         else:
             for invocation in self._chosen.get(policy.id, ()):
@@ -148,22 +154,30 @@ class _Mutation:
             if policy.kind == MUTATING or seen < len(self._changes):
                 self._invoke(invocation)
 
-    def _apply(self, policy: CompiledPolicy) -> None:
+    def _found(self, policy: CompiledPolicy) -> list[tuple[Invocation, Match]]:
+        """Return what a policy of policyd's own concerns, which leaves subresources alone."""
         facts = self._facts
+        found: list[tuple[Invocation, Match]] = []
         try:
-            found = [
-                (invocation, match)
-                for invocation in self._own_invocations(policy)
-                for match in matches(invocation, facts)
-            ]
-            if not found:
-                return
-            self._verdict.matched(policy)
-            edits = [
-                edit
-                for i, (_, match) in enumerate(found)
-                for edit in self._edits(policy, match, first=i == 0)
-            ]
+            asked = list(invocations(policy, facts))
+            if facts.request.sub_resource or facts.object is None:
+                return found
+            for invocation in asked:
+                for match in matches(invocation, facts):
+                    found.append((invocation, match))  # noqa: PERF401 - a call less for each policy
+        except CATCHABLE as error:
+            self._verdict.fail(policy, error)
+            return []
+        return found
+
+    def _apply(self, policy: CompiledPolicy, found: list[tuple[Invocation, Match]]) -> None:
+        """Let one policy of policyd's own change the object."""
+        facts = self._facts
+        self._verdict.matched(policy)
+        edits: list[_Edit] = []
+        try:
+            for number, (_, match) in enumerate(found):
+                edits += self._edits(policy, match, first=number == 0)
         except CATCHABLE as error:
             self._verdict.fail(policy, error)
             return
@@ -179,12 +193,6 @@ class _Mutation:
             return
         if changed:
             self._note(policy)
-
-    def _own_invocations(self, policy: CompiledPolicy) -> list[Invocation]:
-        """Return what to ask of a policy of policyd's own, which leaves subresources alone."""
-        facts = self._facts
-        found = list(invocations(policy, facts))
-        return [] if facts.request.sub_resource or facts.object is None else found
 
     def _invoke(self, invocation: Invocation) -> None:
         """Let one policy of the API server's kinds change the object.
@@ -270,9 +278,7 @@ class _Mutation:
         self._put(after)
         return True
 
-    def _edits(
-        self, policy: CompiledPolicy, match: Match, *, first: bool
-    ) -> list[tuple[InjectedField, InjectionTarget, Json]]:
+    def _edits(self, policy: CompiledPolicy, match: Match, *, first: bool) -> list[_Edit]:
         """Compute everything that is to be set, before anything is."""
         facts = self._facts
         facts.check_time()
@@ -291,7 +297,7 @@ class _Mutation:
                     edits.append((step, target, value))
         return edits
 
-    def _merge(self, edits: list[tuple[InjectedField, InjectionTarget, Json]]) -> bool:
+    def _merge(self, edits: list[_Edit]) -> bool:
         """Set what is injected; tell whether that changed anything."""
         facts = self._facts
         before = facts.object
@@ -327,6 +333,11 @@ class _Mutation:
         """Go on with an object that was not made by recorded changes."""
         self._draft, self._recorded = None, False
         self._facts.object = obj
+
+
+def meet(changed: frozenset[str], reads: frozenset[str]) -> bool:
+    """Tell whether a change of the fields `changed` may matter to who looks at `reads`."""
+    return reads is EVERYTHING or "*" in changed or not changed.isdisjoint(reads)
 
 
 def _made_by(mutation: CompiledMutation, match: Match) -> Json:

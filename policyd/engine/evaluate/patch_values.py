@@ -107,7 +107,10 @@ def written(fields: Struct) -> dict[str, Json]:
 
 def _fields_of(fields: Struct, table: _Table) -> dict[str, Json]:
     null = table[type(None)]  # one that is no field's value is what JSON calls so
-    return {n: null(v) if v is None else _converted(v, table) for n, v in fields.items()}
+    return {
+        n: v if type(v) is str else null(v) if v is None else _converted(v, table)
+        for n, v in fields.items()
+    }
 
 
 def _converted(value: Any, table: _Table) -> Json:  # noqa: ANN401 - of any type

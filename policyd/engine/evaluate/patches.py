@@ -188,6 +188,10 @@ def _check_types(value: Struct) -> None:
         raise MutationError("type mismatch: " + "\n".join(wrong))
 
 
+_CONTAINERS: Final = (Struct, Mapping, list)
+"""What other values may be in, and so names of types."""
+
+
 def _wrong_types(value: object, expected: str) -> Iterator[str]:
     if isinstance(value, Struct):
         if value.type_name != expected:
@@ -196,12 +200,10 @@ def _wrong_types(value: object, expected: str) -> Iterator[str]:
                 "which matches field name path from root Object type"
             )
         for name, field in value.items():
-            yield from _wrong_types(field, f"{expected}.{name}")
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _wrong_types(item, expected)
-    elif isinstance(value, list):
-        for item in value:
+            if isinstance(field, _CONTAINERS):
+                yield from _wrong_types(field, f"{expected}.{name}")
+    elif isinstance(value, _CONTAINERS):
+        for item in value.values() if isinstance(value, Mapping) else value:
             yield from _wrong_types(item, expected)
 
 

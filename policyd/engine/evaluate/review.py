@@ -38,11 +38,12 @@ def respond(request: AdmissionRequest, decision: Decision) -> AdmissionResponse:
     """Put a decision in the API server's words; a refusal carries no patch."""
     if decision is ALLOWED:
         return AdmissionResponse(uid=request.uid, allowed=True)
-    patched = decision.allowed and decision.operations
+    allowed = not decision.denials
+    patched = allowed and decision.operations
     return AdmissionResponse(
         uid=request.uid,
-        allowed=decision.allowed,
-        status=None if decision.allowed else refusal(request, decision),
+        allowed=allowed,
+        status=None if allowed else refusal(request, decision),
         patch=_ENCODER.encode(decision.operations) if patched else None,
         patch_type="JSONPatch" if patched else None,
         audit_annotations={

@@ -11,7 +11,7 @@ from policyd.api.admission import Head
 from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
-from policyd.engine.evaluate.invocations import named_by
+from policyd.engine.evaluate.conditions import named_by
 from policyd.engine.evaluate.policy_set import Phase, PolicySet
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.model.facts import Facts

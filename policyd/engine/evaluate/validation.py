@@ -11,13 +11,15 @@ from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
 from policyd.cel.values import type_name
 from policyd.engine.documents.findings import field_path
 from policyd.engine.evaluate.conditions import (
+    BindingError,
     EvaluationError,
+    Invocation,
     Match,
     failed_expression,
+    invocations,
     matches,
     stop,
 )
-from policyd.engine.evaluate.invocations import BindingError, Invocation, invocations
 from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
 from policyd.engine.inject.templates import ABSENT
 from policyd.engine.model.compiled import VALIDATING, CompiledPolicy, CompiledValidation

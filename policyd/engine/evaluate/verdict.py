@@ -8,8 +8,7 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.api.policy import Reason
 from policyd.cel import CelError
-from policyd.engine.evaluate.conditions import failed_expression
-from policyd.engine.evaluate.invocations import Invocation
+from policyd.engine.evaluate.conditions import Invocation, failed_expression
 from policyd.engine.evaluate.patches import UndecodablePatchError
 from policyd.engine.evaluate.rollout import ROLLED_OUT, Staged
 from policyd.engine.model.compiled import (
@@ -54,7 +53,8 @@ class VerdictBuilder:
         self._failures: list[Failure] = []
         self._matched: dict[str, None] = {}
         self._mutated: dict[str, None] = {}
-        self._failed: set[str] = set()
+        self.failed: set[str] = set()
+        """The ids of policies that could not be evaluated."""
         self._staged: dict[str, tuple[Staged, ...]] = {}
 
     def stage(self, policy: CompiledPolicy, staged: tuple[Staged, ...]) -> None:
@@ -68,10 +68,6 @@ class VerdictBuilder:
     def mutated(self, policy: CompiledPolicy) -> None:
         """Note that a policy changed the object."""
         self._mutated[policy.name] = None
-
-    def has_failed(self, policy: CompiledPolicy) -> bool:
-        """Tell whether the policy could not be evaluated before."""
-        return policy.id in self._failed
 
     def object_to(self, policy: CompiledPolicy, denial: Denial, binding: CompiledBinding) -> None:
         """Take a policy's objection as its enforcement says: refuse, warn, or note for audits."""
@@ -103,7 +99,7 @@ class VerdictBuilder:
         An error of `configuration` refuses whatever the binding's actions are, as it does in the
         API server.
         """
-        self._failed.add(policy.id)
+        self.failed.add(policy.id)
         # What is an error of the API server's own refuses whatever the policy says there.
         internal = isinstance(error, UndecodablePatchError) and not policy.own
         ignored = policy.ignores_failures and not internal
@@ -134,7 +130,7 @@ class VerdictBuilder:
     def fail_annotation(self, invocation: Invocation, message: str) -> None:
         """Refuse a request for which an audit annotation could not be computed."""
         policy = invocation.policy
-        self._failed.add(policy.id)
+        self.failed.add(policy.id)
         ignored = policy.ignores_failures
         self._failures.append(Failure(policy=policy.name, message=message, ignored=ignored))
         if not ignored:

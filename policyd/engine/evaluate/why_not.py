@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from policyd.api.admission import Rule
 from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.api.selectors import LabelSelector
-from policyd.engine.evaluate.invocations import invocations, is_of_its_namespace, seen_by
+from policyd.engine.evaluate.conditions import invocations, is_of_its_namespace, seen_by
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.match import RequestAttributes, labels_of, resource_matches

@@ -2,6 +2,10 @@
 
 Every function here changes a draft and is idempotent: what it added it finds again. What the author
 set stays, unless the edit overrides. Values are plain JSON, as the API server would take them.
+
+Of node affinity, terms of a node selector are alternatives, and the conditions in a term must all
+hold. So what is required joins every term that the author wrote, and only an object without terms
+takes them as they are. A condition on a label that a term speaks of already stays the author's.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +26,8 @@ from policyd.api.meta import Json
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
-from policyd.patch.copying import same_json
 from policyd.patch.draft import Draft
-from policyd.patch.operations import Path
+from policyd.patch.operations import Path, same_json
 
 TOPOLOGY = {
     "required": PODSET_REQUIRED_TOPOLOGY,
@@ -68,7 +71,7 @@ class Edit(msgspec.Struct, frozen=True):  # made many times a review, three time
         Raises:
             InjectError: If there is something else.
         """
-        value = self.get(*path)
+        value = self.draft.get((*self.at, *path))
         if value is None:
             return []
         if not isinstance(value, list) or not set(map(type, value)) <= _OBJECTS:
@@ -267,10 +270,10 @@ def _default_limits(edit: Edit, container: Json, whole: Json, limits: Mapping[st
 
 
 def _stated(container: Json, resource: str) -> bool:
-    return any(
-        value_at(container, ("resources", side, resource)) is not None
-        for side in ("requests", "limits")
-    )
+    for side in ("requests", "limits"):
+        if value_at(container, ("resources", side, resource)) is not None:
+            return True
+    return False
 
 
 def _larger(amount: Json, request: Json) -> Json:
@@ -280,3 +283,107 @@ def _larger(amount: Json, request: Json) -> Json:
         return request if parse_quantity(request) > parse_quantity(amount) else amount
     except QuantityError as error:
         raise InjectError(f"`{request}` is not a quantity") from error
+
+
+_AFFINITY = ("spec", "affinity", "nodeAffinity")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_CONDITIONS = ("matchExpressions", "matchFields")
+
+Term = Mapping[str, Json]
+
+
+def add_affinity(edit: Edit, affinity: Mapping[str, Json]) -> None:
+    """Draw the pods to nodes.
+
+    Raises:
+        InjectError: If the object's own affinity is misshapen.
+    """
+    wanted = affinity.get("nodeAffinity", {})
+    required = value_at(wanted, (_REQUIRED, "nodeSelectorTerms"))
+    if required:
+        _require(edit, [term for term in map(_without_empty, required) if term])
+    for preferred in wanted.get(_PREFERRED, ()):
+        _prefer(edit, preferred)
+
+
+def _require(edit: Edit, wanted: list[Term]) -> None:
+    if not wanted:
+        return
+    path = (*_AFFINITY, _REQUIRED, "nodeSelectorTerms")
+    present = edit.items(*path)
+    joined = [term for own in present for term in _join(own, wanted, override=edit.override)]
+    if not same_json(joined, present) or not present:
+        edit.draft.set((*edit.at, *path), _distinct(joined or wanted))
+
+
+def _join(own: Term, wanted: list[Term], *, override: bool) -> list[Term]:
+    """Join each wanted term to the author's; one that changes nothing is enough by itself."""
+    joined = [_both(own, term, override=override) for term in wanted]
+    return [own] if any(same_json(term, own) for term in joined) else joined
+
+
+def _both(own: Term, wanted: Term, *, override: bool) -> Term:
+    merged = dict(own)
+    for field in _CONDITIONS:
+        conditions = wanted.get(field)
+        if conditions:
+            merged[field] = _merge(_conditions(own, field), conditions, override=override)
+    return merged
+
+
+def _merge(own: list[Json], wanted: list[Json], *, override: bool) -> list[Json]:
+    """Add wanted conditions to a term's own; one label is spoken of by one side only."""
+    kept, spoken_of = own, [condition.get("key") for condition in own]
+    if override:
+        keys = [condition["key"] for condition in wanted]
+        kept = [c for c in own if c.get("key") not in keys or _listed(c, wanted)]
+        spoken_of = []
+    return kept + [
+        condition
+        for condition in wanted
+        if condition["key"] not in spoken_of and not _listed(condition, kept)
+    ]
+
+
+def _conditions(term: Term, field: str) -> list[Json]:
+    conditions = term.get(field) or []
+    if not isinstance(conditions, list) or not set(map(type, conditions)) <= _OBJECTS:
+        raise InjectError(f"`{field}` of the object's node affinity is no list of objects")
+    return conditions
+
+
+def _prefer(edit: Edit, wanted: Mapping[str, Json]) -> None:
+    path = (*_AFFINITY, _PREFERRED)
+    for index, own in enumerate(edit.items(*path)):
+        if same_json(own.get("preference"), wanted["preference"]):
+            if edit.override:
+                edit.draft.set((*edit.at, *path, index), wanted)
+            return
+    edit.draft.append((*edit.at, *path), wanted)
+
+
+def _without_empty(term: Term) -> Term:
+    """Leave out conditions whose computed values came to nothing."""
+    kept: dict[str, Json] = {}
+    for field in _CONDITIONS:
+        conditions = [
+            condition
+            for condition in term.get(field, ())
+            if condition["operator"] not in ("In", "NotIn") or condition.get("values")
+        ]
+        if conditions:
+            kept[field] = conditions
+    return kept
+
+
+def _distinct(terms: list[Term]) -> list[Term]:
+    distinct: list[Term] = []
+    for term in terms:
+        if not _listed(term, distinct):
+            distinct.append(term)
+    return distinct
+
+
+def _listed(value: Json, values: list[Json] | list[Term]) -> bool:
+    return any(same_json(value, other) for other in values)

@@ -12,10 +12,10 @@ import msgspec
 
 from policyd.api.inject import Inject
 from policyd.api.meta import Json
-from policyd.engine.inject.affinity import add_affinity
 from policyd.engine.inject.merging import (
     Edit,
     Merge,
+    add_affinity,
     add_scheduling_gates,
     add_spread_constraints,
     add_tolerations,

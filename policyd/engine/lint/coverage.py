@@ -16,14 +16,14 @@ from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.cel.syntax.unparse import unparse
 from policyd.engine.evaluate.conditions import (
+    Invocation,
     condition_variables,
+    invocations,
     lifted_by,
     make_match,
     matches,
     variables_of,
-    views_of,
 )
-from policyd.engine.evaluate.invocations import Invocation, invocations
 from policyd.engine.evaluate.verdict import CATCHABLE
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.exceptions import NOTHING
@@ -110,7 +110,7 @@ class BranchCoverage:
 
     def _note(self, invocation: Invocation, facts: Facts) -> None:
         policy = invocation.policy
-        for view in views_of(policy, facts):
+        for view in facts.views if policy.by_template else (facts.whole,):
             variables = variables_of(invocation, facts, view)
             lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
             asked = condition_variables(policy, facts, variables)

@@ -21,8 +21,7 @@ from policyd.cel.types import DYN, NULL, STRING, Type
 from policyd.engine.compile.costs import costs
 from policyd.engine.documents.findings import Doubt, Finding
 from policyd.engine.documents.reading import Document
-from policyd.engine.evaluate.conditions import EvaluationError, Match, matches
-from policyd.engine.evaluate.invocations import Invocation
+from policyd.engine.evaluate.conditions import EvaluationError, Invocation, Match, matches
 from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.export.refused import refused

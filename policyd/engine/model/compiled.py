@@ -170,6 +170,7 @@ class CompiledPolicy:
         own: Whether it is policyd's own kind, with what that has and others have not.
         id: What tells it from all others: its name, and its kind unless that is policyd's own.
         unconditional: Whether it concerns whatever its rules name, however a request came.
+        by_template: Whether it is asked once for each pod template, and not of the whole object.
     """
 
     policy: Policy
@@ -200,6 +201,7 @@ class CompiledPolicy:
     own: bool = field(init=False)
     id: str = field(init=False)
     unconditional: bool = field(init=False)
+    by_template: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Work out once what each review asks of each policy several times."""
@@ -208,6 +210,7 @@ class CompiledPolicy:
         object.__setattr__(self, "own", self.kind == OWN)
         object.__setattr__(self, "id", f"{whole}#{self.part}" if self.part else whole)
         object.__setattr__(self, "unconditional", self._is_unconditional())
+        object.__setattr__(self, "by_template", self.templates or "pod" in self.uses)
 
     def _is_unconditional(self) -> bool:
         constraints, spec = self.constraints, self.policy.spec

@@ -25,6 +25,7 @@ from policyd.engine.objects.match import (
     RequestAttributes,
     UnknownNamespaceError,
     attributes_of,
+    labels_of,
     original_attributes_of,
 )
 from policyd.engine.objects.workloads import (
@@ -194,6 +195,15 @@ class Facts:
         if namespace is None:
             raise UnknownNamespaceError(self.request.namespace)
         return namespace
+
+    @_Once
+    def namespace_labels(self) -> Mapping[str, str]:
+        """The labels of the namespace of the request, which has one.
+
+        Raises:
+            UnknownNamespaceError: If it is not known.
+        """
+        return labels_of(self.namespace_object)
 
     @_Once
     def request_variable(self) -> dict[str, Json]:

@@ -68,7 +68,8 @@ def _looked_at(pod: Json) -> int:
             resources = container.get("resources") if isinstance(container, dict) else None
             work += 2
             if isinstance(resources, dict):
-                work += sum(len(side) for side in resources.values() if isinstance(side, dict))
+                for side in resources.values():
+                    work += len(side) if isinstance(side, dict) else 0
     work *= _PART_WORK
     return work if work > _COVERED_WORK else 0
 

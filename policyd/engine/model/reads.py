@@ -45,11 +45,6 @@ def reads_of(sources: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def meet(changed: frozenset[str], reads: frozenset[str]) -> bool:
-    """Tell whether a change of the fields `changed` may matter to who looks at `reads`."""
-    return reads is EVERYTHING or changed is EVERYTHING or not changed.isdisjoint(reads)
-
-
 def _gather(node: ast.ExpressionNode, names: set[str], *, whole: bool) -> bool:
     """Add what `node` looks at; False if it may be anything.
 

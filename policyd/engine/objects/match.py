@@ -142,9 +142,9 @@ def selects_namespace(
     """
     if not attributes.namespace and attributes.resource != "namespaces":
         return True
-    if selects_all(selector):
+    if not selector.match_labels and not selector.match_expressions:
         return True
-    if attributes.for_namespace and not attributes.subresource and obj is not None:
+    if obj is not None and attributes.for_namespace and not attributes.subresource:
         return selector.matches(labels_of(obj))
     namespace = namespaces(attributes.namespace)
     if namespace is None:
@@ -157,11 +157,11 @@ def selects_object(selector: LabelSelector, obj: Json, old_obj: Json) -> bool:
 
     What can have none, such as the options of `kubectl exec`, is not picked for want of them.
     """
-    if selects_all(selector):
+    if not selector.match_labels and not selector.match_expressions:
         return True
     if _has_metadata(obj) and selector.matches(labels_of(obj)):
         return True
-    return _has_metadata(old_obj) and selector.matches(labels_of(old_obj))
+    return old_obj is not None and _has_metadata(old_obj) and selector.matches(labels_of(old_obj))
 
 
 def selects_all(selector: LabelSelector) -> bool:

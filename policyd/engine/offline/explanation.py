@@ -15,14 +15,14 @@ from policyd.cel.estimate.spans import NOTHING as FREE
 from policyd.cel.explain import EvaluationOutcome, Explanation, explain
 from policyd.engine.documents.findings import field_path
 from policyd.engine.evaluate.conditions import (
+    Invocation,
     Match,
     condition_variables,
+    invocations,
     lifted_by,
     make_match,
     variables_of,
-    views_of,
 )
-from policyd.engine.evaluate.invocations import Invocation, invocations
 from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.policy_set import Phase, PolicySet, is_exempt
 from policyd.engine.evaluate.rollout import Staged, stage
@@ -178,7 +178,7 @@ def _explain(policy: CompiledPolicy, facts: Facts, phase: Phase) -> PolicyExplan
 def _all_seen(policy: CompiledPolicy, facts: Facts, phase: Phase) -> Iterator[ExplainedPolicy]:
     places = places_for(policy)
     for invocation in invocations(policy, facts):
-        for view in views_of(policy, facts):
+        for view in facts.views if policy.by_template else (facts.whole,):
             try:
                 yield _seen(invocation, view, facts, phase, places)
             except CATCHABLE:  # the decision says why

@@ -23,7 +23,7 @@ from policyd.engine.model.decision import Decision
 from policyd.engine.model.params import find_params
 from policyd.engine.remember.footprint import footprint
 from policyd.errors import PolicydError
-from policyd.patch.copying import same_json
+from policyd.patch.operations import same_json
 
 MOST_DECISIONS: Final = 256
 """Decisions that are remembered, unless said otherwise."""

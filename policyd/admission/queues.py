@@ -1,10 +1,12 @@
-"""Queues and what belongs to them at the door: refused as Kueue refuses them."""
+"""Kueue's own objects at admission: refused as Kueue refuses them."""
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 
+from policyd.admission.decisions import SPEAKER, changed
 from policyd.api.admission import AdmissionRequest
 from policyd.api.kueue import (
     AdmissionCheck,
@@ -35,8 +37,6 @@ from policyd.api.kueue.workload_validation import validate_workload
 from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.jobs.integrations import Integrations
 from policyd.patch.draft import Draft
-from webhooks.decisions import Mutator
-from webhooks.jobs import SPEAKER
 
 
 class _Kind(NamedTuple):
@@ -67,47 +67,53 @@ _HELD: Final = frozenset({"ClusterQueue", "ResourceFlavor", "Topology"})
 _FINALIZERS: Final = ("metadata", "finalizers")
 
 
-def _is_created(request: AdmissionRequest, _policies: Decision) -> bool:
-    kind = request.kind
-    return kind.group == GROUP and kind.kind in _HELD and request.operation == "CREATE"
+@dataclass(frozen=True, slots=True)
+class QueueAdmission:
+    """What is done for Kueue's objects: ClusterQueues, flavors, Workloads and others.
+
+    Attributes:
+        gates: The feature gates that change what is valid.
+    """
+
+    gates: ValidationGates = DEFAULT_GATES
+
+    @classmethod
+    def of(cls, integrations: Integrations) -> Self:
+        """Return what is done with the feature gates that are set, the others as by default."""
+        chosen = {**dict.fromkeys(integrations.on, True), **dict.fromkeys(integrations.off, False)}
+        return cls(msgspec.convert(chosen, ValidationGates))
+
+    def change(self, request: AdmissionRequest, decision: Decision) -> Decision:
+        """Give new queues, flavors and topologies the finalizer that Kueue gives them."""
+        kind = request.kind
+        if kind.group != GROUP or kind.kind not in _HELD or request.operation != "CREATE":
+            return decision
+        return decision if decision.denials else changed(request, decision, _hold)
+
+    def check(self, request: AdmissionRequest) -> Decision:
+        """Say what speaks against an object of Kueue's that is created or changed."""
+        known = _KINDS.get(request.kind.kind) if request.kind.group == GROUP else None
+        if known is None or request.kind.version != VERSION or request.operation == "DELETE":
+            return ALLOWED
+        try:
+            new = msgspec.json.decode(request.object, type=known.type)
+            old = msgspec.json.decode(request.old_object, type=known.type | None)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _refused(Denial(policy=SPEAKER, message=f"the object cannot be read: {error}"))
+        if new.metadata.deletion_timestamp is not None:
+            return ALLOWED  # what is wrong with it must not keep it from going
+        if old is not None and known.type is not Workload and _is_same(new, old):
+            return ALLOWED  # what was wrong before must keep nobody from writing a status
+        unfit = list(limit_errors(new, old))
+        told = {error.path for error in unfit}
+        errors = [*unfit, *(e for e in known.check(new, old, self.gates) if e.path not in told)]
+        # What a schema says comes first: the API server asks no webhook about what is invalid.
+        return _refused(*map(_denial, sorted(errors, key=lambda error: not error.schema)))
 
 
 def _hold(_request: AdmissionRequest, draft: Draft) -> None:
     if RESOURCE_IN_USE_FINALIZER not in (draft.get(_FINALIZERS) or ()):
         draft.append(_FINALIZERS, RESOURCE_IN_USE_FINALIZER)
-
-
-QUEUE_DEFAULTS = Mutator(name=SPEAKER, concerns=_is_created, change=_hold)
-"""Gives new queues, flavors and topologies the finalizer that Kueue gives them."""
-
-
-def validation_gates(integrations: Integrations) -> ValidationGates:
-    """Return the feature gates that change what is valid, as they are set or else by default."""
-    chosen = {**dict.fromkeys(integrations.on, True), **dict.fromkeys(integrations.off, False)}
-    return msgspec.convert(chosen, ValidationGates)
-
-
-def validate_queues(
-    request: AdmissionRequest, _policies: Decision, *, gates: ValidationGates = DEFAULT_GATES
-) -> Decision:
-    """Say what speaks against an object of Kueue's that is created or changed."""
-    known = _KINDS.get(request.kind.kind) if request.kind.group == GROUP else None
-    if known is None or request.kind.version != VERSION or request.operation == "DELETE":
-        return ALLOWED
-    try:
-        new = msgspec.json.decode(request.object, type=known.type)
-        old = msgspec.json.decode(request.old_object, type=known.type | None)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return _refused(Denial(policy=SPEAKER, message=f"the object cannot be read: {error}"))
-    if new.metadata.deletion_timestamp is not None:
-        return ALLOWED  # what is wrong with it must not keep it from going
-    if old is not None and known.type is not Workload and _is_same(new, old):
-        return ALLOWED  # what was wrong before must keep nobody from writing a status
-    unfit = list(limit_errors(new, old))
-    told = {error.path for error in unfit}
-    errors = [*unfit, *(e for e in known.check(new, old, gates) if e.path not in told)]
-    # What a schema says comes first: the API server asks no webhook about what is invalid.
-    return _refused(*map(_denial, sorted(errors, key=lambda error: not error.schema)))
 
 
 def _is_same(new: Any, old: Any) -> bool:  # noqa: ANN401 - of any kind

@@ -1,8 +1,10 @@
-"""What is answered to a review that nobody judges: as if each webhook's failurePolicy were asked.
+"""Answers to reviews that nobody judges: too large, too slow, too many, or broken.
 
-Whatever a policy that must not be passed unasked may concern is refused, and so is what the queue
-may: labels and conditions that cannot be read are taken to be met. What cluster and webhooks cannot
-be repaired without is let through, as it is never judged anyway.
+The API server writes who asks for what before it writes the object, so that the first bytes of a
+review say which one it is even where the rest never comes. The answer is the one of each webhook's
+failurePolicy: what a policy that must not be passed unasked may concern is refused, and so is what
+the queue may; labels and conditions that cannot be read are taken to be met. What cluster and
+webhooks cannot be repaired without is let through, as it is never judged anyway.
 """
 
 from collections.abc import Callable
@@ -11,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from policyd.admission.decisions import SPEAKER
+from policyd.admission.jobs import QUEUE_WORDS, nowhere
 from policyd.api.admission import (
     AdmissionRequest,
     AdmissionResponse,
@@ -29,11 +33,32 @@ from policyd.engine.objects.match import NamespaceLookup, attributes_of, labels_
 from policyd.jobs.integrations import Integrations
 from policyd.registration.configurations import exempt_groups
 from policyd.registration.webhook_rules import DerivedWebhook, door_rules
-from webhooks.jobs import QUEUE_WORDS, SPEAKER, nowhere
-from webhooks.metrics import WebhookMetrics
-from webhooks.unjudged import HEAD_BYTES, Unjudged
 
 WHAT_TO_TRY: Final = "try again in a moment, or with a smaller object"
+
+MOST_NAMED: Final = 5
+"""Policies that are named to the user."""
+
+HEAD_BYTES: Final = 64 * 1024
+"""How much is kept of a review that is not read whole."""
+
+Unjudged = Callable[[bytes, str], bytes]
+"""Answers a review that is not judged, given its first bytes (all of it, or `HEAD_BYTES` at least)
+and the reason. Raises ReviewError if these do not say which review it is."""
+
+
+def refuse(head: bytes, reason: str) -> bytes:
+    """Refuse what the review is about, whoever would have had a say in it.
+
+    Raises:
+        ReviewError: If the review has no uid.
+    """
+    uid = read_head(head[:HEAD_BYTES]).request.uid
+    status = RefusalStatus(
+        code=403, reason="Forbidden", message=f"policyd could not judge this: {reason}"
+    )
+    response = AdmissionResponse(uid=uid, allowed=False, status=status)
+    return AnsweredReview.encoded(response)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +71,14 @@ class Unasked:
         own_namespace: Where policyd runs.
         queue: Which jobs are held; None if nothing is done for the queue.
         gives_queue: Tells whether a namespace has a queue for jobs that name none.
-        metrics: Where such answers are counted.
+        count: Counts such answers, by path and outcome.
     """
 
     policies: Callable[[], PolicySet]
     namespaces: NamespaceLookup
     own_namespace: str
     queue: Integrations | None
-    metrics: WebhookMetrics
+    count: Callable[[str, str], None]
     gives_queue: Callable[[str], bool] = nowhere
 
     def answers(self, phase: Phase) -> Unjudged:
@@ -65,7 +90,7 @@ class Unasked:
             found = unheard(self.policies(), head, phase)
             response = self._respond(head, found, reason, queues=self._may_queue(head, held, text))
             outcome = "allowed" if response.allowed else "denied"
-            self.metrics.unjudged_reviews.labels(f"/{phase}", outcome).inc()
+            self.count(f"/{phase}", outcome)
             return AnsweredReview.encoded(response)
 
         return answer
@@ -138,7 +163,3 @@ def _joined(words: list[str]) -> str:
     shown = words[:MOST_NAMED] + ([f"{len(words) - MOST_NAMED} more"] * (len(words) > MOST_NAMED))
     *first, last = shown
     return f"{', '.join(first)} and {last}" if first else last
-
-
-MOST_NAMED: Final = 5
-"""Policies that are named to the user."""

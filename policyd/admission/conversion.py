@@ -5,12 +5,12 @@ review with its name; the API server then refuses the request it was needed for.
 reviews of admission have their turn between its objects.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
 import msgspec
 
+from policyd.admission.unjudged import HEAD_BYTES
 from policyd.api.admission import (
     MAXIMUM_LEVELS,
     ReviewError,
@@ -23,9 +23,11 @@ from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, title, upgrad
 from policyd.api.meta import Json, Wire
 from policyd.engine.model.deadline import OutOfTime
 from policyd.errors import PolicydError
-from webhooks.unjudged import HEAD_BYTES
 
 PATH: Final = "/convert"
+Rest = Callable[[], Awaitable[None]]
+"""Lets others have their turn."""
+
 AT_ONCE: Final = 20
 """Objects that are converted before others have their turn."""
 
@@ -49,8 +51,13 @@ class ConversionReview(Wire, frozen=True):
 _REVIEW: Final = msgspec.json.Decoder(ConversionReview)
 
 
-async def convert(body: bytes, out_of_time: OutOfTime) -> bytes:
+async def convert(body: bytes, out_of_time: OutOfTime, *, rest: Rest) -> bytes:
     """Answer a review of conversion.
+
+    Args:
+        body: The review.
+        out_of_time: Tells whether the caller is about to stop waiting.
+        rest: Waited for now and then, so that other reviews have their turn.
 
     Raises:
         ReviewError: If it is none.
@@ -61,7 +68,7 @@ async def convert(body: bytes, out_of_time: OutOfTime) -> bytes:
     try:
         for number, raw in enumerate(request.objects):
             if number % AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await rest()
             if out_of_time():
                 raise ConversionError("there was no time left: read the list in smaller pages")
             converted.append(_converted(decode_object(raw), request.version))

@@ -1,0 +1,86 @@
+"""Decisions of several parts on one request: what each may do to it, and how they become one."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from policyd.api.admission import AdmissionRequest, decode_object
+from policyd.api.meta import Json
+from policyd.engine.model.deadline import OutOfTime
+from policyd.engine.model.decision import ALLOWED, Decision, Denial
+from policyd.errors import PolicydError
+from policyd.patch.draft import Draft
+from policyd.patch.json_patch import apply_json_patch
+
+Decide = Callable[[AdmissionRequest, OutOfTime], Decision]
+"""Decides on a request, as far as it can before it is out of time."""
+
+Prepare = Callable[[AdmissionRequest], Awaitable[None]]
+"""Waits for what is needed to decide on a request."""
+
+Observe = Callable[[AdmissionRequest, Decision], None]
+"""Takes note of what was decided on a request; the answer waits for it."""
+
+WithExternalData = Callable[[Decide, AdmissionRequest, OutOfTime], Awaitable[Decision]]
+"""Decides on a request; where deciding lacks external data, fetches it and decides again."""
+
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Does what needs nothing but time, where that delays no other review."""
+
+SPEAKER = "queue"
+"""What stands in the place of a policy's name where jobs or queues refuse."""
+
+
+class PendingError(PolicydError):
+    """External data is to be fetched first: the request will be decided again."""
+
+
+def object_of(request: AdmissionRequest, decision: Decision) -> Json:
+    """Return the object as a decision leaves it, decoded only if the policies did not.
+
+    Raises:
+        ReviewError: If it cannot be decoded.
+    """
+    if decision.object is not msgspec.UNSET:
+        return decision.object
+    return apply_json_patch(decode_object(request.object), list(decision.operations))
+
+
+def changed(
+    request: AdmissionRequest, decision: Decision, change: Callable[[AdmissionRequest, Draft], None]
+) -> Decision:
+    """Return a decision that allows, with further changes of the object it leaves.
+
+    Args:
+        request: The request.
+        decision: What was decided before.
+        change: Changes the object; doing it twice changes nothing. What it raises as a PolicydError
+            refuses the request.
+    """
+    draft = Draft(object_of(request, decision))
+    try:
+        change(request, draft)
+    except PolicydError as error:
+        denial = Denial(policy=SPEAKER, message=str(error))
+        return replace(decision, denials=(denial,), operations=())
+    changes = decision.operations + tuple(draft.operations)
+    return replace(decision, operations=changes, object=draft.object)
+
+
+def combined(*decisions: Decision) -> Decision:
+    """Return one decision with all that several say against a request."""
+    said = [decision for decision in decisions if decision is not ALLOWED]
+    if len(said) <= 1:
+        return said[0] if said else ALLOWED
+    annotations = [decision.audit_annotations.items() for decision in said]
+    return replace(
+        said[0],
+        denials=tuple(denial for d in said for denial in d.denials),
+        warnings=tuple(warning for d in said for warning in d.warnings),
+        audit_annotations=dict(pair for pairs in annotations for pair in pairs),
+        matched=tuple(name for d in said for name in d.matched),
+        failures=tuple(failure for d in said for failure in d.failures),
+        objections=tuple(objection for d in said for objection in d.objections),
+    )

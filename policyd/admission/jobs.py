@@ -1,0 +1,268 @@
+"""Queued jobs at admission: suspended or gated when created, refused when they cannot work."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from policyd.admission.decisions import SPEAKER, PendingError, changed, object_of
+from policyd.api.admission import AdmissionRequest, UserInfo, decode_object
+from policyd.api.kueue.names import GROUP, MANAGED, QUEUE_NAME
+from policyd.api.meta import Json
+from policyd.engine.model.decision import ALLOWED, Decision, Denial
+from policyd.engine.objects.match import labels_of
+from policyd.engine.objects.pods import PodError, claims
+from policyd.jobs.integrations import EVERYTHING, POD, Integrations
+from policyd.jobs.kinds.registry import find_parent
+from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.jobs.rules.defaults import (
+    default_on_create,
+    default_parent,
+    holds,
+    is_held_twice,
+    is_prepared,
+)
+from policyd.jobs.rules.hidden import hidden_from_queue
+from policyd.jobs.rules.leaving import growth
+from policyd.jobs.rules.submission import annotations_of
+from policyd.jobs.rules.surroundings import Author, JobContext, believed
+from policyd.jobs.rules.validation import validate_job
+from policyd.jobs.shape import MisshapenError
+from policyd.patch.draft import Draft
+
+QUEUE_WORDS = b"kueue.x-k8s.io"
+"""What stands in an object that has to do with a queue. The API server never escapes a letter of
+it, so that looking for it spares most objects the decoding."""
+
+RESIZE = "resize"
+"""The subresource by which what a pod asks for is changed while it runs."""
+
+_WRITES = frozenset({"CREATE", "UPDATE"})
+_LOOKED_AT = frozenset({"", RESIZE})
+
+HELD_TWICE = f"{SPEAKER}: `{MANAGED}` on a pod whose owner is queued: it may be held for both"
+"""What the user of such a pod is told, who is let in."""
+
+CLAIMS_GATE = "KueueDRARejectWorkloadsWhenDRADisabled"
+CLAIMS_WAIT = (
+    f"{SPEAKER}: no quota counts the devices of `resourceClaims`, so that it is held for good: ask"
+    " for them by resource in `resources.limits`, such as `nvidia.com/gpu: 1`"
+)
+"""What the user is told of what the controller will not let go, and says the same of."""
+
+IsThere = Callable[[str, Mapping[str, Any]], bool]
+"""Tells whether the owner that an object of a namespace names is there. Raises a PendingError if
+that is to be looked up first."""
+
+_ACCOUNTS: Final = "system:serviceaccount"
+_SYSTEM: Final = f"{_ACCOUNTS}:kube-system:"
+_SYSTEM_USERS: Final = frozenset({"system:kube-controller-manager", "system:kube-scheduler"})
+"""What Kubernetes' own processes are called where they have no service accounts."""
+
+
+class DefaultClass:
+    """Whether there is a WorkloadPriorityClass named `default`: jobs that name none get it."""
+
+    def __init__(self) -> None:
+        self.there = False
+
+    def take(self, _old: object | None, new: object | None) -> None:
+        """Take over that it is new, changed or gone."""
+        self.there = new is not None
+
+
+class Authors:
+    """Tells who asks for a change: an account of the queue, one of Kubernetes, or anybody else.
+
+    Args:
+        own_namespace: The namespace of policyd's own accounts.
+        starters: Users and groups who may start pending jobs, besides.
+    """
+
+    def __init__(self, own_namespace: str, starters: Iterable[str] = ()) -> None:
+        self._own = f"{_ACCOUNTS}:{own_namespace}:"
+        self._starters = {f"{_ACCOUNTS}s:{own_namespace}", *starters}
+
+    def author_of(self, user: UserInfo) -> Author:
+        """Return who asks for what a review is about."""
+        groups, name = user.groups, user.username
+        if (
+            name.startswith(self._own)
+            or name in self._starters
+            or not self._starters.isdisjoint(groups)
+        ):
+            return "queue"
+        return "system" if name in _SYSTEM_USERS or name.startswith(_SYSTEM) else "user"
+
+    def include(self, username: str) -> None:
+        """Let one more user start pending jobs."""
+        self._starters.add(username)
+
+
+NO_CLASS: Final = DefaultClass()
+"""Where jobs that name no priority class get none."""
+
+NOBODY_KNOWN: Final = Authors("policyd")
+"""Where nobody said who may start pending jobs."""
+
+
+def nowhere(_namespace: str) -> bool:
+    """Say that no namespace has a default queue."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAdmission:
+    """What is done for jobs that queue, and for the pods they make.
+
+    Attributes:
+        integrations: Which kinds of jobs queue, and where.
+        gives_queue: Tells whether a namespace has a queue for new jobs that name none.
+        default_class: Whether there is a priority class for new jobs that name none.
+        authors: Tells who may start pending jobs.
+        owner_is_there: Looks owners up, where any user's word for them is taken.
+    """
+
+    integrations: Integrations = EVERYTHING
+    gives_queue: Callable[[str], bool] = nowhere
+    default_class: DefaultClass = NO_CLASS
+    authors: Authors = NOBODY_KNOWN
+    owner_is_there: IsThere | None = None
+
+    def change(self, request: AdmissionRequest, decision: Decision) -> Decision:
+        """Suspend new jobs that queue, gate new pods, and mark what makes such pods."""
+        kind = request.kind
+        if request.sub_resource or not holds(kind.group, kind.kind, self.integrations):
+            return decision
+        if decision.operations and decision.object is msgspec.UNSET:
+            decision = replace(decision, object=object_of(request, decision))
+        if decision.denials or not self._may_change(request, decision):
+            return decision
+        return changed(request, decision, self.default)
+
+    def default(self, request: AdmissionRequest, draft: Draft) -> None:
+        """Give an object what it gets by default; give a queued one what holds it.
+
+        Raises:
+            PolicydError: If its shape does not allow that.
+        """
+        group, kind = request.kind.group, request.kind.kind
+        if request.operation == "CREATE":
+            context = self._context(request, defaults=True)
+            default_on_create(draft, group=group, kind=kind, around=context)
+        else:
+            context = self._context(request, defaults=False)
+            default_parent(draft, group=group, kind=kind, around=context)
+
+    def check(self, request: AdmissionRequest, decision: Decision) -> Decision:
+        """Say what speaks against a job or pod that is written, or a pod that is resized.
+
+        Warn of an object that names a queue, and whose kind does not queue.
+        """
+        if request.operation not in _WRITES or request.sub_resource not in _LOOKED_AT:
+            return ALLOWED
+        integrations = self.integrations
+        if not holds(request.kind.group, request.kind.kind, integrations):
+            return warn_of_hidden(request, decision, integrations=integrations)
+        if not (
+            integrations.manages_all
+            or QUEUE_WORDS in bytes(request.object)
+            or QUEUE_WORDS in bytes(request.old_object)
+        ):
+            return ALLOWED
+        author = self.authors.author_of(request.user_info)
+        context = self._context(request, defaults=True, author=author)
+        try:
+            return _looked_at(request, decision, context)
+        except PendingError:
+            return ALLOWED  # thrown away: it is decided again once the owner was looked up
+
+    def _may_change(self, request: AdmissionRequest, decision: Decision) -> bool:
+        """Tell by the envelope, and by what the policies decided: no object is decoded for it."""
+        group, kind = request.kind.group, request.kind.kind
+        creates = request.operation == "CREATE"
+        if not creates and not (request.operation == "UPDATE" and find_parent(group, kind)):
+            return False
+        return (
+            self.integrations.manages_all
+            or is_prepared(group, kind)
+            or _may_queue(request, decision)
+            or (creates and self.gives_queue(request.namespace))
+        )
+
+    def _context(
+        self, request: AdmissionRequest, *, defaults: bool, author: Author = "queue"
+    ) -> JobContext:
+        """Return what counts beside the object."""
+        is_there, namespace = self.owner_is_there, request.namespace
+        return JobContext(
+            integrations=self.integrations,
+            account=request.user_info.username,
+            author=author,
+            before=decode_object(request.old_object),
+            default_queue=defaults and self.gives_queue(namespace),
+            default_class=defaults and self.default_class.there,
+            is_there=believed if is_there is None else partial(is_there, namespace),
+        )
+
+
+def _may_queue(request: AdmissionRequest, decision: Decision) -> bool:
+    obj = decision.object
+    if obj is not msgspec.UNSET:
+        return QUEUE_NAME in labels_of(obj) or SUSPENDING_PARENT in annotations_of(obj)
+    return QUEUE_WORDS in bytes(request.object)
+
+
+def warn_of_hidden(
+    request: AdmissionRequest, policies: Decision, *, integrations: Integrations = EVERYTHING
+) -> Decision:
+    """Say that an object names a queue and is of a kind that is not held for any."""
+    kind = request.kind
+    if (
+        request.sub_resource
+        or kind.group == GROUP
+        or QUEUE_WORDS not in bytes(request.object)
+        or holds(kind.group, kind.kind, integrations)
+    ):
+        return ALLOWED
+    obj = object_of(request, policies)
+    said = hidden_from_queue(obj, group=kind.group, kind=kind.kind, integrations=integrations)
+    return Decision(warnings=(f"{SPEAKER}: {said}",)) if said else ALLOWED
+
+
+def _looked_at(request: AdmissionRequest, policies: Decision, around: JobContext) -> Decision:
+    obj, old = object_of(request, policies), around.before
+    group, kind = request.kind.group, request.kind.kind
+    try:
+        if request.sub_resource:
+            errors = tuple(growth(obj, old, around))
+        else:
+            errors = validate_job(obj, old, group=group, kind=kind, around=around)
+    except MisshapenError as error:
+        return Decision(denials=(Denial(policy=SPEAKER, message=str(error)),))
+    denials = tuple(
+        Denial(policy=SPEAKER, message=e.words, path=e.path, reason="Forbidden") for e in errors
+    )
+    warnings = tuple(_warnings(request, obj, around))
+    return Decision(denials=denials, warnings=warnings) if denials or warnings else ALLOWED
+
+
+def _warnings(request: AdmissionRequest, obj: Json, around: JobContext) -> Iterator[str]:
+    if (request.kind.group, request.kind.kind) == POD and is_held_twice(obj, around):
+        yield HELD_TWICE
+    if (
+        request.operation == "CREATE"
+        and CLAIMS_GATE not in around.integrations.off
+        and (around.integrations.manages_all or labels_of(obj).get(QUEUE_NAME))
+        and _claims(obj)
+    ):
+        yield CLAIMS_WAIT
+
+
+def _claims(obj: Json) -> int:
+    try:
+        return claims(obj)
+    except PodError:  # the API server says so itself
+        return 0
