@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
+.PHONY: help run test check house fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -33,6 +33,9 @@ check: $(STAMP) ## lint, types, layers, and known holes in what we depend on
 	$(BIN)/hadolint charts/policyd/image/Dockerfile || failed+=" image"; \
 	$(BIN)/python -m tests.audit || failed+=" audit"; \
 	test -z "$$failed" || { echo "does not pass:$$failed"; exit 1; }
+
+house: $(STAMP) ## print figures of the product's shape with their targets: ALL=1 lists names and files, STRICT=1 fails if one is missed, JSON=FILE
+	@$(BIN)/python -m tests.house $(if $(ALL),--all) $(if $(STRICT),--strict) $(if $(JSON),--json $(JSON))
 
 fix: $(STAMP) ## format, and mend what can be mended safely
 	@$(BIN)/ruff format .
