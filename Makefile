@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check house fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
+.PHONY: help run test check house hooks fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -36,6 +36,9 @@ check: $(STAMP) ## lint, types, layers, and known holes in what we depend on
 
 house: $(STAMP) ## print figures of the product's shape with their targets: ALL=1 lists names and files, STRICT=1 fails if one is missed, JSON=FILE
 	@$(BIN)/python -m tests.house $(if $(ALL),--all) $(if $(STRICT),--strict) $(if $(JSON),--json $(JSON))
+
+hooks: $(STAMP) ## have git check each commit: format, lint, types, layers, policy cases
+	@$(BIN)/pre-commit install
 
 fix: $(STAMP) ## format, and mend what can be mended safely
 	@$(BIN)/ruff format .
