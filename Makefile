@@ -29,6 +29,7 @@ check: $(STAMP) ## lint, types, layers, and known holes in what we depend on
 	$(BIN)/ruff format --check . || failed+=" format"; \
 	$(BIN)/ruff check . || failed+=" lint"; \
 	$(BIN)/mypy || failed+=" types"; \
+	if test -x $(BIN)/ty; then $(BIN)/ty check --quiet || failed+=" public-types"; else echo "public-types: skipped, as ty is not installed"; fi; \
 	$(BIN)/lint-imports || failed+=" layers"; \
 	$(BIN)/hadolint charts/policyd/image/Dockerfile || failed+=" image"; \
 	$(BIN)/python -m tests.audit || failed+=" audit"; \
