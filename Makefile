@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check house hooks fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
+.PHONY: help run test check house hooks docs fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -40,6 +40,10 @@ house: $(STAMP) ## print figures of the product's shape with their targets: ALL=
 
 hooks: $(STAMP) ## have git check each commit: format, lint, types, layers, policy cases
 	@$(BIN)/pre-commit install
+
+docs: $(STAMP) ## build the pages of docs/ as a site with a search, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 fix: $(STAMP) ## format, and mend what can be mended safely
 	@$(BIN)/ruff format .
