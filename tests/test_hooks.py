@@ -1,4 +1,4 @@
-"""The hooks of a commit: their configuration is valid, and each runs a command that is there."""
+"""Hooks of a commit, and weekly renewals: each configuration is valid, and names what is there."""
 
 import shlex
 import subprocess
@@ -40,3 +40,15 @@ def test_a_hook_runs_a_command_of_the_project(hook):
     told = run(COMMANDS / Path(program).name, *(w for w in words if w not in options), "--help")
     assert told.returncode == 0, told.stderr
     assert [option for option in options if option not in told.stdout] == []
+
+
+def test_what_is_renewed_each_week_is_what_is_there():
+    updates = yaml.safe_load((PROJECT / ".github/dependabot.yml").read_text())["updates"]
+    renewed = {(each["package-ecosystem"], each["directory"].strip("/")) for each in updates}
+    modules = {str(path.parent.relative_to(PROJECT)) for path in PROJECT.glob("tests/**/go.mod")}
+    recipes = {
+        str(path.parent.relative_to(PROJECT)) for path in PROJECT.glob("charts/**/Dockerfile")
+    }
+
+    expected = {("gomod", module) for module in modules} | {("docker", each) for each in recipes}
+    assert renewed == expected | {("pip", "")}
