@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check house hooks docs fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
+.PHONY: help run test check house hooks docs release fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -44,6 +44,9 @@ hooks: $(STAMP) ## have git check each commit: format, lint, types, layers, poli
 docs: $(STAMP) ## build the pages of docs/ as a site with a search, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
+
+release: $(STAMP) ## cut the changelog, set the version, commit, tag and build: VERSION=1.2.3, DRY=1 only shows it
+	@$(BIN)/python -m tests.release $(or $(VERSION),"") $(if $(DRY),--dry)
 
 fix: $(STAMP) ## format, and mend what can be mended safely
 	@$(BIN)/ruff format .
