@@ -1,7 +1,7 @@
 """`make house`: figures of the product's shape, each with its target.
 
 Read from the sources, and, for the ways of a pod, a Workload and a Job, counted while one goes its
-way (`tests/house_ways.py`). Nothing is timed.
+way (`house_ways`, `house_loops`). Nothing is timed.
 """
 
 import argparse
@@ -213,19 +213,18 @@ def travelled(root=ROOT):
 
 
 def ways():
-    """Return how many files and calls one object passes, each way that `house_ways` can count.
+    """Return how many files and calls one object passes, each way that can be counted.
 
-    `house_ways` has a coroutine for each, `review_way` and so on, that returns what `travelled`
-    counted.
+    `house_ways` has the coroutine `review_way`, and `house_loops` those of the controller: each
+    returns the calls by file.
     """
-    module = import_module("tests.house_ways") if find_spec("tests.house_ways") else None
+    counting = [name for name in ("tests.house_ways", "tests.house_loops") if find_spec(name)]
     for name, (files, calls) in WAYS.items():
-        way = getattr(module, f"{name}_way", None)
-        counted = None if way is None else asyncio.run(way())
-        passed = None if counted is None else len(counted)
-        called = None if counted is None else sum(counted.values())
-        yield Figure(f"way of a {name}: files", passed, files)
-        yield Figure(f"way of a {name}: calls", called, calls)
+        found = (getattr(import_module(module), f"{name}_way", None) for module in counting)
+        way = next(filter(None, found), None)
+        passed = Counter() if way is None else asyncio.run(way())
+        yield Figure(f"way of a {name}: files", len(passed) or None, files)
+        yield Figure(f"way of a {name}: calls", passed.total() or None, calls)
 
 
 def main():

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+from policyd.api.quantity import parse_quantity
 from tests import house
 
 UNMET = {
@@ -63,8 +65,10 @@ def test_figures_are_read_from_the_sources(tmp_path):
 
 def test_calls_are_counted_in_the_product_alone():
     with house.travelled() as calls:
-        house.Figure("a", 1).met  # noqa: B018 - a call of a test's code
-    assert not calls
+        house.Figure("a", 1, 2).place.strip()
+        parse_quantity("1500m")
+
+    assert {Path(name).name for name in calls} == {"quantity.py"}
 
 
 def test_a_figure_that_is_not_counted_is_neither_met_nor_missed():
