@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from policyd import __version__
 from tests import release
@@ -103,3 +104,15 @@ def test_the_command_says_what_is_wrong_in_one_line():
 def test_the_versions_of_this_project_agree():
     for path, form in release.PLACES.items():
         assert form.format(__version__) in (PROJECT / path).read_text(), path
+
+
+def test_the_changelog_is_in_the_form_of_keep_a_changelog():
+    text = (PROJECT / "CHANGELOG.md").read_text()
+    first, *versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    kinds = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    numbers = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d", each)[1] for each in versions]
+
+    assert first == "[Unreleased]"
+    assert numbers[0] == __version__
+    assert numbers == sorted(numbers, key=Version, reverse=True)
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
