@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
+.PHONY: help run test check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -29,10 +29,28 @@ check: $(STAMP) ## lint, types, layers, and known holes in what we depend on
 	$(BIN)/ruff format --check . || failed+=" format"; \
 	$(BIN)/ruff check . || failed+=" lint"; \
 	$(BIN)/mypy || failed+=" types"; \
+	if test -x $(BIN)/ty; then $(BIN)/ty check --quiet || failed+=" public-types"; else echo "public-types: skipped, as ty is not installed"; fi; \
 	$(BIN)/lint-imports || failed+=" layers"; \
 	$(BIN)/hadolint charts/policyd/image/Dockerfile || failed+=" image"; \
 	$(BIN)/python -m tests.audit || failed+=" audit"; \
 	test -z "$$failed" || { echo "does not pass:$$failed"; exit 1; }
+
+house: $(STAMP) ## print figures of the product's shape with their targets: ALL=1 lists names and files, STRICT=1 fails if one is missed, JSON=FILE
+	@$(BIN)/python -m tests.house $(if $(ALL),--all) $(if $(STRICT),--strict) $(if $(JSON),--json $(JSON))
+
+hooks: $(STAMP) ## have git check each commit: format, lint, types, layers, policy cases
+	@$(BIN)/pre-commit install
+
+docs: $(STAMP) ## build the pages of docs/ as a site with a search, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+release: $(STAMP) ## cut the changelog, set the version, commit, tag and build: VERSION=1.2.3, DRY=1 only shows it
+	@$(BIN)/python -m tests.release $(or $(VERSION),"") $(if $(DRY),--dry)
+
+coverage: $(STAMP) ## print the branch coverage of the pure core by its own tests, and fail below the floor; 11 minutes on one core
+	@$(BIN)/pytest -q -n auto --maxprocesses=8 -m "not e2e and not bench" --cov --cov-report=term \
+		tests/alloc tests/api tests/cel tests/engine tests/patch tests/registration tests/workload
 
 fix: $(STAMP) ## format, and mend what can be mended safely
 	@$(BIN)/ruff format .
@@ -94,5 +112,5 @@ advisories: $(STAMP) ## renew tests/audit/advisories.json from the package regis
 	@$(BIN)/python -m tests.audit.renew
 
 clean: ## remove what the other targets made
-	@rm -rf $(VENV) .constraints dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .policyd
+	@rm -rf $(VENV) .constraints dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .policyd .coverage
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,3 +1,10 @@
-"""policyd: policy engine and job queue for multi-tenant GPU clusters on stock Kubernetes."""
+"""policyd: policy engine and job queue for multi-tenant GPU clusters on stock Kubernetes.
+
+Each folder is one subject: CONTRIBUTING.md has the map. The modules here are what programs share:
+settings, logs, sockets, processes. Imports libraries and `api`. Start with `config` and `program`.
+
+Each folder is one subject: CONTRIBUTING.md has the map. The modules here are what programs share:
+settings, logs, sockets, processes. Imports libraries and `api`. Start with `config` and `program`.
+"""
 
 __version__ = "0.1.0"

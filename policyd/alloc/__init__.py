@@ -9,4 +9,6 @@ world and `commit` it to the state:
     state.put_workload(Workload(key="ns/train", ...))
     plan = plan_cycle(state)
     state.commit(plan)
+
+Imports `errors` and `node_rules` alone. Start with `cycle`, then `quota`.
 """

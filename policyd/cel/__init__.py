@@ -5,6 +5,8 @@ function that works on decoded JSON as it is:
 
     program = compile_expression("object.spec.replicas <= 5", admission_environment())
     program.evaluate({"object": {"spec": {"replicas": 3}}}, Budget())
+
+Imports `api` for the types of kinds. Start with `environments`, then `compile`.
 """
 
 from policyd.cel.compile.lazy import LazyVariables

@@ -262,7 +262,7 @@ def exceed() -> NoReturn:
 def size_of(value: object) -> int:
     """Return the size the API server takes for a value: its length, or 1 for a scalar."""
     if type(value) in _SIZED or hasattr(value, "__len__"):
-        return len(value)  # type: ignore[arg-type]
+        return len(value)  # type: ignore[arg-type]  # ty: ignore[invalid-argument-type]
     return 1
 
 

@@ -206,7 +206,9 @@ def _uncounted(run: Code) -> Code:
 
 def amount(size: int | Cost | None, arguments: tuple[object, ...]) -> int:
     """Return the cost or the work of a call."""
-    return size(*arguments) if callable(size) else size or 0
+    if size is None or isinstance(size, int):
+        return size or 0
+    return size(*arguments)
 
 
 def cost_dynamically(overloads: tuple[Overload, ...]) -> Cost:

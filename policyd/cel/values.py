@@ -50,7 +50,9 @@ class CelMap(dict[Any, Any]):
         for key in super().__iter__():
             yield key.value if type(key) is BoolKey else key
 
-    def items(self) -> list[tuple[Any, Any]]:  # type: ignore[override]
+    def items(  # type: ignore[override]  # ty: ignore[incompatible-method-override]
+        self,
+    ) -> list[tuple[Any, Any]]:
         """Return pairs of key and value, with bools as bools."""
         return [(k.value if type(k) is BoolKey else k, v) for k, v in super().items()]
 

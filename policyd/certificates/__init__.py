@@ -1,6 +1,10 @@
 """Certificates: an own authority, the server certificates it issues, and checks of given ones.
 
 Nothing here reads a file or a clock; `now` is seconds since the epoch.
+
+Pure. Imports `api` and `errors`. Start with `authority`.
+
+Pure. Imports `api` and `errors`. Start with `authority`.
 """
 
 from policyd.certificates.authority import BACKDATE_SECONDS, DAY, Authority

@@ -2,6 +2,9 @@
 
 A command's module is imported when the command is called: `policyd --version` must not wait for
 what only the controller needs.
+
+Imports every folder of `policyd`, and of `webhooks` what runs them. Start with `apply`, a command
+like most.
 """
 
 from collections.abc import Mapping

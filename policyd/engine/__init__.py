@@ -1,1 +1,5 @@
-"""The policy engine: load, match, mutate, validate, inject. Pure."""
+"""The policy engine: load, match, mutate, validate, inject. Pure.
+
+Imports `api`, `cel` and `patch`. Start with `compile` (from documents to policies), then `evaluate`
+(from a request to a decision).
+"""

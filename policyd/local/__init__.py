@@ -1,1 +1,4 @@
-"""An embedded cluster in one process, for `policyd up`, demos and tests."""
+"""An embedded cluster in one process, for `policyd up`, demos and tests.
+
+Imports `kube`, `jobs`, `cel` and `apiserver`. Start with `simulation` and `apiserver`.
+"""

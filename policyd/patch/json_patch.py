@@ -75,10 +75,14 @@ class _Document:
     def find(self, operation: Operation, path: str) -> Json:
         """Return the value at `path`; null if its parent is an object without it."""
         *parents, name = steps(path) or [""]
-        node: Json = self.tree.root if "/" in path else None
+        if "/" not in path:
+            raise _missing_path(operation, path)
+        node = self.tree.root
         for step in parents:
             key = _key(node, step)
-            node = node[key] if key is not None else None
+            if key is None:
+                raise _missing_path(operation, path)
+            node = node[key]
         if isinstance(node, dict):
             return node.get(name)
         if not isinstance(node, list):

@@ -1,4 +1,6 @@
 """What to tell of the queue: whether queues are active, who holds quota, why somebody waits. Pure.
 
 The allocation core decides, and says why in types and numbers; here these become sentences.
+
+Imports `alloc` and `node_rules`. Start with `queues` and `words`.
 """

@@ -1,6 +1,8 @@
 """Fakes of the world, shipped: a clock, and an API server in memory.
 
 They behave like the real ones wherever policyd can tell, which one set of tests checks on both.
+
+Imports `kube`, `patch` and `api`. Start with `fake_client`.
 """
 
 from policyd.testing.clock import FakeClock

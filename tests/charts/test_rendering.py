@@ -6,6 +6,7 @@ import tarfile
 import pytest
 import yaml
 
+from policyd import __version__
 from policyd.api.crd_v1beta1 import old_versions
 from policyd.cli.furnishing import default_policies
 from policyd.config import load_configuration
@@ -248,7 +249,7 @@ def test_objects_are_named_for_the_release(tmp_path, release_name, values, expec
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        pytest.param({}, "registry.example/policyd:0.1.0", id="the-charts-version"),
+        pytest.param({}, f"registry.example/policyd:{__version__}", id="the-charts-version"),
         pytest.param({"image.tag": "main"}, "registry.example/policyd:main", id="a-tag"),
         pytest.param(
             {"image.tag": "main", "image.digest": f"sha256:{'a' * 64}"},

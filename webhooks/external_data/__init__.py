@@ -1,4 +1,5 @@
 """Data that policies ask for beyond the request: objects, permissions, URLs, registries.
 
-Start with `inquiries`: how a decision that waits for nothing gets what it asks for.
+Imports `cel`, `engine` and `kube`. Start with `inquiries`: how a decision that waits for nothing
+gets what it asks for.
 """

@@ -2,4 +2,6 @@
 
 `targets` is what others ask. It searches by priority and nominal quota (`classical`) or by shares
 (`fair`), which have the claim, the candidates and the trying out in common (`search`).
+
+Imports `alloc`. Start with `targets`.
 """

@@ -6,4 +6,6 @@ Keep `Nodes` up to date with what there is, and ask `place` where pods could go:
     nodes.put_flavor(FlavorSpec(name="gpu", topology="racks"), levels=("rack", HOSTNAME))
     nodes.put(NodeSpec(name="a1", labels={...}, allocatable={"cpu": 8000, "pods": 110}))
     found = place(nodes, {"gpu": [TopologyRequest(pod_set="main", count=4, ...)]})
+
+Imports `alloc` and `node_rules`. Start with `placement`.
 """

@@ -1,4 +1,7 @@
-"""Kueue's Configuration: what the administrator sets for all queues, as Kueue reads it."""
+"""Kueue's Configuration: what the administrator sets for all queues, as Kueue reads it.
+
+Imports `api` and `errors`. Start with `kinds` (its fields) and `validation`.
+"""
 
 import re
 

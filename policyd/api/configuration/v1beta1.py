@@ -12,7 +12,7 @@ def upgraded(document: Fields) -> Fields:
     """Return a Configuration as v1beta2 has it: what is not enabled is not there."""
     if document.get("apiVersion") != OLD_API_VERSION:
         return document
-    converted = {**document, "apiVersion": API_VERSION}
+    converted: Fields = {**document, "apiVersion": API_VERSION}
     converted.pop("queueVisibility", None)
     for name in ("fairSharing", "waitForPodsReady"):
         part = dict(converted.pop(name, None) or {})

@@ -2,6 +2,8 @@
 
 Fields have the meaning that Kueue gives them. What the API server would default is defaulted on
 reading too, so that objects from files and from tests behave like stored ones.
+
+Imports `api` and `errors`. Start with `queues` and `workload`.
 """
 
 from policyd.api.kueue.flavors import (

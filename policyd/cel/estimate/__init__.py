@@ -1,4 +1,4 @@
 """The static cost of an expression.
 
-Start with `estimator`.
+Imports `syntax` and `check` of `cel`. Start with `estimator`.
 """

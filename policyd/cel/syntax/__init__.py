@@ -1,4 +1,4 @@
 """From the text of an expression to its tree, and back.
 
-Start with `parser` and `ast`.
+Imports the types and errors of `cel` alone. Start with `parser` and `ast`.
 """

@@ -1,4 +1,5 @@
 """Metrics and health of the controller.
 
-Start with `metric_families`, the list of all metrics.
+Imports `watch` of the controller, `alloc`, `status`, and the sockets of programs. Start with
+`metric_families`, the list of all metrics.
 """

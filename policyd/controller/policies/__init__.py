@@ -1,1 +1,4 @@
-"""Policies beside admission: their statuses, the background scan and its reports."""
+"""Policies beside admission: their statuses, the background scan and its reports.
+
+Imports `engine` and `kube`. Start with `scanning`.
+"""

@@ -1,4 +1,5 @@
 """Queues on the API server: statuses, deletion while in use, admission checks and visibility.
 
-Start with `queue_statuses`; `visibility` serves Kueue's visibility API.
+Imports `watch`, `metrics` and `reasons` of the controller, `alloc`, `status` and `workload`. Start
+with `queue_statuses`; `visibility` serves Kueue's visibility API.
 """

@@ -1,4 +1,5 @@
 """Topology-aware placement on the API server: nodes that change or fail, and pods sent to domains.
 
-Start with `topologies`, which puts the others together.
+Imports `watch` and `jobs` of the controller, `alloc`, `workload` and `status`. Start with
+`topologies`, which puts the others together.
 """

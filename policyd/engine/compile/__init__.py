@@ -1,4 +1,5 @@
 """From documents to compiled policies.
 
-Start with `load`, the entry to the engine, then `policies`.
+Imports `documents`, `model`, `inject` and `objects` of the engine, `cel` and `patch`. Start with
+`load`, the entry to the engine, then `policies`.
 """

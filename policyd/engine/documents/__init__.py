@@ -1,1 +1,4 @@
-"""YAML and JSON documents that remember places, and findings that name them."""
+"""YAML and JSON documents that remember places, and findings that name them.
+
+Imports `api` and `patch`. Start with `reading` and `findings`.
+"""

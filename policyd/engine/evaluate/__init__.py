@@ -1,4 +1,5 @@
 """Deciding on a request.
 
-Start with `policy_set`: all policies together; then `validation` and `mutation`.
+Imports `model`, `inject`, `objects` and `documents` of the engine, `cel` and `patch`. Start with
+`policy_set`: all policies together; then `validation` and `mutation`.
 """

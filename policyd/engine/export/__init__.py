@@ -1,4 +1,5 @@
 """Policies as the API server's own kinds.
 
-Start with `policies`.
+Imports `compile`, `model`, `inject`, `objects` and `documents` of the engine, and `cel`. Start with
+`policies`.
 """

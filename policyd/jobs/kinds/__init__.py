@@ -1,4 +1,5 @@
 """One module per kind of job.
 
-Start with `registry`: a new kind is one module and one line there.
+Start with `registry`: a new kind is one module and one line there. Imports `api`, `patch`, and from
+`jobs` the base, gangs and rules.
 """

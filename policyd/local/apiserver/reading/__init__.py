@@ -1,1 +1,4 @@
-"""Answers to GET and watch: objects, lists, tables."""
+"""Answers to GET and watch: objects, lists, tables.
+
+Imports `wire` and `checks` of the server, and `api`. Start with `read` and `watching`.
+"""

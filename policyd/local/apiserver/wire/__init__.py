@@ -1,1 +1,4 @@
-"""Bytes of requests and answers: protobuf, JSON, discovery documents."""
+"""Bytes of requests and answers: protobuf, JSON, discovery documents.
+
+Imports `api` and the server's registry. Start with `responses`.
+"""

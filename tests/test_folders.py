@@ -1,0 +1,56 @@
+"""Each folder says what is in it, what it imports and where to start, and is in the map."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+FOLDERS = sorted(
+    {
+        path.parent.relative_to(PROJECT)
+        for top in ("policyd", "webhooks")
+        for path in (PROJECT / top).rglob("*.py")
+    }
+)
+EACH = pytest.mark.parametrize("folder", [pytest.param(each, id=str(each)) for each in FOLDERS])
+
+
+@EACH
+def test_a_folder_says_what_is_in_it_what_it_imports_and_where_to_start(folder):
+    tree = ast.parse((PROJECT / folder / "__init__.py").read_text())
+    told = " ".join((ast.get_docstring(tree) or "").split())
+    start = re.search(r"Start with (.*)", told)
+
+    assert not told.startswith(("Imports", "Start"))
+    assert re.search(r"\bImports\b", told), "what it may import is missing"
+    assert start, "where to start is missing"
+    first = re.match(r"`(\w+)`", start[1])
+    assert first, "where to start is no name in backticks"
+    path = PROJECT / folder / first[1]
+    assert path.is_dir() or path.with_suffix(".py").exists(), first[1]
+
+
+MAP = re.findall(
+    r"^\| ([^|]+) \| `([^|`]+)` \| ([^|]+) \| ([^|]+) \|$",
+    (PROJECT / "CONTRIBUTING.md").read_text(),
+    re.MULTILINE,
+)
+
+
+def test_the_map_has_each_folder_once():
+    mapped = [folder for _, folder, _, _ in MAP]
+
+    assert sorted(set(mapped)) == sorted(mapped)
+    assert set(mapped) == {str(folder) for folder in FOLDERS} | {"policies", "charts"}
+
+
+def test_the_map_names_tests_and_targets_that_exist():
+    targets = re.findall(r"^([a-z0-9-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+
+    for _, folder, _, run in MAP:
+        for command in re.findall(r"`([^`]+)`", run):
+            program, _, rest = command.partition(" ")
+            known = rest.split()[0] in targets if program == "make" else program == "policyd"
+            assert known or (PROJECT / command).exists(), f"{folder}: {command}"
