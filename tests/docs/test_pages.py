@@ -15,7 +15,7 @@ from policyd.errors import ConfigurationError
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import check_custom
 from policyd.patch.builtin_types import decode_typed
-from tests.docs.pages import LINK, PROJECT, blocks, pages
+from tests.docs.pages import ANCHOR, LINK, PROJECT, anchors, blocks, pages
 
 EVERY_PAGE = [pytest.param(page, id=str(page.relative_to(PROJECT))) for page in pages()]
 YAML_BLOCKS = [
@@ -34,6 +34,13 @@ def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text()):
         if "://" not in target and not target.startswith("mailto:"):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_anchors_lead_to_headings(page):
+    for target, anchor in ANCHOR.findall(page.read_text()):
+        if "://" not in target:
+            assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE)
