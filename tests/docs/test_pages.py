@@ -1,6 +1,7 @@
 """What can be checked without running anything: links, YAML blocks, and that fences are seen."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -26,6 +27,7 @@ YAML_BLOCKS = [
 ]
 OTHERS = {("v1", "Config"), ("apiserver.config.k8s.io/v1", "AdmissionConfiguration")}
 """Files of Kubernetes' own programs, which the real ones are started with in other tests."""
+PATH = re.compile(r"`((?:policyd|webhooks|tests|charts|policies|docs)/[\w./-]*\w/?)`")
 CUSTOM = {(f"{kind.group}/{kind.version}", kind.type.__name__): kind for kind in crd.KINDS}
 
 
@@ -143,3 +145,12 @@ def test_the_map_leads_to_every_page():
     ]
 
     assert lost == []
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_paths_of_the_project_are_those_of_the_tree(page):
+    """A decision and the changelog may name what was there, or was not built."""
+    history = page.parent.name == "adr" or page.name == "CHANGELOG.md"
+    named = set() if history else set(PATH.findall(page.read_text()))
+
+    assert [path for path in sorted(named) if not (PROJECT / path).exists()] == []
