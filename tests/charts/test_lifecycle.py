@@ -192,7 +192,7 @@ def test_kinds_that_are_there_are_used_as_they_are(release_on, kinds):
 
     found = json.loads(release_on.kubectl("get", "crd", "cohorts.kueue.x-k8s.io", "-o=json"))
     assert [v["name"] for v in found["spec"]["versions"]] == ["v1beta2", "v1beta1"]
-    assert "these kinds are not as this version needs them" not in notes
+    assert "these CustomResourceDefinitions are missing or outdated" not in notes
 
 
 def test_an_outdated_kind_is_named_with_what_to_do(release_on, kinds):

@@ -7,6 +7,7 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*) *([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
+ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,9 @@ def matches(shown: str, printed: str) -> bool:
     pattern = re.sub(r"(\\ )+", r"[ ]+", pattern)
     printed = "\n".join(line.rstrip() for line in printed.splitlines()).strip()
     return re.fullmatch(pattern, printed, re.DOTALL) is not None
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which a page's headings are linked to, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}

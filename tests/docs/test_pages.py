@@ -1,6 +1,7 @@
 """What can be checked without running anything: links, YAML blocks, and that fences are seen."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from policyd.errors import ConfigurationError
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import check_custom
 from policyd.patch.builtin_types import decode_typed
-from tests.docs.pages import LINK, PROJECT, blocks, pages
+from tests.docs.pages import ANCHOR, LINK, PROJECT, anchors, blocks, pages
 
 EVERY_PAGE = [pytest.param(page, id=str(page.relative_to(PROJECT))) for page in pages()]
 YAML_BLOCKS = [
@@ -26,6 +27,7 @@ YAML_BLOCKS = [
 ]
 OTHERS = {("v1", "Config"), ("apiserver.config.k8s.io/v1", "AdmissionConfiguration")}
 """Files of Kubernetes' own programs, which the real ones are started with in other tests."""
+PATH = re.compile(r"`((?:policyd|webhooks|tests|charts|policies|docs)/[\w./-]*\w/?)`")
 CUSTOM = {(f"{kind.group}/{kind.version}", kind.type.__name__): kind for kind in crd.KINDS}
 
 
@@ -34,6 +36,13 @@ def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text()):
         if "://" not in target and not target.startswith("mailto:"):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_anchors_lead_to_headings(page):
+    for target, anchor in ANCHOR.findall(page.read_text()):
+        if "://" not in target:
+            assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE)
@@ -123,12 +132,25 @@ def custom_mistakes(document, kind):
 
 def test_the_map_leads_to_every_page():
     docs = PROJECT / "docs"
-    shown = {(docs / target).resolve() for target in LINK.findall((docs / "index.md").read_text())}
+    shown = {
+        (index.parent / target).resolve()
+        for index in docs.rglob("index.md")
+        for target in LINK.findall(index.read_text())
+    }
 
     lost = [
         str(page.relative_to(docs))
         for page in docs.rglob("*.md")
-        if page.name != "index.md" and page not in shown and page.parent not in shown
+        if page != docs / "index.md" and page not in shown and page.parent not in shown
     ]
 
     assert lost == []
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_paths_of_the_project_are_those_of_the_tree(page):
+    """A decision and the changelog may name what was there, or was not built."""
+    history = page.parent.name == "adr" or page.name == "CHANGELOG.md"
+    named = set() if history else set(PATH.findall(page.read_text()))
+
+    assert [path for path in sorted(named) if not (PROJECT / path).exists()] == []
