@@ -30,6 +30,8 @@ INWARDS = "Dependencies point inwards"
 PURE = "The pure folders do no I/O, read no clock and never log"
 FORMATS = "Formats of other engines register with the engine, which imports none"
 ALLOCATOR = "The allocator knows no Kubernetes"
+EMBEDDED = "Only `policyd up` starts the embedded cluster"
+COMMANDS = "Commands import of the webhooks what runs them"
 
 
 @pytest.mark.parametrize(
@@ -114,22 +116,32 @@ ALLOCATOR = "The allocator knows no Kubernetes"
             ALLOCATOR,
             id="what-goes-beyond-is-pure",
         ),
-        pytest.param("policyd/admission/intruder.py", "import asyncio", id="admission-is-pure"),
-        pytest.param("policyd/registration/intruder.py", "import os", id="registration-is-pure"),
         pytest.param(
-            "policyd/registration/intruder.py", "import webhooks.app", id="registration-is-below"
+            "policyd/admission/intruder.py", "import asyncio", PURE, id="admission-is-pure"
         ),
         pytest.param(
-            "webhooks/intruder.py", "import policyd.controller.run", id="webhooks-run-no-controller"
+            "webhooks/intruder.py",
+            "import policyd.controller.run",
+            INWARDS,
+            id="webhooks-run-no-controller",
         ),
         pytest.param(
-            "policyd/controller/intruder.py", "import webhooks.app", id="nor-the-other-way-round"
+            "policyd/controller/intruder.py",
+            "import webhooks.app",
+            INWARDS,
+            id="the-controller-runs-no-webhooks",
         ),
         pytest.param(
-            "policyd/cli/intruder.py", "import policyd.local.kubelet", id="up-alone-has-a-cluster"
+            "policyd/cli/intruder.py",
+            "import policyd.local.kubelet",
+            EMBEDDED,
+            id="up-alone-has-a-cluster",
         ),
         pytest.param(
-            "policyd/cli/intruder.py", "import webhooks.app", id="commands-run-webhooks-as-a-whole"
+            "policyd/cli/intruder.py",
+            "import webhooks.app",
+            COMMANDS,
+            id="commands-run-webhooks-as-a-whole",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """Other people's formats of policies and tests: Kyverno's, Gatekeeper's and kat's.
 
 The engine knows none of them. `registry` lists the formats whose policies it is to read, as values
-that commands and webhooks load policies with. May import `engine`, `cel` and what is below them; of
-the product, only `cli` and `webhooks` import from here. Start with `registry`, then
+that commands and webhooks load policies with. Imports `engine`, `cel` and what is below them;
+of the product, only `cli` and `webhooks` import from here. Start with `registry`, then
 `kyverno/load`.
 """

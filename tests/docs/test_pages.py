@@ -10,6 +10,7 @@ from policyd.api import crd, kinds
 from policyd.api.admission import ReviewError, parse_review
 from policyd.api.configuration import check_configuration, decode_configuration
 from policyd.api.kueue.v1beta1 import upgraded
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.offline.cases import load_cases
 from policyd.errors import ConfigurationError
@@ -59,7 +60,7 @@ def test_yaml_says_what_its_kind_knows(block):
     assert documents, block.place
     assert [wrong for document in documents for wrong in mistakes(document)] == []
     if any(document.get("kind") == "Policy" for document in documents):
-        findings = load_policies(block.text, block.place).findings
+        findings = load_policies(block.text, block.place, EVERY_FORMAT).findings
         assert [f"{finding.line}: {finding.message}" for finding in findings] == []
 
 
@@ -113,7 +114,7 @@ def mistakes(document):
 
 
 def served_mistakes(document, api_version, kind):
-    loaded = load_policies(yaml.safe_dump(document), "")
+    loaded = load_policies(yaml.safe_dump(document), "", EVERY_FORMAT)
     if loaded.policies or loaded.bindings or loaded.exceptions:
         return [finding.message for finding in loaded.findings]
     group, _, version = api_version.rpartition("/")

@@ -6,6 +6,8 @@ writes of them, and the embedded cluster their protobuf numbers and the columns 
 field's record each takes the keys that its own class names.
 
 `kueue-gates.json`, Kueue's feature gates, is kept by hand: no build of ours needs Kueue's sources.
+
+Imports nothing of policyd. Start with `__init__`.
 """
 
 import pkgutil
