@@ -20,7 +20,7 @@ from policyd.program import CommandProcess
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
-from webhooks.server import WebhookServer, run_door
+from webhooks.server import WebhookServer, run_webhooks
 from webhooks.settings_checks import (
     certificate_files,
     check_callers,
@@ -126,7 +126,7 @@ async def _serve(
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             door.client = client = await stack.enter_async_context(HttpClient(connection))
             await _until_answered(client, stop)
-        await run_door(door, listener, stop=stop, beside=beside, loaded=keep_for_good)
+        await run_webhooks(door, listener, stop=stop, beside=beside, loaded=keep_for_good)
 
 
 def _listen_beside(settings: Settings, listener: socket.socket) -> socket.socket:

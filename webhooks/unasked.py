@@ -28,7 +28,7 @@ from policyd.engine.evaluate.unjudged import Unheard, unheard
 from policyd.engine.objects.match import NamespaceLookup, attributes_of, labels_of, rules_match
 from policyd.jobs.integrations import Integrations
 from policyd.registration.configurations import exempt_groups
-from policyd.registration.webhook_rules import DerivedWebhook, door_rules
+from policyd.registration.webhook_rules import DerivedWebhook, derive_webhook_rules
 from webhooks.jobs import QUEUE_WORDS, SPEAKER, nowhere
 from webhooks.metrics import WebhookMetrics
 from webhooks.unjudged import HEAD_BYTES, Unjudged
@@ -74,7 +74,7 @@ class Unasked:
         """Return what the queue must be asked about, in any version."""
         if self.queue is None:
             return ()
-        calls = door_rules((), queue=self.queue)
+        calls = derive_webhook_rules((), queue=self.queue)
         return tuple(
             replace(call, rules=tuple(map(_of_any_version, call.rules)))
             for call in (calls.mutate if phase == "mutate" else calls.validate)

@@ -1,6 +1,7 @@
 """`policyd up`: all of policyd on an embedded cluster, in one process."""
 
 import asyncio
+import itertools
 import os
 from collections.abc import Coroutine, Sequence
 from contextlib import ExitStack, suppress
@@ -37,7 +38,7 @@ from policyd.registration import configurations as registration
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
-from webhooks.server import WebhookServer, run_door
+from webhooks.server import WebhookServer, run_webhooks
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
@@ -186,13 +187,13 @@ async def _run(
     What policyd does itself it does by an account of its own: what it starts, its users may not.
     """
     client = clients.user
-    await forget_door(client)
+    await forget_webhooks(client)
     library = not options.policies
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
     door = WebhookServer(
-        settings=_door_settings(options, address),
+        settings=_webhook_settings(options, address),
         client=clients.own,
         integrations=settings.integrations,
     )
@@ -202,7 +203,7 @@ async def _run(
     ]
     closing = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        webhooks = group.create_task(run_door(door, listener, stop=closing))
+        webhooks = group.create_task(run_webhooks(door, listener, stop=closing))
         tasks = [group.create_task(part) for part in parts]
         if await _opens(client, stop):
             click.echo(welcome(server.address, address, options))
@@ -225,7 +226,7 @@ async def _opens(client: Client, stop: asyncio.Event) -> bool:
     """
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while not stop.is_set():
-        if await _door_is_open(client):
+        if await _webhooks_are_called(client):
             return True
         if asyncio.get_running_loop().time() > deadline:
             raise ConfigurationError(
@@ -236,7 +237,7 @@ async def _opens(client: Client, stop: asyncio.Event) -> bool:
     return False
 
 
-def _door_settings(options: UpOptions, address: str) -> Settings:
+def _webhook_settings(options: UpOptions, address: str) -> Settings:
     return Settings(
         policies=options.policies,
         from_cluster=True,
@@ -248,17 +249,19 @@ def _door_settings(options: UpOptions, address: str) -> Settings:
     )
 
 
-async def forget_door(client: Client) -> None:
+async def forget_webhooks(client: Client) -> None:
     """Delete the registration that an earlier run left in the state: nobody listens there now."""
-    for resource in (
+    kinds = (
         resources.MUTATING_WEBHOOK_CONFIGURATIONS,
         resources.VALIDATING_WEBHOOK_CONFIGURATIONS,
-    ):
+    )
+    names = (registration.NAME, registration.FORMER_NAME)
+    for resource, name in itertools.product(kinds, names):
         with suppress(NotFoundError):
-            await client.delete(resource, registration.NAME)
+            await client.delete(resource, name)
 
 
-async def _door_is_open(client: Client) -> bool:
+async def _webhooks_are_called(client: Client) -> bool:
     """Tell whether the API server calls the door: policies and jobs are registered at once."""
     flavor = resources.RESOURCE_FLAVORS
     names = {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": {"name": "probe"}}
@@ -289,7 +292,7 @@ def write_kubeconfig(path: Path, content: Json) -> None:
         ) from error
 
 
-def welcome(api_server: str, door: str, options: UpOptions) -> str:
+def welcome(api_server: str, webhooks: str, options: UpOptions) -> str:
     """Say where everything is, and what to type next."""
     kubeconfig = options.kubeconfig.resolve()
     examples = shipped("docs/examples")
@@ -309,7 +312,7 @@ def welcome(api_server: str, door: str, options: UpOptions) -> str:
 policyd is up, with {options.nodes} simulated GPU nodes in {options.racks} racks
 
   API server   {api_server}
-  webhooks     {door}
+  webhooks     {webhooks}
   kubeconfig   {kubeconfig}
 
 export KUBECONFIG={kubeconfig}
