@@ -88,7 +88,7 @@ class Unasked:
         if self._is_exempt(head.request) or head.request.kind.group == GROUP:
             return AdmissionResponse(uid=uid, allowed=True)
         refusing = [f"policy `{name}`" for name in found.refusing] + [f"the {SPEAKER}"] * queues
-        said = f"policyd could not judge this: {reason}"
+        said = f"policyd could not evaluate this: {reason}"
         if refusing:
             message = f"{said}; {_joined(refusing)} must not be passed unasked: {WHAT_TO_TRY}"
             status = RefusalStatus(code=403, reason="Forbidden", message=message)

@@ -25,7 +25,7 @@ def refuse(head: bytes, reason: str) -> bytes:
     """
     uid = read_head(head[:HEAD_BYTES]).request.uid
     status = RefusalStatus(
-        code=403, reason="Forbidden", message=f"policyd could not judge this: {reason}"
+        code=403, reason="Forbidden", message=f"policyd could not evaluate this: {reason}"
     )
     response = AdmissionResponse(uid=uid, allowed=False, status=status)
     return AnsweredReview.encoded(response)

@@ -106,19 +106,19 @@ class Clients:
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="Racks that they stand in.",
+    help="Racks of the nodes.",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Keep the cluster's objects in this file, and go on with them next time.",
+    help="Keep the cluster's objects in this file between runs.",
 )
 def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its type
-    r"""Start policyd on an embedded cluster and say what to try. Ctrl-C ends it.
+    r"""Start policyd on an embedded cluster. Press Ctrl-C to stop it.
 
-    One process, no Kubernetes needed: an API server on loopback that kubectl can talk to, simulated
-    GPU nodes, the webhooks with the policy library, the controller, and two teams that share a
-    cohort. Pods run as long as their annotation policyd.io/run-for says.
+    One process without Kubernetes: an API server on loopback for kubectl, simulated GPU nodes,
+    the webhooks with the policy library, the controller, and two teams that share a cohort. The
+    annotation policyd.io/run-for sets how long a pod runs.
 
     \b
     Examples:
@@ -143,7 +143,7 @@ def check_policies(paths: Sequence[str]) -> None:
     show_all(loaded.findings)
     if exit_code(loaded.findings):
         raise ConfigurationError(
-            "the policies cannot be used as they are", hint="`policyd check` says the same of them"
+            "the policies are invalid", hint="`policyd check` shows the same errors"
         )
 
 
@@ -231,7 +231,7 @@ async def _opens(client: Client, stop: asyncio.Event) -> bool:
         if asyncio.get_running_loop().time() > deadline:
             raise ConfigurationError(
                 f"not ready within {READY_SECONDS:.0f} seconds",
-                hint="the log above says what is wrong; `--policies` may name what cannot be used",
+                hint="see the log above; `--policies` may name an invalid policy",
             )
         await asyncio.sleep(0.02)
     return False
@@ -304,7 +304,7 @@ def welcome(api_server: str, webhooks: str, options: UpOptions) -> str:
         f"create -f {examples}/greedy.yaml": "what they refuse, and what to do about it",
         f"create -f {examples}/first.yaml": "a Job of 8 GPUs: it runs",
         f"create -f {examples}/second.yaml": "another: it waits, and says for whom",
-        "describe workloads -n team-a": "who runs, who waits, and why",
+        "describe workloads -n team-a": "what is running, what is pending, and why",
     }
     width = max(map(len, tries))
     lines = "\n".join(f"  kubectl {try_:<{width}}  # {why}" for try_, why in tries.items())

@@ -385,7 +385,7 @@ async def test_the_certificate_is_for_what_the_api_server_calls(settings, names)
         ),
         pytest.param({"url": "https://"}, endpoint, "no address", id="no-host"),
         pytest.param({"service": "door"}, endpoint, "does not name a service", id="no-namespace"),
-        pytest.param({"service": "a/b:x"}, endpoint, "`x` is no port", id="no-port"),
+        pytest.param({"service": "a/b:x"}, endpoint, "`x` is not a Service port", id="no-port"),
         pytest.param({"secret": "a/b/c"}, secret_name, "does not name a secret", id="three-parts"),
         pytest.param({}, certificate_files, "no certificate to serve with", id="no-certificate"),
         pytest.param(

@@ -241,7 +241,7 @@ CONVERTING = ["--serve-v1beta1", "--register"]
         ),
         pytest.param(
             lambda files: arguments(files, policies=files / "none"),
-            "there is no `",
+            "` not found",
             "files and folders",
             id="no-policy-file",
         ),

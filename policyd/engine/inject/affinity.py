@@ -76,7 +76,7 @@ def _merge(own: list[Json], wanted: list[Json], *, override: bool) -> list[Json]
 def _conditions(term: Term, field: str) -> list[Json]:
     conditions = term.get(field) or []
     if not isinstance(conditions, list) or not all(isinstance(c, dict) for c in conditions):
-        raise InjectError(f"`{field}` of the object's node affinity is no list of objects")
+        raise InjectError(f"`{field}` of the object's node affinity is not a list of objects")
     return conditions
 
 

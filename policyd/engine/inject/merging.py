@@ -72,7 +72,9 @@ class Edit(msgspec.Struct, frozen=True):  # made many times a review, three time
         if value is None:
             return []
         if not isinstance(value, list) or not set(map(type, value)) <= _OBJECTS:
-            raise InjectError(f"`{'.'.join(map(str, path))}` of the object is no list of objects")
+            raise InjectError(
+                f"`{'.'.join(map(str, path))}` of the object is not a list of objects"
+            )
         return value
 
 
