@@ -212,7 +212,7 @@ class Settings:
             if "`bool`" in str(error):
                 hint = "write `true` or `false`"
             raise ConfigurationError(
-                f"a setting does not fit: {_in_words(str(error))}", hint=hint
+                f"invalid setting: {_in_words(str(error))}", hint=hint
             ) from error
 
 
@@ -249,7 +249,7 @@ def parse_configuration(text: bytes) -> Configuration:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         problem = " ".join(str(error).split())
-        raise ConfigurationError(f"the configuration is no YAML: {problem}") from error
+        raise ConfigurationError(f"the configuration is not YAML: {problem}") from error
     return decode_configuration(document)
 
 

@@ -75,17 +75,19 @@ def read_file(file: Path, *, pipes: bool = False) -> bytes:
         with open(descriptor, "rb") as opened:  # noqa: PTH123 - a Path cannot be opened once only
             before = os.fstat(descriptor)
             if not (stat.S_ISREG(before.st_mode) or (pipes and stat.S_ISFIFO(before.st_mode))):
-                raise FileError(f"`{file}` is no file", hint="name a file, or a folder of files")
+                raise FileError(f"`{file}` is not a file", hint="name a file, or a folder of files")
             content = opened.read(MOST_BYTES + 1)
             after = os.fstat(descriptor)
         if len(content) > MOST_BYTES:
             raise FileError(
                 f"`{file}` has more than {MOST_BYTES:,} bytes",
-                hint="take it apart into several files",
+                hint="split it into several files",
             )
         if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
             return content
-    raise FileError(f"`{file}` changes while it is read", hint="write it anew, and rename it")
+    raise FileError(
+        f"`{file}` changes while it is read", hint="write it to a new file, and rename that"
+    )
 
 
 def _files(path: Path, left_out: LeftOut) -> list[Path]:
@@ -142,7 +144,7 @@ class _Folder:
     def _is_file(self, entry: Path) -> bool:
         if entry.is_file():
             return True
-        self._left_out(entry, "it is no file")
+        self._left_out(entry, "it is not a file")
         return False
 
 

@@ -1,7 +1,6 @@
 """A command line as a process: how it ends, and when what it writes has colours.
 
-One exit code for each kind of end: 0 fine, 1 findings, 2 for what cannot be used as it was given,
-130 for what was interrupted.
+One exit code for each kind of end: 0 success, 1 findings, 2 unusable input, 130 interrupted.
 """
 
 import sys
@@ -26,7 +25,7 @@ INTERRUPTED: Final = 130
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """Turn errors that are the user's to mend into sentences, and end with exit code 2."""
+    """Turn errors that are the user can fix into sentences, and end with exit code 2."""
     try:
         yield
     except PolicydError as error:

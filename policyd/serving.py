@@ -52,7 +52,7 @@ def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise ConfigurationError(
                 f"port `{port}` on `{host}` is taken",
-                hint=f"end the process that has it, or give another with `{option}`",
+                hint=f"stop the process that uses it, or choose another with `{option}`",
             ) from error
         if error.errno == errno.EACCES:
             raise ConfigurationError(

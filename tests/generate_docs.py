@@ -203,7 +203,7 @@ def cli_page() -> str:
 
 `policyd` is for people and pipelines, `policyd-webhooks` is the admission server.
 Data goes to standard output, talk to standard error.
-Exit codes: 0 fine, 1 findings, 2 usage.
+Exit codes: 0 success, 1 findings, 2 usage.
 
 {command_section(("policyd",), main, [])}
 {commands}

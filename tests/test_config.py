@@ -57,25 +57,25 @@ def test_a_switch_is_true_or_false():
         pytest.param(
             {"POLICYD_PORT": "many"},
             {},
-            "a setting does not fit: `port`: expected `int`, got `str`",
+            "invalid setting: `port`: expected `int`, got `str`",
             id="no-number",
         ),
         pytest.param(
             {},
             {"port": 99999},
-            "a setting does not fit: `port`: expected `int` <= 65535",
+            "invalid setting: `port`: expected `int` <= 65535",
             id="number-too-large",
         ),
         pytest.param(
             {},
             {"timeout_seconds": 31},
-            "a setting does not fit: `timeout_seconds`: expected `int` <= 30",
+            "invalid setting: `timeout_seconds`: expected `int` <= 30",
             id="longer-than-the-api-server-waits",
         ),
         pytest.param(
             {"POLICYD_LOG_FORMAT": "xml"},
             {},
-            "a setting does not fit: `log_format`: invalid enum value 'xml'",
+            "invalid setting: `log_format`: invalid enum value 'xml'",
             id="not-one-of-the-words",
         ),
         pytest.param(

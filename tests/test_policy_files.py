@@ -140,7 +140,7 @@ def test_what_is_no_file_is_told_and_not_opened(outside):
 
     assert files == ["own.yaml"]
     assert left_out == {
-        "pipe.yaml": "it is no file",
+        "pipe.yaml": "it is not a file",
         "zero.yaml": OUT,
         "gone.yaml": "no such file or directory",
     }

@@ -20,7 +20,7 @@ from policyd.program import CommandProcess
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
-from webhooks.server import WebhookServer, run_door
+from webhooks.server import WebhookServer, run_webhooks
 from webhooks.settings_checks import (
     certificate_files,
     check_callers,
@@ -38,67 +38,93 @@ from webhooks.settings_checks import (
     metavar="PATH",
     help="File or folder; may be repeated.",
 )
-@click.option("--from-cluster", is_flag=True, default=None, help="Policy objects apply too.")
-@click.option("--kyverno", is_flag=True, default=None, help="Kyverno's of the cluster apply too.")
 @click.option(
-    "--reads", multiple=True, metavar="VERSION/PLURAL", help="What Kyverno's policies may read."
+    "--from-cluster", is_flag=True, default=None, help="Policy objects of the cluster apply too."
 )
-@click.option("--http", multiple=True, metavar="URL", help="Where they may ask by HTTP.")
-@click.option("--registries", multiple=True, metavar="HOST", help="Whose images they may ask for.")
 @click.option(
-    "--registry-credentials", type=STORED_FILE, metavar="FILE", help="Their passwords, as Docker's."
+    "--kyverno", is_flag=True, default=None, help="Kyverno's policies of the cluster apply too."
+)
+@click.option(
+    "--reads",
+    multiple=True,
+    metavar="VERSION/PLURAL",
+    help="Resources that Kyverno's policies may read.",
+)
+@click.option("--http", multiple=True, metavar="URL", help="URLs that they may call.")
+@click.option("--registries", multiple=True, metavar="HOST", help="Registries that they may query.")
+@click.option(
+    "--registry-credentials",
+    type=STORED_FILE,
+    metavar="FILE",
+    help="Passwords of the registries, a Docker configuration.",
 )
 @click.option("--kubeconfig", type=STORED_FILE, metavar="FILE", help="How to reach the API server.")
 @click.option("--host", help="Address to listen on.  [0.0.0.0]")
 @click.option("--port", type=int, help="Port to listen on; 0 chooses one.  [9443]")
 @click.option("--metrics-port", type=int, help="Port of health and metrics.  [--port, and one]")
 @click.option(
-    "--client-ca", type=STORED_FILE, metavar="FILE", help="Who signs certificates of callers, PEM."
+    "--client-ca", type=STORED_FILE, metavar="FILE", help="Authority of client certificates, PEM."
 )
-@click.option("--client-names", multiple=True, metavar="NAME", help="Which of them may call.")
-@click.option("--plain-http", is_flag=True, default=None, help="Leave HTTP to uvicorn alone.")
+@click.option(
+    "--client-names",
+    multiple=True,
+    metavar="NAME",
+    help="Client names that may call; may be repeated.",
+)
+@click.option(
+    "--plain-http", is_flag=True, default=None, help="Use uvicorn's HTTP implementation only."
+)
 @click.option("--certificate", type=STORED_FILE, metavar="FILE", help="Server certificate, PEM.")
 @click.option("--key", type=STORED_FILE, metavar="FILE", help="Its private key, PEM.")
 @click.option(
-    "--authority", type=STORED_FILE, metavar="FILE", help="Who signed it, PEM, for --register."
+    "--authority", type=STORED_FILE, metavar="FILE", help="Its authority, PEM, for --register."
 )
-@click.option("--secret", metavar="NAMESPACE/NAME", help="Keep an own authority there instead.")
-@click.option("--service", metavar="NAMESPACE/NAME[:PORT]", help="What the API server calls.")
-@click.option("--url", metavar="URL", help="What it calls instead of a Service.")
-@click.option("--namespace", help="Our own namespace, which is left out.  [policyd]")
+@click.option(
+    "--secret", metavar="NAMESPACE/NAME", help="Secret for a self-managed authority instead."
+)
+@click.option(
+    "--service", metavar="NAMESPACE/NAME[:PORT]", help="Service that the API server calls."
+)
+@click.option("--url", metavar="URL", help="URL that it calls instead of a Service.")
+@click.option("--namespace", help="Namespace of policyd, which is excluded.  [policyd]")
 @click.option("--queue/--no-queue", default=None, help="Hold jobs that name a queue.  [on]")
-@click.option("--starters", multiple=True, metavar="NAME", help="Who else may start what waits.")
+@click.option(
+    "--starters", multiple=True, metavar="NAME", help="Other users that may start pending jobs."
+)
 @click.option(
     "--config", type=STORED_FILE, metavar="FILE", help="Kueue's Configuration: which jobs queue."
 )
 @click.option(
     "--failure-policy",
     type=click.Choice(["Fail", "Ignore"]),
-    help="For jobs that queue, in an outage.  [Fail]",
+    help="For jobs in queues, while the webhooks are down.  [Fail]",
 )
 @click.option(
     "--owner-references",
     type=click.Choice(["verify", "trust"]),
-    help="Whether owners are believed that anybody writes.  [verify]",
+    help="Whether owner references that any user can write are trusted.  [verify]",
 )
 @click.option(
-    "--makers", multiple=True, metavar="GROUP=ACCOUNT", help="Who makes what its objects own."
+    "--makers",
+    multiple=True,
+    metavar="GROUP=ACCOUNT",
+    help="Controller accounts of a group's kinds.",
 )
-@click.option("--register", is_flag=True, default=None, help="Make the webhook configurations.")
+@click.option("--register", is_flag=True, default=None, help="Create the webhook configurations.")
 @click.option(
     "--leave-out",
     multiple=True,
     type=click.Choice(["secrets", "roles"]),
-    help="What is not sent, with --register; may be repeated.",
+    help="Resources to exclude, with --register; may be repeated.",
 )
-@click.option("--serve-v1beta1", is_flag=True, default=None, help="Kueue's v1beta1 is served too.")
-@click.option("--remember", type=int, metavar="NUMBER", help="Decisions on pods.  [256]")
-@click.option("--reports", is_flag=True, default=None, help="Count objections into reports.")
-@click.option("--timeout-seconds", type=int, help="How long the API server waits.  [5]")
-@click.option("--drain-seconds", type=float, help="From failing readiness to closing.  [5]")
+@click.option("--serve-v1beta1", is_flag=True, default=None, help="Serve Kueue's v1beta1 too.")
+@click.option("--remember", type=int, metavar="NUMBER", help="Decisions on pods to cache.  [256]")
+@click.option("--reports", is_flag=True, default=None, help="Count denials in PolicyReports.")
+@click.option("--timeout-seconds", type=int, help="Timeout of the API server's calls.  [5]")
+@click.option("--drain-seconds", type=float, help="Delay from failing readiness to shutdown.  [5]")
 @click.option("--log-format", help="json, lines, or auto.  [auto]")
 def main(**flags: object) -> None:
-    """Answer the API server's admission reviews by policies.
+    """Answer the API server's admission reviews.
 
     Each option can be given as a variable instead: POLICYD_PORT for --port.
     """
@@ -126,7 +152,7 @@ async def _serve(
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             door.client = client = await stack.enter_async_context(HttpClient(connection))
             await _until_answered(client, stop)
-        await run_door(door, listener, stop=stop, beside=beside, loaded=keep_for_good)
+        await run_webhooks(door, listener, stop=stop, beside=beside, loaded=keep_for_good)
 
 
 def _listen_beside(settings: Settings, listener: socket.socket) -> socket.socket:

@@ -312,7 +312,7 @@ async def _have_room(body: Body, room: BodyBudget, length: int | None) -> None:
     """
     most = LIGHT_BYTES if length is None else MAXIMUM_REVIEW_BYTES
     if (length or body.size) > most:
-        more = "" if length else ", and the call did not say how many"
+        more = "" if length else ", and the request has no Content-Length"
         raise UnreadError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the review has more than {most} bytes{more}"
         )

@@ -41,8 +41,8 @@ TURN_SECONDS: Final = 0.1
 TURN_BYTES: Final = 64 * 1024
 """A large body that others wait for has so many bytes to come in, in each such time."""
 
-NO_ROOM: Final = "the webhooks had no room for it among the reviews of others"
-TOO_SLOW: Final = "it came in too slowly while others waited"
+NO_ROOM: Final = "the webhooks were overloaded with other reviews"
+TOO_SLOW: Final = "it arrived too slowly while other reviews were waiting"
 
 
 class UnreadError(PolicydError):

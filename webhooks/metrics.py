@@ -29,52 +29,52 @@ class WebhookMetrics:
         )
         self.late_reviews = Counter(
             "policyd_late_reviews_total",
-            "Answers that took most of the time that the caller waits.",
+            "Answers that took most of the caller's timeout.",
             ["path"],
             registry=registry,
         )
         self.unjudged_reviews = Counter(
             "policyd_unjudged_reviews_total",
-            "Reviews that nobody judged: too large, too late, too many, or for a mistake of ours.",
+            "Reviews without a decision: too large, too late, too many, or an internal error.",
             ["path", "outcome"],
             registry=registry,
         )
         self.connections = Counter(
             "policyd_closed_connections_total",
-            "Connections that were closed before their caller was answered, by why.",
+            "Connections closed before an answer, by reason.",
             ["reason"],
             registry=registry,
         )
         self.recalled_decisions = Counter(
             "policyd_recalled_decisions_total",
-            "Decisions on new pods that were made before, on pods alike.",
+            "Cached decisions on new pods, made before on identical pods.",
             ["phase"],
             registry=registry,
         )
         self.policy_failures = Counter(
             "policyd_policy_failures_total",
-            "Times that a policy could not be evaluated, by what its failurePolicy made of it.",
+            "Failed evaluations of policies, by the effect of the failurePolicy.",
             ["outcome"],
             registry=registry,
         )
         self.shadow_reviews = Counter(
             "policyd_shadow_reviews_total",
-            "Reviews that shadows of policies were asked about afterwards, by how they differ.",
+            "Reviews evaluated by shadow policies, by difference.",
             ["phase", "outcome"],
             registry=registry,
         )
         self.policies = Gauge("policyd_policies_count", "Policies in force.", registry=registry)
         self.policy_mistakes = Gauge(
             "policyd_policy_mistakes_count",
-            "Mistakes that keep policies from being used as they are written now.",
+            "Errors that keep policies from being loaded in their current form.",
             registry=registry,
         )
         self.policy_loads = Counter(
-            "policyd_policy_loads_total", "Times the policies were loaded anew.", registry=registry
+            "policyd_policy_loads_total", "Reloads of policies.", registry=registry
         )
         self.missing_configurations = Gauge(
             "policyd_missing_configurations_count",
-            "Webhook configurations that are gone and not ours to make: nothing is asked.",
+            "Missing webhook configurations that policyd may not create: no review is sent.",
             registry=registry,
         )
         self.certificate_expiry = Gauge(

@@ -31,7 +31,7 @@ from policyd.errors import PolicydError
 from policyd.jobs.integrations import Integrations
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.registration.configurations import NAME, Registration, exempt_groups
-from policyd.registration.webhook_rules import door_rules
+from policyd.registration.webhook_rules import derive_webhook_rules
 from webhooks.app import Answer, create_app
 from webhooks.certificate.files import fingerprint, follow, read_file
 from webhooks.certificate.old_versions import OldVersions
@@ -73,12 +73,12 @@ NOT_REGISTERED = (
 BESIDE = Bounds(connections=64, first=10.0, body=5.0)
 """What connections to health and metrics may take: probes, and a few that scrape."""
 
-__all__ = ["NOT_REGISTERED", "WebhookServer", "read_policies", "run_door"]
+__all__ = ["NOT_REGISTERED", "WebhookServer", "read_policies", "run_webhooks"]
 
 log = structlog.get_logger(__name__)
 
 
-async def run_door(
+async def run_webhooks(
     door: WebhookServer,
     listener: socket.socket,
     *,
@@ -102,7 +102,7 @@ async def run_door(
     with listener, beside or nullcontext(), _workers(door) as workers:
         async with asyncio.TaskGroup() as group:
             await _run(door, (listener, beside), group, stop, (loaded, workers))
-    log.info("door_closed")
+    log.info("webhooks_stopped")
 
 
 async def _run(
@@ -140,7 +140,7 @@ async def _run(
 def _say_opened(listener: socket.socket, beside: socket.socket | None, *, policies: int) -> None:
     host, port, *_ = listener.getsockname()
     more = {} if beside is None else {"metrics_port": beside.getsockname()[1]}
-    log.info("door_opened", host=host, port=port, policies=policies, **more)
+    log.info("webhooks_started", host=host, port=port, policies=policies, **more)
 
 
 async def _serve_reviews(
@@ -254,7 +254,9 @@ async def _certificate(door: WebhookServer, policies: PoliciesInForce, start: St
     queue = door.integrations if settings.queue else None
     own = (OWN_CALL,) if settings.from_cluster else ()
     rules = Rules(
-        partial(door_rules, queue=queue, failure_policy=settings.failure_policy, besides=own)
+        partial(
+            derive_webhook_rules, queue=queue, failure_policy=settings.failure_policy, besides=own
+        )
     )
 
     async def wanted(ca_bundle_pem: bytes) -> Registration:
@@ -366,6 +368,6 @@ def _note_missing(door: WebhookServer, publication: Publication) -> None:
 async def _drain(door: WebhookServer, stop: asyncio.Event, drained: asyncio.Event) -> None:
     await stop.wait()
     door.readiness.block("shutting down")
-    log.info("door_closing", seconds=door.settings.drain_seconds)
+    log.info("webhooks_stopping", seconds=door.settings.drain_seconds)
     await door.pace.sleep(door.settings.drain_seconds)
     drained.set()

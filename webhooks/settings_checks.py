@@ -61,8 +61,8 @@ def check_callers(settings: Settings) -> None:
         )
     if settings.client_names and not settings.client_ca:
         raise ConfigurationError(
-            "callers are named, and nobody vouches for their names",
-            hint="give who signs their certificates with `--client-ca`",
+            "client names are given without a certificate authority to verify them",
+            hint="give the authority with `--client-ca`",
         )
 
 
@@ -86,7 +86,7 @@ def endpoint(settings: Settings) -> Endpoint:
         parts = urlsplit(settings.url)
         if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment:
             raise ConfigurationError(
-                f"`{settings.url}` is no address that the API server can call",
+                f"`{settings.url}` is not a URL that the API server can call",
                 hint="write `https://host:port`",
             )
         return UrlEndpoint(url=settings.url)
@@ -95,7 +95,7 @@ def endpoint(settings: Settings) -> Endpoint:
     service, _, port = settings.service.partition(":")
     namespace, name = _in_namespace(service, "service")
     if port and not port.isdecimal():
-        raise ConfigurationError(f"`{port}` is no port of a Service", hint="write a number")
+        raise ConfigurationError(f"`{port}` is not a Service port", hint="write a number")
     return ServiceEndpoint(namespace=namespace, name=name, port=int(port or 443))
 
 

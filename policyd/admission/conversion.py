@@ -70,7 +70,7 @@ async def convert(body: bytes, out_of_time: OutOfTime, *, rest: Rest) -> bytes:
             if number % AT_ONCE == 0:
                 await rest()
             if out_of_time():
-                raise ConversionError("there was no time left: read the list in smaller pages")
+                raise ConversionError("timed out: read the list in smaller pages")
             converted.append(_converted(decode_object(raw), request.version))
     except PolicydError as error:
         result, converted = {"status": "Failure", "message": str(error)}, []
@@ -110,13 +110,13 @@ def _converted(obj: Json, version: str) -> Json:
     step = _STEPS.get(version)
     if step is None:
         known = " and ".join(f"`{known}`" for known in _STEPS)
-        raise ConversionError(f"there is no way to `{version}`, only to {known}")
+        raise ConversionError(f"cannot convert to `{version}`, only to {known}")
     if not isinstance(obj, dict):
-        raise ConversionError("what is to be converted is not an object")
+        raise ConversionError("the item to convert is not an object")
     converted = step(obj)
     if converted.get("apiVersion") != version:
         raise ConversionError(
-            f"{title(obj)} is of `{obj.get('apiVersion')}`, which does not lead to `{version}`"
+            f"{title(obj)} is of `{obj.get('apiVersion')}`, not convertible to `{version}`"
         )
     return converted
 

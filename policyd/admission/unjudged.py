@@ -32,7 +32,7 @@ from policyd.engine.evaluate.unjudged import Unheard, unheard
 from policyd.engine.objects.match import NamespaceLookup, attributes_of, labels_of, rules_match
 from policyd.jobs.integrations import Integrations
 from policyd.registration.configurations import exempt_groups
-from policyd.registration.webhook_rules import DerivedWebhook, door_rules
+from policyd.registration.webhook_rules import DerivedWebhook, derive_webhook_rules
 
 WHAT_TO_TRY: Final = "try again in a moment, or with a smaller object"
 
@@ -55,7 +55,7 @@ def refuse(head: bytes, reason: str) -> bytes:
     """
     uid = read_head(head[:HEAD_BYTES]).request.uid
     status = RefusalStatus(
-        code=403, reason="Forbidden", message=f"policyd could not judge this: {reason}"
+        code=403, reason="Forbidden", message=f"policyd could not evaluate this: {reason}"
     )
     response = AdmissionResponse(uid=uid, allowed=False, status=status)
     return AnsweredReview.encoded(response)
@@ -99,7 +99,7 @@ class Unasked:
         """Return what the queue must be asked about, in any version."""
         if self.queue is None:
             return ()
-        calls = door_rules((), queue=self.queue)
+        calls = derive_webhook_rules((), queue=self.queue)
         return tuple(
             replace(call, rules=tuple(map(_of_any_version, call.rules)))
             for call in (calls.mutate if phase == "mutate" else calls.validate)
@@ -113,7 +113,7 @@ class Unasked:
         if self._is_exempt(head.request) or head.request.kind.group == GROUP:
             return AdmissionResponse(uid=uid, allowed=True)
         refusing = [f"policy `{name}`" for name in found.refusing] + [f"the {SPEAKER}"] * queues
-        said = f"policyd could not judge this: {reason}"
+        said = f"policyd could not evaluate this: {reason}"
         if refusing:
             message = f"{said}; {_joined(refusing)} must not be passed unasked: {WHAT_TO_TRY}"
             status = RefusalStatus(code=403, reason="Forbidden", message=message)

@@ -3,7 +3,7 @@
 A workload is either *active*, in the order in which it will be tried, or *parked*: tried without
 success, or backing off, until something changes that could help it.
 
-Next is who has the highest priority, then who waits longest; but before that, where the queue
+Next is who has the highest priority, then the longest pending; but before that, where the queue
 orders LocalQueues by what they used, who is of the one that used least; and then who preempted
 others to have its turn, so that nobody takes what it made free.
 

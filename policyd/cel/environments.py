@@ -199,4 +199,4 @@ class UnknownEnvironmentError(PolicydError):
         # A number is not misspelt; what is like it is no help.
         near = None if part[:1].isdigit() else did_you_mean(part, known)
         hint = near or f"there are {', '.join(known)}"
-        super().__init__(f"there is no environment `{name}`", hint=hint)
+        super().__init__(f"unknown environment `{name}`", hint=hint)

@@ -137,7 +137,7 @@ class _Nanoseconds:
 
 
 class Duration(_Nanoseconds):
-    """A length of time in nanoseconds, in the range of an int64."""
+    """A duration in nanoseconds, in the range of an int64."""
 
     __slots__ = ()
 

@@ -18,22 +18,25 @@ from policyd.errors import did_you_mean
 from policyd.program import CommandProcess, with_color
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster, and say what to try."),
-    "check": ("policyd.cli.check:command", "Say everything that is wrong with policies."),
+    "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster."),
+    "check": ("policyd.cli.check:command", "Check policies and report every error."),
     "apply": ("policyd.cli.apply:command", "Show what policies make of objects."),
-    "explain": ("policyd.cli.explain:command", "Say why policies say what they say of objects."),
-    "test": ("policyd.cli.test:command", "Run the cases beside policies."),
-    "replay": ("policyd.cli.replay:command", "Say what changed policies would answer otherwise."),
-    "report": ("policyd.cli.policy_reports:command", "Report what policies say of what exists."),
+    "explain": ("policyd.cli.explain:command", "Explain the decisions of policies on objects."),
+    "test": ("policyd.cli.test:command", "Run the cases next to policies."),
+    "replay": ("policyd.cli.replay:command", "Show what would differ under changed policies."),
+    "report": (
+        "policyd.cli.policy_reports:command",
+        "Report the results of policies for existing objects.",
+    ),
     "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),
     "convert": ("policyd.cli.convert:command", "Write Kueue's v1beta1 objects as v1beta2."),
-    "library": ("policyd.cli.library:command", "List, show and copy policies that are there."),
+    "library": ("policyd.cli.library:command", "List, show and copy the policies of the library."),
     "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
-    "release": ("policyd.cli.releasing:command", "Let go what the queue has kept from deletion."),
+    "release": ("policyd.cli.releasing:command", "Remove the queue's finalizers from pods."),
     "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),
     "completion": ("policyd.cli.completion:command", "Print a shell's completion script."),
 }

@@ -75,28 +75,28 @@ class _Given(Sent):
     "--output",
     type=click.Choice(["yaml", "json", "diff", *FORMATS]),
     default="yaml",
-    help="The resulting objects, how they differ from what was given, or a report for CI.",
+    help="The resulting objects, their differences from the given ones, or a report for CI.",
 )
 @with_circumstances
 @click.option(
     "--queue/--no-queue",
     default=True,
     show_default=True,
-    help="Hold jobs that name a queue, and check queues, as the door does.",
+    help="Hold jobs that name a queue, and check queues, as the webhooks do.",
 )
 def command(**given: Unpack[_Given]) -> None:
-    r"""Show what the door would make of objects, without a cluster.
+    r"""Show what the admission webhooks would do to objects, without a cluster.
 
-    Each object goes through all policies, as if it were sent to the API server, and jobs are held
-    for their queue. The objects that are allowed go to standard output, as they would be stored;
-    denials and warnings go to standard error. Namespaces among the objects count with their labels,
-    and CustomResourceDefinitions say what belongs to the cluster.
+    Each object is evaluated against all policies, as if it were sent to the API server, and
+    jobs are held for their queue. The objects that are allowed go to standard output, as they
+    would be stored; denials and warnings go to standard error. Namespaces among the objects
+    provide their labels, and CustomResourceDefinitions tell which kinds are cluster-scoped.
 
-    Where a policy asks for labels of a namespace that are not given, it is not known whether it
-    applies: that is a finding. If a policy is wrong, nothing is sent through the others.
+    If a policy selects by labels of a namespace that are not given, it is unknown whether the
+    policy applies: that is an error. If a policy is invalid, no object is evaluated.
 
-    Exits with 0 if everything is allowed, 1 if anything is denied, a policy is wrong, or it is not
-    known whether one applies, and 2 if something is no object.
+    Exits with 0 if every object is allowed, 1 if one is denied, a policy is invalid, or it is
+    unknown whether a policy applies, and 2 if a document is not an object.
 
     \b
     Examples:

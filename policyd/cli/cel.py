@@ -43,10 +43,11 @@ def command() -> None:
 def eval_command(**given: Unpack[_Given]) -> None:
     r"""Evaluate EXPRESSION: print its value, type and cost.
 
-    EXPRESSION may be - for standard input. It sees what a policy's expressions see; what is not
-    given is null. The place and the version of Kubernetes decide what it may use.
+    EXPRESSION may be - for standard input. It has the variables of a policy's expressions;
+    those that are not given are null. The environment and the version of Kubernetes determine
+    the available functions.
 
-    Exits with 0 if there is a value, 1 if the expression is wrong or fails.
+    Exits with 0 if there is a value, 1 if the expression is invalid or fails.
 
     \b
     Examples:
@@ -65,10 +66,10 @@ def eval_command(**given: Unpack[_Given]) -> None:
 def explain_command(**given: Unpack[_Given]) -> None:
     r"""Evaluate EXPRESSION and each part of it: print their values, type and cost.
 
-    Parts the expression does not get to are named and not evaluated. Of a loop the first ten
-    rounds are shown. The options are those of eval.
+    Parts that are not reached are listed without a value. The first ten iterations of a loop
+    are shown. The options are those of eval.
 
-    Exits with 0 if there is a value, 1 if the expression is wrong or fails.
+    Exits with 0 if there is a value, 1 if the expression is invalid or fails.
 
     \b
     Examples:
@@ -94,7 +95,7 @@ def _complete(_context: click.Context, _argument: click.Parameter, begun: str) -
 @click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=_complete)
 @ENV
 def functions_command(names: tuple[str, ...], env: Environment) -> None:
-    r"""Say what functions there are, or how those called NAME are called.
+    r"""List the functions, or show the signatures of those called NAME.
 
     Exits with 0 if there is one of each name, 1 if not.
 
@@ -112,7 +113,7 @@ def functions_command(names: tuple[str, ...], env: Environment) -> None:
             near = did_you_mean(name, entries)
             since = env.unavailable.get(name)
             hint = f"it needs Kubernetes {since[0]}.{since[1]}" if since else near
-            show(Finding(source=f"`{name}`", message="there is no such function", hint=hint))
+            show(Finding(source=f"`{name}`", message="unknown function", hint=hint))
         else:
             _print_entry(entries[name])
     sys.exit(0 if all(name in entries for name in names) else 1)

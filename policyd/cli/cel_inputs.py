@@ -106,7 +106,7 @@ ENV: Final = click.option(
     callback=_environment,
     shell_complete=_complete,
     metavar="PLACE[-VERSION]",
-    help=f"Where the expression stands: {', '.join(_PLACES)}; as in map-1.37.",
+    help=f"Environment of the expression: {', '.join(_PLACES)}; as in map-1.37.",
 )
 with_inputs = together(
     click.argument("expression"),
@@ -126,9 +126,11 @@ with_inputs = together(
     click.option(
         "--operation",
         type=click.Choice(["CREATE", "UPDATE", "DELETE", "CONNECT"]),
-        help="What is done with the object.  [default: CREATE, with --old UPDATE]",
+        help="Operation on the object.  [default: CREATE, with --old UPDATE]",
     ),
-    click.option("-n", "--namespace", default="default", help="Namespace of an object without."),
+    click.option(
+        "-n", "--namespace", default="default", help="Namespace of an object that has none."
+    ),
     USER,
     GROUPS,
 )

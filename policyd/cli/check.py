@@ -38,17 +38,19 @@ _NEWEST = ("1.36", "1.37")
 def command(
     paths: tuple[str, ...], output: Literal["text", "json"] | Format, kubernetes: str
 ) -> None:
-    r"""Say everything that is wrong with the policies in PATHS.
+    r"""Check the policies in PATHS and report every error.
 
     PATHS are files, folders, or - for standard input. Folders are searched for YAML and JSON;
-    documents of other kinds are passed over. Policies may be policyd's own, the API server's
+    documents of other kinds are skipped. Policies may be policyd's own, the API server's
     (ValidatingAdmissionPolicy, MutatingAdmissionPolicy) and Kyverno's, as far as they are CEL.
-    Every expression is compiled, so that what check accepts does not fail for its wording when an
-    object comes. What the API server refuses of its own kinds is wrong too. Doubtful is what
-    nothing can match, what fails for an object with nothing but what it must have or under the next
-    version of Kubernetes, and two policies that are sure to write the same field differently.
+    Every expression is compiled, so that an accepted policy has no syntax or type error when an
+    object arrives. What the API server refuses in its own kinds is an error too. A warning is
+    given for a rule that nothing can match, for an expression that fails on an object with only
+    its required fields or under the next version of Kubernetes, and for two policies that are
+    certain to write different values into the same field.
 
-    Exits with 0 if all is fine or merely doubtful, 1 if anything is wrong, 2 if it is no YAML.
+    Exits with 0 if there is no error (warnings are allowed), 1 if there is one, 2 if a file is
+    not YAML.
 
     \b
     Examples:
@@ -71,7 +73,7 @@ def command(
     else:
         show_all(loaded.findings)
         found = f", {count(len(loaded.findings), 'finding')}" if loaded.findings else ""
-        click.echo(f"{count(len(loaded.policies), 'policy')} fine{found}", err=bool(found))
+        click.echo(f"{count(len(loaded.policies), 'policy')} valid{found}", err=bool(found))
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     sys.exit(exit_code(loaded.findings))

@@ -87,7 +87,7 @@ class Labels:
         for policy, label, namespace in self._unknown:
             yield Finding(
                 source=f"namespace {namespace}",
-                message=f"whether `{policy}` applies is not known: it asks for label `{label}`",
+                message=f"whether `{policy}` applies is unknown: it selects by label `{label}`",
                 hint="add the Namespace to the objects, or give --namespace-labels;"
                 " --assume-labels takes it to have none",
                 rule="namespace-labels",
@@ -116,7 +116,7 @@ _NAMESPACE_LABELS = click.option(
 _ASSUME_LABELS = click.option(
     "--assume-labels",
     is_flag=True,
-    help="Take namespaces of which nothing is known to have no labels.",
+    help="Assume that unknown namespaces have no labels.",
 )
 NAMESPACE_LABELS = together(_NAMESPACE_LABELS, _ASSUME_LABELS)
 """The options that say what labels namespaces have."""
@@ -126,9 +126,11 @@ with_circumstances = together(
         "--operation",
         type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
         default="CREATE",
-        help="What is done with the objects.",
+        help="Operation on the objects.",
     ),
-    click.option("-n", "--namespace", default="default", help="Namespace of objects without one."),
+    click.option(
+        "-n", "--namespace", default="default", help="Namespace of objects that have none."
+    ),
     NAMESPACE_LABELS,
     USER,
     GROUPS,

@@ -78,6 +78,6 @@ def _integrations(configuration: Configuration, path: str, gates: str) -> Integr
     for name in unknown_frameworks(configuration):
         log.warning("framework_not_known", framework=name, why="no module reads jobs of that kind")
     for group, kind in sorted(found.external):
-        why = "its own controller queues it; what belongs to it is left to it"
+        why = "its own controller queues it and its children"
         log.info("framework_external", kind=kind, group=group, why=why)
     return found

@@ -66,7 +66,7 @@ class ControllerOptions:
     type=click.Choice(["verify", "trust"]),
     default="verify",
     show_default=True,
-    help="Whether owners are believed that anybody writes; as the webhooks have it.",
+    help="Whether owner references that any user can write are trusted; as for the webhooks.",
 )
 @KUBECONFIG
 @click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
@@ -74,7 +74,7 @@ class ControllerOptions:
 @click.option(
     "--leader-election/--no-leader-election",
     default=True,
-    help="Let one of several controllers write. Off: this one does, and must be alone.",
+    help="Let only the leader of several controllers write. Off: there must be only one.",
 )
 @click.option("--workers", default=16, show_default=True, help="Objects reconciled at a time.")
 @click.option(
@@ -94,7 +94,7 @@ class ControllerOptions:
 @click.option(
     "--find-outside-quota/--ignore-outside-quota",
     default=True,
-    help="Watch all pods, and tell of those that run outside of quota.  [find]",
+    help="Watch all pods, and report those that run outside of quota.  [find]",
 )
 @click.option(
     "--delete-outside-quota", is_flag=True, help="Delete such pods, as long as they have no node."
@@ -102,14 +102,14 @@ class ControllerOptions:
 @click.option(
     "--reports",
     is_flag=True,
-    help="Scan what exists, and write PolicyReports of what policies say.",
+    help="Scan existing objects, and write the results as PolicyReports.",
 )
 @click.option(
     "--policies",
     multiple=True,
     type=STORED_FILE,
     metavar="PATH",
-    help="Policies to scan with, beside those of the API server; may be repeated.",
+    help="Policies to scan with, in addition to those of the API server; may be repeated.",
 )
 @click.option(
     "--kyverno", is_flag=True, help="Scan with Kyverno's policies of the API server as well."
@@ -119,19 +119,19 @@ class ControllerOptions:
     type=click.FloatRange(min=1),
     default=900.0,
     show_default=True,
-    help="From one scan to the next.",
+    help="Seconds between scans.",
 )
 @click.option(
     "--scan-rate",
     type=click.FloatRange(min=1),
     default=200.0,
     show_default=True,
-    help="Objects that are scanned within a second, at most.",
+    help="Objects scanned a second, at most.",
 )
 @click.option(
     "--log-format", type=click.Choice(["json", "lines"]), default="json", show_default=True
 )
-@click.option("--verbose", is_flag=True, help="Log what is of interest when something is wrong.")
+@click.option("--verbose", is_flag=True, help="Log details for troubleshooting.")
 def command(
     *,
     log_format: Literal["json", "lines"],
@@ -140,8 +140,8 @@ def command(
 ) -> None:
     """Run the queue: admit, start, stop and finish the jobs of a cluster.
 
-    Waits for Kueue's kinds if they are not there yet: `policyd crds` has them. Ctrl-C ends it and
-    hands over to another controller at once.
+    Waits until Kueue's kinds are installed: `policyd crds` prints them. Ctrl-C stops it, and
+    another controller takes over at once.
     """
     configure_logging(json=log_format == "json", least="debug" if verbose else "info")
     run(partial(_run, ControllerOptions(**given)))
@@ -194,7 +194,7 @@ async def _keep(health: ControllerHealth) -> None:
 async def _visibility(
     controller: Controller, client: HttpClient, options: ControllerOptions
 ) -> AsyncIterator[int]:
-    """Serve who waits in which queue while the block runs; give the port.
+    """Serve the pending workloads of each queue while the block runs; give the port.
 
     Raises:
         ConfigurationError: If the API server passes no requests on, or the port is taken.

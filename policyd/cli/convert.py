@@ -20,11 +20,11 @@ from policyd.errors import did_you_mean
 def command(paths: tuple[str, ...]) -> None:
     r"""Write Kueue's objects of version v1beta1 as v1beta2, which is what policyd serves.
 
-    What v1beta2 cannot say, such as `retryDelayMinutes` of an AdmissionCheck, is left out, as Kueue
-    leaves it out. Objects of other groups are passed on as they are; so are those of kinds that
-    Kueue's v1beta1 does not have, which are named.
+    Fields that v1beta2 does not have, such as `retryDelayMinutes` of an AdmissionCheck, are
+    dropped, as in Kueue. Objects of other groups are copied; so are those of kinds that Kueue's
+    v1beta1 does not have, which are listed.
 
-    Exits with 0, 1 if something is of a kind that is not known, or 2 if something cannot be read.
+    Exits with 0, with 1 if a kind is unknown, or with 2 if a document cannot be read.
 
     \b
     Examples:
@@ -58,8 +58,8 @@ def _unknown(document: Document) -> Finding | None:
     value = document.value
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str):
-        raise UnconvertibleError("this is no Kubernetes object: `kind` is missing")
+        raise UnconvertibleError("not a Kubernetes object: `kind` is missing")
     if kind in KINDS or value.get("apiVersion") != OLD_API_VERSION:
         return None
     hint = did_you_mean(kind, KINDS) or f"kinds of {OLD_API_VERSION}: {', '.join(sorted(KINDS))}"
-    return document.finding(f"there is no kind `{kind}` in {OLD_API_VERSION}", ("kind",), hint=hint)
+    return document.finding(f"kind `{kind}` not found in {OLD_API_VERSION}", ("kind",), hint=hint)

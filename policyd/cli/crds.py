@@ -11,13 +11,13 @@ from policyd.field_notes import field_notes
 @click.option(
     "--full",
     is_flag=True,
-    help="With patterns, bounds and rules, which otherwise the webhooks alone check.",
+    help="With patterns, bounds and rules, which only the webhooks check in the slim kinds.",
 )
 def command(*, full: bool) -> None:
     """Print all CustomResourceDefinitions as YAML.
 
-    Install them with `policyd crds | kubectl apply -f -`. Where Kueue is installed, its own are
-    used as they are: leave them.
+    Install them with `policyd crds | kubectl apply -f -`. If Kueue is installed, keep its own
+    definitions: policyd uses them.
     """
     documents = [definition(kind, notes=field_notes, full=full) for kind in KINDS]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)

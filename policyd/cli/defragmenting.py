@@ -34,7 +34,7 @@ def plan_lines(state: CoreState, most: int, names: Names, maps: Maps | None) -> 
     """
     for workload, moves in _plans(state, most):
         if moves is None:
-            yield f"{names.of(workload.key)}: no plan of at most {count(most, 'move')} lets it in"
+            yield f"{names.of(workload.key)}: no plan of at most {count(most, 'move')} starts it"
             continue
         yield from _told(described(state, moves), names.to(workload.key))
         with carried_out(state, moves):
@@ -65,9 +65,9 @@ def _plans(state: CoreState, most: int) -> Iterator[tuple[QueuedWorkload, Moves 
 
 def _told(plan: Defragmentation, naming: Naming) -> Iterator[str]:
     name = naming.one(plan.workload)
-    doubt = "" if plan.fewest else "; perhaps fewer would do"
+    doubt = "" if plan.fewest else "; fewer may suffice"
     costs = f"{plan.cost / _HOUR:.1f} device-hours of work lost"
-    yield f"{name}: {count(len(plan.moves), 'move')} would let it in, {costs}{doubt}"
+    yield f"{name}: {count(len(plan.moves), 'move')} would start it, {costs}{doubt}"
     for move in plan.moves:
         where = f"{_written(move.source)} -> {_written(move.target)}"
         yield f"  move {naming.one(move.workload)}: {where}{_lost(move)}"

@@ -30,8 +30,8 @@ _HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS"
 def command(file: str, output: Literal["table", "json", "config"]) -> None:
     r"""Show which GPUs nodes have: whole ones, parts of them (MIG), and replicas of shared ones.
 
-    FILE (- for standard input) has Nodes. A replica is no GPU, and neither is a part of one: the
-    last column says how many GPUs there are behind what the nodes report.
+    FILE (- for standard input) has Nodes. Replicas and parts are not whole GPUs: the last
+    column counts the physical GPUs behind what the nodes report.
 
     `-o config` prints a Configuration of Kueue's by which all of them count against one quota, of
     `policyd.io/gpu-slices`: a GPU is as many as all parts divide.

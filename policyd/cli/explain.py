@@ -53,14 +53,15 @@ class _Given(Sent):
 @TEXT_OR_JSON
 @with_circumstances
 def command(**given: Unpack[_Given]) -> None:
-    r"""Say why policies say what they say about objects, without a cluster.
+    r"""Explain the decisions of policies on objects, without a cluster.
 
-    For each policy: whether it concerns the object, and if not, which rule, selector or match
-    condition leaves it out; the value of each variable and of each validation, with those of their
-    parts; and what it changes. All of POLICIES take part, so that each sees the object as the
-    others left it, whichever are shown.
+    For each policy: whether it matches the object, and if not, which rule, selector or match
+    condition excludes it; the value of each variable and validation, and of their parts; and
+    the changes it makes. All policies are evaluated, so that each sees the object as the
+    previous ones changed it, even if only some are shown.
 
-    Exits with 0 whatever the policies say, 1 if a policy is wrong, 2 if something is no object.
+    Exits with 0 whatever the policies decide, 1 if a policy is invalid, 2 if a document is not
+    an object.
 
     \b
     Examples:
@@ -86,11 +87,11 @@ def command(**given: Unpack[_Given]) -> None:
 def _check_names(names: Sequence[str], loaded: Loaded) -> None:
     known = [policy.name for policy in loaded.policies]
     if not known and not loaded.findings:
-        raise click.UsageError("there is no policy")
+        raise click.UsageError("no policy found")
     for name in names:
         if name not in known:
             near = did_you_mean(name, known)
-            raise click.UsageError(f"there is no policy `{name}`{f': {near}' if near else ''}")
+            raise click.UsageError(f"policy `{name}` not found{f': {near}' if near else ''}")
 
 
 def _explain(
@@ -141,7 +142,7 @@ def _print(
         for line in _lines(one):
             click.echo(f"  {line}")
     for policy in unbound:
-        click.echo(f"  {policy.id}: does nothing: it has no binding here")
+        click.echo(f"  {policy.id}: has no effect: it has no binding here")
 
 
 def _lines(one: PolicyExplanation) -> Iterator[str]:

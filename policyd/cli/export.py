@@ -34,7 +34,7 @@ STANDARD_OUTPUT: Final = "-"
     "-o",
     "--output",
     type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
-    help="Where to write, if not to standard output, which is - as well.",
+    help="File to write; - is standard output.",
 )
 @click.option(
     "--api-version",
@@ -43,18 +43,18 @@ STANDARD_OUTPUT: Final = "-"
     default="v1",
     help="Version of admissionregistration.k8s.io: MutatingAdmissionPolicy is v1beta1 in 1.34.",
 )
-@click.option("--partial", is_flag=True, help="Exit with 0 although some policies need policyd.")
+@click.option("--partial", is_flag=True, help="Exit with 0 even if some policies need policyd.")
 def command(
     paths: tuple[str, ...], output: Path | None, version: Version, *, partial: bool
 ) -> None:
     r"""Write policies as ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
 
-    What a policy says of `pod` and `workload`, and what it injects, is written out in plain CEL;
-    one that concerns kinds with pods in different places becomes one for each place. The API
-    server's own policies are passed on as they are, Kyverno's are written in its kinds. A policy
-    that needs policyd, or Kyverno, is left out whole, and standard error says why.
+    References to `pod` and `workload`, and injected values, are written in plain CEL; a policy
+    for kinds with pods in different places becomes one policy for each place. The API server's
+    own policies are copied, Kyverno's are written in its kinds. A policy that needs policyd or
+    Kyverno is skipped as a whole, with the reason on standard error.
 
-    Exits with 0 if everything is exported, 1 if anything is not, 2 if something is no YAML.
+    Exits with 0 if every policy is exported, 1 if one is not, 2 if a file is not YAML.
 
     \b
     Examples:

@@ -33,9 +33,9 @@ def command() -> None:
 @command.command("list")
 @TEXT_OR_JSON
 def list_command(output: Literal["text", "json"]) -> None:
-    r"""List the policies, with what each sees to.
+    r"""List the policies with their purpose.
 
-    Those that `policyd up` and the chart install unless told otherwise are marked.
+    Those that `policyd up` and the chart install by default are marked.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def list_command(output: Literal["text", "json"]) -> None:
         (name, folder.parent.name, "yes" if folder in default else "", description)
         for name, (folder, description) in described.items()
     ]
-    show_table(("NAME", "CATEGORY", "DEFAULT", "WHAT IT SEES TO"), rows)
+    show_table(("NAME", "CATEGORY", "DEFAULT", "PURPOSE"), rows)
 
 
 @command.command("show")
@@ -92,7 +92,7 @@ def show_command(name: str) -> None:
     show_default=True,
     help="The folder to copy into.",
 )
-@click.option("--force", is_flag=True, help="Write over what is there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def copy_command(names: tuple[str, ...], to: Path, *, force: bool) -> None:
     r"""Copy policies with their cases, to change them and to test them in CI.
 
@@ -106,7 +106,7 @@ def copy_command(names: tuple[str, ...], to: Path, *, force: bool) -> None:
         target = to / folder.name
         if target.exists() and not force:
             raise ConfigurationError(
-                f"`{target}` is there already", hint="copy to another folder, or give --force"
+                f"`{target}` already exists", hint="copy to another folder, or use --force"
             )
     for folder in folders:
         shutil.copytree(folder, to / folder.name, dirs_exist_ok=True)

@@ -85,7 +85,7 @@ def summary(pods: Iterable[QueuedPod], workloads: Iterable[Workload]) -> str:
             gpus += pod_requests(pod.spec).get(GPU, 0)
     waiting = sum(not _settled(workload) for workload in workloads)
     counted = ", ".join(f"{count} {phase.lower()}" for phase, count in sorted(phases.items()))
-    return f"{gpus} GPUs in use · pods: {counted or 'none'} · workloads waiting: {waiting}"
+    return f"{gpus} GPUs in use · pods: {counted or 'none'} · pending workloads: {waiting}"
 
 
 def _settled(workload: Workload) -> bool:

@@ -25,7 +25,7 @@ def kept_to_itself(path: Path) -> Iterator[None]:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot write beside `{path}`: {system_reason(error)}", hint="name another file"
+            f"cannot write next to `{path}`: {system_reason(error)}", hint="name another file"
         ) from error
     with os.fdopen(descriptor, "r+") as file:
         try:
@@ -44,6 +44,6 @@ def kept_to_itself(path: Path) -> Iterator[None]:
 def _taken(path: Path, process: str) -> ConfigurationError:
     by = f"process {process}" if process else "another process"
     return ConfigurationError(
-        f"`{path}` is in use by {by}, which is a `policyd up` as well",
-        hint="end that one, or name another file: `--kubeconfig`, and `--state` if there is one",
+        f"`{path}` is in use by {by}, another `policyd up`",
+        hint="stop that one, or name another file: `--kubeconfig`, and `--state` if there is one",
     )

@@ -29,9 +29,9 @@ TEXT_OR_JSON = click.option(
     default="text",
     help="For people, or for programs.",
 )
-USER = click.option("--user", default="someone", help="Who asks.")
+USER = click.option("--user", default="someone", help="User that sends the request.")
 GROUPS = click.option(
-    "--group", "groups", multiple=True, help="A group of who asks; may be repeated."
+    "--group", "groups", multiple=True, help="Group of that user; may be repeated."
 )
 
 

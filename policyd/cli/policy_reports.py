@@ -50,7 +50,7 @@ class _Given(NamespaceOptions):
     "--output",
     type=click.Choice(["text", "yaml", "json"]),
     default="text",
-    help="A table, or the objects that a cluster would have.",
+    help="A table, or the reports as objects.",
 )
 @click.option(
     "--api",
@@ -60,14 +60,15 @@ class _Given(NamespaceOptions):
     help="Which kind of reports.",
 )
 def command(**given: Unpack[_Given]) -> None:
-    r"""Report what policies say of objects that exist, a line for each policy and namespace.
+    r"""Report the results of policies for existing objects, a line for each policy and namespace.
 
-    Each object is taken as if it were created now; shadows are asked too. A policy that looks at
-    who sends a request is left out. This is what `policyd controller --reports` writes into a
-    cluster, for objects in files.
+    Each object is evaluated as if it were created now; shadow policies are included. A policy
+    that reads the user of the request is skipped. `policyd controller --reports` writes the
+    same results into a cluster.
 
-    Exits with 0 if nothing fails, 1 if anything does, a policy is wrong, or it is not known whether
-    one applies for want of a namespace's labels, and 2 if something is no object.
+    Exits with 0 if there is no failure, 1 if there is one, a policy is invalid, or it is
+    unknown whether a policy applies because a namespace's labels are missing, and 2 if a
+    document is not an object.
 
     \b
     Examples:

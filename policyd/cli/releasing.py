@@ -29,22 +29,23 @@ class _Given:
 @click.command("release")
 @KUBECONFIG
 @click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
-@click.option("-n", "--namespace", default="", help="Whose pods and workloads.  [all]")
+@click.option("-n", "--namespace", default="", help="Namespace of the pods and workloads.  [all]")
 @click.option(
     "--all",
     "everything",
     is_flag=True,
-    help="Let go of workloads, queues, flavors, topologies and checks, too.",
+    help="Also workloads, queues, flavors, topologies and checks.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be let go, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be released, without writing.")
 def command(*, dry_run: bool, everything: bool, **given: str) -> None:
     r"""Take the queue's finalizers off pods, so that they can be deleted without a controller.
 
-    A pod in a queue that is deleted stays until the controller has taken note of it. Where the
-    controller is stopped, or was removed before it had, nothing else lets the pod go. Pods that are
-    not deleted run or wait on, as they did.
+    A deleted pod of a queue remains until the controller has recorded its end. If the
+    controller is stopped, or was removed before that, nothing else removes the finalizer. Pods
+    that are not deleted keep running or stay pending.
 
-    A controller that runs may be left running, but not with --all: it takes note of what is in use.
+    The controller may keep running, except with --all: it would add the finalizers of used
+    objects again.
 
     Exits with 0, or 2 if the API server cannot be reached or refuses.
 

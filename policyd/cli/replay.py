@@ -78,15 +78,16 @@ class _Given(NamespaceOptions):
 @NAMESPACE_LABELS
 @TEXT_OR_JSON
 def command(**given: Unpack[_Given]) -> None:
-    r"""Say which recorded requests changed policies would answer otherwise.
+    r"""Show what changed policies would answer differently to recorded requests.
 
-    RECORDED are files or folders of AdmissionReviews as the API server sends them, one a file or
-    one a line. They are answered by the new policies, and by the old ones if --against names
-    them. Without those, the response that was recorded with the request counts, and without that
-    nothing was refused or changed.
+    RECORDED are files or folders of AdmissionReviews as the API server sends them, one a file
+    or one a line. They are answered by the new policies, and by the old ones if --against names
+    them. Without --against, the recorded response of the request is used; without a response,
+    the request counts as allowed and unchanged.
 
-    Exits with 0 if every answer is the same, 1 if any differs, a policy is wrong, or it is not
-    known whether one applies for want of a namespace's labels, and 2 if something is no review.
+    Exits with 0 if no answer differs, 1 if one differs, a policy is invalid, or it is unknown
+    whether a policy applies because a namespace's labels are missing, and 2 if a document is
+    not an AdmissionReview.
 
     \b
     Examples:
@@ -187,7 +188,7 @@ def _print(differing: Sequence[Difference], counts: Mapping[str, int]) -> None:
         for kind, words in (
             ("denied", "denied now"),
             ("allowed", "allowed now"),
-            ("changed", "answered otherwise"),
+            ("changed", "answered differently"),
         )
         if counts.get(kind)
     ]
@@ -196,7 +197,7 @@ def _print(differing: Sequence[Difference], counts: Mapping[str, int]) -> None:
 
 
 def _print_one(one: Difference) -> None:
-    words = {"denied": "denied now", "allowed": "allowed now", "changed": "answered otherwise"}
+    words = {"denied": "denied now", "allowed": "allowed now", "changed": "answered differently"}
     click.secho(f"{one.recording.name}: {words[one.kind]}", bold=True)
     for sign, colour, told, other in (
         ("-", "red", one.before, one.after),

@@ -65,7 +65,9 @@ class _Options(TypedDict):
     help="A line for each decision, or all cycles as JSON.",
 )
 @click.option("--until", default="", metavar="DURATION", help="When to stop, such as 8h.")
-@click.option("--map", "draw", is_flag=True, help="Draw the nodes whenever somebody comes or goes.")
+@click.option(
+    "--map", "draw", is_flag=True, help="Draw the nodes whenever a workload starts or ends."
+)
 @click.option(
     "--other-teams",
     type=click.Choice(["names", "team", "hidden"]),
@@ -74,31 +76,33 @@ class _Options(TypedDict):
 @click.option(
     "--namespace",
     default="",
-    help="Whose jobs are named in any case.  [in each line those of its workload's]",
+    help="Namespace whose jobs are always named.  [in each line those of its workload's]",
 )
-@click.option("--explain", is_flag=True, help="Say what would help those who wait.")
+@click.option("--explain", is_flag=True, help="Show what would let pending workloads start.")
 @click.option(
     "--defragment",
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Plan at most N moves of those who run for each who still waits.",
+    help="Plan at most N moves of running workloads for each one that is still pending.",
 )
 def command(**options: Unpack[_Options]) -> None:
     r"""Show what the queue would decide, cycle by cycle, in virtual time.
 
     FILE (- for standard input) has ResourceFlavors, ClusterQueues, Cohorts, LocalQueues, and
-    Workloads or jobs, and perhaps Topologies, Nodes and a Configuration, as a cluster would. A
-    Workload or job says in annotations when it comes (`policyd.io/arrives-after: 10m`), how long it
-    runs (`policyd.io/run-for: 2h`), and when it loses a pod and hangs
-    (`policyd.io/loses-pod-after: 1h`); what may run for some time at most ends then. What is not
-    simulated, such as pods without a Workload, is told.
+    Workloads or jobs, and perhaps Topologies, Nodes and a Configuration, as a cluster would.
+    Annotations of a Workload or job set when it arrives (`policyd.io/arrives-after: 10m`), how
+    long it runs (`policyd.io/run-for: 2h`), and when it loses a pod and hangs
+    (`policyd.io/loses-pod-after: 1h`); a maximum execution time is enforced. Objects that are
+    not simulated, such as pods without a Workload, are listed.
 
-    What would help who waits is tried: to wait for others, fewer pods, another flavor, a policy or
-    limit of its queue, more quota. The cheapest is told, as JSON all of them.
+    For each pending workload, ways to start it are tried: waiting for others, fewer pods,
+    another flavor, a policy or limit of its queue, more quota. The cheapest is shown; JSON
+    output has all of them.
 
-    With --defragment, the fewest moves to other places are planned that let in who waits at the
-    end: who moves, from where to where, and what of its run that costs. Nothing is carried out.
+    With --defragment, the fewest moves are planned that let the workloads start that are still
+    pending at the end: which workloads move, from where to where, and how much of their run is
+    lost. No move is carried out.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ class _Asked(TypedDict):
     "paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True, path_type=Path)
 )
 @TEXT_JSON_OR_REPORT
-@click.option("-k", "--keyword", default="", help="Run only the cases whose name has this in it.")
+@click.option("-k", "--keyword", default="", help="Run only the cases whose name contains this.")
 @click.option("--coverage", is_flag=True, help="Fail if no case violates a validation.")
 @click.option(
     "--branches",
@@ -49,21 +49,22 @@ def command(
     verbose: bool,
     **asked: Unpack[_Asked],
 ) -> None:
-    r"""Run the cases beside the policies in PATHS.
+    r"""Run the cases next to the policies in PATHS.
 
     The cases of a folder are in its cases.yaml and concern the policies beside it; those of
-    standard input (-) concern the policies in the current folder. Tests in other layouts are run
-    too: Kyverno's (kyverno-test.yaml), Gatekeeper's suites (kind Suite, for templates in CEL), and
-    those of kat (a folder tests/ beside the policies). A case gives an object, and what must come
-    of it; an expectation about a request that no policy concerned itself with fails, and whatever
-    is changed is sent a second time and must stay as it is.
+    standard input (-) concern the policies in the current folder. Tests in other layouts are
+    run too: Kyverno's (kyverno-test.yaml), Gatekeeper's suites (kind Suite, for templates in
+    CEL), and those of kat (a folder tests/ beside the policies). A case gives an object and the
+    expected result. An expectation fails if no policy matches the request; a changed object is
+    sent a second time and must not change again.
 
-    A validation that no case violates may refuse nothing at all: --coverage names those, and
-    --branches what is joined by && and || or decides between two values and never does. Of two
-    policies beside each other that change the same object, the order must not matter unless their
-    priorities differ; --together asks that of all policies in PATHS, as a cluster has them.
+    A validation that no case violates may never refuse anything: --coverage names those, and
+    --branches names the parts of && and || and of conditionals that never take one of their
+    values. If two policies of a folder change the same object, their order must not matter
+    unless their priorities differ; --together checks that for all policies in PATHS, as in a
+    cluster.
 
-    Exits with 0 if all pass, 1 if any does not, 2 if a file of cases is no YAML.
+    Exits with 0 if all cases pass, 1 if one fails, 2 if a file of cases is not YAML.
 
     \b
     Examples:

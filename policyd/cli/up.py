@@ -1,6 +1,7 @@
 """`policyd up`: all of policyd on an embedded cluster, in one process."""
 
 import asyncio
+import itertools
 import os
 from collections.abc import Coroutine, Sequence
 from contextlib import ExitStack, suppress
@@ -37,7 +38,7 @@ from policyd.registration import configurations as registration
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
-from webhooks.server import WebhookServer, run_door
+from webhooks.server import WebhookServer, run_webhooks
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
@@ -105,19 +106,19 @@ class Clients:
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="Racks that they stand in.",
+    help="Racks of the nodes.",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Keep the cluster's objects in this file, and go on with them next time.",
+    help="Keep the cluster's objects in this file between runs.",
 )
 def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its type
-    r"""Start policyd on an embedded cluster and say what to try. Ctrl-C ends it.
+    r"""Start policyd on an embedded cluster. Press Ctrl-C to stop it.
 
-    One process, no Kubernetes needed: an API server on loopback that kubectl can talk to, simulated
-    GPU nodes, the webhooks with the policy library, the controller, and two teams that share a
-    cohort. Pods run as long as their annotation policyd.io/run-for says.
+    One process without Kubernetes: an API server on loopback for kubectl, simulated GPU nodes,
+    the webhooks with the policy library, the controller, and two teams that share a cohort. The
+    annotation policyd.io/run-for sets how long a pod runs.
 
     \b
     Examples:
@@ -142,7 +143,7 @@ def check_policies(paths: Sequence[str]) -> None:
     show_all(loaded.findings)
     if exit_code(loaded.findings):
         raise ConfigurationError(
-            "the policies cannot be used as they are", hint="`policyd check` says the same of them"
+            "the policies are invalid", hint="`policyd check` shows the same errors"
         )
 
 
@@ -186,13 +187,13 @@ async def _run(
     What policyd does itself it does by an account of its own: what it starts, its users may not.
     """
     client = clients.user
-    await forget_door(client)
+    await forget_webhooks(client)
     library = not options.policies
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
     door = WebhookServer(
-        settings=_door_settings(options, address),
+        settings=_webhook_settings(options, address),
         client=clients.own,
         integrations=settings.integrations,
     )
@@ -202,7 +203,7 @@ async def _run(
     ]
     closing = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        webhooks = group.create_task(run_door(door, listener, stop=closing))
+        webhooks = group.create_task(run_webhooks(door, listener, stop=closing))
         tasks = [group.create_task(part) for part in parts]
         if await _opens(client, stop):
             click.echo(welcome(server.address, address, options))
@@ -225,18 +226,18 @@ async def _opens(client: Client, stop: asyncio.Event) -> bool:
     """
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while not stop.is_set():
-        if await _door_is_open(client):
+        if await _webhooks_are_called(client):
             return True
         if asyncio.get_running_loop().time() > deadline:
             raise ConfigurationError(
                 f"not ready within {READY_SECONDS:.0f} seconds",
-                hint="the log above says what is wrong; `--policies` may name what cannot be used",
+                hint="see the log above; `--policies` may name an invalid policy",
             )
         await asyncio.sleep(0.02)
     return False
 
 
-def _door_settings(options: UpOptions, address: str) -> Settings:
+def _webhook_settings(options: UpOptions, address: str) -> Settings:
     return Settings(
         policies=options.policies,
         from_cluster=True,
@@ -248,17 +249,19 @@ def _door_settings(options: UpOptions, address: str) -> Settings:
     )
 
 
-async def forget_door(client: Client) -> None:
+async def forget_webhooks(client: Client) -> None:
     """Delete the registration that an earlier run left in the state: nobody listens there now."""
-    for resource in (
+    kinds = (
         resources.MUTATING_WEBHOOK_CONFIGURATIONS,
         resources.VALIDATING_WEBHOOK_CONFIGURATIONS,
-    ):
+    )
+    names = (registration.NAME, registration.FORMER_NAME)
+    for resource, name in itertools.product(kinds, names):
         with suppress(NotFoundError):
-            await client.delete(resource, registration.NAME)
+            await client.delete(resource, name)
 
 
-async def _door_is_open(client: Client) -> bool:
+async def _webhooks_are_called(client: Client) -> bool:
     """Tell whether the API server calls the door: policies and jobs are registered at once."""
     flavor = resources.RESOURCE_FLAVORS
     names = {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": {"name": "probe"}}
@@ -289,7 +292,7 @@ def write_kubeconfig(path: Path, content: Json) -> None:
         ) from error
 
 
-def welcome(api_server: str, door: str, options: UpOptions) -> str:
+def welcome(api_server: str, webhooks: str, options: UpOptions) -> str:
     """Say where everything is, and what to type next."""
     kubeconfig = options.kubeconfig.resolve()
     examples = shipped("docs/examples")
@@ -301,7 +304,7 @@ def welcome(api_server: str, door: str, options: UpOptions) -> str:
         f"create -f {examples}/greedy.yaml": "what they refuse, and what to do about it",
         f"create -f {examples}/first.yaml": "a Job of 8 GPUs: it runs",
         f"create -f {examples}/second.yaml": "another: it waits, and says for whom",
-        "describe workloads -n team-a": "who runs, who waits, and why",
+        "describe workloads -n team-a": "what is running, what is pending, and why",
     }
     width = max(map(len, tries))
     lines = "\n".join(f"  kubectl {try_:<{width}}  # {why}" for try_, why in tries.items())
@@ -309,7 +312,7 @@ def welcome(api_server: str, door: str, options: UpOptions) -> str:
 policyd is up, with {options.nodes} simulated GPU nodes in {options.racks} racks
 
   API server   {api_server}
-  webhooks     {door}
+  webhooks     {webhooks}
   kubeconfig   {kubeconfig}
 
 export KUBECONFIG={kubeconfig}

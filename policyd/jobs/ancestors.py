@@ -53,7 +53,7 @@ def managed_ancestor(
             raise AncestorError(f"`{owner.name}` owns itself")
         above = lookup(owner)
         if above is None:
-            raise AncestorError(f"{owner.kind} `{owner.name}`, the owner, is not there")
+            raise AncestorError(f"owner {owner.kind} `{owner.name}` not found")
         queues = group_kind(owner) != _REPLICA_SET and _may_queue(owner, integrations)
         if queues and (integrations.manages_all or queue_name(above)):
             found = owner

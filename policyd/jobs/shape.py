@@ -52,4 +52,4 @@ def check_shape(obj: Json, *, group: str, kind: str) -> None:
     try:
         msgspec.convert(obj, _Pod if (group, kind) == ("", "Pod") else _Job)
     except msgspec.ValidationError as error:
-        raise MisshapenError(f"the object is no {kind}: {error}") from error
+        raise MisshapenError(f"the object is not a {kind}: {error}") from error

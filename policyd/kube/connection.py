@@ -107,7 +107,7 @@ def _from_context(chosen: Chosen, environ: Mapping[str, str], clock: Clock) -> A
     server = cluster.server.rstrip("/")
     if urlsplit(server).scheme not in {"http", "https"}:
         raise ConfigurationError(
-            f"server `{cluster.server}` of context `{chosen.context}` is no address",
+            f"server `{cluster.server}` of context `{chosen.context}` is not a URL",
             hint="write `https://host:port`",
         )
     tls = _tls(chosen) if server.startswith("https:") else None
@@ -172,8 +172,8 @@ def _impersonation(chosen: Chosen) -> Iterator[tuple[str, str]]:
     user = chosen.user
     if not user.as_user and (user.as_uid or user.as_groups or user.as_user_extra):
         raise ConfigurationError(
-            f"the user of context `{chosen.context}` takes on groups, a uid or extra of nobody",
-            hint="`as` says whose they are",
+            f"context `{chosen.context}` impersonates groups, a uid or extra without a user",
+            hint="set `as` to the user",
         )
     if user.as_user:
         yield "Impersonate-User", user.as_user

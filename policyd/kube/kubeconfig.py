@@ -214,7 +214,7 @@ def _read(path: Path) -> _File:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"kubeconfig `{path}` is not YAML") from error
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"`{path}` is no kubeconfig: {error}") from error
+        raise ConfigurationError(f"`{path}` is not a kubeconfig: {error}") from error
 
 
 def _listed(entries: Iterable[str]) -> str:

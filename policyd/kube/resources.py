@@ -53,7 +53,7 @@ class Resource:
 
 def _segment(text: str) -> str:
     if text in {".", ".."}:
-        raise ValueError(f"`{text}` is no name of an object")
+        raise ValueError(f"`{text}` is not a valid object name")
     return quote(text, safe=":")
 
 

@@ -23,7 +23,7 @@ _SENTENCES: tuple[tuple[type[Exception], str, str | None], ...] = (
     (aiohttp.ClientProxyConnectionError, "the proxy `{proxy}` cannot be reached", None),
     (aiohttp.ClientHttpProxyError, "the proxy `{proxy}` refuses: {why}", None),
     (aiohttp.ClientConnectorError, "cannot connect to `{server}`: {why}", _SERVER_HINT),
-    (aiohttp.InvalidURL, "`{server}` is no address of a server", None),
+    (aiohttp.InvalidURL, "`{server}` is not a server URL", None),
     (TimeoutError, "no answer to `{asked}` in time", None),
     (Exception, "the connection broke during `{asked}`", None),
 )

@@ -196,17 +196,17 @@ def _canonical(element: Element) -> Element:
     """Return the one spelling of an element, so that equal elements are equal text."""
     kind, colon, rest = element.partition(":")
     if not colon or kind not in _KINDS or len(kind) != 1:
-        raise FieldsError(f"`{element}` is no element of a set of fields")
+        raise FieldsError(f"`{element}` is not an element of a field set")
     if kind in "fi":
         return element
     try:
         value = json.loads(rest)
     except ValueError as error:
-        raise FieldsError(f"`{element}` is no element of a set of fields") from error
+        raise FieldsError(f"`{element}` is not an element of a field set") from error
     if kind == "v":
         return value_element(value)
     if not isinstance(value, dict):
-        raise FieldsError(f"`{element}` is no element of a set of fields")
+        raise FieldsError(f"`{element}` is not an element of a field set")
     return key_element(value)
 
 

@@ -25,16 +25,19 @@ from policyd.registration.left_out import LEFT_OUT, leave_out
 from policyd.registration.requirements import in_order
 from policyd.registration.webhook_rules import DerivedWebhook, WebhookRules
 
-NAME = "door.policyd.io"
+NAME = "admission.policyd.io"
+"""The name of both configurations. Mutating ones are called in the order of their names: this one
+comes before `kueue-mutating-webhook-configuration`, so that Kueue's defaults, where Kueue is
+installed, find the queue name that a policy gave."""
+
+FORMER_NAME = "door.policyd.io"
+"""The name of both configurations before release 0.2, for which it is still known."""
 
 NOT_OWN: Final = {
     "name": "no-policy-of-policyd",
     "expression": f"request.resource.group != '{GROUP}'",
 }
 """The condition by which policies can be repaired while nobody answers for a policy about all."""
-"""The name of both configurations. Mutating ones are called in the order of their names: this one
-comes before `kueue-mutating-webhook-configuration`, so that Kueue's defaults, where Kueue is
-installed, find the queue name that a policy gave."""
 
 NODES = "system:nodes"
 """The group of kubelets. They report pods that run already (mirror pods): nothing is left to

@@ -87,7 +87,7 @@ class WebhookRules:
     validate: tuple[DerivedWebhook, ...] = ()
 
 
-def door_rules(
+def derive_webhook_rules(
     policies: Iterable[CompiledPolicy],
     defaulted: frozenset[str] = frozenset(),
     *,

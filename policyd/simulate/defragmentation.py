@@ -1,4 +1,4 @@
-"""Plans of the fewest moves that let in who waits: from where to where, and at what cost.
+"""Plans of the fewest moves that let pending workloads start, and what these cost.
 
 A plan is an offer. It is worked out with everybody that runs and is not more important, whatever
 protects them; nothing comes of it unless somebody carries it out, or the ClusterQueue says that the

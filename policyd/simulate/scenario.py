@@ -99,7 +99,7 @@ class Simulation:
     """A scenario on its way.
 
     Attributes:
-        state: Queues, and who waits and holds quota now.
+        state: Queues, pending workloads, and holders of quota now.
         now: Seconds since the beginning.
     """
 
@@ -172,7 +172,7 @@ class Simulation:
             )
 
     def _overlooked(self) -> Iterator[Waits]:
-        """Yield who waits and was not looked at since it began to."""
+        """Yield pending workloads that were not looked at since they became pending."""
         unseen, self._unseen = self._unseen, {}
         for key in unseen:
             workload = self._arrivals[key].workload

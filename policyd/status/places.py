@@ -22,7 +22,7 @@ class QueuePosition(Value, frozen=True):
 
 
 def places(state: CoreState, cluster_queue: str) -> list[QueuePosition]:
-    """Return who waits in a ClusterQueue, in the order in which they are tried.
+    """Return the pending workloads of a ClusterQueue, in the order in which they are tried.
 
     Whoever waits aside counts too: it has its turn again when something changes.
     """

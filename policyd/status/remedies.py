@@ -236,7 +236,7 @@ def _flavor_text(remedy: UseFlavor) -> str:
         return f"tolerate the taint {', '.join(remedy.taints)} of {flavor}"
     if remedy.obstacle.kind == "AffinityMismatch":
         return f"let node selector and affinity of the pods allow {flavor}"
-    return f"let the annotation that names the allowed flavors allow {flavor}"
+    return f"add to the annotation of allowed flavors: {flavor}"
 
 
 def _rule_text(remedy: ChangeOfRules, naming: Naming) -> str:

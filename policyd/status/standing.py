@@ -40,7 +40,7 @@ def behind_text(name: str, refusal: Refusal | None, naming: Naming = PLAIN) -> s
         return f"behind {name}, which is next"
     lacks = nearest_lacks(refusal)
     if not lacks or refusal.pending:
-        return f"behind {name}, which waits: {message_of(refusal, naming)}"
+        return f"behind {name}, which is pending: {message_of(refusal, naming)}"
     return f"behind {name}, which needs {', and '.join(map(_needs, lacks))}"
 
 

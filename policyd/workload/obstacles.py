@@ -14,7 +14,7 @@ from policyd.workload.transitions import BLOCKED_ON_GATES, release, told_reason
 GATED = "AdmissionGated"
 DEACTIVATED = "The workload is deactivated"
 PENDING = "Workload is pending evaluation in the scheduling queue"
-UNREPLACED = "it waits for pods that replace those it has lost"
+UNREPLACED = "waiting for pods that replace the lost ones"
 CLEARED = "AdmissionGatedBy cleared, waiting for quota reservation"
 BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
 BY_SCHEDULER = frozenset(

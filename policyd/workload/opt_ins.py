@@ -65,7 +65,7 @@ def gang_wait_of(annotations: Mapping[str, str]) -> int | None:
     """Return how many seconds pods of a gang wait for each other at most; None if nobody says.
 
     Raises:
-        OptInError: If it is no length of time.
+        OptInError: If it is not a duration.
     """
     seconds = _seconds(annotations, GANG_WAIT)
     return None if seconds is None else max(1, round(seconds))
@@ -86,9 +86,9 @@ def _weights(text: str) -> dict[str, float]:
             weights[resource.strip()] = float(weight or "1")
         except ValueError:
             hint = "write `nvidia.com/gpu=5, cpu=1`"
-            raise OptInError(f"{BINPACK}: `{weight}` is no weight", hint=hint) from None
+            raise OptInError(f"{BINPACK}: `{weight}` is not a weight", hint=hint) from None
     if not all(0 <= weight < float("inf") for weight in weights.values()):
-        raise OptInError(f"{BINPACK}: a weight in `{text}` is below 0 or beyond measure")
+        raise OptInError(f"{BINPACK}: a weight in `{text}` is negative or too large")
     return weights
 
 
@@ -110,5 +110,5 @@ def _switch(annotations: Mapping[str, str], name: str) -> bool:
 def _number(text: str) -> int:
     if not text.isdecimal():
         hint = "write how many workloads may be moved at a time, such as `4`"
-        raise OptInError(f"{CONSOLIDATE}: `{text}` is no number", hint=hint)
+        raise OptInError(f"{CONSOLIDATE}: `{text}` is not a number", hint=hint)
     return int(text)

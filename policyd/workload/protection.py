@@ -15,7 +15,7 @@ def protection_of(annotations: Mapping[str, str]) -> Protection:
     """Read the annotations of a ClusterQueue.
 
     Raises:
-        DurationError: If one of them is no length of time.
+        DurationError: If one of them is not a duration.
     """
 
     def seconds(name: str) -> float:

@@ -56,8 +56,10 @@ def test_v1beta1_waits_for_pods_and_shares_fairly_only_if_enabled():
     ("text", "said"),
     [
         pytest.param(b"kind: Pod", "must be a YAML map of kind `Configuration`", id="other-kind"),
-        pytest.param(b"[", "is no YAML", id="no-yaml"),
-        pytest.param(b"kind: Configuration", "cannot be of version `None`", id="no-version"),
+        pytest.param(b"[", "is not YAML", id="no-yaml"),
+        pytest.param(
+            b"kind: Configuration", "unsupported Configuration version `None`", id="no-version"
+        ),
         pytest.param(
             f"apiVersion: {API_VERSION}\nkind: Configuration\nnamespaces: a".encode(),
             "unknown field `namespaces`",
@@ -154,7 +156,7 @@ def test_lengths_of_time_are_read_as_go_writes_them(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1d"])
 def test_what_is_no_length_of_time_is_refused(text):
-    with pytest.raises(DurationError, match="is no length of time"):
+    with pytest.raises(DurationError, match="is not a duration"):
         duration_seconds(text)
 
 

@@ -287,7 +287,7 @@ def target(*options: str) -> Iterator[Target]:
         assert running.stderr is not None
         try:
             said = (json.loads(line) for line in running.stderr)
-            opened = next(event for event in said if event["event"] == "door_opened")
+            opened = next(event for event in said if event["event"] == "webhooks_started")
             threading.Thread(target=lambda: list(said), daemon=True).start()
             trust = ssl.create_default_context(cadata=authority.certificate_pem.decode())
             yield Target(running, opened["port"], opened["metrics_port"], trust)

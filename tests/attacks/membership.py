@@ -18,7 +18,7 @@ from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube import resources as r
 from policyd.registration.atoms import Cell, cells_of
 from policyd.registration.configurations import exempt_groups
-from policyd.registration.webhook_rules import DerivedWebhook, door_rules
+from policyd.registration.webhook_rules import DerivedWebhook, derive_webhook_rules
 from tests.attacks.figures import Figures
 from tests.attacks.leavings import POD_SET, QUEUE, Try, review, tries
 from tests.controller.world import World, pod_spec, running
@@ -88,7 +88,7 @@ def membership() -> Figures:
     """Try the whole table as a tenant, under everything that an administrator may have said."""
     tried, passed, faults, worst = 0, 0, [], 0.0
     for how, integrations in CONFIGURED.items():
-        decide, sent = decider(integrations), door_rules((), queue=integrations).validate
+        decide, sent = decider(integrations), derive_webhook_rules((), queue=integrations).validate
         for made in tries():
             if made.only_required and not integrations.requires_queue:
                 continue

@@ -256,7 +256,7 @@ def registrations() -> Figures:
             "matchConditions": conditions,
             "namespaceSelector": {"matchExpressions": [selector]},
         }
-        path = f"{REGISTRATION}/{each}webhookconfigurations/door.policyd.io"
+        path = f"{REGISTRATION}/{each}webhookconfigurations/admission.policyd.io"
         merge = {"content_type": "application/merge-patch+json", "method": "PATCH"}
         write = Write(
             id="", account=WEBHOOKS, path=path, body={"webhooks": [webhook(**body)]}, **merge

@@ -37,9 +37,26 @@ class Installation:
         return release.on(self.control_plane, *arguments)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReleaseBefore:
+    """What is installed of another release than this one.
+
+    Attributes:
+        chart: Its chart.
+        webhooks: The command of its webhooks, before their options.
+    """
+
+    chart: Path
+    webhooks: list[str]
+
+
 @contextmanager
 def installation(
-    folder: Path, *, components=COMPONENTS, more: dict[str, object] | None = None
+    folder: Path,
+    *,
+    components=COMPONENTS,
+    more: dict[str, object] | None = None,
+    before: ReleaseBefore | None = None,
 ) -> Iterator[Installation]:
     """Install the chart on a new control plane, and run what it describes, as its accounts.
 
@@ -47,13 +64,17 @@ def installation(
         folder: Where the processes log.
         components: Of the control plane.
         more: Values of the chart besides those that its tests need.
+        before: The chart and the webhooks of another release than this one.
     """
     flags = {API_SERVER: [*audit_flags(folder), f"--enable-admission-plugins={STRICT}"]}
     with ControlPlane(flags=flags, components=components) as control_plane, ExitStack() as stack:
         api = Api(control_plane.kubeconfig)
-        values = installed(control_plane, api, more or {}, wait=KWOK in components)
+        chart = before.chart if before else CHART
+        values = installed(control_plane, api, more or {}, chart=chart, wait=KWOK in components)
         release.lead_to_this_machine(control_plane, WEBHOOKS)
         door, controller = (process(control_plane, name, folder) for name in (WEBHOOKS, CONTROLLER))
+        if before:
+            door.arguments[:1] = before.webhooks
         for each in (door, controller):
             each.start()
             stack.callback(each.stop)
@@ -71,7 +92,12 @@ def installation(
 
 
 def installed(
-    control_plane: ControlPlane, api: Api, more: dict[str, object], *, wait: bool
+    control_plane: ControlPlane,
+    api: Api,
+    more: dict[str, object],
+    *,
+    chart: Path = CHART,
+    wait: bool,
 ) -> dict[str, object]:
     """Run `helm install` for a namespace that takes no other pods than restricted ones."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -98,7 +124,7 @@ def installed(
         for node in demo.nodes():
             api.create(node)
     waiting = ["--wait", "--timeout=2m"] if wait else []
-    release.on(control_plane, "install", RELEASE, CHART, *release.set_values(values), *waiting)
+    release.on(control_plane, "install", RELEASE, chart, *release.set_values(values), *waiting)
     return values
 
 

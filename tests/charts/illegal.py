@@ -10,6 +10,7 @@ from tests.charts.writes import (
     COUNTS,
     DOOR,
     EXEMPT,
+    FORMER,
     IMAGE,
     MANAGED,
     NO_FINALIZERS,
@@ -48,6 +49,7 @@ def illegal() -> Iterator[Write]:
     yield from _illegal_of_kinds()
     yield from _illegal_of_queues()
     yield from _illegal_registrations()
+    yield from _illegal_writes_of_former_registrations()
     yield from _illegal_certificates()
     for account in (CONTROLLER, WEBHOOKS):
         yield from _illegal_of_anybody(account)
@@ -204,6 +206,16 @@ def _illegal_registrations() -> Iterator[Write]:
         yield Write(id=f"{which}-configuration-made", account=WEBHOOKS, **made)
     roles = [rule("rbac.authorization.k8s.io", "clusterrolebindings")]
     yield registered("mutating-roles", "mutating", rules=roles)
+
+
+def _illegal_writes_of_former_registrations() -> Iterator[Write]:
+    for which in ("mutating", "validating"):
+        path = f"{REGISTRATION}/{which}webhookconfigurations"
+        former = {"method": "DELETE", "path": f"{path}/{FORMER}"}
+        yield Write(id=f"{which}-former-deleted-by-the-controller", account=CONTROLLER, **former)
+        everything = {"method": "DELETE", "path": path}
+        yield Write(id=f"{which}-configurations-deleted", account=WEBHOOKS, **everything)
+        yield registered(f"{which}-former-for-Secrets", which, FORMER, rules=[rule("", "secrets")])
 
 
 def _illegal_certificates() -> Iterator[Write]:

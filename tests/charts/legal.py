@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from policyd.registration.left_out import LEFT_OUT
 from tests.charts.release import CONTROLLER, WEBHOOKS
 from tests.charts.writes import (
+    FORMER,
     NO_FINALIZERS,
     OTHER_FINALIZER,
+    REGISTRATION,
     STARTED,
     SUBMITTER,
     SUSPENDED,
@@ -109,6 +111,10 @@ def _of_other_objects() -> Iterator[Write]:
 def _of_webhooks() -> Iterator[Write]:
     for each in ("mutating", "validating"):
         yield registered(f"{each}-webhooks", each)
+        yield registered(f"{each}-webhooks-of-the-release-before", each, FORMER)
+        path = f"{REGISTRATION}/{each}webhookconfigurations/{FORMER}"
+        deleted = {"method": "DELETE", "path": path}
+        yield Write(id=f"{each}-webhooks-replaced", account=WEBHOOKS, **deleted)
     conditions = [
         {"name": f"no-{name}", "expression": each.condition} for name, each in LEFT_OUT.items()
     ]

@@ -163,6 +163,12 @@ def test_every_right_is_needed_and_none_is_lacking(whole, deeds, limited, report
 
 SELDOM = {
     WEBHOOKS: {
+        **{
+            Right("admissionregistration.k8s.io", f"{which}webhookconfigurations", "delete"): (
+                "where those of the release before are"
+            )
+            for which in ("mutating", "validating")
+        },
         Right("", "namespaces", "get"): "if the first pod is faster than the watch of namespaces",
         **{
             Right("wgpolicyk8s.io", "clusterpolicyreports", verb): "for what is in no namespace"

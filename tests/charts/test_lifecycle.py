@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 WITHOUT_PODS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-DOOR = "door.policyd.io"
+DOOR = "admission.policyd.io"
 
 
 @pytest.fixture(scope="module")

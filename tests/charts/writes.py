@@ -24,7 +24,8 @@ GATE, OTHER_GATE = {"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/o
 QUEUE = {"kueue.x-k8s.io/queue-name": "team-a"}
 MANAGED = {"kueue.x-k8s.io/managed": "true"}
 STRANGER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "stranger", "uid": "1"}
-DOOR = "door.policyd.io"
+DOOR = "admission.policyd.io"
+FORMER = "door.policyd.io"
 EXEMPT = ["kube-node-lease", "kube-public", "kube-system", NAMESPACE]
 CORE, BATCH, APPS = "api/v1", "apis/batch/v1", "apis/apps/v1"
 KUEUE = "apis/kueue.x-k8s.io/v1beta2"
@@ -82,6 +83,8 @@ def api_has(api: Api, item: dict[str, Any]) -> bool:
 
 driver.PATHS |= foreign.paths() | {
     "PodTemplate": "api/v1/namespaces/{namespace}/podtemplates",
+    "MutatingWebhookConfiguration": f"{REGISTRATION}/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": f"{REGISTRATION}/validatingwebhookconfigurations",
     "Secret": "api/v1/namespaces/{namespace}/secrets",
     "ClusterRole": f"{RBAC}/clusterroles",
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
@@ -114,6 +117,9 @@ def objects() -> Iterator[dict[str, Any]]:
     yield kueue | {"kind": "ResourceFlavor", "metadata": {"name": "gpus"}, "spec": {}}
     for owner in ("Workload", "ConfigMap"):
         yield pod_template(owner.lower(), owner)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        former = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": FORMER}}
+        yield former | {"kind": kind}
 
 
 def _suspended(kind: str, spec: dict[str, Any]) -> dict[str, Any]:

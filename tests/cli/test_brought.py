@@ -86,7 +86,7 @@ def test_a_stream_of_documents_is_read_from_standard_input():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param(VAP, "`few` does nothing: it has no binding here", id="policy-alone"),
+        pytest.param(VAP, "`few` has no effect: it has no binding here", id="policy-alone"),
         pytest.param(BINDING, "binding `b` is for `few`, which is not here", id="binding-alone"),
     ],
 )
@@ -244,15 +244,15 @@ def test_kyverno_s_tests_are_run(kyverno_folder, values):
     ("change", "problem"),
     [
         pytest.param(("result: fail", "result: pass"), "it came to fail: tag", id="other-result"),
-        pytest.param(("[bad]", "[gone]"), "there is no resource `gone`", id="no-resource"),
+        pytest.param(("[bad]", "[gone]"), "resource `gone` not found", id="no-resource"),
         pytest.param(
             ("no-latest, kind: Pod, resources: [bad]", "gone, kind: Pod, resources: [bad]"),
-            "there is no policy `gone`",
+            "policy `gone` not found",
             id="no-policy",
         ),
         pytest.param(
             ("kind: Pod, resources: [bad]", "kind: Job, resources: [bad]"),
-            "there is no resource `bad`",
+            "resource `bad` not found",
             id="resource-of-another-kind",
         ),
     ],
@@ -352,7 +352,7 @@ def test_values_in_a_kyverno_test_name_the_operation(kyverno_folder, values, see
     ("name", "said"),
     [
         pytest.param("live/*", "3 cases passed, 1 failed", id="several"),
-        pytest.param("x*", "there is no resource `x*`", id="none"),
+        pytest.param("x*", "resource `x*` not found", id="none"),
     ],
 )
 def test_a_row_of_kyverno_s_may_name_resources_by_a_pattern(kyverno_folder, name, said):
@@ -570,10 +570,8 @@ def test_what_kyverno_tests_without_requests_is_not_taken_for_tested(kyverno_fol
     ("named", "said"),
     [
         pytest.param("{name: bad, kind: Pod, version: v1}", "3 cases passed", id="it"),
-        pytest.param("{name: bad, group: apps}", "there is no resource `bad`", id="another-group"),
-        pytest.param(
-            "{name: bad, version: v2}", "there is no resource `bad`", id="another-version"
-        ),
+        pytest.param("{name: bad, group: apps}", "resource `bad` not found", id="another-group"),
+        pytest.param("{name: bad, version: v2}", "resource `bad` not found", id="another-version"),
     ],
 )
 def test_a_row_of_kyverno_s_may_name_all_of_a_resource(kyverno_folder, named, said):

@@ -152,7 +152,7 @@ def test_a_failure_is_json_too(run):
     ("words", "message"),
     [
         pytest.param(["1", "--env", "vip"], "did you mean `vap`?", id="environment"),
-        pytest.param(["1", "--env", "vap-1.20"], "there is no environment", id="version"),
+        pytest.param(["1", "--env", "vap-1.20"], "unknown environment", id="version"),
         pytest.param(["1", "-f", "none.yaml"], "does not exist", id="no-file"),
         pytest.param(["1", "-f", "two.yaml"], "has 2 documents", id="two-documents"),
         pytest.param(["-", "-f", "-"], "can be read only once", id="standard-input-twice"),

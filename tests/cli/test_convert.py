@@ -102,7 +102,7 @@ def test_a_kind_that_is_not_known_is_named_and_passed_on():
     written, said, code = convert(yaml.safe_dump_all([ODD, OLD]))
 
     assert written == [ODD, NEW]
-    assert "there is no kind `ClusterQeue`" in said
+    assert "kind `ClusterQeue` not found" in said
     assert "did you mean `ClusterQueue`?" in said
     assert code == 1
 
@@ -125,5 +125,5 @@ def test_what_is_no_object_is_named_and_not_passed_on(odd):
     written, said, code = convert(yaml.safe_dump_all([odd, OLD]))
 
     assert written == [NEW]
-    assert "this is no Kubernetes object: `kind` is missing" in said
+    assert "not a Kubernetes object: `kind` is missing" in said
     assert code == 2

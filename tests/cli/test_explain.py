@@ -100,7 +100,7 @@ def test_a_policy_without_a_binding_is_named(folder):
 
     result = run(folder, policies="native.yaml")
 
-    expected = "ValidatingAdmissionPolicy/native: does nothing: it has no binding here"
+    expected = "ValidatingAdmissionPolicy/native: has no effect: it has no binding here"
     assert expected in result.stdout
 
 
@@ -108,7 +108,7 @@ def test_a_policy_that_is_not_there_is_a_wrong_call(folder):
     result = run(folder, "--policy", "few-gpu")
 
     assert result.exit_code == 2
-    assert "there is no policy `few-gpu`: did you mean `few-gpus`?" in result.stderr
+    assert "policy `few-gpu` not found: did you mean `few-gpus`?" in result.stderr
 
 
 def test_what_is_no_object_is_a_finding(folder):

@@ -109,7 +109,7 @@ def test_a_case_passes_if_there_are_as_many_violations_as_it_says(assertion, fol
         pytest.param("violations: no", "1 violations, expected none: at most 1", id="none"),
         pytest.param("violations: 2", "1 violations, expected 2", id="another-number"),
         pytest.param("message: nothing", "0 violations with `nothing`", id="another-message"),
-        pytest.param("message: '('", "`(` is no pattern", id="no-pattern"),
+        pytest.param("message: '('", "`(` is not a pattern", id="no-pattern"),
     ],
 )
 def test_a_case_fails_if_there_are_not(assertion, said, folder):

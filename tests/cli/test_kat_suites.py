@@ -199,12 +199,12 @@ def test_a_test_passes_if_it_goes_as_its_files_say(files, folder):
         ),
         pytest.param(
             {"owner.a.allow.params.yaml": PARAMS},
-            "there is no object, and no `operation` either",
+            "neither an object nor an `operation` is given",
             id="no-object",
         ),
         pytest.param(
             {"owner.a.allow.request.yaml": "[CREATE]"},
-            "the request is no object",
+            "the request is not an object",
             id="list-for-a-request",
         ),
         pytest.param(

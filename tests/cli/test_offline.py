@@ -65,7 +65,7 @@ def run(*arguments, text=None):
 def test_check_of_fine_policies_says_how_many(folder):
     result = run("check", folder / "policy.yaml")
 
-    assert (result.exit_code, result.stdout) == (0, "1 policy fine\n")
+    assert (result.exit_code, result.stdout) == (0, "1 policy valid\n")
 
 
 def test_check_says_what_is_wrong_with_place_caret_and_hint(folder):
@@ -78,7 +78,7 @@ def test_check_says_what_is_wrong_with_place_caret_and_hint(folder):
     assert f"{folder}/bad.yaml:10:25: error: undeclared reference to 'gpu'" in result.stderr
     assert "\n  10 |   - {expression: pod.gpu() <= 1" in result.stderr
     assert "hint: did you mean `gpus`?" in result.stderr
-    assert "1 policy fine, 1 finding" in result.stderr
+    assert "1 policy valid, 1 finding" in result.stderr
 
 
 def test_check_as_json_is_for_machines():
@@ -414,7 +414,7 @@ def test_cases_without_a_policy_are_a_finding(folder):
     result = run("test", folder)
 
     assert result.exit_code == 1
-    assert "there is no policy beside these cases" in result.stderr
+    assert "no policy found next to these cases" in result.stderr
 
 
 def test_test_as_json_is_for_machines(folder):

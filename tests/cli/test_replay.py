@@ -80,7 +80,7 @@ def test_another_object_is_an_answer_otherwise(folder):
     result = run(folder, "-p", folder / "new.yaml", "--against", folder / "old.yaml")
 
     assert 'add /metadata/labels = {"team": "a"}' in result.stdout
-    assert "1 of 3 reviews answered as before, 2 answered otherwise" in result.stdout
+    assert "1 of 3 reviews answered as before, 2 answered differently" in result.stdout
 
 
 def test_the_same_policies_answer_the_same(folder):

@@ -64,7 +64,7 @@ def run(tmp_path):
         pytest.param("a", "team-a", "warning: named: a better name", id="step-that-warns"),
         pytest.param("a", "team-a", "rolled out: named: Warn: rollout[1]", id="says-which-step"),
         pytest.param("b", "b", "named-2, shadow of named, would deny", id="shadow"),
-        pytest.param("a", "b", "would say or set otherwise: Audit: a better name", id="no-longer"),
+        pytest.param("a", "b", "would differ: Audit: a better name", id="no-longer"),
     ],
 )
 def test_apply_says_how_strictly_and_what_shadows_would_do(run, name, namespace, expected):

@@ -104,7 +104,7 @@ def test_a_broken_policy_ends_it_before_anything_is_started(tmp_path):
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "unknown field `validation`" in result.stderr
-    assert "error: the policies cannot be used as they are" in result.stderr
+    assert "error: the policies are invalid" in result.stderr
     assert not kubeconfig.exists()
 
 

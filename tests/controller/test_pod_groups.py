@@ -129,7 +129,7 @@ async def test_a_group_says_that_it_waits_for_replacements(world):
     await world.pass_time(2)
 
     lost = world.condition("ring", "WaitingForReplacementPods")["message"]
-    wanted = f"{lost}; it waits for pods that replace those it has lost"
+    wanted = f"{lost}; waiting for pods that replace the lost ones"
     assert world.condition("ring", "QuotaReserved")["message"] == wanted
 
     world.queue(gpus=0)
@@ -147,7 +147,7 @@ async def test_a_group_whose_pod_is_gone_before_it_was_let_go_waits_for_another(
     world.delete(r.PODS, "a")
     await world.pass_time(1)
 
-    wanted = "Some Failed pods need replacement; it waits for pods that replace those it has lost"
+    wanted = "Some Failed pods need replacement; waiting for pods that replace the lost ones"
     assert world.condition("ring", "QuotaReserved")["message"] == wanted
 
 

@@ -123,13 +123,13 @@ def test_what_was_never_good_has_nothing_in_force():
         pytest.param(
             spec(requiresBinding=True),
             False,
-            ("False", "Unbound", "does nothing until a PolicyBinding has `policyName: p`"),
+            ("False", "Unbound", "has no effect until a PolicyBinding has `policyName: p`"),
             id="not-bound",
         ),
         pytest.param(
             spec(shadowOf="old"),
             False,
-            ("True", "Shadow", "has no say: how it differs from `old` is reported"),
+            ("True", "Shadow", "is not enforced: its differences from `old` is reported"),
             id="shadow",
         ),
     ],
@@ -153,7 +153,7 @@ def binding(given, *, status=None):
             {"policyName": "q"},
             "Unknown",
             "PolicyNotFound",
-            "there is no Policy object `q`, so that this does nothing unless the webhooks have that"
+            "Policy object `q` not found: this has no effect unless the webhooks load that"
             " policy from a file",
             id="for-nobody",
         ),
@@ -161,7 +161,7 @@ def binding(given, *, status=None):
             {"policyName": "polcy"},
             "Unknown",
             "PolicyNotFound",
-            "there is no Policy object `polcy`, so that this does nothing unless the webhooks have"
+            "Policy object `polcy` not found: this has no effect unless the webhooks load"
             " that policy from a file (did you mean `policy`?)",
             id="for-nobody-by-a-slip",
         ),

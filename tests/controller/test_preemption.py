@@ -324,7 +324,7 @@ async def test_an_annotation_that_cannot_be_read_is_named_in_the_condition(world
     status = plain(world.store.get(r.CLUSTER_QUEUES, "", "cq"))
     active = condition(status, "Active")
     assert (active["status"], active["reason"]) == ("False", "Misconfigured")
-    assert "policyd.io/reclaim-min-runtime: `soon` is no length of time" in active["message"]
+    assert "policyd.io/reclaim-min-runtime: `soon` is not a duration" in active["message"]
 
 
 async def test_who_preempted_it_is_read_from_its_status_also_afterwards(world):

@@ -60,7 +60,7 @@ def guarded(tmp_path_factory):
         process = Process(command, folder / "webhooks.log")
         process.start()
         try:
-            eventually(lambda: ready(process, "door_opened"), what="the webhooks answer")
+            eventually(lambda: ready(process, "webhooks_started"), what="the webhooks answer")
             yield Api(control_plane.kubeconfig), folder, port
         finally:
             process.stop()

@@ -13,7 +13,7 @@ from policyd.registration.configurations import (
     mutating_configuration,
     validating_configuration,
 )
-from policyd.registration.webhook_rules import door_rules
+from policyd.registration.webhook_rules import derive_webhook_rules
 from tests.e2e.likeness.objects import make, pod
 from tests.e2e.likeness.servers import WAIT_SECONDS
 from tests.e2e.likeness.telling import raw
@@ -67,7 +67,7 @@ def outage(servers_and_loop):
     servers, _ = servers_and_loop
     wanted = Registration(
         endpoint=NOBODY,
-        rules=door_rules(POLICIES, queue=EVERYTHING),
+        rules=derive_webhook_rules(POLICIES, queue=EVERYTHING),
         own_namespace="policyd",
         timeout_seconds=1,
     )

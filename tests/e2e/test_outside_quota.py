@@ -18,7 +18,7 @@ from policyd.registration.configurations import (
     mutating_configuration,
     validating_configuration,
 )
-from policyd.registration.webhook_rules import door_rules
+from policyd.registration.webhook_rules import derive_webhook_rules
 from tests.charts.release import NAMESPACE
 from tests.controlplane.programs import free_ports
 from tests.controlplane.server import ControlPlane
@@ -63,7 +63,7 @@ def register(api, port):
     """Have the API server call webhooks that do not answer, and go on without them."""
     wanted = Registration(
         endpoint=UrlEndpoint(url=f"https://127.0.0.1:{port}"),
-        rules=door_rules((), queue=EVERYTHING, failure_policy="Ignore"),
+        rules=derive_webhook_rules((), queue=EVERYTHING, failure_policy="Ignore"),
         own_namespace=NAMESPACE,
         timeout_seconds=1,
     )

@@ -198,7 +198,7 @@ def test_documents_are_counted(monkeypatch):
     documents, findings = read_documents("a: 1\n---\n---\n# no\n---\na: 2\n---\na: 3\n", "a.yaml")
 
     assert [document.value for document in documents] == [{"a": 1}]
-    assert (findings[0].line, findings[0].hint) == (5, "take the file apart into several")
+    assert (findings[0].line, findings[0].hint) == (5, "split the file")
 
 
 def test_a_million_empty_documents_are_no_findings():

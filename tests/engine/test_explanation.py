@@ -52,14 +52,14 @@ def explained(text, obj=None, *, labels=None, **circumstances):
             "",
             "namespaceSelector: {matchLabels: {tier: gold}}",
             "CREATE",
-            "namespaceSelector, by namespace `team-a`: `tier` is to be `gold` and is `lead`",
+            "namespaceSelector, by namespace `team-a`: `tier` must be `gold` and is `lead`",
             id="namespace-selector",
         ),
         pytest.param(
             "",
             "objectSelector: {matchExpressions: [{key: app, operator: Exists}]}",
             "CREATE",
-            "objectSelector: `app` Exists is asked for, and it is not there",
+            "objectSelector: `app` Exists is required, and it is missing",
             id="object-selector",
         ),
         pytest.param(

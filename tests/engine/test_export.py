@@ -156,7 +156,7 @@ def policy(body, *, groups='""', resources="pods"):
         pytest.param(
             "validations: [{expression: 'true'}]\n"
             "exceptions: [{reason: x, users: [a], until: '2027-01-31'}]",
-            "an exception that ends cannot be exported: there is no clock",
+            "an exception that ends cannot be exported: the API server's expressions have no clock",
             id="an-exception-that-ends",
         ),
         pytest.param(

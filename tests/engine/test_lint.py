@@ -54,13 +54,13 @@ def found(condition="true", *, resource="pods", group="", selector="", failure="
         ),
         pytest.param(
             "object.metadata.labels['team'] == 'a'",
-            "for a Pod with nothing but what it must have, match condition `c` failed: "
+            "for a Pod with only its required fields, match condition `c` failed: "
             "no such key: labels",
             id="labels-that-may-be-missing",
         ),
         pytest.param(
             "object.spec.nodeSelector.gpu == 'yes'",
-            "for a Pod with nothing but what it must have, match condition `c` failed: "
+            "for a Pod with only its required fields, match condition `c` failed: "
             "no such key: nodeSelector",
             id="field-that-may-be-missing",
         ),
@@ -164,17 +164,17 @@ def validating(expression):
     [
         pytest.param(
             "object.metadata.labels.a == 'b'",
-            "for a Pod with nothing but what it must have, `v` fails: no such key: labels",
+            "for a Pod with only its required fields, `v` fails: no such key: labels",
             id="validation-of-what-may-be-missing",
         ),
         pytest.param(
             "object.spec.containers.all(c, !c.securityContext.privileged)",
-            "for a Pod with nothing but what it must have, `v` fails: no such key: securityContext",
+            "for a Pod with only its required fields, `v` fails: no such key: securityContext",
             id="validation-within-a-loop",
         ),
         pytest.param(
             "object.metadata.name.orValue('a') == 'b'",
-            "under Kubernetes 1.37: `object.metadata.name.orValue` fails, as that is no optional",
+            "under Kubernetes 1.37: `object.metadata.name.orValue` fails, as it is not an optional value",  # noqa: E501
             id="called-on-no-optional",
         ),
         pytest.param(
@@ -264,4 +264,4 @@ def test_params_of_a_kind_that_does_not_exist_are_doubtful():
     documents, _ = read_documents(text, "p.yaml")
     (finding,) = lint_document(documents[0])
 
-    assert finding.message == "there is no `ConfgMap` in v1"
+    assert finding.message == "`ConfgMap` not found in v1"

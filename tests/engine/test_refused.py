@@ -27,7 +27,7 @@ def test_what_the_api_server_refuses_is_said(obj):
 def test_a_version_that_it_has_not_is_said():
     obj = {**validating(), "apiVersion": "admissionregistration.k8s.io/v9"}
 
-    assert said(obj) == ["the API server refuses it: there is no `admissionregistration.k8s.io/v9`"]
+    assert said(obj) == ["the API server refuses it: `admissionregistration.k8s.io/v9` not found"]
 
 
 @pytest.mark.parametrize("odd", [5, "a", True, [5], [None], [[]], {}, {"a": []}])

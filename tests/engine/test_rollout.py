@@ -291,7 +291,7 @@ def test_what_must_be_bound_does_nothing_before(spec, applies):
 
     assert (not asked.review(request(pod())).allowed) == applies
     said = [finding.message for finding in check_bindings(loaded.policies, ())]
-    assert said == ([] if applies else ["`p` does nothing: it has no binding here"])
+    assert said == ([] if applies else ["`p` has no effect: it has no binding here"])
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_difference_says_what_it_is_about():
 
     assert str(objection) == "p2, shadow of p, would deny: Deny: not so"
     label = "/metadata/labels/kueue.x-k8s.io~1queue-name"
-    assert str(change) == f"p2, shadow of p, would say or set otherwise: replace {label}"
+    assert str(change) == f"p2, shadow of p, would differ: replace {label}"
 
 
 def test_a_shadow_has_no_say():

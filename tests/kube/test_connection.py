@@ -248,7 +248,7 @@ OTHER_KEY = base64.b64encode(pair()[1]).decode()
         pytest.param(
             config(cluster={"server": "lab:6443"}),
             "",
-            "server `lab:6443` of context `lab` is no address",
+            "server `lab:6443` of context `lab` is not a URL",
             "https://host:port",
             id="server-without-scheme",
         ),
@@ -256,7 +256,7 @@ OTHER_KEY = base64.b64encode(pair()[1]).decode()
         pytest.param(
             {"clusters": "lab"},
             "",
-            "is no kubeconfig: Expected `array.*clusters`",
+            "is not a kubeconfig: Expected `array.*clusters`",
             None,
             id="not-a-kubeconfig",
         ),
@@ -301,8 +301,8 @@ OTHER_KEY = base64.b64encode(pair()[1]).decode()
         pytest.param(
             config(user={"token": "t0", "as-groups": ["system:masters"]}),
             "",
-            "the user of context `lab` takes on groups, a uid or extra of nobody",
-            "`as` says whose they are",
+            "the user of context `lab` impersonates groups, a uid or extra without a user",
+            "set `as` to the user",
             id="impersonated-groups-of-nobody",
         ),
         pytest.param(

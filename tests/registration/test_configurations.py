@@ -1,10 +1,12 @@
 """The webhook configurations: what is sent to the door, and how they are kept up."""
 
 import base64
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import pytest
+from structlog.testing import capture_logs
 
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.certificates import Authority
@@ -14,12 +16,14 @@ from policyd.kube.errors import (
     ConflictError,
     ForbiddenError,
     InvalidError,
+    NotFoundError,
 )
 from policyd.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from policyd.registration.configurations import (
+    FORMER_NAME,
     NAME,
     Registration,
     ServiceEndpoint,
@@ -27,16 +31,17 @@ from policyd.registration.configurations import (
     mutating_configuration,
     validating_configuration,
 )
-from policyd.registration.webhook_rules import WebhookRules, door_rules
+from policyd.registration.webhook_rules import WebhookRules, derive_webhook_rules
 from policyd.testing import FakeClient
 from tests.webhooks.policies import policy, rule
+from webhooks.certificate.former_names import HINT
 from webhooks.certificate.publication import Publication
 
 SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
 
 
 def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
-    wanted = registration(rules=door_rules([], queue=EVERYTHING))
+    wanted = registration(rules=derive_webhook_rules([], queue=EVERYTHING))
 
     held, mutating, updated, of_sets, prepared = mutating_configuration(wanted)["webhooks"]
     queues, validating, changed, *_ = validating_configuration(wanted)["webhooks"]
@@ -45,18 +50,18 @@ def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
     assert mutating["objectSelector"] == validating["objectSelector"] == selector
     assert updated["objectSelector"] == changed["objectSelector"] == selector
     assert [each["name"] for each in (held, mutating, updated, of_sets, prepared)] == [
-        "mutate-fail.door.policyd.io",
-        "mutate-fail-2.door.policyd.io",
-        "mutate-fail-3.door.policyd.io",
-        "mutate-fail-4.door.policyd.io",
-        "mutate-ignore.door.policyd.io",
+        "mutate-fail.admission.policyd.io",
+        "mutate-fail-2.admission.policyd.io",
+        "mutate-fail-3.admission.policyd.io",
+        "mutate-fail-4.admission.policyd.io",
+        "mutate-ignore.admission.policyd.io",
     ]
     assert held["rules"][0]["resources"] == ["clusterqueues", "resourceflavors", "topologies"]
     assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
 
 
 def test_what_names_a_queue_and_is_of_no_kind_that_is_held_is_sent_to_be_warned_of():
-    wanted = registration(rules=door_rules([], queue=EVERYTHING))
+    wanted = registration(rules=derive_webhook_rules([], queue=EVERYTHING))
 
     *_, hidden = validating_configuration(wanted)["webhooks"]
 
@@ -78,7 +83,7 @@ def test_what_names_a_queue_and_is_of_no_kind_that_is_held_is_sent_to_be_warned_
 
 
 def registration(**changes):
-    rules = door_rules(
+    rules = derive_webhook_rules(
         [
             policy(rule(), inject=True, validations=True),
             policy(rule("secrets"), validations=True, failure="Ignore"),
@@ -102,7 +107,7 @@ def test_the_mutating_configuration():
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "policyd"}},
         "webhooks": [
             {
-                "name": "mutate-fail.door.policyd.io",
+                "name": "mutate-fail.admission.policyd.io",
                 "clientConfig": {
                     "service": {
                         "namespace": "queue",
@@ -155,7 +160,7 @@ def test_the_mutating_configuration():
     ],
 )
 def test_nodes_and_policyd_itself_are_not_held_up(groups, sent):
-    rules = door_rules([policy(rule(operations="UPDATE"), inject=True)], queue=None)
+    rules = derive_webhook_rules([policy(rule(operations="UPDATE"), inject=True)], queue=None)
     [webhook] = mutating_configuration(registration(rules=rules))["webhooks"]
     user = {"username": "alice"} if groups is None else {"username": "alice", "groups": groups}
     variables = {"request": {"userInfo": user}}
@@ -192,7 +197,9 @@ def test_nodes_and_policyd_itself_are_not_held_up(groups, sent):
     ],
 )
 def test_who_asks_is_not_asked_for_where_pods_are_made(rules, asking, not_asking):
-    wanted = registration(rules=door_rules([policy(*rules, validations=True)], queue=None))
+    wanted = registration(
+        rules=derive_webhook_rules([policy(*rules, validations=True)], queue=None)
+    )
 
     found = {True: [], False: []}
     for webhook in validating_configuration(wanted)["webhooks"]:
@@ -205,7 +212,7 @@ def test_who_asks_is_not_asked_for_where_pods_are_made(rules, asking, not_asking
 
 def test_a_condition_of_a_policy_is_asked_beside_who_asks():
     conditional = policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"])
-    wanted = registration(rules=door_rules([conditional], queue=None))
+    wanted = registration(rules=derive_webhook_rules([conditional], queue=None))
 
     [webhook] = validating_configuration(wanted)["webhooks"]
 
@@ -219,8 +226,8 @@ def test_validation_fails_closed_only_for_the_policies_that_say_so():
     webhooks = validating_configuration(registration())["webhooks"]
 
     assert [(w["name"], w["failurePolicy"], w["rules"][0]["resources"]) for w in webhooks] == [
-        ("validate-fail.door.policyd.io", "Fail", ["pods"]),
-        ("validate-ignore.door.policyd.io", "Ignore", ["secrets"]),
+        ("validate-fail.admission.policyd.io", "Fail", ["pods"]),
+        ("validate-ignore.admission.policyd.io", "Ignore", ["secrets"]),
     ]
 
 
@@ -305,7 +312,7 @@ class TestPublication:
     async def test_conditions_that_the_api_server_does_not_know_are_left_out(self):
         client = FakeClient()
         conditional = policy(rule(), validations=True, conditions=["request.operation == 'CREATE'"])
-        rules = door_rules([conditional], queue=None)
+        rules = derive_webhook_rules([conditional], queue=None)
         publication = Publication(client, partial(wanted, rules=rules))
         client.fail(InvalidError("no such function"), verb="create")
 
@@ -325,3 +332,102 @@ class TestPublication:
         client.fail(ConflictError("changed"), verb="patch")
 
         assert await Publication(client, None).publish(authority) == frozenset()
+
+
+async def former(client):
+    """Return the kinds that are registered under the former name."""
+    found = []
+    for resource in (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS):
+        with suppress(NotFoundError):
+            await client.get(resource, FORMER_NAME, into=dict)
+            found.append(resource)
+    return found
+
+
+def with_former(client, ca_bundle_pem=b""):
+    """Register the webhooks under the former name, as the release before did."""
+    registered = registration(ca_bundle_pem=ca_bundle_pem)
+    for resource, configuration in (
+        (MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(registered)),
+        (VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(registered)),
+    ):
+        client.store.create(resource, configuration | {"metadata": {"name": FORMER_NAME}})
+
+
+@pytest.mark.anyio
+class TestFormerName:
+    async def test_each_is_deleted_after_its_successor_is_registered(self):
+        client = FakeClient()
+        with_former(client)
+
+        await Publication(client, wanted).publish(b"")
+
+        assert await former(client) == []
+        assert [(w.verb, w.resource.kind, w.name) for w in client.writes] == [
+            ("create", "MutatingWebhookConfiguration", NAME),
+            ("create", "ValidatingWebhookConfiguration", NAME),
+            ("delete", "MutatingWebhookConfiguration", FORMER_NAME),
+            ("delete", "ValidatingWebhookConfiguration", FORMER_NAME),
+        ]
+
+    @pytest.mark.parametrize(
+        ("error", "verb"),
+        [
+            pytest.param(ForbiddenError("cannot create"), "create", id="not-ours-to-make"),
+            pytest.param(ConflictError("changed"), "patch", id="changed-meanwhile"),
+        ],
+    )
+    async def test_it_stays_and_is_trusted_until_its_successor_is_as_wanted(self, error, verb):
+        client = FakeClient()
+        authority = Authority.create(now=1_800_000_000.0).certificate_pem
+        publication = Publication(client, wanted)
+        with_former(client, authority)
+        if verb == "patch":
+            client.store.create(MUTATING_WEBHOOK_CONFIGURATIONS, {"metadata": {"name": NAME}})
+        client.fail(error, verb=verb)
+
+        await publication.publish(authority)
+        assert await former(client) == [MUTATING_WEBHOOK_CONFIGURATIONS]
+
+        renewed = Authority.create(now=1_800_000_000.0).certificate_pem
+        client.fail(error, verb=verb)
+        assert await publication.publish(renewed) == {renewed}
+        if verb == "create":
+            kept = await client.get(MUTATING_WEBHOOK_CONFIGURATIONS, FORMER_NAME, into=dict)
+            bundles = {w["clientConfig"]["caBundle"] for w in kept["webhooks"]}
+            assert bundles == {base64.b64encode(renewed).decode()}
+
+    async def test_who_may_not_delete_it_says_once_how_to(self):
+        client = FakeClient()
+        with_former(client)
+        publication = Publication(client, wanted)
+        client.fail(ForbiddenError("cannot delete"), verb="delete", times=4)
+
+        with capture_logs() as logs:
+            await publication.publish(b"")
+            await publication.publish(b"")
+
+        told = [line for line in logs if line["event"] == "former_configuration_kept"]
+        assert [line["hint"] for line in told] == [HINT]
+        assert len(await former(client)) == 2
+
+    async def test_who_may_not_read_it_registers_all_the_same(self):
+        class Limited(FakeClient):
+            async def get(self, resource, name, **options):
+                if name == FORMER_NAME:
+                    raise ForbiddenError("cannot get")
+                return await super().get(resource, name, **options)
+
+        client = Limited()
+        authority = Authority.create(now=1_800_000_000.0).certificate_pem
+
+        assert await Publication(client, wanted).publish(authority) == {authority}
+
+    async def test_where_others_make_the_configurations_it_stays_and_trusts_us(self):
+        client = FakeClient()
+        with_former(client)
+        authority = Authority.create(now=1_800_000_000.0).certificate_pem
+
+        assert await Publication(client, None).publish(authority) == {authority}
+
+        assert len(await former(client)) == 2

@@ -8,7 +8,7 @@ from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.engine.objects.match import RequestAttributes, rules_match, selects_object
 from policyd.jobs.integrations import EVERYTHING, Integrations
-from policyd.registration.webhook_rules import MOST_WEBHOOKS, door_rules
+from policyd.registration.webhook_rules import MOST_WEBHOOKS, derive_webhook_rules
 from tests.webhooks.policies import bound, policy, rule
 
 RESEARCH = {"matchLabels": {"tier": "research"}}
@@ -130,7 +130,7 @@ def selector(requirements):
     ],
 )
 def test_rules_are_those_of_the_policies(policies, mutate, validate, validate_if_up):
-    rules = door_rules(policies, queue=None)
+    rules = derive_webhook_rules(policies, queue=None)
 
     assert written(rules.mutate) == mutate
     assert written(rules.validate, "Fail") == validate
@@ -140,7 +140,9 @@ def test_rules_are_those_of_the_policies(policies, mutate, validate, validate_if
 def test_the_order_of_the_policies_makes_no_difference():
     policies = [policy(rule(name), inject=True) for name in ("pods", "secrets", "services")]
 
-    assert door_rules(policies, queue=EVERYTHING) == door_rules(policies[::-1], queue=EVERYTHING)
+    assert derive_webhook_rules(policies, queue=EVERYTHING) == derive_webhook_rules(
+        policies[::-1], queue=EVERYTHING
+    )
 
 
 def jobs(operations):
@@ -201,14 +203,14 @@ def everything(operations):
     ],
 )
 def test_jobs_in_a_queue_are_sent_where_no_policy_sees_them(policies, mutate, validate):
-    rules = door_rules(policies, queue=EVERYTHING)
+    rules = derive_webhook_rules(policies, queue=EVERYTHING)
 
     assert written(in_a_queue(rules.mutate), "Fail") == mutate
     assert written(in_a_queue(rules.validate), "Fail") == validate
 
 
 def test_jobs_that_get_something_in_any_case_are_sent_without_a_queue_and_may_pass():
-    calls = door_rules([], queue=EVERYTHING).mutate
+    calls = derive_webhook_rules([], queue=EVERYTHING).mutate
 
     assert PREPARED in written(calls, "Ignore")
 
@@ -383,8 +385,10 @@ def in_a_queue(calls):
     ],
 )
 def test_what_is_sent_is_as_little_as_webhooks_can_say(policies, expected):
-    assert shown(door_rules(policies, queue=None).validate) == expected
-    assert door_rules(policies[::-1], queue=None) == door_rules(policies, queue=None)
+    assert shown(derive_webhook_rules(policies, queue=None).validate) == expected
+    assert derive_webhook_rules(policies[::-1], queue=None) == derive_webhook_rules(
+        policies, queue=None
+    )
 
 
 NATIVE = "admissionregistration.k8s.io/v1"
@@ -411,7 +415,7 @@ def test_bindings_narrow_what_is_sent_and_say_whether_it_is_refused():
     named = {"apiVersion": NATIVE, "metadata": {"name": "p"}}
     policy_ = {**named, "kind": "ValidatingAdmissionPolicy", "spec": spec}
 
-    calls = door_rules(bound(policy_, *bindings), queue=None).validate
+    calls = derive_webhook_rules(bound(policy_, *bindings), queue=None).validate
 
     assert shown(calls) == [
         "Fail pods in:tier=research of:gpu=yes",
@@ -428,7 +432,7 @@ def test_conditions_of_kyvernos_policies_are_asked_at_the_door():
     kind = {"apiVersion": "policies.kyverno.io/v1", "kind": "ValidatingPolicy"}
     [policy_] = bound({**kind, "metadata": {"name": "p"}, "spec": spec})
 
-    calls = door_rules([policy_], queue=None).validate
+    calls = derive_webhook_rules([policy_], queue=None).validate
 
     assert not any(call.condition for call in calls)
     assert "cronjobs" in written(calls)[-1]
@@ -443,7 +447,7 @@ def test_conditions_of_kyvernos_policies_are_asked_at_the_door():
     ],
 )
 def test_a_mutation_stops_what_its_policy_says(given, expected):
-    calls = door_rules([policy(rule(), inject=True, **given)], queue=None).mutate
+    calls = derive_webhook_rules([policy(rule(), inject=True, **given)], queue=None).mutate
 
     assert shown(calls) == [f"{expected} pods"]
 
@@ -489,7 +493,7 @@ NATIVE_BINDING = {
 def test_mutations_of_others_stop_what_their_policies_say(kind, others, failure):
     spec = MUTATED | ({} if failure is None else {"failurePolicy": failure})
 
-    calls = door_rules(bound({**kind, "spec": spec}, *others), queue=None).mutate
+    calls = derive_webhook_rules(bound({**kind, "spec": spec}, *others), queue=None).mutate
 
     assert shown(calls) == [f"{failure or 'Fail'} configmaps"]
 
@@ -500,7 +504,7 @@ OF_A_SET = "statefulset.kubernetes.io/pod-name"
 
 
 def test_pods_that_name_no_queue_pass_in_an_outage_and_are_sent_once():
-    calls = door_rules([MAY_BE_LEFT_OUT], queue=EVERYTHING).mutate
+    calls = derive_webhook_rules([MAY_BE_LEFT_OUT], queue=EVERYTHING).mutate
 
     assert [
         " ".join(["pods" if word.startswith("pods+") else word for word in line.split(" ")])
@@ -526,7 +530,7 @@ def test_however_many_policies_there_are_the_queue_stops_no_more(number):
         )
         for n in range(number)
     ]
-    rules = door_rules(policies, queue=EVERYTHING, defaulted=frozenset({"a"}))
+    rules = derive_webhook_rules(policies, queue=EVERYTHING, defaulted=frozenset({"a"}))
 
     for call in filter(of_pods, rules.mutate + rules.validate):
         keys = {each.key for each in call.objects} | {each.key for each in call.namespaces}
@@ -539,7 +543,7 @@ def of_pods(call):
 
 
 def test_what_becomes_of_jobs_in_an_outage_may_be_chosen():
-    rules = door_rules([], queue=EVERYTHING, failure_policy="Ignore")
+    rules = derive_webhook_rules([], queue=EVERYTHING, failure_policy="Ignore")
 
     assert {call.failure_policy for call in rules.mutate + rules.validate} == {"Ignore"}
 
@@ -586,11 +590,13 @@ def test_what_becomes_of_jobs_in_an_outage_may_be_chosen():
     ],
 )
 def test_nothing_is_mutated_by_two_calls(policies, expected):
-    assert shown(door_rules(policies, queue=None).mutate) == expected
+    assert shown(derive_webhook_rules(policies, queue=None).mutate) == expected
 
 
 def test_jobs_in_a_queue_do_not_have_everything_sent_from_everywhere():
-    calls = door_rules([policy(rule(), inject=True, namespaces=RESEARCH)], queue=EVERYTHING).mutate
+    calls = derive_webhook_rules(
+        [policy(rule(), inject=True, namespaces=RESEARCH)], queue=EVERYTHING
+    ).mutate
 
     assert [line for line in shown(calls) if "pods" in line] == [
         "Fail pods in:tier=research",
@@ -648,7 +654,7 @@ requests = st.fixed_dictionaries(
 @given(st.lists(policies_, max_size=5), requests)
 @settings(max_examples=100, deadline=None)
 def test_whatever_a_policy_wants_is_sent_and_refused_if_it_must_be(policies, request_):
-    calls = door_rules(policies, queue=None).validate
+    calls = derive_webhook_rules(policies, queue=None).validate
 
     for each in policies:
         if wants(each, request_):
@@ -661,7 +667,7 @@ def test_whatever_a_policy_wants_is_sent_and_refused_if_it_must_be(policies, req
 @given(st.lists(policies_, max_size=5), requests)
 @settings(max_examples=100, deadline=None)
 def test_whatever_a_policy_wants_is_sent_once_for_mutation(policies, request_):
-    calls = door_rules(policies, queue=None).mutate
+    calls = derive_webhook_rules(policies, queue=None).mutate
     wanted = any(wants(each, request_) for each in policies)
 
     sent = [call for call in calls if sends(call, request_)]
@@ -675,7 +681,7 @@ def test_whatever_a_policy_wants_is_sent_once_for_mutation(policies, request_):
 @settings(max_examples=100, deadline=None)
 def test_nothing_is_refused_that_no_such_policy_wants(policies, request_):
     strict = [p for p in policies if not p.ignores_failures]
-    calls = door_rules(policies, queue=None).validate
+    calls = derive_webhook_rules(policies, queue=None).validate
 
     refused = any(call.failure_policy == "Fail" and sends(call, request_) for call in calls)
 
@@ -774,7 +780,7 @@ TEAM_A = "kubernetes.io/metadata.name"
 def test_while_a_policy_is_rolled_out_an_outage_stops_those_whom_it_refuses(steps, expected):
     audited = policy(rule(), validations=True, enforcement="Audit", rollout=steps)
 
-    calls = door_rules([audited], queue=None).validate
+    calls = derive_webhook_rules([audited], queue=None).validate
 
     assert shown(calls) == expected
 
@@ -800,7 +806,7 @@ BY_NAME = "kubernetes.io/metadata.name"
 def test_new_jobs_that_name_no_queue_are_sent_of_namespaces_with_a_default(
     queue, defaulted, places
 ):
-    calls = door_rules([], defaulted=frozenset(defaulted), queue=queue).mutate
+    calls = derive_webhook_rules([], defaulted=frozenset(defaulted), queue=queue).mutate
 
     everything = [
         call
@@ -814,7 +820,7 @@ def test_new_jobs_that_name_no_queue_are_sent_of_namespaces_with_a_default(
 
 
 def test_no_pod_is_sent_twice_where_jobs_have_a_default_queue():
-    calls = door_rules([], defaulted=frozenset({"a"}), queue=EVERYTHING).mutate
+    calls = derive_webhook_rules([], defaulted=frozenset({"a"}), queue=EVERYTHING).mutate
 
     of_pods = [
         {(each.operator, each.values) for each in call.namespaces if each.key == BY_NAME}
@@ -836,7 +842,7 @@ def test_no_pod_is_sent_twice_where_jobs_have_a_default_queue():
     ],
 )
 def test_pods_of_stateful_sets_are_sent_if_nothing_else_sends_them(policies, queue, members):
-    calls = door_rules(policies, queue=queue).mutate
+    calls = derive_webhook_rules(policies, queue=queue).mutate
 
     labels = [{each.key for each in call.objects} for call in calls]
     assert sum("statefulset.kubernetes.io/pod-name" in each for each in labels) == members

@@ -212,7 +212,7 @@ def test_nothing_grows_while_it_waits(cluster, api, tenant):
     path = f"{PODS}/grows/resize"
     refusal = refused(tenant.call, "PATCH", path, patch, content_type=strategic)
 
-    assert "asks for more `cpu` than it queued with" in refusal.message
+    assert "requests more `cpu` than it was queued with" in refusal.message
 
 
 def test_who_may_edit_a_namespace_writes_no_status(cluster, api):

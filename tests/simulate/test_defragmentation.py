@@ -166,7 +166,7 @@ def test_the_plan_follows_the_decisions(scenario):
     lines = simulated("--until", "3h", "--defragment", "2", scenario()).splitlines()
 
     assert lines[-3:] == [
-        "vision/new: 1 move would let it in, 0.7 device-hours of work lost",
+        "vision/new: 1 move would start it, 0.7 device-hours of work lost",
         "  move vision/small: b-2 2 -> a-1 2 (2 pods, 20m lost: 0.7 device-hours)",
         "  start vision/new: b-1 2, b-2 2",
     ]
@@ -196,7 +196,7 @@ def test_json_has_it_beside_the_steps(scenario):
 
 def test_who_waits_for_more_than_moves_can_give_is_told(scenario):
     lines = simulated("--until", "30m", "--defragment", "2", scenario()).splitlines()
-    assert not any("would let it in" in line for line in lines), "nobody waits yet"
+    assert not any("would start it" in line for line in lines), "nobody waits yet"
 
     file = scenario()
     huge = filled(
@@ -212,7 +212,7 @@ def test_who_waits_for_more_than_moves_can_give_is_told(scenario):
 
     lines = simulated("--until", "3h", "--defragment", "1", file).splitlines()
 
-    assert "vision/huge: no plan of at most 1 move lets it in" in lines
+    assert "vision/huge: no plan of at most 1 move starts it" in lines
 
 
 def test_it_is_carried_out_only_where_the_queue_says_so(scenario):

@@ -204,7 +204,7 @@ def test_a_missing_local_queue_leaves_out_its_workload_alone(simulate):
     result = simulate(cluster(waiting("lost", queue="ql"), waiting("found")))
 
     assert result.exit_code == 0
-    assert "Workload ns/lost: not simulated: LocalQueue `ns/ql` is not there" in result.stderr
+    assert "Workload ns/lost: not simulated: LocalQueue `ns/ql` not found" in result.stderr
     assert "did you mean `ns/lq`?" in result.stderr
     assert "ns/found" in result.stdout
 
@@ -282,7 +282,7 @@ def test_a_job_with_a_workload_is_simulated_once(simulate):
         ),
         pytest.param(
             JOB.replace("lq}", "lq, kueue.x-k8s.io/priority-class: gone}"),
-            "WorkloadPriorityClass `gone` is not there",
+            "WorkloadPriorityClass `gone` not found",
             id="priority-class",
         ),
     ],
@@ -313,10 +313,12 @@ def test_a_scenario_may_come_from_standard_input(simulate):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        pytest.param(("run-for: 1m", "run-for: soon"), "`soon` is no duration", id="no-duration"),
+        pytest.param(
+            ("run-for: 1m", "run-for: soon"), "`soon` is not a duration", id="no-duration"
+        ),
         pytest.param(("nominalQuota: 4", "nominalQuota: [4]"), "ClusterQueue `q`", id="no-quota"),
         pytest.param(("kind: ClusterQueue", "kind: Queue"), "no ClusterQueue", id="no-queue"),
-        pytest.param(("kind: LocalQueue", "kinds: x"), "no Kubernetes object", id="no-object"),
+        pytest.param(("kind: LocalQueue", "kinds: x"), "not a Kubernetes object", id="no-object"),
         pytest.param(("---", "{"), "not YAML", id="no-yaml"),
     ],
 )

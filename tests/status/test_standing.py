@@ -104,7 +104,7 @@ def test_nobody_says_why_who_would_not_be_refused(things):
         ),
         pytest.param(
             [queue("q", gpu=4), workload("w", "q", pod_set(fpga=1))],
-            "behind w, which waits: couldn't assign flavors to pod set main: resource fpga"
+            "behind w, which is pending: couldn't assign flavors to pod set main: resource fpga"
             " unavailable in ClusterQueue",
             id="no-quota-at-all",
         ),

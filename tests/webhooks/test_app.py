@@ -120,7 +120,7 @@ UNREAD = [
     pytest.param(
         UID.ljust(LIGHT_BYTES + 1),
         False,
-        f"the review has more than {LIGHT_BYTES} bytes, and the call did not say how many",
+        f"the review has more than {LIGHT_BYTES} bytes, and the request has no Content-Length",
         id="large-and-of-no-length",
     ),
 ]

@@ -64,7 +64,7 @@ def test_objects_are_had_in_the_version_that_is_asked_for(here, there, spec, exp
 @pytest.mark.parametrize(
     ("given", "to", "said"),
     [
-        (queue(OLD), "kueue.x-k8s.io/v1", "there is no way to `kueue.x-k8s.io/v1`, only to "),
+        (queue(OLD), "kueue.x-k8s.io/v1", "cannot convert to `kueue.x-k8s.io/v1`, only to "),
         (
             {**queue(OLD), "spec": "large"},
             NEW,
@@ -75,7 +75,7 @@ def test_objects_are_had_in_the_version_that_is_asked_for(here, there, spec, exp
             NEW,
             "ClusterQueue `gpus` is of `kueue.x-k8s.io/v1alpha1`, which does not lead to",
         ),
-        (["no", "object"], NEW, "what is to be converted is not an object"),
+        (["no", "object"], NEW, "the item to convert is not an object"),
     ],
 )
 def test_what_cannot_be_converted_is_named(given, to, said):

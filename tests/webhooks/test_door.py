@@ -31,7 +31,7 @@ from policyd.testing import FakeClient
 from tests.webhooks.conftest import AUTHORITY, Connection
 from tests.webhooks.outside import saying, serving
 from tests.webhooks.reviews import POD, patch_of, policy, queued, response, review
-from webhooks.server import NOT_REGISTERED, WebhookServer, run_door
+from webhooks.server import NOT_REGISTERED, WebhookServer, run_webhooks
 from webhooks.settings_checks import certificate_files, endpoint, names_to_serve, secret_name
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +69,7 @@ async def running(client, *, integrations=EVERYTHING, **settings):
     given = Settings(**{**given, **settings})
     door = WebhookServer(settings=given, client=client, pace=Pace(), integrations=integrations)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(run_door(door, listener, stop=stop, beside=beside))
+        group.create_task(run_webhooks(door, listener, stop=stop, beside=beside))
         yield door, port
         stop.set()
 
@@ -385,7 +385,7 @@ async def test_the_certificate_is_for_what_the_api_server_calls(settings, names)
         ),
         pytest.param({"url": "https://"}, endpoint, "no address", id="no-host"),
         pytest.param({"service": "door"}, endpoint, "does not name a service", id="no-namespace"),
-        pytest.param({"service": "a/b:x"}, endpoint, "`x` is no port", id="no-port"),
+        pytest.param({"service": "a/b:x"}, endpoint, "`x` is not a Service port", id="no-port"),
         pytest.param({"secret": "a/b/c"}, secret_name, "does not name a secret", id="three-parts"),
         pytest.param({}, certificate_files, "no certificate to serve with", id="no-certificate"),
         pytest.param(

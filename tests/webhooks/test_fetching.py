@@ -170,7 +170,7 @@ async def test_a_name_does_not_stand_for_the_machine_or_its_cloud(address, named
 @pytest.mark.anyio
 async def test_only_a_host_that_is_named_is_inside_the_network():
     async with serving(Names("10.0.0.1")) as (server, fetcher):
-        with pytest.raises(FetchError, match="which is no address of the internet"):
+        with pytest.raises(FetchError, match="which is not an internet address"):
             await fetcher.fetch(get(server, host="storage.example"))
 
 

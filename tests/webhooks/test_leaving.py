@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from policyd.jobs.integrations import EVERYTHING
-from policyd.registration.webhook_rules import door_rules
+from policyd.registration.webhook_rules import derive_webhook_rules
 from tests.attacks.leavings import MANAGED, QUEUE, Try, tries
 from tests.attacks.membership import CONFIGURED, decider, is_refused, is_sent, membership
 
@@ -112,7 +112,9 @@ def test_pods_that_nobody_holds_may_leave_and_grow():
 
     assert not is_refused(made, decider(EVERYTHING))
     assert is_refused(made, decider(CONFIGURED["all that could queue"]))
-    assert is_sent(made, door_rules((), queue=CONFIGURED["all that could queue"]).validate)
+    assert is_sent(
+        made, derive_webhook_rules((), queue=CONFIGURED["all that could queue"]).validate
+    )
 
 
 def test_a_job_of_a_job_is_resumed_by_its_owner():

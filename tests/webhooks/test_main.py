@@ -42,7 +42,7 @@ class Door:
 
     def __init__(self, running):
         self.running = running
-        opened = self.event("door_opened")
+        opened = self.event("webhooks_started")
         self.port, self.metrics_port = opened["port"], opened["metrics_port"]
 
     def event(self, name):
@@ -197,7 +197,7 @@ def test_it_ends_within_the_second_signal_however_long_it_should_drain(files):
     with process(*arguments(files, **{"drain-seconds": 3600})) as running:
         door = Door(running)
         running.send_signal(signal.SIGTERM)
-        door.event("door_closing")
+        door.event("webhooks_stopping")
         running.send_signal(signal.SIGTERM)
 
         assert running.wait(DEADLINE_SECONDS) != 0
@@ -241,7 +241,7 @@ CONVERTING = ["--serve-v1beta1", "--register"]
         ),
         pytest.param(
             lambda files: arguments(files, policies=files / "none"),
-            "there is no `",
+            "` not found",
             "files and folders",
             id="no-policy-file",
         ),

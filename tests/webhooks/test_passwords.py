@@ -70,11 +70,13 @@ def test_the_nearest_entry_counts(tmp_path):
     ("text", "why"),
     [
         pytest.param('{"auths": {"ghcr.io": {"auth": "s3cret"}}}', "of `ghcr.io` is no", id="text"),
-        pytest.param('{"auths": {"ghcr.io": {"auth": "czNjcmV0"}}}', "is no password", id="alone"),
-        pytest.param('{"auths": "s3cret"}', "holds no passwords of registries", id="other"),
-        pytest.param('{"s3cret": {}}', "holds no passwords of registries", id="none"),
-        pytest.param("s3cret", "holds no passwords of registries", id="no-json"),
-        pytest.param('{"auths": ' * 9_999, "holds no passwords of registries", id="deep"),
+        pytest.param(
+            '{"auths": {"ghcr.io": {"auth": "czNjcmV0"}}}', "is not a valid password", id="alone"
+        ),
+        pytest.param('{"auths": "s3cret"}', "has no registry passwords", id="other"),
+        pytest.param('{"s3cret": {}}', "has no registry passwords", id="none"),
+        pytest.param("s3cret", "has no registry passwords", id="no-json"),
+        pytest.param('{"auths": ' * 9_999, "has no registry passwords", id="deep"),
     ],
 )
 def test_a_file_that_cannot_be_used_changes_nothing_and_is_not_quoted(tmp_path, text, why):

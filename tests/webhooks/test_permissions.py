@@ -222,7 +222,7 @@ async def test_a_review_asks_no_more_than_it_may(tmp_path):
 
     said = await Case(tmp_path, client, "true").refusal()
 
-    assert f"more than {MOST_QUESTIONS} questions in one review" in said
+    assert f"more than {MOST_QUESTIONS} external requests in one review" in said
     assert len(client.specs) == MOST_QUESTIONS
 
 

@@ -163,15 +163,17 @@ async def test_entries_among_the_policies_hold_what_is_declared(tmp_path, asked,
         pytest.param("('all', 'a').size()", "`a` of entry `all` is JMESPath", id="projection"),
         pytest.param("('apps').size()", "it takes `--reads apps/v1/deployments`", id="undeclared"),
         pytest.param("('odd').size()", "entry `odd` cannot be read: Expected `str`", id="odd"),
-        pytest.param("('empty').kind", "`` of entry `empty` is no path of objects", id="nothing"),
+        pytest.param(
+            "('empty').kind", "`` of entry `empty` is not a path of objects", id="nothing"
+        ),
         pytest.param("('grouped').kind", "`--reads apps/v1/deployments`", id="path-undeclared"),
         pytest.param("('namespace').kind", "it takes `--reads v1/namespaces`", id="namespace"),
         pytest.param(
             "('gone').kind", "entry `gone` names `/api/v1/nodes/other`, which is", id="gone"
         ),
         pytest.param("('query').kind", "without a query", id="query"),
-        pytest.param("('dots').kind", "entry `dots` is no path of objects", id="subresource"),
-        pytest.param("('kinds').kind", "`/apis` of entry `kinds` is no path", id="discovery"),
+        pytest.param("('dots').kind", "entry `dots` is not a path of objects", id="subresource"),
+        pytest.param("('kinds').kind", "`/apis` of entry `kinds` is not a path", id="discovery"),
         pytest.param("('post').kind", "entry `post` posts to the API server, of which", id="post"),
     ],
 )
@@ -202,7 +204,7 @@ async def test_a_change_counts_at_once(tmp_path):
     [
         pytest.param(
             "resource.Get('v1', 'secrets', 'ml', 'b').kind",
-            "policies may not read `v1/secrets` here: it takes `--reads v1/secrets`",
+            "policies may not read `v1/secrets` without `--reads v1/secrets`",
             id="not-declared",
         ),
         pytest.param(
@@ -217,7 +219,7 @@ async def test_a_change_counts_at_once(tmp_path):
         ),
         pytest.param(
             "resource.Post('authorization.k8s.io/v1', 'subjectaccessreviews', {'a': 'b'}).kind",
-            "there is no API server to answer `authorization.k8s.io/v1/subjectaccessreviews`",
+            "no API server can answer `authorization.k8s.io/v1/subjectaccessreviews`",
             id="nobody-to-ask",
         ),
     ],

@@ -129,14 +129,14 @@ BLOB_URL = f"https://ghcr.io/v2/team/app/blobs/{CONFIG[0]}"
     ("url", "body", "said"),
     [
         pytest.param(MANIFEST_URL, None, "answers 404", id="missing"),
-        pytest.param(MANIFEST_URL, b"<html>", "answers what is none", id="no-json"),
-        pytest.param(MANIFEST_URL, b'{"config": 5}', "answers what is none", id="misshapen"),
-        pytest.param(MANIFEST_URL, b'{"manifests": [7]}', "answers what is none", id="bad-index"),
-        pytest.param(MANIFEST_URL, b"[" * 100_000, "answers what is none", id="deep"),
+        pytest.param(MANIFEST_URL, b"<html>", "answer is invalid", id="no-json"),
+        pytest.param(MANIFEST_URL, b'{"config": 5}', "answer is invalid", id="misshapen"),
+        pytest.param(MANIFEST_URL, b'{"manifests": [7]}', "answer is invalid", id="bad-index"),
+        pytest.param(MANIFEST_URL, b"[" * 100_000, "answer is invalid", id="deep"),
         pytest.param(
             MANIFEST_URL, b'{"manifests": []}', "no image for linux/amd64", id="other-platforms"
         ),
-        pytest.param(BLOB_URL, b"{}", "is something else", id="another-configuration"),
+        pytest.param(BLOB_URL, b"{}", "has another digest", id="another-configuration"),
     ],
 )
 async def test_what_a_registry_answers_wrongly_is_said(tmp_path, url, body, said):
@@ -149,13 +149,13 @@ async def test_what_a_registry_answers_wrongly_is_said(tmp_path, url, body, said
 async def test_other_registries_are_not_asked(tmp_path):
     registry = Registry()
     said = await says(tmp_path, 'image.GetMetadata("quay.io/a/b").tag', registry)
-    assert "policies may not ask `quay.io` here: it takes `--registries quay.io`" in said
+    assert "policies may not ask `quay.io` without `--registries quay.io`" in said
     assert not registry.asked
 
 
 @pytest.mark.parametrize("text", ["registry", "", "ghcr.io/team", "ftp://ghcr.io", "a b.c"])
 def test_a_registry_that_is_none_is_said_at_once(tmp_path, text):
-    with pytest.raises(ConfigurationError, match="is no registry"):
+    with pytest.raises(ConfigurationError, match="is not a registry"):
         Registries(Registry(), AskingDoor(tmp_path).inquiries, [text])
 
 

@@ -165,7 +165,7 @@ def test_a_secret_that_keeps_something_else_is_refused_with_a_way_out(data, mess
         read_secret(data)
 
     assert str(caught.value) == message
-    assert caught.value.hint == "delete it, and a new authority is made"
+    assert caught.value.hint == "delete it to have a new authority created"
 
 
 def test_left_alone_for_thirty_years_it_serves_a_trusted_certificate_every_day():

@@ -12,7 +12,7 @@ from policyd.api.admission import UserInfo, parse_review
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.offline.shadows import Shadow
-from policyd.registration.webhook_rules import door_rules
+from policyd.registration.webhook_rules import derive_webhook_rules
 from policyd.testing import FakeClock
 from tests.engine.reviews import policy as policy_text
 from tests.webhooks.policies import policy, rule
@@ -176,7 +176,7 @@ def test_what_a_shadow_may_refuse_is_sent_but_stops_nothing():
     kind = {"apiVersion": "policyd.io/v1alpha1", "kind": "Policy", "metadata": {"name": "p2"}}
     known = loaded(kind | {"spec": spec})
 
-    rules = door_rules([old, *known], queue=None)
+    rules = derive_webhook_rules([old, *known], queue=None)
 
     sent = {(r.resources, call.failure_policy) for call in rules.validate for r in call.rules}
     assert sent == {(("pods",), "Fail"), (("services",), "Ignore")}

@@ -112,7 +112,9 @@ def test_a_policy_that_may_be_left_out_is_told_of():
     answer = asked(unasked(policy("p", validations=NEVER, failurePolicy="Ignore")))
 
     assert answer["allowed"]
-    assert answer["warnings"] == [f"policyd could not judge this: {REASON}; not asked: policy `p`"]
+    assert answer["warnings"] == [
+        f"policyd could not evaluate this: {REASON}; not asked: policy `p`"
+    ]
 
 
 def test_a_policy_that_changes_must_be_asked_for_changes():

@@ -126,7 +126,7 @@ async def test_a_host_is_written_in_one_way_alone(tmp_path, host):
         port = server.url.rpartition(":")[2]
         said = await door.ask(f'http.Get(r"http://{host}:{port}/api/teams").name')
         if host != "[::1]":  # which is written as it should be, and another
-            with pytest.raises(ConfigurationError, match="is no address that policies can ask"):
+            with pytest.raises(ConfigurationError, match="is not a URL that policies can call"):
                 Web(door.fetcher, door.inquiries, [f"http://{host}:{port}/api"])
     assert "policies may not ask" in said
     assert not server.asked
@@ -142,7 +142,7 @@ async def test_a_host_is_written_in_one_way_alone(tmp_path, host):
 async def test_no_header_makes_another_request_of_it(tmp_path, name):
     async with asking(tmp_path) as (door, server):
         said = await door.ask(f'http.Get("URL/api/teams", {{"{name}": "other"}}).name')
-    assert f"header `{name}` is not a policy's to set" in said
+    assert f"header `{name}` may not be set by policies" in said
     assert not server.asked
 
 
@@ -194,5 +194,5 @@ async def test_authorities_are_those_of_the_policy(tmp_path):
 
 @pytest.mark.parametrize("text", ["inventory", "ftp://a/b", "https://a/b?c=d", "https://u:p@a/"])
 def test_an_address_that_is_none_is_said_at_once(tmp_path, text):
-    with pytest.raises(ConfigurationError, match="is no address that policies can ask"):
+    with pytest.raises(ConfigurationError, match="is not a URL that policies can call"):
         Web(Fetcher({}), AskingDoor(tmp_path).inquiries, [text])

@@ -32,14 +32,14 @@ def test_an_annotation_says_what_is_wanted(name, text, expected):
     ("name", "text", "said"),
     [
         pytest.param("queue-order", "Proportions", "unknown order `Proportions`", id="order"),
-        pytest.param("binpack", "gpu=much", "`much` is no weight", id="binpack"),
-        pytest.param("binpack", "gpu=-1", "below 0", id="negative"),
-        pytest.param("binpack", "gpu=nan", "below 0", id="no-number"),
-        pytest.param("stale-gang-grace", "soon", "`soon` is no length of time", id="stale"),
+        pytest.param("binpack", "gpu=much", "`much` is not a weight", id="binpack"),
+        pytest.param("binpack", "gpu=-1", "negative", id="negative"),
+        pytest.param("binpack", "gpu=nan", "negative", id="no-number"),
+        pytest.param("stale-gang-grace", "soon", "`soon` is not a duration", id="stale"),
         pytest.param("claim-preempted", "yes", "neither `true` nor `false`", id="claim"),
-        pytest.param("consolidate", "yes", "`yes` is no number", id="consolidate"),
+        pytest.param("consolidate", "yes", "`yes` is not a number", id="consolidate"),
         pytest.param("gang-scheduler", "volcano", "unknown scheduler `volcano`", id="scheduler"),
-        pytest.param("gang-wait", "soon", "`soon` is no length of time", id="gang-wait"),
+        pytest.param("gang-wait", "soon", "`soon` is not a duration", id="gang-wait"),
     ],
 )
 def test_what_cannot_be_meant_is_said(name, text, said):

@@ -29,6 +29,7 @@ from policyd.registration.configurations import (
     validating_configuration,
 )
 from policyd.registration.left_out import named_in_vain
+from webhooks.certificate.former_names import FormerConfigurations
 from webhooks.certificate.old_versions import OldVersions
 
 CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
@@ -65,6 +66,7 @@ class Publication:
         self._client = client
         self._wanted = wanted
         self._old_versions = old_versions
+        self._former = FormerConfigurations(client)
         self._left_out: set[str] = set()
         self.missing: tuple[str, ...] = ()
         """Kinds of the configurations that were not there last, and that we may not make."""
@@ -81,7 +83,10 @@ class Publication:
             await self._register(await self._wanted(ca_bundle_pem))
         elif ca_bundle_pem:
             for resource in CONFIGURATIONS:
-                await self._trust(resource, ca_bundle_pem)
+                await self._trust(resource, await self._current(resource), ca_bundle_pem)
+        if ca_bundle_pem:
+            for resource in CONFIGURATIONS:
+                await self._trust(resource, await self._former.current(resource), ca_bundle_pem)
         converting = await self._old_versions.publish(ca_bundle_pem) if self._old_versions else ()
         return await self._trusted(ca_bundle_pem, converting)
 
@@ -107,14 +112,16 @@ class Publication:
             await self._keep_both(wanted.unconditional)
 
     async def _keep_both(self, wanted: Registration) -> None:
+        configurations = {
+            MUTATING_WEBHOOK_CONFIGURATIONS: mutating_configuration(wanted),
+            VALIDATING_WEBHOOK_CONFIGURATIONS: validating_configuration(wanted),
+        }
         missing = [
             resource.kind
-            for resource, configuration in (
-                (MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(wanted)),
-                (VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(wanted)),
-            )
+            for resource, configuration in configurations.items()
             if not await self._keep(resource, configuration)
         ]
+        await self._former.retire(configurations)
         if missing and tuple(missing) != self.missing:
             log.error("configurations_missing", name=NAME, kinds=missing, hint=REMEDY)
         self.missing = tuple(missing)
@@ -142,8 +149,8 @@ class Publication:
         except ForbiddenError as error:
             raise _NotOursError from error
 
-    async def _trust(self, resource: Resource, ca_bundle_pem: bytes) -> None:
-        current = await self._current(resource)
+    async def _trust(self, resource: Resource, current: Json | None, ca_bundle_pem: bytes) -> None:
+        """Have a configuration, if there is one, trust these authorities."""
         if current is None:
             return
         text = base64.b64encode(ca_bundle_pem).decode()
@@ -155,14 +162,17 @@ class Publication:
             return
         try:
             await self._write(resource, current, webhooks)
-        except ConflictError:
+        except (ConflictError, NotFoundError):
             return
-        log.info("authorities_published", kind=resource.kind)
+        log.info("authorities_published", kind=resource.kind, name=current["metadata"]["name"])
 
     async def _write(self, resource: Resource, current: Json, webhooks: list[Json]) -> None:
-        version = current["metadata"]["resourceVersion"]
-        patch = {"metadata": {"resourceVersion": version}, "webhooks": webhooks}
-        await self._client.patch(resource, NAME, patch, into=dict)
+        metadata = current["metadata"]
+        patch = {
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
+            "webhooks": webhooks,
+        }
+        await self._client.patch(resource, metadata["name"], patch, into=dict)
 
     async def _current(self, resource: Resource) -> Json | None:
         try:
@@ -174,8 +184,8 @@ class Publication:
         trusted = frozenset(split_bundle(ca_bundle_pem))
         configs = list(others)
         for resource in CONFIGURATIONS:
-            current = await self._current(resource) or {}
-            configs += [w.get("clientConfig", {}) for w in current.get("webhooks", [])]
+            for current in (await self._current(resource), await self._former.current(resource)):
+                configs += [w.get("clientConfig", {}) for w in (current or {}).get("webhooks", [])]
         for bundle in _bundles(configs):
             trusted &= bundle
         return trusted

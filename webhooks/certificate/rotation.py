@@ -198,7 +198,7 @@ def _pair(data: Mapping[str, bytes], name: str) -> CertificatePair | None:
     except ConfigurationError as error:
         raise ConfigurationError(
             f"the Secret cannot be used: {error}",
-            hint="delete it, and a new authority is made",
+            hint="delete it to have a new authority created",
         ) from error
     return pair
 

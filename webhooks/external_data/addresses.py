@@ -147,9 +147,9 @@ def refused(host: str, address: Address | None, named: Collection[str]) -> str:
         return f"`{host}` is reached if it is named as an address itself alone" if wrong else ""
     by_name = host in named and (literal_of(host) == address or _is_special_name(host))
     if any(map(_is_special, _all_of(address))) and not by_name:
-        return f"`{host}` is at {address}: of this machine, its link, or its cloud"
+        return f"`{host}` resolves to {address}: a loopback, link-local or cloud metadata address"
     if host not in named and not all(each.is_global for each in _all_of(address)):
-        return f"`{host}` is at {address}, which is no address of the internet"
+        return f"`{host}` resolves to {address}, which is not an internet address"
     return ""
 
 

@@ -133,7 +133,7 @@ class Fetcher:
             if target.origin() != url.origin():
                 headers = {name: value for name, value in headers.items() if name == "Accept"}
             url, led = target, True
-        raise ValueError(f"it is led on more than {message.redirects} times")
+        raise ValueError(f"more than {message.redirects} times")
 
     async def _send(
         self, message: Message, url: URL, headers: Mapping[str, str]
@@ -189,7 +189,7 @@ def _target(url: URL, status: int, headers: Mapping[str, str]) -> URL | None:
     target = url.join(URL(headers.get("Location", "")))
     plain = target.scheme in ("https", url.scheme) and target.raw_host and target.user is None
     if not plain:
-        raise ValueError("it is led where nothing is sent")
+        raise ValueError("it redirects to an address that must not be called")
     return target
 
 
@@ -209,10 +209,10 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 def _trusting(certificates: str) -> ssl.SSLContext:
     """Return a context that trusts these authorities and no others."""
     if len(certificates) > LONGEST_BUNDLE:
-        raise ValueError(f"the authorities to trust have more than {LONGEST_BUNDLE} characters")
+        raise ValueError(f"the CA bundle has more than {LONGEST_BUNDLE} characters")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cadata=certificates)
     except ssl.SSLError as error:
-        raise ValueError(f"the authorities to trust are no PEM certificates: {error}") from error
+        raise ValueError(f"the CA bundle is not a list of PEM certificates: {error}") from error
     return context

@@ -32,7 +32,7 @@ ASK_SECONDS: Final = 10.0
 """When a question is given up that nobody waits for any more."""
 
 TURN_SECONDS: Final = 0.02
-"""How often one who waits looks at the time."""
+"""How often a waiting thread looks at the time."""
 
 Key = bytes
 """The question itself, encoded."""
@@ -132,7 +132,7 @@ class Inquiries:
         own: _Round = self._deciding.round
         answer = own.answers.get(key) or self._known(key)
         if answer is None and len(own.answers) + len(own.unknown) >= MOST_QUESTIONS:
-            answer = UnansweredError(f"more than {MOST_QUESTIONS} questions in one review")
+            answer = UnansweredError(f"more than {MOST_QUESTIONS} external requests in one review")
         elif answer is None:
             own.unknown[key] = ask
             raise PendingError("not answered yet")
@@ -168,7 +168,7 @@ class Inquiries:
             async with asyncio.timeout(ASK_SECONDS):
                 answer = await ask()
         except TimeoutError:
-            return UnansweredError(f"nothing within {ASK_SECONDS:.0f} s")
+            return UnansweredError(f"no answer within {ASK_SECONDS:.0f} s")
         except PolicydError as error:
             return UnansweredError(str(error))
         finally:

@@ -50,8 +50,8 @@ class Passwords:
             entries = msgspec.json.decode(read_file(self._path), type=_File).auths
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise ConfigurationError(
-                f"`{self._path}` holds no passwords of registries",
-                hint="make it by `docker login`, or by `kubectl create secret docker-registry`",
+                f"`{self._path}` has no registry passwords",
+                hint="create it with `docker login` or `kubectl create secret docker-registry`",
             ) from None
         given = {_place(name): _encoded(name, entry) for name, entry in entries.items()}
         self._given = {place: text for place, text in given.items() if text}
@@ -83,6 +83,6 @@ def _encoded(name: str, entry: _Entry) -> str:
         pair = b""
     if b":" not in pair:
         raise ConfigurationError(
-            f"`auth` of `{name}` is no password", hint="write `user:password` in base64"
+            f"`auth` of `{name}` is not a valid password", hint="write `user:password` in base64"
         )
     return f"Basic {b64encode(pair).decode()}"

@@ -85,9 +85,9 @@ class Permissions:
             spec = to_json(body).get("spec")
             key = b"review" + msgspec.json.encode(spec)
         except (AttributeError, PolicydError, TypeError, ValueError) as error:
-            raise AccessReviewError(f"what is asked is no JSON: {error}") from error
+            raise AccessReviewError(f"the SubjectAccessReview is not JSON: {error}") from error
         if not isinstance(spec, dict):
-            raise AccessReviewError("a SubjectAccessReview without a `spec` asks nothing")
+            raise AccessReviewError("a SubjectAccessReview needs a `spec`")
         return self._inquiries.answer(key, partial(self._review, spec, len(key)))
 
     async def _ask(self, asked: Json) -> ExternalAnswer:

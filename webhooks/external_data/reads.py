@@ -125,14 +125,14 @@ class ClusterObjects:
                 f"nothing of `{text}` is created by a review: it asks by `{_REVIEWS}` alone"
             )
         if self._permissions is None:
-            raise ReadError(f"there is no API server to answer `{text}`")
+            raise ReadError(f"no API server can answer `{text}`")
         return self._permissions.review(body)
 
     def _known(self, api_version: str, resource: str) -> Watch:
         text = f"{api_version}/{resource}"
         watch = self._watches.get(text)
         if watch is None:
-            raise ReadError(f"policies may not read `{text}` here: it takes `--reads {text}`")
+            raise ReadError(f"policies may not read `{text}` without `--reads {text}`")
         if watch.trouble is not None:
             raise ReadError(f"`{text}` is not known: {watch.trouble}")
         return watch

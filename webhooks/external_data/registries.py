@@ -106,7 +106,7 @@ class Registries:
             raise RegistryError(f"`{image}` names no repository")
         server = self._servers.get(named.registry)
         if server is None:
-            message = f"policies may not ask `{named.registry}` here: it takes `--registries"
+            message = f"policies may not ask `{named.registry}` without `--registries"
             raise RegistryError(f"{message} {named.registry}`")
         key = b"image" + image.encode()
         return self._inquiries.answer(key, partial(self._ask, image, named, server))
@@ -166,7 +166,7 @@ class _Repository:
         if fetched.status != 200:
             raise RegistryError(f"the registry answers {fetched.status} to GET {url}")
         if ":" in reference and _digest(fetched.body) != reference:
-            raise RegistryError(f"what the registry answers to GET {url} is something else")
+            raise RegistryError(f"the registry's answer to GET {url} has another digest")
         return fetched.body
 
     async def _authorization(self, challenge: str) -> dict[str, str]:
@@ -178,13 +178,13 @@ class _Repository:
         realm = _realm(asked.get("realm", ""))
         if scheme.lower() != "bearer" or realm is None:
             raise RegistryError(
-                f"`{self._base.origin()}` wants a password, and policyd has none for it by HTTPS:"
-                " it takes `--registry-credentials`"
+                f"`{self._base.origin()}` requires a password, and policyd has none for HTTPS:"
+                " give it with `--registry-credentials`"
             )
         if self._password and not self._is_its_own(realm.raw_host or ""):
             raise RegistryError(
-                f"`{self._base.origin()}` says that its tokens are at `{realm.raw_host}`, which is"
-                f" not told its password: it takes `--registries {realm.raw_host}`"
+                f"`{self._base.origin()}` issues tokens at `{realm.raw_host}`, which may not"
+                f" receive its password without `--registries {realm.raw_host}`"
             )
         query = {name: asked[name] for name in ("service", "scope") if name in asked}
         password = {"Authorization": self._password} if self._password else {}
@@ -234,7 +234,7 @@ def _server(text: str) -> tuple[str, URL]:
     except (CelError, ValueError):
         pass
     raise ConfigurationError(
-        f"`{text}` is no registry", hint="write `ghcr.io`, or `http://registry.example:5000`"
+        f"`{text}` is not a registry", hint="write `ghcr.io`, or `http://registry.example:5000`"
     )
 
 
@@ -242,7 +242,7 @@ def _of_platform(index: _Index) -> str:
     for each in index.manifests:
         if PLATFORM.items() <= each.platform.items():
             return each.digest
-    raise RegistryError(f"there is no image for {'/'.join(PLATFORM.values())}")
+    raise RegistryError(f"no image found for {'/'.join(PLATFORM.values())}")
 
 
 def _digest(body: bytes) -> str:
@@ -253,4 +253,4 @@ def _read(body: bytes, into: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=into)
     except (ValueError, RecursionError) as error:
-        raise RegistryError(f"the registry answers what is none: {error}") from error
+        raise RegistryError(f"the registry's answer is invalid: {error}") from error

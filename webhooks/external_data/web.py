@@ -103,7 +103,7 @@ class Web:
     ) -> Message:
         address = read_address(url)
         if address is None or not any(_covers(each, address) for each in self._declared):
-            raise WebError(f"policies may not ask `{url}` here: it takes `--http {_origin(url)}`")
+            raise WebError(f"policies may not ask `{url}` without `--http {_origin(url)}`")
         sent = None if body is None else _encoded(body)
         _check(headers)
         return Message(
@@ -122,12 +122,12 @@ class Web:
     async def _call(self, message: Message, seconds: float) -> ExternalAnswer:
         fetched = await self._fetcher.fetch(message)
         if not 200 <= fetched.status < 300:
-            raise WebError(f"{message.method} {message.url} is answered {fetched.status}")
+            raise WebError(f"{message.method} {message.url} answered {fetched.status}")
         try:
             found = msgspec.json.decode(fetched.body)
         except (ValueError, RecursionError) as error:
             raise WebError(
-                f"{message.method} {message.url} is answered no JSON: {error}"
+                f"{message.method} {message.url} did not answer with JSON: {error}"
             ) from error
         return ExternalAnswer(found, seconds, len(fetched.body))
 
@@ -142,7 +142,7 @@ def _declared(text: str) -> URL:
     address = read_address(text)
     if address is None or address.query_string or address.fragment:
         raise ConfigurationError(
-            f"`{text}` is no address that policies can ask", hint="write `https://host/path`"
+            f"`{text}` is not a URL that policies can call", hint="write `https://host/path`"
         )
     return address
 
@@ -155,7 +155,7 @@ def _check(headers: Mapping[str, str]) -> None:
     """
     taken = [name for name in headers if name.lower() in _OURS]
     if taken:
-        raise WebError(f"header `{taken[0]}` is not a policy's to set")
+        raise WebError(f"header `{taken[0]}` may not be set by policies")
     if sum(len(name) + len(value) for name, value in headers.items()) > MOST_HEADER_BYTES:
         raise WebError(f"the headers have more than {MOST_HEADER_BYTES} characters")
 
@@ -176,7 +176,7 @@ def _encoded(body: Json) -> bytes:
     try:
         return msgspec.json.encode(to_json(body))
     except (PolicydError, TypeError, ValueError) as error:
-        raise WebError(f"what is sent is no JSON: {error}") from error
+        raise WebError(f"the request body is not JSON: {error}") from error
 
 
 def _said(fetched: FetchedResponse) -> Json:

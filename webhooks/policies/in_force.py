@@ -388,7 +388,7 @@ def files_of(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: None
     for path in paths:
         if not path.exists():
             raise ConfigurationError(
-                f"there is no `{path}`", hint="`--policies` takes files and folders"
+                f"`{path}` not found", hint="`--policies` takes files and folders"
             )
     return policy_files(paths, left_out)
 

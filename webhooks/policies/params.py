@@ -193,5 +193,5 @@ def _unknown(kind: ParamKind, watch: Watch) -> ParamError:
     name = f"{kind.api_version}, Kind={kind.kind}"
     return ParamError(
         f"paramKind kind `{name}` not yet synced to use for admission: {watch.trouble}",
-        hint=f"tell whoever runs the cluster that policyd cannot read objects of kind {kind.kind}",
+        hint=f"ask the cluster administrator to let policyd read objects of kind {kind.kind}",
     )

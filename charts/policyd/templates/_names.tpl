@@ -15,6 +15,11 @@
 {{ include "policyd.fullname" . }}-webhooks
 {{- end }}
 
+{{/* The name of both webhook configurations in the release before; to go with the next one. */}}
+{{- define "policyd.formerConfigurations" -}}
+door.policyd.io
+{{- end }}
+
 {{- define "policyd.controller" -}}
 {{ include "policyd.fullname" . }}-controller
 {{- end }}

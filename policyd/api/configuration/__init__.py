@@ -53,12 +53,12 @@ def decode_configuration(document: Json) -> Configuration:
     version = document.get("apiVersion")
     if version not in (API_VERSION, OLD_API_VERSION):
         raise ConfigurationError(
-            f"a Configuration cannot be of version `{version}`", hint=f"write `{API_VERSION}`"
+            f"unsupported Configuration version `{version}`", hint=f"write `{API_VERSION}`"
         )
     try:
         return msgspec.convert(_filled(document), Configuration, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"the Configuration does not fit: {_words(str(error))}") from error
+        raise ConfigurationError(f"invalid Configuration: {_words(str(error))}") from error
 
 
 def _filled(document: dict[str, Json]) -> Json:

@@ -1,7 +1,7 @@
 """What Kueue takes for what a Configuration does not say, in either version.
 
 Works on decoded JSON, since the versions differ in a few fields only. As in Kueue, an empty text
-and a length of time of zero say nothing, except where zero switches something off.
+and a duration of zero say nothing, except where zero switches something off.
 """
 
 from typing import Final

@@ -20,17 +20,17 @@ _WHOLE = re.compile(rf"[+-]?(0|({_PART})+)", re.ASCII)
 
 
 class DurationError(PolicydError):
-    """A text is no length of time."""
+    """A text is not a duration."""
 
 
 def duration_seconds(text: str) -> float:
-    """Return how many seconds a length of time is.
+    """Return how many seconds a duration is.
 
     Raises:
         DurationError: If it is none.
     """
     if not _WHOLE.fullmatch(text):
-        raise DurationError(f"`{text}` is no length of time", hint="write `90s` or `1h30m`")
+        raise DurationError(f"`{text}` is not a duration", hint="write `90s` or `1h30m`")
     parts = re.findall(_PART, text, re.ASCII)
     total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     return -total if text.startswith("-") else total

@@ -14,7 +14,7 @@ API_VERSION: Final = f"{GROUP}/v1beta2"
 OLD_API_VERSION: Final = f"{GROUP}/v1beta1"
 
 DurationText = str
-"""A length of time as Go writes it: `1h30m`, `500ms`."""
+"""A duration as Go writes it: `1h30m`, `500ms`."""
 
 
 class Strict(Wire, frozen=True, forbid_unknown_fields=True):

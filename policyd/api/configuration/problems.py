@@ -13,7 +13,7 @@ UNSAID: Final = "must be specified"
 
 
 def length_errors(path: str, text: DurationText | None) -> Iterator[FieldError]:
-    """Yield what is wrong with a length of time: it may not be negative; None is not given."""
+    """Yield what is wrong with a duration: it may not be negative; None is not given."""
     if text is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""What is told of who waits in a queue: Kueue's group `visibility.kueue.x-k8s.io`."""
+"""The pending workloads of a queue as they are told: Kueue's group `visibility.kueue.x-k8s.io`."""
 
 from typing import Final
 

@@ -148,7 +148,7 @@ def _run_own(path: Path, keyword: str, *, branches: bool) -> Tested:
     loaded = _beside(path)
     findings = [f for f in loaded.findings if f.severity == "error"]
     if not loaded.policies and not findings:
-        message = "there is no policy beside these cases"
+        message = "no policy found next to these cases"
         findings.append(Finding(source=str(path), message=message, hint="put it into policy.yaml"))
     if findings:
         return Tested(path, (), tuple(findings))

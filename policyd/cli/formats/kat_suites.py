@@ -33,7 +33,7 @@ def run_folder(
     loaded = load([str(file) for file in beside])
     wrong = [finding for finding in loaded.findings if finding.severity == "error"]
     if not loaded.policies and not wrong:
-        wrong = [Finding(source=str(path), message="there is no policy beside these tests")]
+        wrong = [Finding(source=str(path), message="no policy found next to these tests")]
     if wrong:
         return (), tuple(wrong), loaded
     findings: list[Finding] = []

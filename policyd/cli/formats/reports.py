@@ -31,7 +31,7 @@ TEXT_JSON_OR_REPORT = click.option(
     "--output",
     type=click.Choice(["text", "json", *FORMATS]),
     default="text",
-    help="How to say it: for people, for programs, or for CI.",
+    help="Output format: for people, for programs, or for CI.",
 )
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"

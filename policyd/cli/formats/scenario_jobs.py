@@ -175,12 +175,12 @@ class _Classes:
         label = job.labels.get(kueue.names.PRIORITY_CLASS)
         if label:
             if label not in self._own:
-                raise PolicydError(f"WorkloadPriorityClass `{label}` is not there")
+                raise PolicydError(f"WorkloadPriorityClass `{label}` not found")
             return Priority(value=self._own[label])
         for name in (named, *(each.template.spec.priority_class_name for each in pod_sets)):
             if name:
                 if name not in self._of_pods:
-                    raise PolicydError(f"PriorityClass `{name}` is not there")
+                    raise PolicydError(f"PriorityClass `{name}` not found")
                 return Priority(value=self._of_pods[name].value)
         default = [each.value for each in self._of_pods.values() if each.global_default]
         return Priority(value=min(default, default=0))

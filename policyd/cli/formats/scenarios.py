@@ -64,7 +64,7 @@ def scenario_objects(file: str) -> list[dict[str, Json]]:
 def _object(document: Document) -> dict[str, Json]:
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        message = "this is no Kubernetes object: `kind` is missing"
+        message = "not a Kubernetes object: `kind` is missing"
         raise ScenarioError(str(document.finding(message)))
     try:
         found: dict[str, Json] = upgraded(value)
@@ -182,7 +182,7 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: SkippedJobs) -> 
         key = f"{metadata.namespace}/{workload.spec.queue_name}"
         if key not in local_queues and workload.status.admission is None:
             near = did_you_mean(key, local_queues)
-            why = f"LocalQueue `{key}` is not there{f', {near}' if near else ''}"
+            why = f"LocalQueue `{key}` not found{f', {near}' if near else ''}"
             left_out.note("Workload", metadata.key, why)
             continue
         value = workload_value(workload, circumstances, cluster_queue=local_queues.get(key, ""))
@@ -228,4 +228,4 @@ def seconds_of(text: str) -> float:
     try:
         return parse_duration(text).nanoseconds / 1e9
     except CelError as error:
-        raise ScenarioError(f"`{text}` is no duration", hint="such as 90s or 1h30m") from error
+        raise ScenarioError(f"`{text}` is not a duration", hint="such as 90s or 1h30m") from error

@@ -54,7 +54,9 @@ class ParentPods:
             await self._ungate(pod)
         if self._believes or not is_gated(pod):
             return
-        message = f"{kind.kind} `{name}` is gone, and nobody asks for quota for this pod: delete it"
+        message = (
+            f"{kind.kind} `{name}` is gone, and nothing requests quota for this pod: delete it"
+        )
         self._writes.tell(PODS, pod.metadata, "HeldWithoutOwner", message, bad=True)
 
     async def place(self, pod: QueuedPod, seat: Seat[Any]) -> None:

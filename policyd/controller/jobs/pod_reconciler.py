@@ -344,7 +344,7 @@ class PodReconciler:
 
 
 def _raise_first(results: Sequence[object]) -> None:
-    """Raise the first error among the results, the conflicts last: they mend themselves."""
+    """Raise the first error among the results, the conflicts last: they resolve themselves."""
     errors = [result for result in results if isinstance(result, BaseException)]
     if errors:
         raise min(errors, key=lambda error: isinstance(error, ConflictError))

@@ -224,7 +224,7 @@ COUNTED: Final = (
     Family(
         "policyd_fragmented_devices_count",
         "gauge",
-        "Those of them on nodes that are in use in part",
+        "Free devices on nodes that are partly in use",
         ("flavor", "resource"),
     ),
     Family(
@@ -236,22 +236,22 @@ COUNTED: Final = (
     Family(
         "policyd_usage_outside_quota",
         "gauge",
-        "What pods take that no queue has given them",
+        "Resources of pods outside of quota",
         ("namespace", "resource"),
     ),
     Family(
         "policyd_pods_outside_quota_total",
         "counter",
-        "Pods that were found to take it, and why it is outside",
+        "Pods found outside of quota, by reason",
         ("reason",),
     ),
     Family(
         "policyd_closed_connections_total",
         "counter",
-        "Connections that were closed before their caller was answered, by why",
+        "Connections closed before an answer, by reason",
         ("reason",),
     ),
-    Family("policyd_leading", "gauge", "Whether this process leads"),
+    Family("policyd_leading", "gauge", "Whether this process is the leader"),
 )
 """What is counted when it happens."""
 
@@ -267,30 +267,35 @@ def _gauge(name: str, text: str, *labels: str, by_workload: bool = False) -> Fam
 MEASURED: Final = (
     _gauge(
         "pending_workloads",
-        "Workloads that wait for quota",
+        "Pending workloads",
         *_CLUSTER,
         "status",
         by_workload=True,
     ),
     _gauge(
-        "pending_scheduling_hashes", "Different demands of workloads that wait", *_CLUSTER, "status"
+        "pending_scheduling_hashes", "Distinct requests of pending workloads", *_CLUSTER, "status"
     ),
     _gauge("unadmitted_workloads", "Workloads that may not run, and why", *_CLUSTER, *_CAUSE),
-    _gauge("finished_workloads", "Workloads that finished and are still there", *_CLUSTER),
+    _gauge("finished_workloads", "Finished workloads that still exist", *_CLUSTER),
     _gauge("reserving_active_workloads", "Workloads with quota", *_CLUSTER),
     _gauge("admitted_active_workloads", "Workloads that may run", *_CLUSTER, by_workload=True),
     _gauge("cluster_queue_status", "1 for the status of a ClusterQueue", *_CLUSTER, "status"),
     _gauge("cluster_queue_info", "1 for the cohorts above it", *_CLUSTER, *_ABOVE),
-    _gauge("cluster_queue_resource_pending", "What waits asks for", *_CLUSTER, "resource"),
+    _gauge(
+        "cluster_queue_resource_pending",
+        "Resources requested by pending workloads",
+        *_CLUSTER,
+        "resource",
+    ),
     _gauge("cluster_queue_resource_reservation", "Quota reserved", *_OF_COHORT),
     _gauge("cluster_queue_resource_usage", "Quota of those that may run", *_OF_COHORT),
     _gauge("cluster_queue_nominal_quota", "Its own quota", *_OF_COHORT),
     _gauge("cluster_queue_borrowing_limit", "What it may borrow", *_OF_COHORT),
     _gauge("cluster_queue_lending_limit", "What it may lend", *_OF_COHORT),
-    _gauge("cluster_queue_weighted_share", "Its share, where that decides", *_CLUSTER, "cohort"),
+    _gauge("cluster_queue_weighted_share", "Its share, with fair sharing", *_CLUSTER, "cohort"),
     _gauge(
         "local_queue_pending_workloads",
-        "Workloads that wait for quota",
+        "Pending workloads",
         *_LOCAL,
         "status",
         by_workload=True,
@@ -302,7 +307,7 @@ MEASURED: Final = (
         *_CLUSTER,
         *_CAUSE,
     ),
-    _gauge("local_queue_finished_workloads", "Workloads that finished and are there", *_LOCAL),
+    _gauge("local_queue_finished_workloads", "Finished workloads that still exist", *_LOCAL),
     _gauge("local_queue_reserving_active_workloads", "Workloads with quota", *_LOCAL),
     _gauge(
         "local_queue_admitted_active_workloads",
@@ -315,7 +320,7 @@ MEASURED: Final = (
     _gauge("local_queue_resource_usage", "Quota of those that may run", *_LOCAL, *_RESOURCE),
     _gauge("local_queue_admission_fair_sharing_usage", "Past usage", *_LOCAL, *_CLUSTER),
     _gauge("cohort_info", "1 for the cohorts above it", "cohort", *_ABOVE),
-    _gauge("cohort_weighted_share", "Its share, where that decides", "cohort"),
+    _gauge("cohort_weighted_share", "Its share, with fair sharing", "cohort"),
     _gauge("cohort_subtree_quota", "Quota of it and all below", "cohort", *_RESOURCE),
     _gauge("cohort_subtree_resource_reservations", "Quota reserved below it", "cohort", *_RESOURCE),
     _gauge("cohort_subtree_admitted_active_workloads", "Workloads that may run below", "cohort"),

@@ -1,4 +1,4 @@
-"""What queues hold and who waits in them, looked up when somebody asks for the metrics."""
+"""Usage and pending workloads of queues, looked up when somebody asks for the metrics."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -67,10 +67,10 @@ def policy_status(policy: PolicyObject, *, now: float, bound: bool = False) -> P
                 ready,
                 status="False",
                 reason="Unbound",
-                message=f"does nothing until a PolicyBinding has `policyName: {compiled.name}`",
+                message=f"has no effect until a PolicyBinding has `policyName: {compiled.name}`",
             )
         elif compiled.shadow_of:
-            message = f"has no say: how it differs from `{compiled.shadow_of}` is reported"
+            message = f"is not enforced: its differences from `{compiled.shadow_of}` is reported"
             ready = msgspec.structs.replace(ready, reason="Shadow", message=message)
     old = policy.status.conditions if policy.status else ()
     earlier = _earlier(old, ready) if ready.reason == "Invalid" else None
@@ -96,8 +96,8 @@ def binding_status(binding: BindingObject, policies: Iterable[str], *, now: floa
     elif ready.status == "True":
         near = did_you_mean(name, known)
         message = (
-            f"there is no Policy object `{name}`, so that this does nothing unless the webhooks"
-            f" have that policy from a file{f' ({near})' if near else ''}"
+            f"Policy object `{name}` not found: this has no effect unless the webhooks load that"
+            f" policy from a file{f' ({near})' if near else ''}"
         )
         ready = msgspec.structs.replace(
             ready, status="Unknown", reason="PolicyNotFound", message=message

@@ -44,7 +44,7 @@ class PendingPage:
 def waiting_in_cluster_queue(
     cache: Cache, name: str, page: PendingPage, reader: str = ""
 ) -> list[PendingWorkload]:
-    """Return who waits in a ClusterQueue, in order.
+    """Return the pending workloads of a ClusterQueue, in order.
 
     Args:
         cache: The queues.
@@ -63,7 +63,7 @@ def waiting_in_cluster_queue(
 def waiting_in_local_queue(
     cache: Cache, namespace: str, name: str, page: PendingPage
 ) -> list[PendingWorkload]:
-    """Return who waits in a LocalQueue, in order.
+    """Return the pending workloads of a LocalQueue, in order.
 
     Raises:
         QueueNotFoundError: If there is no such LocalQueue.

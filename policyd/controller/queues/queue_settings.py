@@ -161,7 +161,7 @@ def _checked(configuration: Configuration, gates: str) -> Mapping[str, bool]:
     chosen, errors = check_configuration(configuration, gates=gates)
     if errors:
         listed = "; ".join(str(error) for error in errors)
-        raise ConfigurationError(f"the Configuration is wrong: {listed}")
+        raise ConfigurationError(f"invalid Configuration: {listed}")
     return chosen
 
 

@@ -86,7 +86,7 @@ class Callers:
         authority = found.data.get("requestheader-client-ca-file", "")
         if not authority:
             raise ConfigurationError(
-                "the API server does not pass requests on to others", hint=_HINT
+                "the API server has no request header configuration", hint=_HINT
             )
         names = found.data.get("requestheader-allowed-names") or "[]"
         try:
@@ -96,7 +96,7 @@ class Callers:
         except (msgspec.MsgspecError, ssl.SSLError) as error:
             place = f"ConfigMap kube-system/{CALLERS}"
             raise ConfigurationError(
-                f"{place}: who passes requests on cannot be read", hint=str(error)
+                f"{place}: the request header configuration cannot be read", hint=str(error)
             ) from error
         self._authority = authority
 

@@ -76,7 +76,7 @@ class Ungating:
         offset = pod.metadata.annotations[POD_INDEX_OFFSET]
         message = (
             f"{POD_INDEX_OFFSET} `{offset}` is not a whole number: all pods of the workload are"
-            " held, as nobody can tell which goes where; make them anew without it"
+            " held, as their places are unknown; create them again without it"
         )
         self._writes.tell(PODS, pod.metadata, "InvalidPodIndexOffset", message, bad=True)
 

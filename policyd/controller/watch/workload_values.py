@@ -133,7 +133,7 @@ def _run_seconds(workload: kueue.Workload) -> float | None:
     known = []
     if limit is not None:
         known.append(limit - (status.accumulated_past_execution_time_seconds or 0.0))
-    with suppress(DurationError):  # what is no length of time counts as not said
+    with suppress(DurationError):  # what is not a duration counts as not said
         known.append(duration_seconds(said))
     if not known:
         return None
@@ -146,7 +146,7 @@ def _saves_seconds(workload: kueue.Workload) -> float | None:
     """Return how often pods of a workload save their state; None if they do not say."""
     annotations = (each.template.metadata.annotations for each in workload.spec.pod_sets)
     said = next((each[CHECKPOINT_EVERY] for each in annotations if CHECKPOINT_EVERY in each), "")
-    with suppress(DurationError):  # what is no length of time counts as not said
+    with suppress(DurationError):  # what is not a duration counts as not said
         return max(0.0, duration_seconds(said))
     return None
 

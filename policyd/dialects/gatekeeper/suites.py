@@ -206,7 +206,7 @@ def _problems(assertions: Iterable[Assertion], decision: Decision) -> Iterator[s
         try:
             found = _found(assertion.message, said)
         except re.error as error:
-            yield f"`{assertion.message}` is no pattern: {error}"
+            yield f"`{assertion.message}` is not a pattern: {error}"
             continue
         if not _is_as_many(assertion, len(found)):
             about = f" with `{assertion.message}`" if assertion.message else ""

@@ -106,7 +106,7 @@ def merged(test: KatTest) -> TestRequest:
     """
     given = test.files.get("request") or {}
     if not isinstance(given, dict):
-        raise KatError("the request is no object")
+        raise KatError("the request is not an object")
     written = dict(given)
     for name in _OBJECTS:
         if name not in test.files:
@@ -120,7 +120,7 @@ def merged(test: KatTest) -> TestRequest:
         raise KatError(f"`{request.operation}` does not go with these objects: {implied}")
     operation = request.operation or implied
     if not operation:
-        raise KatError("there is no object, and no `operation` either")
+        raise KatError("neither an object nor an `operation` is given")
     return msgspec.structs.replace(request, operation=operation)
 
 

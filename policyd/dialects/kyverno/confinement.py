@@ -14,7 +14,7 @@ from policyd.patch.operations import Path
 WITHHELD: Final[Mapping[str, str]] = {
     "http": "it would be sent from where the webhooks are, which reach more than the namespace",
     "globalContext": "its entries hold what the cluster has",
-    "image": "registries are asked with the passwords of whoever runs the cluster",
+    "image": "registries are called with the cluster administrator's passwords",
 }
 """What is not there for what belongs to a namespace, and why."""
 
@@ -23,9 +23,9 @@ def elsewhere(uses: frozenset[str], document: Document, namespace: str) -> list[
     """Say which variables are used that are not there for what belongs to a namespace."""
     return [
         document.finding(
-            f"`{name}` is not there for what belongs to namespace `{namespace}`: {why}",
+            f"`{name}` is not available to policies of namespace `{namespace}`: {why}",
             ("kind",),
-            hint="let a policy of the cluster ask",
+            hint="use a cluster-wide policy",
         )
         for name, why in WITHHELD.items()
         if name in uses

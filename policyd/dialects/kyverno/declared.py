@@ -107,7 +107,7 @@ class _Registry:
 
     def metadata(self, image: str) -> Json:
         if image not in self._images:
-            raise UndeclaredError(f"there is no image {image}")
+            raise UndeclaredError(f"image {image} not found")
         return self._images[image]
 
 

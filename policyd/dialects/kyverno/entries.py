@@ -134,7 +134,7 @@ class Entries:
         parts = _PATH.fullmatch(call.url_path)
         if parts is None:
             raise EntryError(
-                f"`{call.url_path}` of entry `{name}` is no path of objects:"
+                f"`{call.url_path}` of entry `{name}` is not a path of objects:"
                 " write `/apis/group/version/namespaces/name/plural`, without a query"
             )
         core, grouped, namespace, plural, named = parts.groups("")
@@ -142,7 +142,7 @@ class Entries:
             return self._resources.list(core or grouped, plural, namespace, {})
         found = self._resources.get(core or grouped, plural, namespace, named)
         if found is None:
-            raise EntryError(f"entry `{name}` names `{call.url_path}`, which is not there")
+            raise EntryError(f"entry `{name}` names `{call.url_path}`, which does not exist")
         return found
 
 
@@ -157,7 +157,7 @@ def _call(name: str, call: _ApiCall, service: _Service) -> EntryCall:
     seconds = _seconds(call.refresh_interval)
     if seconds <= 0:
         raise EntryError(
-            f"`{call.refresh_interval}` of entry `{name}` is no refreshInterval: write `10m`"
+            f"`{call.refresh_interval}` of entry `{name}` is not a refreshInterval: write `10m`"
         )
     return EntryCall(
         method=call.method,

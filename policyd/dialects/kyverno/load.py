@@ -78,7 +78,7 @@ def load_kyverno(
     version = document.value["apiVersion"].rpartition("/")[2]
     if version not in VERSIONS[group]:
         hint = f"there are {', '.join(VERSIONS[group])}"
-        message = f"there is no version `{version}` of {group}"
+        message = f"version `{version}` of {group} not found"
         return [], [], [document.finding(message, ("apiVersion",), hint=hint)]
     if kind in _REFUSED:
         return [], [], [_refused(document, kind)]
@@ -96,7 +96,7 @@ def load_kyverno(
 
 
 def _refused(document: Document, kind: str) -> Finding:
-    message = f"`{kind}` {_REFUSED[kind]}, which policyd does not do"
+    message = f"`{kind}` {_REFUSED[kind]}, which policyd does not support"
     return document.finding(message, ("kind",), hint="leave it to Kyverno")
 
 

@@ -103,10 +103,10 @@ def _run(row: ExpectedResult, spec: ResourceSpec, given: Given) -> CaseOutcome:
     obj = next((o for o in given.resources if _is(o, spec, row.kind)), None)
     case = Case(name=name, object=obj or {}, expect=Expectation())
     if obj is None:
-        return CaseOutcome(case, (f"there is no resource `{spec.name}`",))
+        return CaseOutcome(case, (f"resource `{spec.name}` not found",))
     policies = [p for p in given.loaded.policies if _named(p, row)]
     if not policies:
-        return CaseOutcome(case, (f"there is no policy `{row.policy}`",))
+        return CaseOutcome(case, (f"policy `{row.policy}` not found",))
     try:
         decision = _ask(policies, obj, row, given, spec.subresource)
     except ObjectError as error:

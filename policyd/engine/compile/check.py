@@ -113,7 +113,7 @@ def _validation(validation: Validation, path: Path) -> Iterator[_At]:
         hint = "what to do about it goes to `remedy`"
         yield "a message is one line", (*path, "message"), hint
     if not validation.message and "\n" in validation.expression.strip():
-        hint = "the expression itself is no message, as it has several lines"
+        hint = "the expression has several lines and cannot stand in for the message"
         yield "field `message` is missing", path, hint
 
 
@@ -121,7 +121,7 @@ def _exception(exception: LiftedRule, names: set[str], path: Path) -> Iterator[_
     for index, name in enumerate(exception.validations):
         if name not in names:
             hint = did_you_mean(name, names) or "give the validation a `name`"
-            yield f"there is no validation `{name}`", (*path, "validations", index), hint
+            yield f"validation `{name}` not found", (*path, "validations", index), hint
     meant = (exception.users, exception.groups, exception.namespaces, exception.expression)
     if not any((*meant, exception.validations, exception.containers)):
         hint = "say for whom or what: `users`, `groups`, `namespaces`, `containers`, `expression`"
@@ -129,7 +129,7 @@ def _exception(exception: LiftedRule, names: set[str], path: Path) -> Iterator[_
     try:
         date.fromisoformat(exception.until or "2000-01-01")
     except ValueError:
-        yield f"`{exception.until}` is no day", (*path, "until"), "such as 2027-01-31"
+        yield f"`{exception.until}` is not a date", (*path, "until"), "such as 2027-01-31"
 
 
 def _inject(inject: Inject, path: Path) -> Iterator[_At]:
@@ -162,7 +162,7 @@ def _toleration(toleration: InjectedToleration, path: Path) -> Iterator[_At]:
     if toleration.operator == "Exists" and toleration.value:
         yield "`Exists` takes no `value`", (*path, "value"), "use `operator: Equal`"
     if toleration.operator in ("", "Equal") and not toleration.key:
-        hint = "`operator: Exists` alone puts up with every taint"
+        hint = "`operator: Exists` alone tolerates every taint"
         yield "field `key` is missing", path, hint
     if toleration.toleration_seconds is not None and toleration.effect in (
         "NoSchedule",

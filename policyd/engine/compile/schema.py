@@ -104,7 +104,7 @@ def _explained(document: Document, errors: Iterable[_Error]) -> list[Finding]:
     found = (finding for error in errors for finding in _explain(document, error))
     findings = list(islice(found, MOST_FINDINGS + 1))
     if len(findings) > MOST_FINDINGS:
-        findings[-1] = document.finding(f"more than {MOST_FINDINGS} things are wrong")
+        findings[-1] = document.finding(f"more than {MOST_FINDINGS} errors")
     return findings
 
 

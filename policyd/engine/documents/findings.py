@@ -11,17 +11,17 @@ _WIDEST: Final = 160
 
 RULES: Final[Mapping[str, str]] = {
     "policy": "what keeps a policy from being used as it is meant",
-    "unreadable": "what is no YAML, or no object of Kubernetes",
+    "unreadable": "a document that is not YAML, or not a Kubernetes object",
     "namespace-labels": "a selector by labels of a namespace that are not known",
     "conflict": "two policies that write the same field differently",
     "never-true": "a match that nothing can pass",
     "unknown": "a resource or kind that does not exist",
     "null-unsafe": "an expression or mutation that fails where an optional field is missing",
-    "failure-policy": "a policy that does not say what becomes of what it cannot evaluate",
-    "dialect": "an expression that another version of Kubernetes takes otherwise",
+    "failure-policy": "a policy without a `failurePolicy`",
+    "dialect": "an expression that another version of Kubernetes reads differently",
     "refused": "a policy or binding that the API server does not take",
     "cost": "a policy that costs too much for large objects",
-    "case": "a case that went otherwise than it says",
+    "case": "a case that did not give the expected result",
     "coverage": "a validation that no case violates",
     "warning": "what a policy warns of, and lets pass",
 }

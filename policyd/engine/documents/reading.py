@@ -175,8 +175,8 @@ def _unreadable(finding: Finding) -> Finding:
 
 
 def _one_too_many(source: str, line: int) -> Finding:
-    message = f"more than {MOST_DOCUMENTS:,} documents: what follows is not read"
-    hint = "take the file apart into several"
+    message = f"more than {MOST_DOCUMENTS:,} documents: the rest is not read"
+    hint = "split the file"
     return Finding(source=source, message=message, line=line, column=1, hint=hint)
 
 

@@ -224,7 +224,7 @@ class UnusableError(EvaluationError):
     """A policy, or its binding, has mistakes that keep it from being used."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason, hint="have it mended: `policyd check` says what is wrong with it")
+        super().__init__(reason, hint="fix the policy: `policyd check` shows what is wrong with it")
 
 
 class Match(msgspec.Struct, frozen=True):

@@ -82,7 +82,7 @@ def _fields(
             plain = key.value if isinstance(key, BoolKey) else key
             raise MutationError(
                 f"{NO_JSON}: map key {plain!r} is of type {type_name(plain)}, not string",
-                hint="write the key as a text",
+                hint="write the key as a string",
             )
         yield key, convert(field)
 

@@ -73,7 +73,7 @@ def mutated(  # noqa: PLR0913 - what an object is, and how it is looked at
         MutationError: If it cannot be applied otherwise.
     """
     if not isinstance(obj, dict):
-        raise MutationError("what is to be changed is not an object")
+        raise MutationError("the target of the change is not an object")
     strict = mutation.patch_type == "JSONPatch"
     if strict:
         result = _patched(obj, value)

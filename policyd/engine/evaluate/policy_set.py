@@ -55,7 +55,7 @@ questions about users, so that they are answered."""
 _REPAIRED: Final = frozenset(
     ("policyd.io", "policies.kyverno.io", "kyverno.io", "admissionregistration.k8s.io")
 )
-"""Groups of policies: a policy that cannot be used does not keep anybody from mending it."""
+"""Groups of policies: a policy that cannot be used can still be fixed."""
 
 Phase = Literal["mutate", "validate"]
 PHASES: Final[tuple[Phase, Phase]] = ("mutate", "validate")

@@ -102,7 +102,7 @@ def _words(words: tuple[str, ...]) -> str:
 def _unmet(selector: LabelSelector, labels: Mapping[str, str]) -> str:
     """Say which of a selector's requirements labels do not meet."""
     reasons = [
-        f"`{key}` is to be `{value}` and {_shown(labels, key)}"
+        f"`{key}` must be `{value}` and {_shown(labels, key)}"
         for key, value in selector.match_labels.items()
         if labels.get(key) != value
     ]
@@ -111,9 +111,9 @@ def _unmet(selector: LabelSelector, labels: Mapping[str, str]) -> str:
         if not alone.matches(labels):
             values = f" {_words(requirement.values)}" if requirement.values else ""
             asked = f"`{requirement.key}` {requirement.operator}{values}"
-            reasons.append(f"{asked} is asked for, and it {_shown(labels, requirement.key)}")
+            reasons.append(f"{asked} is required, and it {_shown(labels, requirement.key)}")
     return "; ".join(reasons)
 
 
 def _shown(labels: Mapping[str, str], key: str) -> str:
-    return f"is `{labels[key]}`" if key in labels else "is not there"
+    return f"is `{labels[key]}`" if key in labels else "is missing"

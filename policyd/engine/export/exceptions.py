@@ -14,7 +14,9 @@ def exempting(exception: LiftedRule) -> str:
             lifts a policy for some containers only.
     """
     if exception.until:
-        raise NotExportableError("an exception that ends cannot be exported: there is no clock")
+        raise NotExportableError(
+            "an exception that ends cannot be exported: the API server's expressions have no clock"
+        )
     if exception.containers:
         raise NotExportableError("an exception for some containers cannot be exported")
     users, groups, namespaces = (

@@ -44,9 +44,9 @@ def refused(document: Document) -> Iterator[Finding]:
 def _policy(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
     name, version = str(value_at(value, ("metadata", "name")) or ""), value["apiVersion"]
     if version.rpartition("/")[2] not in VERSIONS:
-        yield f"there is no `{version}`", ("apiVersion",), f"there are {', '.join(VERSIONS)}"
+        yield f"`{version}` not found", ("apiVersion",), f"there are {', '.join(VERSIONS)}"
     if not is_subdomain(name):
-        yield f"`{name}` is no name of an object", ("metadata", "name"), None
+        yield f"`{name}` is not a valid object name", ("metadata", "name"), None
     yield from _each(value, "matchConditions", _condition)
     yield from _each(value, "variables", _variable)
     if value["kind"] == VALIDATING:
@@ -76,13 +76,13 @@ def _each(
 def _condition(item: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
     name = str(item.get("name", ""))
     if not is_label_key(name):
-        yield f"`{name}` is no name of a match condition", "name", _KEYS
+        yield f"`{name}` is not a valid match condition name", "name", _KEYS
 
 
 def _variable(item: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
     name = str(item.get("name", ""))
     if not _IDENTIFIER.fullmatch(name) or _RESERVED.fullmatch(name):
-        yield f"`{name}` is no name of a variable", "name", "letters, digits and `_`"
+        yield f"`{name}` is not a valid variable name", "name", "letters, digits and `_`"
 
 
 def _validation(item: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
@@ -90,9 +90,9 @@ def _validation(item: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
     if isinstance(message, str) and message and not message.strip():
         yield "`message` is empty", "message", None
     if isinstance(message, str) and re.search("[\n\r]", message.strip()):
-        yield "`message` has several lines", "message", "say it in one line"
+        yield "`message` has several lines", "message", "write it in one line"
     if item.get("reason") == "Unauthorized":
-        yield "`Unauthorized` is no reason to be given", "reason", "`Forbidden` is near"
+        yield "`Unauthorized` is not a valid reason", "reason", "use `Forbidden`"
 
 
 def _annotations(value: Any, policy: str) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
@@ -100,14 +100,14 @@ def _annotations(value: Any, policy: str) -> Iterator[_Wrong]:  # noqa: ANN401 -
     for index, key in enumerate(keys):
         at = ("spec", "auditAnnotations", index, "key")
         if not is_label_key(f"{policy}/{key}"):
-            yield f"`{key}` is no key of an annotation", at, _KEYS
+            yield f"`{key}` is not a valid annotation key", at, _KEYS
         if keys.index(key) != index:
             yield f"`{key}` is there twice", at, None
 
 
 def _mutating(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
     if not value_at(value, ("spec", "reinvocationPolicy")):
-        yield "field `reinvocationPolicy` is missing", ("spec",), "say `Never` or `IfNeeded`"
+        yield "field `reinvocationPolicy` is missing", ("spec",), "set it to `Never` or `IfNeeded`"
     rules = value_at(value, ("spec", "matchConstraints", "resourceRules"))
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
         operations = value_at(rule, ("operations",))
@@ -131,5 +131,5 @@ def _binding(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any binding
     ref = value_at(value, ("spec", "paramRef"))
     if isinstance(ref, dict) and not ref.get("parameterNotFoundAction"):
         path = ("spec", "paramRef")
-        hint = "say `Allow` or `Deny`"
+        hint = "set it to `Allow` or `Deny`"
         yield "field `parameterNotFoundAction` is missing", path, hint

@@ -75,7 +75,9 @@ class Edit(msgspec.Struct, frozen=True):  # made many times a review, three time
         if value is None:
             return []
         if not isinstance(value, list) or not set(map(type, value)) <= _OBJECTS:
-            raise InjectError(f"`{'.'.join(map(str, path))}` of the object is no list of objects")
+            raise InjectError(
+                f"`{'.'.join(map(str, path))}` of the object is not a list of objects"
+            )
         return value
 
 
@@ -349,7 +351,7 @@ def _merge(own: list[Json], wanted: list[Json], *, override: bool) -> list[Json]
 def _conditions(term: Term, field: str) -> list[Json]:
     conditions = term.get(field) or []
     if not isinstance(conditions, list) or not set(map(type, conditions)) <= _OBJECTS:
-        raise InjectError(f"`{field}` of the object's node affinity is no list of objects")
+        raise InjectError(f"`{field}` of the object's node affinity is not a list of objects")
     return conditions
 
 

@@ -64,7 +64,7 @@ def _idle(policy: CompiledPolicy) -> Iterator[Doubt]:
     """Say that a policy asks and changes nothing; the API server refuses such of its own kinds."""
     work = policy.validations or policy.annotations or policy.mutations or policy.steps
     if not work and policy.kind not in NATIVE:
-        yield Doubt("it demands nothing, and changes nothing", "add `validations`", "never-true")
+        yield Doubt("it has neither validations nor mutations", "add `validations`", "never-true")
 
 
 def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
@@ -74,7 +74,7 @@ def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
             message = f"the API server refuses it: annotation `{key}` is {program.result_type}"
             hint = "an annotation is a text, or null if there is nothing to say"
             if program.result_type == DYN:
-                hint = "nothing is known of its type; make a text of it, as in `string(x)`"
+                hint = "its type is unknown; convert it to a string, as in `string(x)`"
             yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
 
 
@@ -93,8 +93,8 @@ def lint_document(document: Document) -> Iterator[Finding]:
     if value.get("kind") not in (VALIDATING, MUTATING) or not isinstance(spec, dict):
         return
     if "failurePolicy" not in spec:
-        message = "field `failurePolicy` is missing: what cannot be evaluated is refused"
-        finding = document.finding(message, ("spec",), hint="say `Fail` or `Ignore`")
+        message = "field `failurePolicy` is missing: requests that cannot be evaluated are refused"
+        finding = document.finding(message, ("spec",), hint="set it to `Fail` or `Ignore`")
         yield replace(finding, severity="warning", rule="failure-policy")
     yield from _unknown_params(document)
 
@@ -108,7 +108,7 @@ def _unknown_params(document: Document) -> Iterator[Finding]:
     kinds = {each.kind for each in resources() if (each.group, each.version) == (group, version)}
     if kinds and str(given.get("kind")) not in kinds:
         path = ("spec", "paramKind", "kind")
-        message = f"there is no `{given.get('kind')}` in {given.get('apiVersion')}"
+        message = f"`{given.get('kind')}` not found in {given.get('apiVersion')}"
         finding = document.finding(message, path)
         yield replace(finding, severity="warning", rule="unknown")
 
@@ -122,7 +122,7 @@ def _surprises(policy: CompiledPolicy) -> Iterator[Doubt]:
         for found in least_of(policy.constraints, operation):
             reason = _failure(policy, found, operation)
             if reason:
-                message = f"for a {found.kind} with nothing but what it must have, {reason}"
+                message = f"for a {found.kind} with only its required fields, {reason}"
                 yield Doubt(message, _ASK_FIRST if _MISSING in reason else None, "null-unsafe")
                 return
 
@@ -172,7 +172,7 @@ def _of_no_optional(policy: CompiledPolicy) -> Iterator[Doubt]:
         except CelCompileError:
             continue
         for called in _called_on_none(tree, types):
-            message = f"under Kubernetes 1.37: `{called}` fails, as that is no optional"
+            message = f"under Kubernetes 1.37: `{called}` fails, as it is not an optional value"
             yield Doubt(message, "write `.?` before the field that may be missing", "dialect")
 
 

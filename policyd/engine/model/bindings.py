@@ -47,7 +47,7 @@ def check_bindings(
     ]
     for (kind, name), policy in known.items():
         if needs_binding(policy) and not {(kind, name), (kind, policy.shadow_of)} & bound.keys():
-            message = f"`{name}` does nothing: it has no binding here"
+            message = f"`{name}` has no effect: it has no binding here"
             hint = f"add a {kind}Binding with `policyName: {name}`"
             findings.append(_doubt(policy.place, message, hint))
         if policy.own and (kind, name) in bound and not needs_binding(policy):

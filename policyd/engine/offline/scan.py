@@ -33,7 +33,7 @@ from policyd.engine.offline.requests import BELIEVING
 from policyd.engine.remember.alike import Alike, looked_at_alike
 from policyd.engine.remember.footprint_tree import Footprint
 
-NOT_ASKED: Final = "asks who sends the request, which nobody did of what exists"
+NOT_ASKED: Final = "reads the request's user, which an existing object does not have"
 """Why a policy is left out of a scan."""
 
 _USER: Final = re.compile(r"\buserInfo\b")

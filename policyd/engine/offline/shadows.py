@@ -52,7 +52,7 @@ class ShadowDifference:
             "same": "the same",
             "denied": "would deny",
             "allowed": "would allow",
-            "changed": "would say or set otherwise",
+            "changed": "would differ",
         }
         told = [f"{op.op} {op.path}" for op in self.operations] or self.after or self.before
         reason = f": {'; '.join(told)}" if told and self.outcome != "same" else ""

@@ -128,7 +128,7 @@ def _mistakes(job: RayJob, _old: RayJob | None) -> Iterator[FieldError]:
         yield FieldError("spec.rayClusterSpec", None, detail, "Required")
         return
     if spec.cluster_selector:
-        detail = "a queued job cannot use a cluster that is there already"
+        detail = "a queued job cannot use a cluster that already exists"
         yield FieldError("spec.clusterSelector", spec.cluster_selector, detail)
         return
     if not spec.shutdown_after_job_finishes:

@@ -52,7 +52,7 @@ def registered(points: Iterable[EntryPoint]) -> Iterator[JobKind[Any]]:
         points: Each leads to a kind, or to several.
 
     Raises:
-        TypeError: If one leads to something else: the package must be mended or taken out.
+        TypeError: If one leads to something else: fix or remove the package.
         ValueError: If a kind is there already.
     """
     known = {(kind.group, kind.kind) for kind in BUILT_IN}

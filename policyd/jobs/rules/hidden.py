@@ -45,12 +45,12 @@ def hidden_from_queue(
     ):
         return ""
     if (group, kind) == ("", "Pod"):
-        return f"`{QUEUE_NAME}` on a Pod holds nothing: pods do not queue here"
+        return f"`{QUEUE_NAME}` on a Pod has no effect: the pod integration is off"
     missing = list(_unlabelled(obj, group, kind, integrations))
     if not missing:
         return ""
     places = ", ".join(sorted(set(missing)))
-    return f"`{QUEUE_NAME}` on a {kind} holds nothing of it here: name the queue in {places}"
+    return f"`{QUEUE_NAME}` on a {kind} has no effect: name the queue in {places}"
 
 
 def _unlabelled(obj: Json, group: str, kind: str, integrations: Integrations) -> Iterator[str]:

@@ -54,14 +54,16 @@ _NOTES: Final = (
 """Annotations that say which workload a pod is of, and as which part."""
 """The same, as a label or as an annotation."""
 
-_KEPT: Final = "only the queue's controller changes it once the pod queues; make a new pod instead"
-_STAYS: Final = (
-    "what waits here stays in its queue; name another queue, or delete it and make it again"
+_KEPT: Final = (
+    "only the queue's controller changes it once the pod is queued; create a new pod instead"
 )
-_OTHERS: Final = "who else may, `--starters` of the webhooks says"
-_HELD: Final = f"only the queue's controller takes it away, once the pod is admitted; {_OTHERS}"
+_STAYS: Final = (
+    "a pending job stays in its queue; name another queue, or delete it and create it again"
+)
+_OTHERS: Final = "`--starters` of the webhooks names other permitted users"
+_HELD: Final = f"only the queue's controller removes it, once the pod is admitted; {_OTHERS}"
 _STARTS: Final = f"only the queue's controller starts it, once it is admitted; {_OTHERS}"
-_OWNED: Final = "whom it belongs to decides what it queues with, and is said when it is created"
+_OWNED: Final = "the owner determines the queue, and must be set at creation"
 _CONTROLLER: Final = "metadata.ownerReferences"
 
 
@@ -112,7 +114,7 @@ def growth(new: Json, old: Json, around: JobContext) -> Iterator[FieldError]:
         return
     for name, amount in sorted(now.items()):
         if amount > was.get(name, 0):
-            detail = f"asks for more `{name}` than it queued with; make a new pod that asks for it"
+            detail = f"requests more `{name}` than it was queued with; create a new pod"
             yield FieldError("spec.containers", None, detail, "Forbidden")
 
 

@@ -149,7 +149,7 @@ def _held_for(new: Json, old: Json | None, around: JobContext) -> Iterator[Field
         return
     if not {word, was} & _OF_GROUPS or is_held_for_set(new, around):
         return
-    detail = "is written into pods by their StatefulSet alone; leave it out"
+    detail = "is only written by the StatefulSet of the pod; remove it"
     yield FieldError(_WORD, word or "", detail, "Forbidden")
 
 

@@ -176,7 +176,7 @@ def _job(
     if held or not kind.only_managed:
         yield from _news(partial(_unsupported, kind), job, before)
         errors = [*_contents(kind, job, before, off)]
-        # What was wrong before keeps nobody from starting, stopping or mending the rest of it.
+        # What was wrong before keeps nobody from starting, stopping or fixing the rest of it.
         same = errors and before is not None
         known = {str(each) for each in _contents(kind, before, None, off)} if same else set()
         yield from (each for each in errors if str(each) not in known)

@@ -198,8 +198,8 @@ def test_what_reaches_further_is_refused_when_it_is_loaded(kind, form):
     assert loaded.policies == ()
     name = form.partition("-")[0]
     message = loaded.findings[0].message
-    assert message.startswith(f"`{name}` is not there for what belongs to namespace `team-a`: ")
-    assert loaded.findings[0].hint == "let a policy of the cluster ask"
+    assert message.startswith(f"`{name}` is not available to policies of namespace `team-a`: ")
+    assert loaded.findings[0].hint == "use a cluster-wide policy"
 
 
 @pytest.mark.parametrize(

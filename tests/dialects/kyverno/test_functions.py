@@ -259,7 +259,7 @@ def test_mutations_are_written_in_their_types():
         pytest.param("gzip.decompress(b'abc')", "invalid gzip", id="gzip"),
         pytest.param("gzip.compress(1)", "no such overload", id="gzip-of-a-number"),
         pytest.param("regex.replace('a', 'a', r'\\1')", "names group 1", id="no-such-group"),
-        pytest.param("regex.replace('a', 'a', r'\\x')", "is no group", id="no-group"),
+        pytest.param("regex.replace('a', 'a', r'\\x')", "is not a group", id="no-group"),
         pytest.param("regex.extract('ab', '(a)(b)')", "has 2 groups", id="two-groups"),
         pytest.param("random('a{9999}')", "makes more than", id="random-too-long"),
         pytest.param("random('[a')", "not closed", id="open-class"),
@@ -277,7 +277,7 @@ def test_mutations_are_written_in_their_types():
             "x509.decode('-----BEGIN CERTIFICATE-----')", "invalid certificate", id="broken"
         ),
         pytest.param("listObjToMap([{}], [], 'a', 'b')", "cannot be paired", id="not-paired"),
-        pytest.param("listObjToMap([{}], [{}], 'a', 'b')", "is no string", id="no-key"),
+        pytest.param("listObjToMap([{}], [{}], 'a', 'b')", "is not a string", id="no-key"),
     ],
 )
 def test_what_cannot_be_read_is_said(source, message):

@@ -674,7 +674,7 @@ def test_what_policyd_does_not_do_is_refused_in_a_sentence(document, said):
     [
         pytest.param(
             *("policies.kyverno.io/v9", "ValidatingPolicy"),
-            *("there is no version `v9` of policies.kyverno.io", "v1alpha1"),
+            *("version `v9` of policies.kyverno.io not found", "v1alpha1"),
             id="version",
         ),
         pytest.param(
@@ -711,7 +711,7 @@ def test_other_kinds_of_kyverno_s_are_passed_over():
         pytest.param(
             kyverno(rules=(), validations=[{"expression": "true"}]), "no rule", id="rules"
         ),
-        pytest.param(kyverno(), "it demands nothing, and changes nothing", id="work"),
+        pytest.param(kyverno(), "it has neither validations nor mutations", id="work"),
     ],
 )
 def test_a_policy_that_does_nothing_is_doubtful(policy, said):

@@ -132,7 +132,7 @@ def _decode(text: str) -> dict[str, Any]:
     elif "-----BEGIN CERTIFICATE REQUEST-----" in text:
         read = _request
     else:
-        raise CelError("there is no certificate and no certificate request in PEM")
+        raise CelError("no PEM certificate or certificate request found")
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
     from cryptography.x509 import DuplicateExtension, UnsupportedGeneralNameType  # noqa: PLC0415
 

@@ -52,7 +52,7 @@ def parse_image(text: str) -> Image:
     if tag and not _TAG.fullmatch(tag):
         raise _wrong(text, "the tag must be 1 to 128 letters, digits and `_-.`")
     if not _REGISTRY.fullmatch(registry):
-        raise _wrong(text, "the registry is no host")
+        raise _wrong(text, "the registry is not a host")
     if registry == _DEFAULT_REGISTRY and "/" not in repository:
         repository = f"library/{repository}"
     return Image(registry, repository, tag or ("" if at else _DEFAULT_TAG), digest)

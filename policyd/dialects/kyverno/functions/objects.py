@@ -32,7 +32,7 @@ def _to_map(keys: list[Any], values: list[Any], key: str, value: str) -> dict[st
     for named, valued in zip(keys, values, strict=True):
         name = named.get(key)
         if not isinstance(name, str):
-            raise CelError(f"`{key}` is no string in each of the first list's maps")
+            raise CelError(f"`{key}` is not a string in every map of the first list")
         made[name] = valued.get(value)
     return made
 

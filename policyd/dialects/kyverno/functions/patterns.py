@@ -23,7 +23,7 @@ def _expanded(template: str, match: Any) -> str:  # noqa: ANN401 - re2 has no ty
         if found[1] == "\\":
             return "\\"
         if not (found[1].isascii() and found[1].isdigit()):
-            raise CelError(f"invalid replacement: `{found[0]}` is no group")
+            raise CelError(f"invalid replacement: `{found[0]}` is not a group")
         group = int(found[1])
         if group > match.re.groups:
             raise CelError(f"replacement names group {group}, the pattern has {match.re.groups}")

@@ -16,7 +16,7 @@ def age(timestamp: str | None, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a length of time: `7s`, `3m12s`, `5h`, `2d3h`, as kubectl does."""
+    """Write a duration: `7s`, `3m12s`, `5h`, `2d3h`, as kubectl does."""
     whole = int(seconds)
     if whole < 0:
         return "0s" if whole >= -1 else "<invalid>"

@@ -1,4 +1,4 @@
-"""What the doors are measured with: a pod, and published policies that it passes."""
+"""What the webhooks are measured with: a pod, and published policies that it passes."""
 
 import itertools
 import json

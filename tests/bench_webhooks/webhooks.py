@@ -23,8 +23,8 @@ from policyd.registration.configurations import (
     mutating_configuration,
     validating_configuration,
 )
-from policyd.registration.webhook_rules import door_rules
-from tests.bench_door.given import Published, pod
+from policyd.registration.webhook_rules import derive_webhook_rules
+from tests.bench_webhooks.given import Published, pod
 from tests.controlplane.programs import free_ports
 from tests.live.processes import cpu_seconds, memory_mb
 from tests.live.server import Live, path_of
@@ -42,8 +42,8 @@ CHANGES = (
 
 
 @dataclass(frozen=True)
-class Door:
-    """An open door; `pid` is the process of its webhooks, None if it has none."""
+class Measured:
+    """Registered webhooks; `pid` is the process of its webhooks, None if it has none."""
 
     pid: int | None = None
 
@@ -71,12 +71,12 @@ def native(running: Live, published: list[Published]) -> Iterator[None]:
 
 
 @contextmanager
-def empty(running: Live, namespace: str, changes: Sequence[Any]) -> Iterator[Door]:
+def empty(running: Live, namespace: str, changes: Sequence[Any]) -> Iterator[Measured]:
     """One mutating and one validating webhook that decide nothing, and answer these changes."""
     with _credentials() as (folder, authority), _port() as port:
         (folder / "patch.json").write_text(json.dumps(changes))
         files = [str(folder / name) for name in ("tls.crt", "tls.key", "patch.json")]
-        arguments = ["-m", "tests.bench_door.empty", *files, str(port)]
+        arguments = ["-m", "tests.bench_webhooks.empty", *files, str(port)]
         with _process(arguments, folder / "log") as pid:
             configurations = list(_configurations(port, authority))
             yield from _registered(running, namespace, configurations, changes, pid)
@@ -85,8 +85,8 @@ def empty(running: Live, namespace: str, changes: Sequence[Any]) -> Iterator[Doo
 @contextmanager
 def policyd(
     running: Live, namespace: str, published: list[Published], changes: Sequence[Any]
-) -> Iterator[Door]:
-    """The door of policyd with the policies as they were published, and all its webhooks."""
+) -> Iterator[Measured]:
+    """The webhooks of policyd with the policies as they were published, and all its webhooks."""
     with _credentials() as (folder, authority), _port() as port:
         documents = [policy.policy for policy in published]
         (folder / "policies.yaml").write_text("\n---\n".join(map(json.dumps, documents)))
@@ -103,7 +103,7 @@ def policyd(
             loaded = gather(load_document(Document(document, "bench")) for document in documents)
             wanted = Registration(
                 endpoint=UrlEndpoint(url=f"https://127.0.0.1:{port}"),
-                rules=door_rules(loaded.policies, queue=None),
+                rules=derive_webhook_rules(loaded.policies, queue=None),
                 own_namespace="policyd",
                 timeout_seconds=TIMEOUT_SECONDS,
                 ca_bundle_pem=base64.b64decode(authority),
@@ -115,7 +115,7 @@ def policyd(
 
 def _registered(
     running: Live, namespace: str, configurations: list[Any], changes: Sequence[Any], pid: int
-) -> Iterator[Door]:
+) -> Iterator[Measured]:
     """Have webhooks called for one namespace, and wait until its pods are changed."""
     within = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
     for configuration in configurations:
@@ -126,7 +126,7 @@ def _registered(
     running.create(configurations)
     try:
         _await(running, namespace, json.dumps(changes[-1]["value"]))
-        yield Door(pid)
+        yield Measured(pid)
     finally:
         running.delete(configurations)
 

@@ -1,4 +1,4 @@
-"""`make bench-door`: what a pod costs the API server and its webhooks, in six ways.
+"""`make bench-webhooks`: what a pod costs the API server and its webhooks, in six ways.
 
 CPU is that of the processes, as the scheduler accounts for it: API server and webhook together.
 Each way has a namespace of its own, so that all are open at a time, and take turns in bursts of a
@@ -22,8 +22,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.bench_door.doors import CHANGES, Door, empty, native, policyd, send
-from tests.bench_door.given import Published, changes_of, choose, pod
+from tests.bench_webhooks.given import Published, changes_of, choose, pod
+from tests.bench_webhooks.webhooks import CHANGES, Measured, empty, native, policyd, send
 from tests.live.server import Live, live
 
 ROUNDS, NATIVE_ROUNDS = 60, 5
@@ -61,8 +61,8 @@ def main() -> int:
         rounds = _side_by_side(running, published, changes, idle, rounds=options.rounds)
         figures = {way: _median(found) for way, found in rounds.items()}
         with native(running, published):
-            bursts = [_burst(running, BARE, Door(), idle) for _ in range(NATIVE_ROUNDS)]
-            figures[NATIVE] = _median(bursts) | _alone(running, BARE, Door())
+            bursts = [_burst(running, BARE, Measured(), idle) for _ in range(NATIVE_ROUNDS)]
+            figures[NATIVE] = _median(bursts) | _alone(running, BARE, Measured())
     verdicts = _report(figures, rounds)
     if options.json:
         Path(options.json).write_text(json.dumps({"figures": figures, **verdicts}, indent=2))
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make bench-door")
+    parser = argparse.ArgumentParser(prog="make bench-webhooks")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each takes its turn")
     parser.add_argument("--json", default="", help="where to write the figures")
     return parser.parse_args()
@@ -110,22 +110,22 @@ def _side_by_side(
         POLICYD: lambda namespace: policyd(running, namespace, published, changes),
     }
     with ExitStack() as stack:
-        doors = {BARE: Door()}
+        webhooks_by_way = {BARE: Measured()}
         for way, namespace in NAMESPACES.items():
             running.namespace(namespace, {})
             if way in opened:
-                doors[way] = stack.enter_context(opened[way](namespace))
+                webhooks_by_way[way] = stack.enter_context(opened[way](namespace))
             running.all(lambda given: send(running, given), [pod(namespace)] * WARM)
         running.settle()
-        doors[UNLIKE] = doors[POLICYD]
-        found: dict[str, list[Row]] = {way: [] for way in doors}
-        turns, order = list(doors.items()), random.Random(1)
+        webhooks_by_way[UNLIKE] = webhooks_by_way[POLICYD]
+        found: dict[str, list[Row]] = {way: [] for way in webhooks_by_way}
+        turns, order = list(webhooks_by_way.items()), random.Random(1)
         for number in range(rounds):
             order.shuffle(turns)
-            for way, door in turns:
-                found[way].append(_burst(running, way, door, idle))
+            for way, measured in turns:
+                found[way].append(_burst(running, way, measured, idle))
             _tell(number + 1, rounds)
-        alone = {way: _alone(running, way, door) for way, door in doors.items()}
+        alone = {way: _alone(running, way, measured) for way, measured in webhooks_by_way.items()}
     return {way: [row | alone[way] for row in rows] for way, rows in found.items()}
 
 
@@ -135,14 +135,14 @@ def _tell(number: int, rounds: int) -> None:
         print(f"\rround {number} of {rounds}", end=end, file=sys.stderr, flush=True)
 
 
-def _burst(running: Live, way: str, door: Door, idle: float) -> Row:
+def _burst(running: Live, way: str, measured: Measured, idle: float) -> Row:
     """Send some pods, several at a time."""
     pods = _pods(way, BURST)
-    server, webhook, started = running.cpu_seconds(), door.cpu_seconds(), time.perf_counter()
+    server, webhook, started = running.cpu_seconds(), measured.cpu_seconds(), time.perf_counter()
     running.all(lambda given: send(running, given), pods)
     wall = time.perf_counter() - started
     server = running.cpu_seconds() - server - idle * wall
-    webhook = door.cpu_seconds() - webhook
+    webhook = measured.cpu_seconds() - webhook
     return {
         "pods_per_second": BURST / wall,
         "server_ms": server / BURST * 1e3,
@@ -151,14 +151,14 @@ def _burst(running: Live, way: str, door: Door, idle: float) -> Row:
     }
 
 
-def _alone(running: Live, way: str, door: Door) -> Row:
+def _alone(running: Live, way: str, measured: Measured) -> Row:
     """Send some pods one at a time."""
     taken = []
     for given in _pods(way, ALONE):
         started = time.perf_counter()
         send(running, given)
         taken.append(time.perf_counter() - started)
-    return {"alone_ms": statistics.median(taken) * 1e3, "memory_mb": door.memory_mb()}
+    return {"alone_ms": statistics.median(taken) * 1e3, "memory_mb": measured.memory_mb()}
 
 
 def _pods(way: str, number: int) -> list[Any]:

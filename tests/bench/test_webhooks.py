@@ -67,7 +67,7 @@ def server(folder, given):
     )
     try:
         said = (json.loads(line) for line in running.stderr)
-        port = next(event["port"] for event in said if event["event"] == "door_opened")
+        port = next(event["port"] for event in said if event["event"] == "webhooks_started")
         trust = ssl.create_default_context(cadata=authority.certificate_pem.decode())
         yield Server(running, port, trust)
     finally:
@@ -166,8 +166,8 @@ def test_a_review_that_no_policy_matches(tmp_path, path):
     with server(tmp_path, policies("services")) as running:
         cost, rate = asyncio.run(kept_alive(running, request(path)))
 
-    report(f"door {path}, no policy matches, CPU a review", cost * 1e6, "µs", 200)
-    report(f"door {path}, no policy matches, one client", rate, "reviews/s")
+    report(f"webhooks {path}, no policy matches, CPU a review", cost * 1e6, "µs", 200)
+    report(f"webhooks {path}, no policy matches, one client", rate, "reviews/s")
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
@@ -177,10 +177,10 @@ def test_a_review_that_20_policies_match(tmp_path, path):
         memory = running.memory_mb()
         alike, _ = asyncio.run(kept_alive(running, request(path, alike=True)))
 
-    report(f"door {path}, 20 policies match, pods alike, CPU a review", alike * 1e6, "µs")
-    report(f"door {path}, 20 policies match, CPU a review", cost * 1e6, "µs", 400)
-    report(f"door {path}, 20 policies match, one client", rate, "reviews/s")
-    report(f"door {path}, memory (PSS)", memory, "MB", 60)
+    report(f"webhooks {path}, 20 policies match, pods alike, CPU a review", alike * 1e6, "µs")
+    report(f"webhooks {path}, 20 policies match, CPU a review", cost * 1e6, "µs", 400)
+    report(f"webhooks {path}, 20 policies match, one client", rate, "reviews/s")
+    report(f"webhooks {path}, memory (PSS)", memory, "MB", 60)
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
@@ -188,7 +188,7 @@ def test_a_review_that_100_policies_match(tmp_path, path):
     with server(tmp_path, policies("pods", 100)) as running:
         cost, _ = asyncio.run(kept_alive(running, request(path)))
 
-    report(f"door {path}, 100 policies match, CPU a review", cost * 1e6, "µs", 1000)
+    report(f"webhooks {path}, 100 policies match, CPU a review", cost * 1e6, "µs", 1000)
 
 
 def test_a_thousand_policies(tmp_path):
@@ -196,7 +196,7 @@ def test_a_thousand_policies(tmp_path):
         asyncio.run(kept_alive(running, request("/validate"), reviews=64))
         memory = running.memory_mb()
 
-    report("door, 1,000 policies, memory (PSS)", memory, "MB", 150)
+    report("webhooks, 1,000 policies, memory (PSS)", memory, "MB", 150)
 
 
 def test_how_long_reviews_take_at_a_steady_rate(tmp_path):
@@ -210,15 +210,17 @@ def test_how_long_reviews_take_at_a_steady_rate(tmp_path):
             os.sched_setaffinity(0, {first, *others})
 
     times.sort()
-    report(f"door, {RATE} reviews/s on one core, p50", times[len(times) // 2] * 1e3, "ms")
-    report(f"door, {RATE} reviews/s on one core, p99", times[len(times) * 99 // 100] * 1e3, "ms", 5)
+    report(f"webhooks, {RATE} reviews/s on one core, p50", times[len(times) // 2] * 1e3, "ms")
+    report(
+        f"webhooks, {RATE} reviews/s on one core, p99", times[len(times) * 99 // 100] * 1e3, "ms", 5
+    )
 
 
 def test_a_review_that_20_policies_change(tmp_path):
     with server(tmp_path, injecting_policies("pods")) as running:
         cost, _ = asyncio.run(kept_alive(running, request("/mutate")))
 
-    report("door /mutate, 20 policies inject, CPU a review", cost * 1e6, "µs", 400)
+    report("webhooks /mutate, 20 policies inject, CPU a review", cost * 1e6, "µs", 400)
 
 
 def test_a_connection_for_each_review(tmp_path):
@@ -226,5 +228,5 @@ def test_a_connection_for_each_review(tmp_path):
         cost = asyncio.run(newly_connected(running, request("/validate")))
 
     # One process has one core, and that is all it has: 800 a second are 1,250 µs each.
-    report("door, a new connection each, CPU a review", cost * 1e6, "µs", 1250)
-    report("door, a new connection each, reviews a core", 1 / cost, "reviews/s")
+    report("webhooks, a new connection each, CPU a review", cost * 1e6, "µs", 1250)
+    report("webhooks, a new connection each, reviews a core", 1 / cost, "reviews/s")
