@@ -301,7 +301,7 @@ OTHER_KEY = base64.b64encode(pair()[1]).decode()
         pytest.param(
             config(user={"token": "t0", "as-groups": ["system:masters"]}),
             "",
-            "the user of context `lab` impersonates groups, a uid or extra without a user",
+            "context `lab` impersonates groups, a uid or extra without a user",
             "set `as` to the user",
             id="impersonated-groups-of-nobody",
         ),

@@ -73,7 +73,7 @@ def test_objects_are_had_in_the_version_that_is_asked_for(here, there, spec, exp
         (
             queue("kueue.x-k8s.io/v1alpha1"),
             NEW,
-            "ClusterQueue `gpus` is of `kueue.x-k8s.io/v1alpha1`, which does not lead to",
+            "ClusterQueue `gpus` is of `kueue.x-k8s.io/v1alpha1`, not convertible to",
         ),
         (["no", "object"], NEW, "the item to convert is not an object"),
     ],

@@ -79,19 +79,21 @@ async def test_an_answer_is_kept_until_it_is_to_be_refreshed(tmp_path, call, sec
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        pytest.param({"path": "/secret"}, "policies may not ask `http", id="undeclared"),
+        pytest.param({"path": "/secret"}, "policies may not call `http", id="undeclared"),
         pytest.param({"path": "/api/missing"}, "answered 404", id="status"),
         pytest.param({"path": "/api/elsewhere"}, "answered 302", id="redirect"),
-        pytest.param({"path": "/api/text"}, "is answered no JSON", id="no-json"),
+        pytest.param({"path": "/api/text"}, "did not answer with JSON", id="no-json"),
         pytest.param({"method": "PUT"}, "entry `teams` cannot be read: Invalid", id="method"),
         pytest.param(
             {"refreshInterval": "soon"},
             "`soon` of entry `teams` is not a refreshInterval: write `10m`",
             id="no-time",
         ),
-        pytest.param({"refreshInterval": "0s"}, "is no refreshInterval", id="no-moment"),
+        pytest.param({"refreshInterval": "0s"}, "is not a refreshInterval", id="no-moment"),
         pytest.param(
-            {"service": {"caBundle": "x"}}, "no PEM certificates", id="authorities-of-the-entry"
+            {"service": {"caBundle": "x"}},
+            "not a list of PEM certificates",
+            id="authorities-of-the-entry",
         ),
     ],
 )

@@ -282,9 +282,9 @@ async def test_a_posted_review_is_asked_again_after_a_moment(tmp_path):
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        pytest.param('{"kind": "a"}', "without a `spec` asks nothing", id="nothing"),
-        pytest.param('{"spec": "a"}', "without a `spec` asks nothing", id="no-spec"),
-        pytest.param('{"spec": {"a": type(1)}}', "what is asked is no JSON", id="no-json"),
+        pytest.param('{"kind": "a"}', "needs a `spec`", id="nothing"),
+        pytest.param('{"spec": "a"}', "needs a `spec`", id="no-spec"),
+        pytest.param('{"spec": {"a": type(1)}}', "is not JSON", id="no-json"),
     ],
 )
 async def test_a_review_that_asks_nothing_is_not_sent(tmp_path, body, why):

@@ -161,15 +161,15 @@ async def test_entries_among_the_policies_hold_what_is_declared(tmp_path, asked,
     ("asked", "why"),
     [
         pytest.param("('all', 'a').size()", "`a` of entry `all` is JMESPath", id="projection"),
-        pytest.param("('apps').size()", "it takes `--reads apps/v1/deployments`", id="undeclared"),
+        pytest.param("('apps').size()", "without `--reads apps/v1/deployments`", id="undeclared"),
         pytest.param("('odd').size()", "entry `odd` cannot be read: Expected `str`", id="odd"),
         pytest.param(
             "('empty').kind", "`` of entry `empty` is not a path of objects", id="nothing"
         ),
         pytest.param("('grouped').kind", "`--reads apps/v1/deployments`", id="path-undeclared"),
-        pytest.param("('namespace').kind", "it takes `--reads v1/namespaces`", id="namespace"),
+        pytest.param("('namespace').kind", "without `--reads v1/namespaces`", id="namespace"),
         pytest.param(
-            "('gone').kind", "entry `gone` names `/api/v1/nodes/other`, which is", id="gone"
+            "('gone').kind", "entry `gone` names `/api/v1/nodes/other`, which does", id="gone"
         ),
         pytest.param("('query').kind", "without a query", id="query"),
         pytest.param("('dots').kind", "entry `dots` is not a path of objects", id="subresource"),

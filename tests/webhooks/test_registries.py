@@ -134,7 +134,10 @@ BLOB_URL = f"https://ghcr.io/v2/team/app/blobs/{CONFIG[0]}"
         pytest.param(MANIFEST_URL, b'{"manifests": [7]}', "answer is invalid", id="bad-index"),
         pytest.param(MANIFEST_URL, b"[" * 100_000, "answer is invalid", id="deep"),
         pytest.param(
-            MANIFEST_URL, b'{"manifests": []}', "no image for linux/amd64", id="other-platforms"
+            MANIFEST_URL,
+            b'{"manifests": []}',
+            "no image found for linux/amd64",
+            id="other-platforms",
         ),
         pytest.param(BLOB_URL, b"{}", "has another digest", id="another-configuration"),
     ],
@@ -149,7 +152,7 @@ async def test_what_a_registry_answers_wrongly_is_said(tmp_path, url, body, said
 async def test_other_registries_are_not_asked(tmp_path):
     registry = Registry()
     said = await says(tmp_path, 'image.GetMetadata("quay.io/a/b").tag', registry)
-    assert "policies may not ask `quay.io` without `--registries quay.io`" in said
+    assert "policies may not query `quay.io` without `--registries quay.io`" in said
     assert not registry.asked
 
 
@@ -221,11 +224,13 @@ async def test_where_tokens_are_leads_nowhere_else(tmp_path):
 @pytest.mark.parametrize(
     ("challenge", "why"),
     [
-        pytest.param('Bearer realm="http://tokens.example/t"', "for it by HTTPS", id="no-tls"),
-        pytest.param('Bearer realm="https://["', "for it by HTTPS", id="no-address"),
-        pytest.param('Bearer realm="https://u@tokens.example/t"', "for it by HTTPS", id="user"),
-        pytest.param('Negotiate realm="r"', "`https://ghcr.io` wants a password", id="another-way"),
-        pytest.param("", "`https://ghcr.io` wants a password", id="no-way"),
+        pytest.param('Bearer realm="http://tokens.example/t"', "none for HTTPS", id="no-tls"),
+        pytest.param('Bearer realm="https://["', "none for HTTPS", id="no-address"),
+        pytest.param('Bearer realm="https://u@tokens.example/t"', "none for HTTPS", id="user"),
+        pytest.param(
+            'Negotiate realm="r"', "`https://ghcr.io` requires a password", id="another-way"
+        ),
+        pytest.param("", "`https://ghcr.io` requires a password", id="no-way"),
     ],
 )
 async def test_a_password_is_told_nobody_else(tmp_path, challenge, why):
@@ -264,9 +269,7 @@ async def test_a_password_is_not_sent_in_the_clear(tmp_path):
     said = await told(
         tmp_path, registry, auths, 'image.GetMetadata("local.example:5000/app:b").tag'
     )
-    assert (
-        "`http://local.example:5000` wants a password, and policyd has none for it by HTTPS" in said
-    )
+    assert "`http://local.example:5000` requires a password, and policyd has none for HTTPS" in said
     assert registry.told == []
 
 

@@ -99,17 +99,17 @@ async def test_the_same_is_asked_again_after_a_moment(tmp_path):
 async def test_no_other_address_is_asked(tmp_path, path):
     async with asking(tmp_path) as (door, server):
         said = await door.ask(f'http.Get(r"URL{path}").name')
-    assert "policies may not ask" in said
+    assert "policies may not call" in said
     assert not server.asked
 
 
 async def test_no_other_server_is_asked(tmp_path):
     async with asking(tmp_path, "") as (door, server):
         for other in ("http://localhost:1/", "https://127.0.0.1/", "file:///etc/passwd", "x"):
-            assert "policies may not ask" in await door.ask(f'http.Get("{other}").name')
+            assert "policies may not call" in await door.ask(f'http.Get("{other}").name')
         port = server.url.rpartition(":")[2]
         said = await door.ask(f'http.Get("http://user@127.0.0.1:{port}/api/teams").name')
-    assert "policies may not ask" in said
+    assert "policies may not call" in said
     assert not server.asked
 
 
@@ -128,7 +128,7 @@ async def test_a_host_is_written_in_one_way_alone(tmp_path, host):
         if host != "[::1]":  # which is written as it should be, and another
             with pytest.raises(ConfigurationError, match="is not a URL that policies can call"):
                 Web(door.fetcher, door.inquiries, [f"http://{host}:{port}/api"])
-    assert "policies may not ask" in said
+    assert "policies may not call" in said
     assert not server.asked
 
 
@@ -188,7 +188,9 @@ async def test_authorities_are_those_of_the_policy(tmp_path):
     async with asking(folder, context=context) as (door, _):
         assert "certificate verify failed" in await door.ask('http.Get("URL/api/teams").name')
         said = await door.ask(f'http.Client("{pem}").Get("URL/api/teams").name')
-        assert "no PEM certificates" in await door.ask('http.Client("x").Get("URL/api/a").name')
+        assert "not a list of PEM certificates" in await door.ask(
+            'http.Client("x").Get("URL/api/a").name'
+        )
     assert said == "ml"
 
 

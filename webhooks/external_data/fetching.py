@@ -133,7 +133,7 @@ class Fetcher:
             if target.origin() != url.origin():
                 headers = {name: value for name, value in headers.items() if name == "Accept"}
             url, led = target, True
-        raise ValueError(f"more than {message.redirects} times")
+        raise ValueError(f"more than {message.redirects} redirects")
 
     async def _send(
         self, message: Message, url: URL, headers: Mapping[str, str]

@@ -106,7 +106,7 @@ class Registries:
             raise RegistryError(f"`{image}` names no repository")
         server = self._servers.get(named.registry)
         if server is None:
-            message = f"policies may not ask `{named.registry}` without `--registries"
+            message = f"policies may not query `{named.registry}` without `--registries"
             raise RegistryError(f"{message} {named.registry}`")
         key = b"image" + image.encode()
         return self._inquiries.answer(key, partial(self._ask, image, named, server))

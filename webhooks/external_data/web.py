@@ -103,7 +103,7 @@ class Web:
     ) -> Message:
         address = read_address(url)
         if address is None or not any(_covers(each, address) for each in self._declared):
-            raise WebError(f"policies may not ask `{url}` without `--http {_origin(url)}`")
+            raise WebError(f"policies may not call `{url}` without `--http {_origin(url)}`")
         sent = None if body is None else _encoded(body)
         _check(headers)
         return Message(
