@@ -113,7 +113,8 @@ class CycleRoom:
         """Keep quota for somebody, who may not get it yet, from those that come later."""
         self._tree.charge(entry.assignment.charges)
         self._occupy(entry)
-        self._extension.kept(entry)
+        if self._extension.active:
+            self._extension.kept(entry)
 
     def reserve(self, entry: NominatedWorkload) -> None:
         """Keep quota for somebody who has to wait and can preempt nobody."""
@@ -208,7 +209,8 @@ class _Cycle:
     def process(self, entry: NominatedWorkload) -> None:
         """Decide about one of the nominated."""
         self._state.deciding = entry.ticket.workload.key
-        if self._made_room(entry):
+        extension = self._extension
+        if extension.active and self._made_room(entry):
             return
         deferred = self._mend(entry)
         mode = entry.assignment.mode
@@ -220,7 +222,7 @@ class _Cycle:
             self.room.keep(entry)
             refusal = Refusal("WaitingForPreemptedWorkloads", cause="FitsAfterOthers")
             self._requeue(entry, "PendingPreemption", refusal, goes_on=False)
-        elif (delay := self._extension.delay(entry)) is not None and self.room.fits(entry):
+        elif extension.active and (delay := extension.delay(entry)) and self.room.fits(entry):
             self._requeue(entry, "Generic", delay, goes_on=False)
         elif mode is FIT:
             self._admit_if_it_fits(entry)
@@ -340,8 +342,9 @@ class _Cycle:
         *,
         goes_on: bool = True,
     ) -> None:
-        ticket, options = entry.ticket, entry.options
-        refusal, strict = self._extension.requeued(entry, refusal, strict=options.spec.strict)
+        ticket, options, strict = entry.ticket, entry.options, entry.options.spec.strict
+        if self._extension.active:
+            refusal, strict = self._extension.requeued(entry, refusal, strict=strict)
         progress = self._nominator.progress(entry) if goes_on else None
         parked = waits_aside(reason, progress, strict=strict)
         self.actions.append(

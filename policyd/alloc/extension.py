@@ -25,7 +25,8 @@ class CycleExtension:
     """What is decided in one cycle.
 
     Attributes:
-        active: Whether anything may be decided, so that nothing can be skipped.
+        active: Whether any queue wants more than Kueue's rules. If not, `make_room`, `delay`,
+            `kept` and `requeued` are not called.
         moves: Places to hold from now on, as a plan has them.
     """
 

@@ -150,7 +150,7 @@ class _OptimizedCycle(CycleExtension):
 
     def delay(self, entry: NominatedWorkload) -> Refusal | None:
         """Return why a workload must wait: it would delay one for which quota is held."""
-        return self._reservations.refusal(entry) if self.active else None
+        return self._reservations.refusal(entry)
 
     def holds_for(self, entry: NominatedWorkload) -> bool:
         """Tell whether quota is held for a workload already."""
@@ -159,8 +159,7 @@ class _OptimizedCycle(CycleExtension):
 
     def kept(self, entry: NominatedWorkload) -> None:
         """Take notice that a workload has its assignment, or that it is kept for it."""
-        if self.active:
-            self._reservations.note(entry)
+        self._reservations.note(entry)
 
     def preempted(self, entry: NominatedWorkload) -> None:
         """Hold the new places of those that are moved, and what a preemptor claims."""
@@ -176,8 +175,6 @@ class _OptimizedCycle(CycleExtension):
         self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
     ) -> tuple[Refusal, bool]:
         """Tell a workload what is reserved for it; it holds up nobody in its queue meanwhile."""
-        if not self.active:
-            return refusal, strict
         held = self._reservations.of(entry)
         strict = strict and (held is None or held.node is not entry.options.node)
         return self._reservations.told(entry, refusal), strict

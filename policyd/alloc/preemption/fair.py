@@ -104,11 +104,9 @@ class FairSearch:
 
     def second(self, waiting: Waiting) -> bool:
         """Choose one of each queue, by the shares as they are, until the claim fits."""
-        tree = self.search.tree
         for node in self.turns(waiting):
             candidate = waiting[node].popleft()
-            ours, theirs = self._sides(node)
-            justified = share_of(tree, ours).rank < share_of(tree, theirs).rank
+            justified = self._starts_justified(*self._sides(node))
             if justified and self._take(candidate, "InCohortFairSharing"):
                 return True
             waiting[node].clear()
@@ -122,8 +120,7 @@ class FairSearch:
         our_share, their_share = share_of(tree, ours), share_of(tree, theirs)
         weightless = our_share.rank[0], their_share.rank[0]
         if weightless == (True, False):
-            self.passed_over.setdefault(node, deque()).extend(waiting)
-            waiting.clear()
+            self._pass_over(node, waiting)
         while waiting:
             if strategy == "LessThanInitialShare":
                 justified = our_share.rank < their_share.rank
@@ -135,6 +132,14 @@ class FairSearch:
                 return self._take(waiting.popleft(), "InCohortFairSharing")
             self.passed_over.setdefault(node, deque()).append(waiting.popleft())
         return False
+
+    def _starts_justified(self, ours: QuotaNode, theirs: QuotaNode) -> bool:
+        tree = self.search.tree
+        return share_of(tree, ours).rank < share_of(tree, theirs).rank
+
+    def _pass_over(self, node: QuotaNode, waiting: deque[PreemptionCandidate]) -> None:
+        self.passed_over.setdefault(node, deque()).extend(waiting)
+        waiting.clear()
 
     def _take(self, candidate: PreemptionCandidate, reason: PreemptionReason) -> bool:
         self.search.ground.release(candidate.holding)
