@@ -16,6 +16,7 @@ from policyd.cel.environments import (
     DEFAULT_VERSION,
     PLACES,
     VERSIONS,
+    Builder,
     UnknownEnvironmentError,
     environment_named,
 )
@@ -58,7 +59,7 @@ def _foreign(written_in: PolicyFormat, version: Version) -> Environment:
     return _places_of(written_in, version).mutations
 
 
-_PLACES: Final = {
+_PLACES: Final[Mapping[str, Builder]] = {
     **PLACES,
     "policy": _policy,
     **{each.name: partial(_foreign, each) for each in FORMATS},
