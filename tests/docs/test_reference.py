@@ -21,7 +21,7 @@ def test_every_setting_says_what_it_means():
 def test_every_field_of_a_policys_own_making_says_what_it_means():
     page = generate_docs.policy_page()
 
-    for struct in ("PolicySpec", "MatchConstraints", "Inject", "Validation", "Gang"):
+    for struct in ("PolicySpec", "MatchConstraints", "Inject", "Validation", "InjectedGang"):
         section = page.split(f"## {struct}\n")[1].split("\n## ")[0]
         rows = [line for line in section.splitlines() if line.startswith("| `")]
         assert rows
