@@ -160,7 +160,7 @@ async def test_a_pod_whose_owner_is_not_there_is_held_where_all_owners_are_belie
     ("last", "why"),
     [
         pytest.param(
-            'image.GetMetadata("ghcr.io/a/b").tag', "not ask `ghcr.io` here", id="registry"
+            'image.GetMetadata("ghcr.io/a/b").tag', "not query `ghcr.io` without", id="registry"
         ),
         pytest.param(
             f'resource.Post("{REVIEWS}", "subjectaccessreviews", {{"spec": {{"user": "a"}}}}).kind',
@@ -168,7 +168,7 @@ async def test_a_pod_whose_owner_is_not_there_is_held_where_all_owners_are_belie
             id="review",
         ),
         pytest.param(
-            'resource.Get("v1", "secrets", "a", "b").kind', "it takes `--reads v1/s", id="read"
+            'resource.Get("v1", "secrets", "a", "b").kind', "without `--reads v1/s", id="read"
         ),
     ],
 )
@@ -381,9 +381,9 @@ async def test_the_certificate_is_for_what_the_api_server_calls(settings, names)
     ("settings", "choose", "message"),
     [
         pytest.param(
-            {"url": "http://10.0.0.1"}, endpoint, "no address that the API server", id="no-tls"
+            {"url": "http://10.0.0.1"}, endpoint, "not a URL that the API server", id="no-tls"
         ),
-        pytest.param({"url": "https://"}, endpoint, "no address", id="no-host"),
+        pytest.param({"url": "https://"}, endpoint, "not a URL", id="no-host"),
         pytest.param({"service": "door"}, endpoint, "does not name a service", id="no-namespace"),
         pytest.param({"service": "a/b:x"}, endpoint, "`x` is not a Service port", id="no-port"),
         pytest.param({"secret": "a/b/c"}, secret_name, "does not name a secret", id="three-parts"),

@@ -271,7 +271,7 @@ CONVERTING = ["--serve-v1beta1", "--register"]
         ),
         pytest.param(
             lambda files: arguments(files, **{"client-names": "kube-apiserver"}),
-            "nobody vouches for their names",
+            "without a certificate authority",
             "--client-ca",
             id="names-without-an-authority",
         ),

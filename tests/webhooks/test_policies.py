@@ -67,7 +67,7 @@ def test_folders_are_searched_for_what_looks_like_policies(tmp_path):
 
 
 def test_a_path_that_is_not_there_is_refused(tmp_path, case):
-    with pytest.raises(ConfigurationError, match="there is no") as caught:
+    with pytest.raises(ConfigurationError, match="not found") as caught:
         case.policies.read_files([tmp_path / "none"])
 
     assert caught.value.hint == "`--policies` takes files and folders"
