@@ -60,6 +60,7 @@ from policyd.workload.transitions import (
 
 log = structlog.get_logger()
 
+AT_ONCE = 0.0
 OWNER_NOT_FOUND = "The workload's owner no longer exists"
 HTTP_BAD_REQUEST = 400
 HTTP_SERVER_ERROR = 500
@@ -135,11 +136,10 @@ class WorkloadReconciler:
                 self._cache.retract(key.path)
             return None
         if action is not None and workload.metadata.uid == action.workload.uid:
-            await self._carry_out(workload, action)
-            if not isinstance(action, Requeue):
-                return None
+            left = await self._carry_out(workload, action)
             # Why it waits may be told already, and what else has changed is not told again.
-        await self.waiting.tell_due(self._mirror.get(key.path) or workload)
+            return AT_ONCE if isinstance(action, Requeue) else left
+        await self.waiting.tell_due(workload)
         workload = self._mirror.get(key.path) or workload
         owners = Owners(self._cache.mirrors, self._writes.client)
         if await owners.are_gone(workload, orphans=self._gates.finish_orphaned_workloads):
@@ -149,20 +149,25 @@ class WorkloadReconciler:
 
     # What a cycle decided.
 
-    async def _carry_out(self, workload: Workload, action: Action) -> None:
+    async def _carry_out(self, workload: Workload, action: Action) -> float | None:
         self.waiting.overtaken(workload.metadata.key)
         match action:
             case Admit():
                 await self._admit(workload, action)
                 self.waiting.forget(workload.metadata.key)
+                return None
             case Preempt():
                 await self._preempt(workload, action)
+                return None
             case Evict():
                 await self._evict(workload, action)
+                return None
             case Requeue(reason="SecondPassFailed"):
                 self._placing.refused(workload, action.refusal)
+                return None
             case Requeue():
                 await self.waiting.tell(workload, action)
+                return None
 
     async def _admit(self, workload: Workload, action: Admit) -> None:
         by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix

@@ -660,6 +660,8 @@ async def test_what_has_changed_is_heeded_though_nothing_new_was_decided_meanwhi
     controller.cycles.cycle()  # it waits on, for the same reason
     await controller.writes.patch(mirror, workload, {"spec": {"active": False}})
 
+    again = await controller.workloads.reconcile(workload_key(workload))
+    assert again == 0.0
     await controller.workloads.reconcile(workload_key(workload))
 
     assert world.condition("waits", "Evicted")["reason"] == "Deactivated"
