@@ -28,10 +28,12 @@ class HeldBack:
         """
         backoff = self._backoffs.get(key)
         if backoff is None:
+            # At first it goes back to its queue at once, as in Kueue.
             backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, chance=self._pace.chance)
             self._backoffs[key] = backoff
-        self._until[key] = self._pace.clock.monotonic() + backoff.next()
-        self._cache.hold_back(key)
+        else:
+            self._until[key] = self._pace.clock.monotonic() + backoff.next()
+            self._cache.hold_back(key)
         self._cache.retract(key)
         if not isinstance(error, ForbiddenError | InvalidError):
             return None
