@@ -1,7 +1,7 @@
 """The ASGI application: an AdmissionReview's bytes in, its answer's bytes out.
 
-The doors (`/mutate`, `/validate`, `/convert`) are all there is on this port. A server may ask them
-themselves, without the messages of ASGI.
+The endpoints (`/mutate`, `/validate`, `/convert`) are all there is on this port. A server may ask
+them directly, without the messages of ASGI.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ def create_app(
 
 
 class WebhookApplication:
-    """Doors, by the path of each."""
+    """Endpoints, by the path of each."""
 
     def __init__(self, doors: "Mapping[bytes, Endpoint]") -> None:
         self.doors = doors

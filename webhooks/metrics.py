@@ -1,4 +1,4 @@
-"""What the door counts. Labels come from closed sets: never an object's name."""
+"""What the webhooks count. Labels come from closed sets: never an object's name."""
 
 from typing import Literal
 

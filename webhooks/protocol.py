@@ -1,4 +1,4 @@
-"""HTTP/1.1 of the door: plain reviews are answered directly, all else as uvicorn does it.
+"""HTTP/1.1 of the webhooks: plain reviews are answered directly, all else as uvicorn does it.
 
 An ASGI server's messages, tasks, timers, and two writes an answer cost a review more than deciding
 it does where no policy concerns it. So a plain one is gathered as it comes in, is answered at once

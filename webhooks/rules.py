@@ -1,4 +1,4 @@
-"""What is sent to the door, derived beside the reviews: with many policies it takes a while."""
+"""What is sent to the webhooks, derived beside the reviews: with many policies it takes a while."""
 
 import asyncio
 from collections.abc import Callable

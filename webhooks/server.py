@@ -1,6 +1,6 @@
 """One admission server, put together: policies, certificate, socket, and what keeps them current.
 
-The order of the start is the order of trust. The policies are read first, since a door that does
+The order of the start is the order of trust. The policies are read first, since a server that does
 not know them would let everything pass; then the certificate is there and published; then the
 socket answers, and the API server is told to call it.
 """

@@ -1,4 +1,4 @@
-"""`policyd apply`: what the door would make of objects."""
+"""`policyd apply`: what the webhooks would do to objects."""
 
 import difflib
 import json
@@ -143,7 +143,7 @@ def _apply(
     documents: Sequence[Document], policies: PolicySet, given: _Given, labels: Labels
 ) -> tuple[list[_Applied], list[Finding]]:
     """Send each object through the policies; what is no object, or undecided, is a finding."""
-    decide = _door(policies) if given["queue"] else policies.review
+    decide = _with_webhooks(policies) if given["queue"] else policies.review
     applied: list[_Applied] = []
     findings: list[Finding] = []
     kinds = custom_kinds(document.value for document in documents)
@@ -161,7 +161,7 @@ def _apply(
     return applied, [*findings, *labels.findings]
 
 
-def _door(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
+def _with_webhooks(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
     """Return what decides as both webhooks do, one after the other."""
     jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
     queues = QueueAdmission()

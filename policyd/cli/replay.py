@@ -213,7 +213,7 @@ def _print_one(one: Difference) -> None:
 
 
 def _print_shadows(shadowed: Sequence[Difference]) -> None:
-    """Say what shadows would answer otherwise, and how often."""
+    """Show what shadows would answer differently, and how often."""
     for one in shadowed:
         for difference in one.shadows:
             click.echo(f"{one.recording.name}: {difference}")

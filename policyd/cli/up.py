@@ -219,7 +219,7 @@ async def _run(
 
 
 async def _opens(client: Client, stop: asyncio.Event) -> bool:
-    """Wait until an object comes back with what the door does to it; False if `stop` is first.
+    """Wait until an object comes back as the webhooks change it; False if `stop` is first.
 
     Raises:
         ConfigurationError: If it takes longer than anybody waits.
@@ -262,7 +262,7 @@ async def forget_webhooks(client: Client) -> None:
 
 
 async def _webhooks_are_called(client: Client) -> bool:
-    """Tell whether the API server calls the door: policies and jobs are registered at once."""
+    """Tell whether the API server calls the webhooks: policies and jobs are registered at once."""
     flavor = resources.RESOURCE_FLAVORS
     names = {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": {"name": "probe"}}
     try:

@@ -2,7 +2,7 @@
 
 A kind is a value: where its objects are served, which Struct reads the part of them that matters,
 and a few functions on that Struct. Changes are made on a draft, so that the same function works at
-the door, on the whole object, and in the controller, on the part it has read.
+the webhooks, on the whole object, and in the controller, on the part it has read.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -105,7 +105,7 @@ class JobKind(Generic[J]):
         lingers: Whether a job that is being deleted still has pods to clear up with, which use its
             quota.
         only_managed: Whether anything may stand in a job that names no queue.
-        defaults: What every new job gets at the door, in a queue or not, as nobody may add it
+        defaults: What every new job gets from the webhooks, in a queue or not, as nobody may add it
             later; None if nothing.
         elastic: How they grow and shrink while they run; None if they cannot.
         basis: What the job is made from, if there is more to read than itself.

@@ -1,6 +1,6 @@
 """Objects that make pods and cannot be suspended: their pods are held instead, alone or in groups.
 
-A parent marks the templates of its pods, so that the door holds them. The pods of a Deployment
+A parent marks the templates of its pods, so that the webhooks hold them. The pods of a Deployment
 queue one by one. Those of the other kinds start together: a group has one workload, which is there
 before its pods are.
 """

@@ -1,7 +1,7 @@
-"""Rules taken apart into cells, and put together again as few rules.
+"""Rules taken apart into atoms, and put together again as few rules.
 
-A cell names one group, version, scope, resource and operation, each of which may be a wildcard.
-Cells can be compared one by one, which lists in rules cannot.
+An atom names one group, version, scope, resource and operation, each of which may be a wildcard.
+Atoms can be compared one by one, which lists in rules cannot.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ ALL_OPERATIONS = ("CONNECT", "CREATE", "DELETE", "UPDATE")
 """What `*` stands for in a rule."""
 
 
-class Cell(NamedTuple):
+class RuleAtom(NamedTuple):
     """One combination out of a rule's lists."""
 
     group: str
@@ -24,8 +24,8 @@ class Cell(NamedTuple):
     resource: str
     operation: str
 
-    def covers(self, other: "Cell") -> bool:
-        """Tell whether every request of `other` is one of this cell."""
+    def covers(self, other: "RuleAtom") -> bool:
+        """Tell whether every request of `other` is one of this atom."""
         return (
             self.group in {"*", other.group}
             and self.version in {"*", other.version}
@@ -35,11 +35,11 @@ class Cell(NamedTuple):
         )
 
     @property
-    def of_any_version(self) -> "Cell":
+    def of_any_version(self) -> "RuleAtom":
         """The same for every version."""
         return self._replace(version="*")
 
-    def overlaps(self, other: "Cell") -> bool:
+    def overlaps(self, other: "RuleAtom") -> bool:
         """Tell whether a request may be of both."""
         return (
             _overlap(self.group, other.group)
@@ -50,33 +50,33 @@ class Cell(NamedTuple):
         )
 
 
-def cells_of(rule: Rule) -> Iterable[Cell]:
+def atoms_of(rule: Rule) -> Iterable[RuleAtom]:
     """Take a rule apart."""
     for group, version, resource, operation in product(
         rule.api_groups, rule.api_versions, rule.resources, rule.operations
     ):
         operations = ALL_OPERATIONS if operation == "*" else (operation,)
         for each in operations:
-            yield Cell(group, version, rule.scope, resource, each)
+            yield RuleAtom(group, version, rule.scope, resource, each)
 
 
-def uncovered(cells: Iterable[Cell], others: Iterable[Cell]) -> set[Cell]:
-    """Return the cells that none of `others` covers."""
+def uncovered(atoms: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> set[RuleAtom]:
+    """Return the atoms that none of `others` covers."""
     others = tuple(others)
-    return {cell for cell in cells if not any(other.covers(cell) for other in others)}
+    return {atom for atom in atoms if not any(other.covers(atom) for other in others)}
 
 
-def left_of(cells: Iterable[Cell], others: Iterable[Cell]) -> frozenset[Cell]:
-    """Return what is left of cells without those that others cover, be it of one scope alone.
+def left_of(atoms: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> frozenset[RuleAtom]:
+    """Return what is left of atoms without those that others cover, be it of one scope alone.
 
     A webhook for one version of a resource is sent requests for all of them.
     """
     others = [other.of_any_version for other in others]
-    left: set[Cell] = set()
-    for cell in cells:
-        parted = cell.scope == "*" and any(o.scope != "*" and o.overlaps(cell) for o in others)
-        scopes = _scopes(cell.group, cell.resource) if parted else (cell.scope,)
-        left |= uncovered((cell._replace(scope=scope) for scope in scopes), others)
+    left: set[RuleAtom] = set()
+    for atom in atoms:
+        parted = atom.scope == "*" and any(o.scope != "*" and o.overlaps(atom) for o in others)
+        scopes = _scopes(atom.group, atom.resource) if parted else (atom.scope,)
+        left |= uncovered((atom._replace(scope=scope) for scope in scopes), others)
     return frozenset(left)
 
 
@@ -88,23 +88,23 @@ def _scopes(group: str, resource: str) -> tuple[Scope, ...]:
     return ("Namespaced",) if known.namespaced else ("Cluster",)
 
 
-def connected(cells: Iterable[Cell]) -> list[frozenset[Cell]]:
-    """Sort cells into sets such that no request is of two sets."""
-    found: list[frozenset[Cell]] = []
-    for cell in sorted(cells):
-        touched = [other for other in found if any(cell.overlaps(c) for c in other)]
+def connected(atoms: Iterable[RuleAtom]) -> list[frozenset[RuleAtom]]:
+    """Sort atoms into sets such that no request is of two sets."""
+    found: list[frozenset[RuleAtom]] = []
+    for atom in sorted(atoms):
+        touched = [other for other in found if any(atom.overlaps(c) for c in other)]
         rest = [other for other in found if other not in touched]
-        found = [*rest, frozenset({cell}).union(*touched)]
+        found = [*rest, frozenset({atom}).union(*touched)]
     return found
 
 
-def rules_of(cells: Iterable[Cell]) -> tuple[Rule, ...]:
-    """Write cells as few rules, in a fixed order; what a wildcard covers is left out."""
-    cells = set(cells)
-    needed = [c for c in sorted(cells) if not any(o != c and o.covers(c) for o in cells)]
+def rules_of(atoms: Iterable[RuleAtom]) -> tuple[Rule, ...]:
+    """Write atoms as few rules, in a fixed order; what a wildcard covers is left out."""
+    atoms = set(atoms)
+    needed = [c for c in sorted(atoms) if not any(o != c and o.covers(c) for o in atoms)]
     operations: dict[tuple[str, str, Scope, str], list[str]] = {}
-    for cell in needed:
-        operations.setdefault(cell[:4], []).append(cell.operation)
+    for atom in needed:
+        operations.setdefault(atom[:4], []).append(atom.operation)
     resources: dict[tuple[str, str, Scope, tuple[str, ...]], list[str]] = {}
     for (group, version, scope, resource), verbs in operations.items():
         resources.setdefault((group, version, scope, tuple(verbs)), []).append(resource)

@@ -16,7 +16,7 @@ from policyd.api.selectors import Requirement
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.engine.objects.pods import GPU_PREFIXES, GPU_RESOURCES
-from policyd.registration.atoms import Cell
+from policyd.registration.atoms import RuleAtom
 
 _Path = tuple[str, ...]
 _Known = frozenset[_Path]
@@ -52,7 +52,7 @@ _NOTHING: Final[_Known] = frozenset()
 def exported(expressions: Iterable[str], rule: Rule) -> tuple[str, ...]:
     """Return those of a policy's match conditions that the API server can ask itself.
 
-    Whatever is left out is asked at the door; leaving out one only means more calls.
+    Whatever is left out is evaluated by the webhooks; leaving out one only means more calls.
 
     Args:
         expressions: CEL that compiles, and that is asked of the request as a whole.
@@ -154,18 +154,18 @@ def name_condition(names: Iterable[str]) -> str:
     return f"has(request.name) && request.name in [{', '.join(map(_quoted, names))}]"
 
 
-def cell_condition(cell: Cell) -> str:
-    """Write as CEL which requests are of a cell, in any version: one version stands for others."""
-    resource, _, part = cell.resource.partition("/")
-    named = (("group", cell.group), ("resource", resource))
+def atom_condition(atom: RuleAtom) -> str:
+    """Write as CEL which requests are of an atom, in any version: one version stands for others."""
+    resource, _, part = atom.resource.partition("/")
+    named = (("group", atom.group), ("resource", resource))
     tests = [f"request.resource.{n} == {_quoted(value)}" for n, value in named if value != "*"]
     if part != "*":
         tests.append(f"(has(request.subResource) ? request.subResource : '') == {_quoted(part)}")
-    if cell.scope != "*":
-        sign = "!=" if cell.scope == "Namespaced" else "=="
+    if atom.scope != "*":
+        sign = "!=" if atom.scope == "Namespaced" else "=="
         tests.append(f"(has(request.namespace) ? request.namespace : '') {sign} ''")
-    if cell.operation != "*":
-        tests.append(f"request.operation == {_quoted(cell.operation)}")
+    if atom.operation != "*":
+        tests.append(f"request.operation == {_quoted(atom.operation)}")
     return " && ".join(tests) or "true"
 
 

@@ -20,7 +20,7 @@ from policyd.api.names import NAME_LABEL, SYSTEM_NAMESPACES
 from policyd.api.policy import GROUP
 from policyd.api.selectors import Requirement
 from policyd.engine.objects.workloads import KINDS
-from policyd.registration.atoms import cells_of, rules_of
+from policyd.registration.atoms import atoms_of, rules_of
 from policyd.registration.left_out import LEFT_OUT, leave_out
 from policyd.registration.requirements import in_order
 from policyd.registration.webhook_rules import DerivedWebhook, WebhookRules
@@ -146,15 +146,15 @@ def _by_author(call: DerivedWebhook) -> Iterator[tuple[DerivedWebhook, bool]]:
     """Yield the parts of a call, and whether the API server is to ask who made the request.
 
     It is not where a condition would cost more than the calls that it saves: if pods are created,
-    or what makes them. The door answers these at once.
+    or what makes them. The webhooks answer these at once.
     """
-    cells = {cell for rule in call.rules for cell in cells_of(rule)}
+    atoms = {atom for rule in call.rules for atom in atoms_of(rule)}
     new = {
-        cell
-        for cell in cells
-        if cell.operation == "CREATE" and (cell.group, cell.resource) in _MAKING_PODS
+        atom
+        for atom in atoms
+        if atom.operation == "CREATE" and (atom.group, atom.resource) in _MAKING_PODS
     }
-    rest = cells - new
+    rest = atoms - new
     if call.condition or any(one.overlaps(other) for one in new for other in rest):
         yield call, True
         return

@@ -1,4 +1,4 @@
-"""What each policy asks to be sent to the door, and what must not pass if nobody answers."""
+"""What each policy asks to be sent to the webhooks, and what must not pass if nobody answers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from policyd.engine.model.compiled import (
     CompiledPolicy,
 )
 from policyd.jobs.integrations import Integrations
-from policyd.registration.atoms import Cell, cells_of
+from policyd.registration.atoms import RuleAtom, atoms_of
 from policyd.registration.conditions import exported, label_condition, name_condition
 from policyd.registration.implied import implied_labels
 from policyd.registration.queue_atoms import (
@@ -50,7 +50,7 @@ MOST_NAMED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """What one rule of a policy, or of the queue, asks of the requests of its cells."""
+    """What one rule of a policy, or of the queue, asks of the requests of its atoms."""
 
     failure_policy: FailurePolicy
     namespaces: Requirements = frozenset()
@@ -67,7 +67,7 @@ class Interest:
         return self.failure_policy == "Ignore", size, "\n".join(parts)
 
     def includes(self, other: "Interest") -> bool:
-        """Tell whether whatever `other` sends is sent by this as well, given the same cell."""
+        """Tell whether whatever `other` sends is sent by this as well, given the same atom."""
         return (
             self.failure_policy in {"Fail", other.failure_policy}
             and self.namespaces <= other.namespaces
@@ -76,11 +76,11 @@ class Interest:
         )
 
 
-Given = tuple[Interest, Iterable[Cell]]
-Demands = Mapping[Interest, frozenset[Cell]]
+Given = tuple[Interest, Iterable[RuleAtom]]
+Interests = Mapping[Interest, frozenset[RuleAtom]]
 
 
-def queue_demands(
+def queue_interests(
     queue: Integrations,
     *,
     defaulted: frozenset[str] = frozenset(),
@@ -124,13 +124,13 @@ def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Give
     """Return what is to be asked, and what must be: of a roll-out, where a step refuses."""
     stops = stops_unasked(policy)
     refuses = stops and "Deny" in binding.actions
-    yield from demands_of(policy, binding, "Fail" if refuses else "Ignore")
+    yield from interests_of(policy, binding, "Fail" if refuses else "Ignore")
     for step in binding.rollout if stops and not refuses else ():
         if step.enforcement == "Deny":
-            yield from demands_of(policy, binding, "Fail", within=namespaces_of(step))
+            yield from interests_of(policy, binding, "Fail", within=namespaces_of(step))
 
 
-def demands_of(
+def interests_of(
     policy: CompiledPolicy,
     binding: CompiledBinding,
     failure_policy: FailurePolicy,
@@ -144,7 +144,7 @@ def demands_of(
     namespaces = (requirements_of(c.namespace_selector) for c in constraints)
     # One may select an object as it is, and another as it was: only the first is the webhook's.
     selectors = [s for c in constraints if (s := requirements_of(c.object_selector))]
-    demand = Interest(
+    interest = Interest(
         failure_policy,
         namespaces=frozenset().union(*namespaces, named(policy.namespace), within),
         objects=selectors[0] if selectors else frozenset(),
@@ -154,8 +154,8 @@ def demands_of(
         conditions = {*exported(expressions, rule), *others}
         if rule.resource_names:
             conditions.add(name_condition(rule.resource_names))
-        objects = demand.objects or implied_labels(expressions, rule)
-        yield replace(demand, objects=objects, conditions=frozenset(conditions)), cells_of(rule)
+        objects = interest.objects or implied_labels(expressions, rule)
+        yield replace(interest, objects=objects, conditions=frozenset(conditions)), atoms_of(rule)
 
 
 def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from policyd.registration.atoms import Cell, cells_of, rules_of
+from policyd.registration.atoms import RuleAtom, atoms_of, rules_of
 from policyd.registration.webhook_rules import DerivedWebhook
 
 
@@ -17,25 +17,25 @@ class ExcludedRequests:
     """Requests that are not sent.
 
     Attributes:
-        cell: Which they are, on any operation.
+        atom: Which they are, on any operation.
         verbs: Whether they are left out where objects are changed, where they are checked, or both.
         condition: CEL by which the API server leaves them out of what a wildcard covers. The
             chart's policies on the webhooks' account look for these words.
     """
 
-    cell: Cell
+    atom: RuleAtom
     verbs: frozenset[str]
     condition: str
 
 
 LEFT_OUT: Final = {
     "secrets": ExcludedRequests(
-        cell=Cell("", "*", "*", "secrets", "*"),
+        atom=RuleAtom("", "*", "*", "secrets", "*"),
         verbs=frozenset({"mutate", "validate"}),
         condition="request.resource.group != '' || request.resource.resource != 'secrets'",
     ),
     "roles": ExcludedRequests(
-        cell=Cell("rbac.authorization.k8s.io", "*", "*", "*/*", "*"),
+        atom=RuleAtom("rbac.authorization.k8s.io", "*", "*", "*/*", "*"),
         verbs=frozenset({"mutate"}),
         condition="request.resource.group != 'rbac.authorization.k8s.io'",
     ),
@@ -55,10 +55,10 @@ def leave_out(
     """
     chosen = {name: LEFT_OUT[name] for name in sorted(names) if verb in LEFT_OUT[name].verbs}
     for call in calls:
-        cells = _cells(call)
-        kept = {c for c in cells if not any(_names(c, each.cell) for each in chosen.values())}
-        wide = [n for n, each in chosen.items() if any(c.overlaps(each.cell) for c in kept)]
-        if kept == cells and not wide:
+        atoms = _atoms(call)
+        kept = {c for c in atoms if not any(_names(c, each.atom) for each in chosen.values())}
+        wide = [n for n, each in chosen.items() if any(c.overlaps(each.atom) for c in kept)]
+        if kept == atoms and not wide:
             yield call
         elif kept:
             yield replace(call, rules=rules_of(kept), left_out=tuple(wide))
@@ -66,16 +66,16 @@ def leave_out(
 
 def named_in_vain(calls: Iterable[DerivedWebhook], verb: str, names: Iterable[str]) -> set[str]:
     """Return the names of what is left out although a policy is about it and nothing else."""
-    cells = {cell for call in calls for cell in _cells(call)}
+    atoms = {atom for call in calls for atom in _atoms(call)}
     chosen = {name: LEFT_OUT[name] for name in names if verb in LEFT_OUT[name].verbs}
-    return {n for n, each in chosen.items() if any(_names(c, each.cell) for c in cells)}
+    return {n for n, each in chosen.items() if any(_names(c, each.atom) for c in atoms)}
 
 
-def _cells(call: DerivedWebhook) -> set[Cell]:
-    return {cell for rule in call.rules for cell in cells_of(rule)}
+def _atoms(call: DerivedWebhook) -> set[RuleAtom]:
+    return {atom for rule in call.rules for atom in atoms_of(rule)}
 
 
-def _names(cell: Cell, left_out: Cell) -> bool:
-    """Tell whether a cell is about nothing but what is left out, parts of it included."""
-    resource = cell.resource.partition("/")[0]
-    return cell.group == left_out.group and left_out.resource in {"*/*", resource}
+def _names(atom: RuleAtom, left_out: RuleAtom) -> bool:
+    """Tell whether an atom is about nothing but what is left out, parts of it included."""
+    resource = atom.resource.partition("/")[0]
+    return atom.group == left_out.group and left_out.resource in {"*/*", resource}

@@ -1,4 +1,4 @@
-"""What is sent to the door for the queue's sake, whatever the policies are."""
+"""What is sent to the webhooks for the queue's sake, whatever the policies are."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from policyd.api.selectors import Requirement
 from policyd.jobs.integrations import POD, Integrations
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.jobs.pods import SUSPENDING_PARENT
-from policyd.registration.atoms import Cell
+from policyd.registration.atoms import RuleAtom
 from policyd.registration.requirements import Requirements, requirements_of
 
 IN_A_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="Exists")
@@ -47,46 +47,46 @@ _QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
 )
 
 
-def _jobs(integrations: Integrations, operation: str) -> frozenset[Cell]:
+def _jobs(integrations: Integrations, operation: str) -> frozenset[RuleAtom]:
     kinds = [kind for kind in KINDS if integrations.has(kind.group, kind.kind)]
-    cells = {Cell(k.group, k.version, "Namespaced", k.plural, operation) for k in kinds}
-    return frozenset(cells | (_pods(operation) if integrations.has(*POD) else set()))
+    atoms = {RuleAtom(k.group, k.version, "Namespaced", k.plural, operation) for k in kinds}
+    return frozenset(atoms | (_pods(operation) if integrations.has(*POD) else set()))
 
 
-def _pods(operation: str) -> set[Cell]:
-    return {Cell("", "v1", "Namespaced", "pods", operation)}
+def _pods(operation: str) -> set[RuleAtom]:
+    return {RuleAtom("", "v1", "Namespaced", "pods", operation)}
 
 
-def _parents(integrations: Integrations) -> frozenset[Cell]:
+def _parents(integrations: Integrations) -> frozenset[RuleAtom]:
     kinds = [kind for kind in PARENTS if integrations.has(kind.group, kind.kind)]
     return frozenset(
-        Cell(kind.group, kind.version, "Namespaced", kind.plural, operation)
+        RuleAtom(kind.group, kind.version, "Namespaced", kind.plural, operation)
         for kind in kinds
         for operation in ("CREATE", "UPDATE")
     )
 
 
-def _queues(operation: str) -> frozenset[Cell]:
+def _queues(operation: str) -> frozenset[RuleAtom]:
     return frozenset(
-        Cell(GROUP, VERSION, scope, resource, operation) for resource, scope in _QUEUE_KINDS
+        RuleAtom(GROUP, VERSION, scope, resource, operation) for resource, scope in _QUEUE_KINDS
     )
 
 
-def held_jobs(integrations: Integrations) -> frozenset[Cell]:
+def held_jobs(integrations: Integrations) -> frozenset[RuleAtom]:
     """Return jobs and pods that may have to be held, and what makes pods that may have to be."""
     return _jobs(integrations, "CREATE") | _parents(integrations)
 
 
-def prepared_jobs(integrations: Integrations) -> frozenset[Cell]:
+def prepared_jobs(integrations: Integrations) -> frozenset[RuleAtom]:
     """Return new jobs that get something even if they name no queue."""
     return frozenset(
-        Cell(kind.group, kind.version, "Namespaced", kind.plural, "CREATE")
+        RuleAtom(kind.group, kind.version, "Namespaced", kind.plural, "CREATE")
         for kind in KINDS
         if kind.defaults is not None and integrations.has(kind.group, kind.kind)
     )
 
 
-def checked_jobs(integrations: Integrations) -> frozenset[Cell]:
+def checked_jobs(integrations: Integrations) -> frozenset[RuleAtom]:
     """Return jobs, pods and what makes pods that are checked."""
     return held_jobs(integrations) | _jobs(integrations, "UPDATE")
 
@@ -97,12 +97,12 @@ def namespaces_of_jobs(integrations: Integrations) -> Requirements:
     return frozenset() if selector is None else requirements_of(selector)
 
 
-def new_jobs(integrations: Integrations) -> frozenset[Cell]:
+def new_jobs(integrations: Integrations) -> frozenset[RuleAtom]:
     """Return what is put into the default queue of its namespace, if that has one."""
-    return frozenset(cell for cell in held_jobs(integrations) if cell.operation == "CREATE")
+    return frozenset(atom for atom in held_jobs(integrations) if atom.operation == "CREATE")
 
 
-def members(integrations: Integrations) -> frozenset[Cell]:
+def members(integrations: Integrations) -> frozenset[RuleAtom]:
     """Return pods that may be held for a StatefulSet: they name no queue themselves."""
     groups = [kind for kind in PARENTS if kind.in_groups]
     on = any(integrations.has(kind.group, kind.kind) for kind in groups)
@@ -114,10 +114,10 @@ QUEUES: Final = _queues("CREATE") | _queues("UPDATE")
 
 _FINALIZED: Final = frozenset({"clusterqueues", "resourceflavors", "topologies"})
 
-NEW_QUEUES: Final = frozenset(cell for cell in _queues("CREATE") if cell.resource in _FINALIZED)
+NEW_QUEUES: Final = frozenset(atom for atom in _queues("CREATE") if atom.resource in _FINALIZED)
 """What gets a finalizer when it is created."""
 
 CHANGED_PODS: Final = frozenset(_pods("UPDATE"))
 
-RESIZED_PODS: Final = frozenset({Cell("", "v1", "Namespaced", "pods/resize", "UPDATE")})
+RESIZED_PODS: Final = frozenset({RuleAtom("", "v1", "Namespaced", "pods/resize", "UPDATE")})
 """What a pod asks for is changed by this subresource while it runs."""

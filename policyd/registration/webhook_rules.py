@@ -1,4 +1,4 @@
-"""Which requests are sent to the door: derived from the policies, as narrow as webhooks can say.
+"""Which requests are sent to the webhooks: derived from the policies, as narrow as possible.
 
 Every call is decided by all policies, whichever webhook sent it: so mutations keep their order, no
 answer leaves out what another webhook's policy has to say, and replicas that know different
@@ -11,7 +11,7 @@ too many pieces. Of what is to be changed, webhooks that may be left out take wh
 A webhook has one namespace selector and one failurePolicy. Within these, what the policies ask of
 labels, of names, and by match conditions becomes the object selector if all ask the same, and else
 one match condition: that one of the policies may want the request. What stands in the way of that
-is dropped, not guessed: a condition that only the door can ask is asked there.
+is dropped, not guessed: a condition that only the webhooks can evaluate is evaluated there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,9 +23,9 @@ from policyd.api.admission import FailurePolicy, Rule
 from policyd.api.kueue.names import GROUP
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.jobs.integrations import POD, Integrations
-from policyd.registration.atoms import Cell, connected, left_of, rules_of, uncovered
-from policyd.registration.conditions import all_of, any_of, cell_condition, label_condition
-from policyd.registration.interest import Demands, Given, Interest, checks_of, queue_demands
+from policyd.registration.atoms import RuleAtom, connected, left_of, rules_of, uncovered
+from policyd.registration.conditions import all_of, any_of, atom_condition, label_condition
+from policyd.registration.interest import Given, Interest, Interests, checks_of, queue_interests
 from policyd.registration.queue_atoms import (
     CHANGED_PODS,
     GATED,
@@ -67,7 +67,7 @@ MUTATING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedWebhook:
-    """One webhook: what it sends to the door, and whether that is refused if nobody answers."""
+    """One webhook: what it is sent, and whether that is refused if nobody answers."""
 
     failure_policy: FailurePolicy
     rules: tuple[Rule, ...]
@@ -81,7 +81,7 @@ class DerivedWebhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRules:
-    """Which requests are sent to the door."""
+    """Which requests are sent to the webhooks."""
 
     mutate: tuple[DerivedWebhook, ...] = ()
     validate: tuple[DerivedWebhook, ...] = ()
@@ -117,12 +117,12 @@ def derive_webhook_rules(
         if policy.checks:
             validate += checks_of(policy, binding)
     if queue is not None:
-        held, checked = queue_demands(queue, defaulted=defaulted, failure_policy=failure_policy)
+        held, checked = queue_interests(queue, defaulted=defaulted, failure_policy=failure_policy)
         mutate += held
         validate += checked
     changeable = [
-        (demand, [cell for cell in cells if cell.operation in MUTATING_OPERATIONS])
-        for demand, cells in mutate
+        (interest, [atom for atom in atoms if atom.operation in MUTATING_OPERATIONS])
+        for interest, atoms in mutate
     ]
     if queue is not None:
         besides = (*guarding_calls(queue, failure_policy), hidden_call(queue), *besides)
@@ -169,7 +169,7 @@ def hidden_call(queue: Integrations) -> DerivedWebhook:
     Args:
         queue: Which jobs are held for their queue.
     """
-    kinds = {f"{cell.group}/{cell.resource}" for cell in checked_jobs(queue)}
+    kinds = {f"{atom.group}/{atom.resource}" for atom in checked_jobs(queue)}
     named = ", ".join(f"'{name}'" for name in sorted(kinds))
     anything = Rule(
         api_groups=("*",),
@@ -195,109 +195,109 @@ def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[DerivedWebh
         given: What is asked for.
         once: Whether no request may be sent by two of them, at any price.
     """
-    demands, sets = [], []
-    for demand, cells in given:
-        demands.append(demand)
-        sets.append(frozenset(cells))
+    interests, sets = [], []
+    for interest, atoms in given:
+        interests.append(interest)
+        sets.append(frozenset(atoms))
     calls: tuple[DerivedWebhook, ...] = ()
     for widen in (_as_they_are, _all_that_may_pass, _all_objects, _all_namespaces):
-        demands = widen(demands)
-        calls = _calls(_needed(zip(demands, sets, strict=True)), once=once)
+        interests = widen(interests)
+        calls = _calls(_needed(zip(interests, sets, strict=True)), once=once)
         if len(calls) <= MOST_WEBHOOKS:
             break
     return calls
 
 
-def _as_they_are(demands: list[Interest]) -> list[Interest]:
-    return demands
+def _as_they_are(interests: list[Interest]) -> list[Interest]:
+    return interests
 
 
-def _all_that_may_pass(demands: list[Interest]) -> list[Interest]:
-    return [d if d.failure_policy == "Fail" else _widened(d) for d in demands]
+def _all_that_may_pass(interests: list[Interest]) -> list[Interest]:
+    return [d if d.failure_policy == "Fail" else _widened(d) for d in interests]
 
 
-def _all_objects(demands: list[Interest]) -> list[Interest]:
-    return [d if d.narrow else _widened(d) for d in demands]
+def _all_objects(interests: list[Interest]) -> list[Interest]:
+    return [d if d.narrow else _widened(d) for d in interests]
 
 
-def _widened(demand: Interest) -> Interest:
-    return replace(demand, objects=frozenset(), conditions=frozenset())
+def _widened(interest: Interest) -> Interest:
+    return replace(interest, objects=frozenset(), conditions=frozenset())
 
 
-def _all_namespaces(demands: list[Interest]) -> list[Interest]:
+def _all_namespaces(interests: list[Interest]) -> list[Interest]:
     selected: dict[FailurePolicy, list[Requirements]] = {}
-    wide = [demand for demand in demands if not demand.narrow]
-    for demand in wide:
-        selected.setdefault(demand.failure_policy, []).append(demand.namespaces)
+    wide = [interest for interest in interests if not interest.narrow]
+    for interest in wide:
+        selected.setdefault(interest.failure_policy, []).append(interest.namespaces)
     unions = {failure_policy: common(selectors) for failure_policy, selectors in selected.items()}
-    return [d if d.narrow else replace(d, namespaces=unions[d.failure_policy]) for d in demands]
+    return [d if d.narrow else replace(d, namespaces=unions[d.failure_policy]) for d in interests]
 
 
-def _needed(given: Iterable[tuple[Interest, frozenset[Cell]]]) -> Demands:
-    """Leave out what another demand has sent anyway; the widest come first."""
-    together: dict[Interest, frozenset[Cell]] = {}
-    for demand, cells in given:
-        together[demand] = together.get(demand, frozenset()) | cells
-    needed: dict[Interest, frozenset[Cell]] = {}
-    for demand in sorted(together, key=lambda d: d.rank):
-        sent = [cell for other in needed if other.includes(demand) for cell in needed[other]]
-        needed[demand] = frozenset(uncovered(together[demand], sent))
+def _needed(given: Iterable[tuple[Interest, frozenset[RuleAtom]]]) -> Interests:
+    """Leave out what another interest has sent anyway; the widest come first."""
+    together: dict[Interest, frozenset[RuleAtom]] = {}
+    for interest, atoms in given:
+        together[interest] = together.get(interest, frozenset()) | atoms
+    needed: dict[Interest, frozenset[RuleAtom]] = {}
+    for interest in sorted(together, key=lambda d: d.rank):
+        sent = [atom for other in needed if other.includes(interest) for atom in needed[other]]
+        needed[interest] = frozenset(uncovered(together[interest], sent))
     return needed
 
 
-def _apart(demands: Demands, *, once: bool) -> Demands:
+def _apart(interests: Interests, *, once: bool) -> Interests:
     """Cut namespaces into pieces that have nothing in common, wherever the same may be sent.
 
     Args:
-        demands: What is asked for.
+        interests: What is asked for.
         once: What to do if there are too many pieces: send more, but once, or else some things
             twice, but no more.
     """
-    cut: dict[Interest, frozenset[Cell]] = {}
-    for cells in connected(frozenset().union(*demands.values())):
-        asking = {demand: its & cells for demand, its in demands.items() if its & cells}
-        pieces = apart(demand.namespaces for demand in asking)
+    cut: dict[Interest, frozenset[RuleAtom]] = {}
+    for atoms in connected(frozenset().union(*interests.values())):
+        asking = {interest: its & atoms for interest, its in interests.items() if its & atoms}
+        pieces = apart(interest.namespaces for interest in asking)
         wide = [d.namespaces for d in asking if once and not d.narrow]
         together = common(wide) if pieces is None and wide else None
-        for demand, its in asking.items():
-            whole = demand.namespaces if together is None or demand.narrow else together
-            for piece in (whole,) if pieces is None else pieces[demand.namespaces]:
-                there = replace(demand, namespaces=piece)
+        for interest, its in asking.items():
+            whole = interest.namespaces if together is None or interest.narrow else together
+            for piece in (whole,) if pieces is None else pieces[interest.namespaces]:
+                there = replace(interest, namespaces=piece)
                 cut[there] = cut.get(there, frozenset()) | its
     return cut
 
 
-def _calls(demands: Demands, *, once: bool) -> tuple[DerivedWebhook, ...]:
+def _calls(interests: Interests, *, once: bool) -> tuple[DerivedWebhook, ...]:
     """Return the calls, one or more for each failurePolicy and namespace selector.
 
     Args:
-        demands: What is asked for.
+        interests: What is asked for.
         once: Whether what one call sends, no other may, whatever the failurePolicy of either.
     """
-    groups: dict[tuple[str, Requirements], dict[Interest, frozenset[Cell]]] = {}
+    groups: dict[tuple[str, Requirements], dict[Interest, frozenset[RuleAtom]]] = {}
     for choice in ({"Fail", "Ignore"},) if once else ({"Fail"}, {"Ignore"}):
-        chosen = {d: cells for d, cells in demands.items() if d.failure_policy in choice}
+        chosen = {d: atoms for d, atoms in interests.items() if d.failure_policy in choice}
         cut = _apart(chosen, once=once)
-        for demand in sorted(cut, key=lambda d: d.rank):
-            key = min(choice), demand.namespaces
-            groups.setdefault(key, {})[demand] = cut[demand]
+        for interest in sorted(cut, key=lambda d: d.rank):
+            key = min(choice), interest.namespaces
+            groups.setdefault(key, {})[interest] = cut[interest]
     calls = [call for group in groups.values() for call in _group_calls(group)]
     return tuple(sorted(calls, key=lambda call: call.failure_policy))
 
 
-def _group_calls(demands: Demands) -> Iterable[DerivedWebhook]:
+def _group_calls(interests: Interests) -> Iterable[DerivedWebhook]:
     """Split what is sent of the same namespaces by what is asked of it; nothing is sent twice."""
-    demands = _needed(demands.items())
-    split: dict[tuple[Interest, ...], frozenset[Cell]] = {}
-    for cells in connected(frozenset().union(*demands.values())):
-        asking = tuple(demand for demand, its in demands.items() if its & cells)
-        split[asking] = split.get(asking, frozenset()) | cells
+    interests = _needed(interests.items())
+    split: dict[tuple[Interest, ...], frozenset[RuleAtom]] = {}
+    for atoms in connected(frozenset().union(*interests.values())):
+        asking = tuple(interest for interest, its in interests.items() if its & atoms)
+        split[asking] = split.get(asking, frozenset()) | atoms
     joined = _joined(
         sent
-        for asking, cells in split.items()
-        for sent in _sent_of({demand: demands[demand] & cells for demand in asking})
+        for asking, atoms in split.items()
+        for sent in _sent_of({interest: interests[interest] & atoms for interest in asking})
     )
-    first = next(iter(demands))
+    first = next(iter(interests))
     for sent in sorted(joined, key=lambda s: (s[0], s[2], text_of(s[1]))):
         failure_policy, objects, condition = sent
         yield DerivedWebhook(
@@ -313,27 +313,27 @@ _Sent = tuple[FailurePolicy, Requirements, str]
 """Whether it must be asked, the object selector, and the condition of what is sent."""
 
 
-def _joined(sent: Iterable[tuple[_Sent, frozenset[Cell]]]) -> dict[_Sent, frozenset[Cell]]:
-    joined: dict[_Sent, frozenset[Cell]] = {}
-    for how, cells in sent:
-        joined[how] = joined.get(how, frozenset()) | cells
+def _joined(sent: Iterable[tuple[_Sent, frozenset[RuleAtom]]]) -> dict[_Sent, frozenset[RuleAtom]]:
+    joined: dict[_Sent, frozenset[RuleAtom]] = {}
+    for how, atoms in sent:
+        joined[how] = joined.get(how, frozenset()) | atoms
     return joined
 
 
-def _sent_of(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
-    """Yield what is sent of the same cells.
+def _sent_of(asking: Interests) -> Iterable[tuple[_Sent, frozenset[RuleAtom]]]:
+    """Yield what is sent of the same atoms.
 
     New objects are told apart by their labels where some must be asked about and others not, and
     where no more than the queue asks for may be sent for it. Those that change have two sets of
     labels, and a condition is to tell them apart.
     """
     pieces = _pieces(asking)
-    cut: dict[Requirements, dict[Interest, frozenset[Cell]]] = {}
-    for demand, its in asking.items():
-        inside = replace(demand, objects=frozenset()) if demand.objects in pieces else demand
-        for piece in pieces.get(demand.objects, pieces[_ALL]):
+    cut: dict[Requirements, dict[Interest, frozenset[RuleAtom]]] = {}
+    for interest, its in asking.items():
+        inside = replace(interest, objects=frozenset()) if interest.objects in pieces else interest
+        for piece in pieces.get(interest.objects, pieces[_ALL]):
             cut.setdefault(piece, {})[inside] = its
-    found = {piece: _joined(_sides(demands)) for piece, demands in cut.items()}
+    found = {piece: _joined(_sides(interests)) for piece, interests in cut.items()}
     for piece, sides in rejoined(found).items():
         for (failure_policy, objects, condition), its in sides.items():
             yield (failure_policy, piece | objects, condition), its
@@ -342,12 +342,12 @@ def _sent_of(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
 _ALL: Final[Requirements] = frozenset()
 
 
-def _pieces(asking: Demands) -> Mapping[Requirements, tuple[Requirements, ...]]:
+def _pieces(asking: Interests) -> Mapping[Requirements, tuple[Requirements, ...]]:
     """Return what labels of objects are told apart by, by the object selectors that it is for."""
     whole = {_ALL: (_ALL,)}
-    must = {demand.objects for demand in asking if demand.failure_policy == "Fail"}
-    mixed = any(demand.failure_policy == "Ignore" for demand in asking) and must
-    narrow = {demand.objects for demand in asking if demand.narrow}
+    must = {interest.objects for interest in asking if interest.failure_policy == "Fail"}
+    mixed = any(interest.failure_policy == "Ignore" for interest in asking) and must
+    narrow = {interest.objects for interest in asking if interest.narrow}
     if not (mixed or narrow) or any(
         c.operation != "CREATE" for its in asking.values() for c in its
     ):
@@ -355,39 +355,39 @@ def _pieces(asking: Demands) -> Mapping[Requirements, tuple[Requirements, ...]]:
     return apart({*(must if len(must) <= MOST_TOLD_APART else narrow), _ALL}) or whole
 
 
-def _sides(asking: Demands) -> Iterable[tuple[_Sent, frozenset[Cell]]]:
+def _sides(asking: Interests) -> Iterable[tuple[_Sent, frozenset[RuleAtom]]]:
     """Yield what must be asked, and of the rest what may pass if nobody answers."""
-    must = {demand: its for demand, its in asking.items() if demand.failure_policy == "Fail"}
-    may = {demand: its for demand, its in asking.items() if demand.failure_policy == "Ignore"}
+    must = {interest: its for interest, its in asking.items() if interest.failure_policy == "Fail"}
+    may = {interest: its for interest, its in asking.items() if interest.failure_policy == "Ignore"}
     sent = []
-    for cells in connected(frozenset().union(*must.values())):
-        here = {demand: its & cells for demand, its in must.items() if its & cells}
+    for atoms in connected(frozenset().union(*must.values())):
+        here = {interest: its & atoms for interest, its in must.items() if its & atoms}
         alone = (
-            _joined(_sent_of(here)) if here != asking else {("Fail", *_narrowed([*here])): cells}
+            _joined(_sent_of(here)) if here != asking else {("Fail", *_narrowed([*here])): atoms}
         )
         sent += [(its, objects, condition) for (_, objects, condition), its in alone.items()]
         yield from alone.items()
-    free = [c for cells, objects, condition in sent if not (objects or condition) for c in cells]
-    for cells in connected(left_of(frozenset().union(*may.values()), free)):
-        objects, condition = _narrowed([d for d, its in may.items() if _overlap(its, cells)])
-        taken = [_condition_of(other, besides=cells) for other in sent if _overlap(other[0], cells)]
-        yield ("Ignore", objects, _untaken(condition, taken)), cells
+    free = [c for atoms, objects, condition in sent if not (objects or condition) for c in atoms]
+    for atoms in connected(left_of(frozenset().union(*may.values()), free)):
+        objects, condition = _narrowed([d for d, its in may.items() if _overlap(its, atoms)])
+        taken = [_condition_of(other, besides=atoms) for other in sent if _overlap(other[0], atoms)]
+        yield ("Ignore", objects, _untaken(condition, taken)), atoms
 
 
-def _overlap(some: Iterable[Cell], others: Iterable[Cell]) -> bool:
+def _overlap(some: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> bool:
     return any(one.overlaps(other) for one, other in product(some, tuple(others)))
 
 
 def _condition_of(
-    sent: tuple[frozenset[Cell], Requirements, str], *, besides: Iterable[Cell]
+    sent: tuple[frozenset[RuleAtom], Requirements, str], *, besides: Iterable[RuleAtom]
 ) -> str:
-    """Write as CEL what is sent, of cells of which others send something, too."""
-    cells, objects, condition = sent
+    """Write as CEL what is sent, of atoms of which others send something, too."""
+    atoms, objects, condition = sent
     parts = [condition] if condition else []
     if objects:
         parts.append(label_condition(in_order(objects)))
-    if uncovered(besides, (cell.of_any_version for cell in cells)):
-        parts.append(any_of(cell_condition(cell) for cell in sorted(cells)))
+    if uncovered(besides, (atom.of_any_version for atom in atoms)):
+        parts.append(any_of(atom_condition(atom) for atom in sorted(atoms)))
     return all_of(parts)
 
 
@@ -401,18 +401,20 @@ def _untaken(condition: str, taken: Sequence[str]) -> str:
 
 
 def _narrowed(asking: Sequence[Interest]) -> tuple[Requirements, str]:
-    """Return the object selector and the condition under which one of the demands is met."""
-    objects = frozenset.intersection(*(demand.objects for demand in asking))
-    alternatives = list(dict.fromkeys(_alternative(demand, besides=objects) for demand in asking))
+    """Return the object selector and the condition under which one of the interests is met."""
+    objects = frozenset.intersection(*(interest.objects for interest in asking))
+    alternatives = list(
+        dict.fromkeys(_alternative(interest, besides=objects) for interest in asking)
+    )
     if not all(alternatives) or len(alternatives) > MOST_ALTERNATIVES:
         return objects, ""
     condition = alternatives[0] if len(alternatives) == 1 else any_of(alternatives)
     return objects, condition if len(condition) <= LONGEST_CONDITION else ""
 
 
-def _alternative(demand: Interest, *, besides: Requirements) -> str:
-    """Write a demand as CEL, without what the object selector sees to."""
-    parts = sorted(demand.conditions)
-    if demand.objects != besides:
-        parts = [label_condition(in_order(demand.objects)), *parts]
+def _alternative(interest: Interest, *, besides: Requirements) -> str:
+    """Write an interest as CEL, without what the object selector sees to."""
+    parts = sorted(interest.conditions)
+    if interest.objects != besides:
+        parts = [label_condition(in_order(interest.objects)), *parts]
     return all_of(parts)

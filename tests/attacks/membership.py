@@ -16,7 +16,7 @@ from policyd.controller.usage import OUTSIDE
 from policyd.engine.model.decision import ALLOWED
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube import resources as r
-from policyd.registration.atoms import Cell, cells_of
+from policyd.registration.atoms import RuleAtom, atoms_of
 from policyd.registration.configurations import exempt_groups
 from policyd.registration.webhook_rules import DerivedWebhook, derive_webhook_rules
 from tests.attacks.figures import Figures
@@ -56,7 +56,7 @@ def is_sent(made: Try, sent: tuple[DerivedWebhook, ...]) -> bool:
     """Tell whether the API server sends a change to the webhooks at all, given what it sends."""
     request = parse_review(review(made))
     return any(
-        any(_covers(cell, request) for rule in call.rules for cell in cells_of(rule))
+        any(_covers(atom, request) for rule in call.rules for atom in atoms_of(rule))
         and any(_meets(each, call.objects) for each in (made.old, made.new))
         and (not call.condition or _holds(call.condition, made))
         for call in sent
@@ -73,10 +73,10 @@ def _holds(condition: str, made: Try) -> bool:
     return bool(_compiled(condition).evaluate(known, Budget()))
 
 
-def _covers(cell: Cell, request: AdmissionRequest) -> bool:
+def _covers(atom: RuleAtom, request: AdmissionRequest) -> bool:
     plural = "/".join(filter(None, (request.resource.resource, request.sub_resource)))
-    asked = Cell(request.kind.group, request.kind.version, "Namespaced", plural, "UPDATE")
-    return cell.covers(asked)
+    asked = RuleAtom(request.kind.group, request.kind.version, "Namespaced", plural, "UPDATE")
+    return atom.covers(asked)
 
 
 def _meets(obj: dict, requirements: frozenset[Requirement]) -> bool:  # type: ignore[type-arg]

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from policyd.api.kueue.names import MANAGED
-from policyd.registration.atoms import Cell
+from policyd.registration.atoms import RuleAtom
 from policyd.registration.left_out import LEFT_OUT
 from tests.attacks.figures import Attack, Figures
 from tests.charts import release
@@ -212,7 +212,7 @@ def _another(value: Any) -> Any:
     return value + 1 if isinstance(value, int) else f"{value}x"
 
 
-SECRETS = Cell("", "*", "*", "secrets", "*")
+SECRETS = RuleAtom("", "*", "*", "secrets", "*")
 GROUPS = ([""], ["*"], ["apps"], ["apps", ""], ["rbac.authorization.k8s.io"])
 RESOURCES = (
     ["*"],
@@ -270,9 +270,9 @@ def registrations() -> Figures:
 def _harms(which: str, asked: Any, conditions: Any, selector: Any) -> bool:
     """Tell whether a webhook would be sent Secrets, roles to change, or kube-system's objects."""
     held = {each["expression"] for each in conditions}
-    cells = [Cell(g, "*", "*", r, "*") for g in asked["apiGroups"] for r in asked["resources"]]
-    secrets = any(c.overlaps(SECRETS) for c in cells)
-    roles = which == "mutating" and any(c.overlaps(LEFT_OUT["roles"].cell) for c in cells)
+    atoms = [RuleAtom(g, "*", "*", r, "*") for g in asked["apiGroups"] for r in asked["resources"]]
+    secrets = any(c.overlaps(SECRETS) for c in atoms)
+    roles = which == "mutating" and any(c.overlaps(LEFT_OUT["roles"].atom) for c in atoms)
     return (
         selector is not SELECTORS[0]
         or (secrets and LEFT_OUT["secrets"].condition not in held)

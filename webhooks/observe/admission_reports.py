@@ -1,7 +1,7 @@
 """What was let through although a policy objects to it, counted into the reports of namespaces.
 
 Counts are gathered in memory, a number for each namespace, validation and outcome, and added to
-reports now and then: never an object a request. All doors, and the scan, add to the same report.
+reports now and then: never an object a request. All replicas, and the scan, add to the same report.
 """
 
 from functools import partial
@@ -49,7 +49,7 @@ class ReportedCounts:
                 self._add(namespace, key, message)
 
     def take_difference(self, request: AdmissionRequest, found: ShadowDifference) -> None:
-        """Count that a shadow would have answered otherwise."""
+        """Count that a shadow would have answered differently."""
         key = ResultKey(found.shadow, found.phase, "fail", "", found.of)
         self._add(_namespace(request), key, str(found))
 
@@ -65,7 +65,7 @@ class ReportedCounts:
             except ApiError as error:
                 log.warning("reports_unknown", reason=str(error))
             except Exception:  # a bug, which must not stop the reviews
-                log.exception("tally_broke")
+                log.exception("admission_reports_failed")
 
     async def flush(self) -> None:
         """Add all counts to reports; what cannot be written is kept for the next time."""

@@ -29,7 +29,7 @@ def observers(
     start: Start,
 ) -> dict[Phase, Observe]:
     """Return what takes note of the decisions of each phase."""
-    tally = (
+    counts = (
         ReportedCounts(Reports(door.api_server), pace=door.pace) if door.settings.reports else None
     )
     shadows = Shadows(
@@ -37,18 +37,18 @@ def observers(
         metrics=door.metrics,
         clock=door.pace.clock,
         inquire=with_external_data,
-        tell=_untold if tally is None else tally.take_difference,
+        tell=_untold if counts is None else counts.take_difference,
         exempt=exempt_groups(door.settings.namespace),
     )
     start(shadows.run())
-    if tally is not None:
-        start(tally.run())
+    if counts is not None:
+        start(counts.run())
 
     def note(phase: Phase, request: AdmissionRequest, decision: Decision) -> None:
         if policies.shadowed:
             shadows.offer(phase, request)
-        if tally is not None and phase == "validate" and decision.objections:
-            tally.take(request, decision)
+        if counts is not None and phase == "validate" and decision.objections:
+            counts.take(request, decision)
 
     clock = door.pace.clock
     return {

@@ -26,7 +26,7 @@ from webhooks.policies.shares import MOST_PARAM_BYTES, MOST_PARAMS, Shares
 from webhooks.policies.watched import Watch
 
 FIRST_LIST_SECONDS = 5.0
-"""How long the start waits for params: those that cannot be read must not keep the door shut."""
+"""How long the start waits for params: those that cannot be read must not block the start."""
 
 EVERYWHERE: Final = ""
 """Stands for all namespaces, where a binding names none."""

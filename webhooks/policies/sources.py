@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 async def read_policies(door: WebhookServer, start: Start) -> PoliciesInForce:
     """Read the policies and what they look at, and keep both current."""
     inquiries = Inquiries(clock=door.pace.clock)
-    http, images = _outside(door, inquiries, start)
+    http, images = _external(door, inquiries, start)
     if door.client or door.settings.http or images:
         door.inquiries = inquiries
     permissions = Permissions(door.client, inquiries) if door.client else None
@@ -73,7 +73,7 @@ async def read_policies(door: WebhookServer, start: Start) -> PoliciesInForce:
     return policies
 
 
-def _outside(
+def _external(
     door: WebhookServer, inquiries: Inquiries, start: Start
 ) -> tuple[Web, Registries | None]:
     """Return what Kyverno's policies may ask by HTTP, and of registries, if anything."""

@@ -121,7 +121,7 @@ class Program:
             budget.begin_weighing()
         try:
             return self.run(variables, budget)
-        except Exception as error:  # noqa: BLE001 - whatever an object holds, the door stays closed
+        except Exception as error:  # noqa: BLE001 - whatever an object holds, fail closed
             raise self._located(translate(error)) from None
         finally:
             budget.work = outer

@@ -22,9 +22,9 @@ from policyd.controller.metrics.standings import Standings
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.watch.cache import Cache
 from policyd.status.quantities import in_units
+from policyd.status.queue_counts import CountsOfQueues, QueueCounts, count_queues
 from policyd.status.queues import queue_status
 from policyd.status.shares import weighted_share
-from policyd.status.tallies import QueueTally, Tallies, tallies
 
 Sample = tuple[str, tuple[str, ...], float]
 """A family's name without Kueue's prefix, the labels, and a number."""
@@ -101,7 +101,7 @@ class QueueGauges(Collector):
             )
             for each in MEASURED
         }
-        found, role = tallies(self._cache.state), self._role()
+        found, role = count_queues(self._cache.state), self._role()
         samples = chain(
             self._cluster_queues(found),
             self._local_queues(found),
@@ -150,31 +150,31 @@ class QueueGauges(Collector):
             own = *owner, *labels
             yield whole, (*own, *self._custom.of(_FAMILIES[whole], own, workload))
 
-    def _cluster_queues(self, found: Tallies) -> Iterator[Sample]:
+    def _cluster_queues(self, found: CountsOfQueues) -> Iterator[Sample]:
         state = self._cache.state
         for queue in self._cache.mirrors.cluster_queues:
-            name, tally = (
+            name, counts = (
                 queue.metadata.name,
-                found.cluster_queues.get(queue.metadata.name, QueueTally()),
+                found.cluster_queues.get(queue.metadata.name, QueueCounts()),
             )
-            yield from _workloads("", (name,), tally)
+            yield from _workloads("", (name,), counts)
             active = queue_status(state, name).active
             present = "active" if active else "pending"
             if queue.metadata.deletion_timestamp is not None:
                 present = "terminating"
             for status in ("pending", "active", "terminating"):
                 yield "cluster_queue_status", (name, status), status == present
-            hashes = (("active", tally.demands), ("inadmissible", tally.parked_demands))
-            for status, demands in hashes:
-                yield "pending_scheduling_hashes", (name, status), len(demands)
-            for resource, amount in sorted(tally.asked.items()):
+            hashes = (("active", counts.request_keys), ("inadmissible", counts.parked_request_keys))
+            for status, request_keys in hashes:
+                yield "pending_scheduling_hashes", (name, status), len(request_keys)
+            for resource, amount in sorted(counts.asked.items()):
                 asked = in_units(resource, amount)
                 yield "cluster_queue_resource_pending", (name, resource), asked
             node = state.tree.hierarchy.queues.get(name)
             if node is not None:
-                yield from self._in_tree(node, tally)
+                yield from self._in_tree(node, counts)
 
-    def _in_tree(self, node: QuotaNode, tally: QueueTally) -> Iterator[Sample]:
+    def _in_tree(self, node: QuotaNode, counts: QueueCounts) -> Iterator[Sample]:
         yield "cluster_queue_info", (node.name, *_above(node)), 1
         parent = "" if node.parent is None else node.parent.name
         if self._shares(node):
@@ -183,7 +183,7 @@ class QueueGauges(Collector):
             return
         for (flavor, resource), quota in node.quotas.items():
             labels = parent, node.name, flavor, resource
-            for name, held in (("reservation", tally.reserved), ("usage", tally.used)):
+            for name, held in (("reservation", counts.reserved), ("usage", counts.used)):
                 amount = in_units(resource, held.get((flavor, resource), 0))
                 yield f"cluster_queue_resource_{name}", labels, amount
             for name, limit in _LIMITS:
@@ -198,20 +198,20 @@ class QueueGauges(Collector):
         share = weighted_share(share_of(self._cache.state.tree, node))
         return nan if isinf(share) else share
 
-    def _local_queues(self, found: Tallies) -> Iterator[Sample]:
+    def _local_queues(self, found: CountsOfQueues) -> Iterator[Sample]:
         ledger = self._cache.state.ledger
         for queue in self._cache.mirrors.local_queues:
             if not self._has_metrics(queue):
                 continue
             key = queue.metadata.key
             labels = queue.metadata.name, queue.metadata.namespace
-            tally = found.local_queues.get(key, QueueTally())
-            yield from _workloads("local_queue_", labels, tally)
+            counts = found.local_queues.get(key, QueueCounts())
+            yield from _workloads("local_queue_", labels, counts)
             condition = find_condition(queue.status.conditions, ACTIVE)
             present = "Unknown" if condition is None else condition.status
             for status in ("True", "False", "Unknown"):
                 yield "local_queue_status", (*labels, status), status == present
-            for name, held in (("reservation", tally.reserved), ("usage", tally.used)):
+            for name, held in (("reservation", counts.reserved), ("usage", counts.used)):
                 for (flavor, resource), amount in sorted(held.items()):
                     which = *labels, flavor, resource
                     yield f"local_queue_resource_{name}", which, in_units(resource, amount)
@@ -251,7 +251,7 @@ class QueueGauges(Collector):
             if mirrors.cluster_queues.get(why[0]) is not None:
                 yield "unadmitted_workloads", why, number
 
-    def _cohorts(self, found: Tallies) -> Iterator[Sample]:
+    def _cohorts(self, found: CountsOfQueues) -> Iterator[Sample]:
         if not self._settings.cohorts:
             return
         state = self._cache.state
@@ -264,7 +264,7 @@ class QueueGauges(Collector):
                 yield "cohort_weighted_share", (node.name,), self._share(node)
             yield from self._below(node, found.cluster_queues)
 
-    def _below(self, cohort: QuotaNode, found: Mapping[str, QueueTally]) -> Iterator[Sample]:
+    def _below(self, cohort: QuotaNode, found: Mapping[str, QueueCounts]) -> Iterator[Sample]:
         """Yield what a cohort has, with what all below it lend, and what is held there."""
         subtree = self._cache.state.tree.subtree
         quotas = {names: subtree[cell] for names, cell in cohort.cells.items()}
@@ -283,11 +283,11 @@ class QueueGauges(Collector):
         yield "cohort_subtree_admitted_active_workloads", (cohort.name,), admitted
 
 
-def _workloads(prefix: str, labels: tuple[str, ...], tally: QueueTally) -> Iterator[Sample]:
-    for status, number in (("active", tally.active), ("inadmissible", tally.parked)):
+def _workloads(prefix: str, labels: tuple[str, ...], counts: QueueCounts) -> Iterator[Sample]:
+    for status, number in (("active", counts.active), ("inadmissible", counts.parked)):
         yield f"{prefix}pending_workloads", (*labels, status), number
-    yield f"{prefix}reserving_active_workloads", labels, tally.reserving
-    yield f"{prefix}admitted_active_workloads", labels, tally.admitted
+    yield f"{prefix}reserving_active_workloads", labels, counts.reserving
+    yield f"{prefix}admitted_active_workloads", labels, counts.admitted
 
 
 def _above(node: QuotaNode) -> tuple[str, str]:

@@ -1,9 +1,10 @@
 """Queues and what they are made of, deleted while they are in use: they stay until they are not.
 
-A finalizer holds them. The door gives it to queues, flavors and topologies when they are created,
-as Kueue does; admission checks, and what was made while there was no door, get it here. It is taken
-away here: from a ClusterQueue once no workload holds its quota, from a ResourceFlavor or an
-AdmissionCheck once no ClusterQueue has it, from a Topology once no ResourceFlavor names it.
+A finalizer holds them. The webhooks give it to queues, flavors and topologies when they are
+created, as Kueue does; admission checks, and objects made while there were no webhooks, get it
+here. It is removed here: from a ClusterQueue once no workload holds its quota, from a
+ResourceFlavor or an AdmissionCheck once no ClusterQueue has it, from a Topology once no
+ResourceFlavor names it.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Recorded requests through a changed set of policies: what would be answered otherwise.
+"""Recorded requests through a changed set of policies: what would be answered differently.
 
 A recording is an AdmissionReview as the API server sent it, with the response if it was kept.
 """
@@ -65,7 +65,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How one request would be answered otherwise, and what shadows of the new policies say."""
+    """How one request would be answered differently, and what shadows of the new policies say."""
 
     recording: Recording
     kind: Kind

@@ -128,7 +128,7 @@ def compared(
 def shadow_differences(
     policies: PolicySet, request: AdmissionRequest, result: Decision
 ) -> Iterator[ShadowDifference]:
-    """Yield what shadows would answer otherwise, as both webhooks ask them one after the other.
+    """Yield what shadows would answer differently, as both webhooks ask them one after the other.
 
     Args:
         policies: All policies.

@@ -1,4 +1,4 @@
-"""What the door does to jobs that are submitted to a queue: they begin suspended, pods gated.
+"""What the webhooks do to jobs that are submitted to a queue: they begin suspended, pods gated.
 
 It runs on the draft that the policies have changed, so a queue name that a policy injects counts.
 Doing it twice changes nothing more. Pods that queue by themselves get a finalizer, as in Kueue:
@@ -166,13 +166,13 @@ def _default_pod(draft: Draft, around: JobContext) -> None:
 
 
 def is_prepared(group: str, kind: str) -> bool:
-    """Tell whether even those new jobs of a kind get something at the door that name no queue."""
+    """Tell whether even those new jobs of a kind are changed by the webhooks that name no queue."""
     known = find_kind(group, kind)
     return known is not None and known.defaults is not None
 
 
 def holds(group: str, kind: str, integrations: Integrations = EVERYTHING) -> bool:
-    """Tell whether the door has anything to do with objects of this kind."""
+    """Tell whether the webhooks handle objects of this kind."""
     if not integrations.has(group, kind):
         return False
     known = find_kind(group, kind) or find_parent(group, kind)

@@ -1,4 +1,4 @@
-"""What the door refuses of objects whose pods are held for them, in Kueue's words."""
+"""What the webhooks refuse of objects whose pods are held for them, in Kueue's words."""
 
 from collections.abc import Iterator, Set
 from typing import Any, Final

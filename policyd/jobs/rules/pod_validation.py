@@ -1,4 +1,4 @@
-"""What the door refuses of pods, alone and in groups."""
+"""What the webhooks refuse of pods, alone and in groups."""
 
 from collections.abc import Iterator, Set
 from typing import Final

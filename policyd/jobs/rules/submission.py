@@ -1,4 +1,4 @@
-"""What is said of how urgently, and from when on, something queues: what the door refuses of it."""
+"""Priority and start of what queues: what the webhooks refuse of it."""
 
 from collections.abc import Iterator, Mapping, Set
 from typing import Final

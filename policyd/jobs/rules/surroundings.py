@@ -1,4 +1,4 @@
-"""What counts at the door beside the object that is created or changed."""
+"""What the webhooks consider beside the object that is created or changed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

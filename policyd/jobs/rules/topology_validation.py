@@ -1,4 +1,4 @@
-"""What the door refuses of the topology that pods ask for by annotations, in Kueue's words.
+"""What the webhooks refuse of the topology that pods ask for by annotations, in Kueue's words.
 
 Whether the levels exist, and are in order, is known only where a job is placed.
 """

@@ -1,4 +1,4 @@
-"""What the door refuses of jobs and pods that are submitted to a queue, in Kueue's words."""
+"""What the webhooks refuse of jobs and pods that are submitted to a queue, in Kueue's words."""
 
 import dataclasses
 import re

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.status.tallies import tallies
+from policyd.status.queue_counts import count_queues
 from tests.alloc.builders import admission, queue, state, workload
 
 
@@ -20,7 +20,7 @@ def held(key, **fields):
     ],
 )
 def test_who_waits_is_active_or_parked(given, waiting):
-    found = tallies(
+    found = count_queues(
         state(
             given,
             workload("a", "q", gpu=1, local_queue="ns/x"),
@@ -28,14 +28,14 @@ def test_who_waits_is_active_or_parked(given, waiting):
         )
     )
 
-    tally = found.cluster_queues["q"]
-    assert (tally.active, tally.parked) == waiting
-    assert tally.asked == {"gpu": 3}
+    counts = found.cluster_queues["q"]
+    assert (counts.active, counts.parked) == waiting
+    assert counts.asked == {"gpu": 3}
     assert sum(each.active for each in found.local_queues.values()) == waiting[0]
 
 
 def test_what_is_held_counts_for_both_queues_and_what_runs_by_itself():
-    found = tallies(
+    found = count_queues(
         state(
             queue("q", gpu=8),
             held("a", gpu=2, admitted=True, local_queue="ns/x"),
@@ -43,7 +43,7 @@ def test_what_is_held_counts_for_both_queues_and_what_runs_by_itself():
         )
     )
 
-    for tally in (found.cluster_queues["q"], found.local_queues["ns/x"]):
-        assert (tally.reserving, tally.admitted) == (2, 1)
-        assert tally.reserved == {("default", "gpu"): 5}
-        assert tally.used == {("default", "gpu"): 2}
+    for counts in (found.cluster_queues["q"], found.local_queues["ns/x"]):
+        assert (counts.reserving, counts.admitted) == (2, 1)
+        assert counts.reserved == {("default", "gpu"): 5}
+        assert counts.used == {("default", "gpu"): 2}

@@ -13,7 +13,7 @@ K = TypeVar("K")
 
 
 @dataclass(slots=True)
-class QueueTally:
+class QueueCounts:
     """What waits in a ClusterQueue or a LocalQueue, and what it holds.
 
     Attributes:
@@ -21,8 +21,8 @@ class QueueTally:
         parked: Those that wait aside; all of a queue that gives out no quota.
         reserving: Workloads with quota.
         admitted: Those of them that may run.
-        demands: What those ask for that are to be tried: each once that is the same.
-        parked_demands: The same of those that wait aside.
+        request_keys: What those ask for that are to be tried: each once that is the same.
+        parked_request_keys: The same of those that wait aside.
         asked: What waits for quota asks for, by resource.
         reserved: Held by all with quota, by flavor and resource.
         used: Held by those that may run.
@@ -32,40 +32,42 @@ class QueueTally:
     parked: int = 0
     reserving: int = 0
     admitted: int = 0
-    demands: set[object] = field(default_factory=set)
-    parked_demands: set[object] = field(default_factory=set)
+    request_keys: set[object] = field(default_factory=set)
+    parked_request_keys: set[object] = field(default_factory=set)
     asked: dict[str, int] = field(default_factory=dict)
     reserved: dict[FlavorResource, int] = field(default_factory=dict)
     used: dict[FlavorResource, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Tallies:
+class CountsOfQueues:
     """Of all queues: by ClusterQueue, and by `namespace/name` of LocalQueues."""
 
-    cluster_queues: dict[str, QueueTally]
-    local_queues: dict[str, QueueTally]
+    cluster_queues: dict[str, QueueCounts]
+    local_queues: dict[str, QueueCounts]
 
 
-def tallies(state: CoreState) -> Tallies:
+def count_queues(state: CoreState) -> CountsOfQueues:
     """Count what waits and what is held, everywhere."""
     state.settle()
-    found = Tallies({}, defaultdict(QueueTally))
+    found = CountsOfQueues({}, defaultdict(QueueCounts))
     for queue in state.queues.values():
-        own = found.cluster_queues[queue.name] = QueueTally()
+        own = found.cluster_queues[queue.name] = QueueCounts()
         _count_pending(queue, own, found.local_queues)
         for holding in queue.holdings.values():
             usage, admitted = holding.admission.usage(), holding.workload.admitted
-            for tally in (own, found.local_queues[holding.workload.local_queue]):
-                tally.reserving += 1
-                _add(tally.reserved, usage)
+            for counts in (own, found.local_queues[holding.workload.local_queue]):
+                counts.reserving += 1
+                _add(counts.reserved, usage)
                 if admitted:
-                    tally.admitted += 1
-                    _add(tally.used, usage)
+                    counts.admitted += 1
+                    _add(counts.used, usage)
     return found
 
 
-def _count_pending(queue: QueueState, own: QueueTally, local_queues: dict[str, QueueTally]) -> None:
+def _count_pending(
+    queue: QueueState, own: QueueCounts, local_queues: dict[str, QueueCounts]
+) -> None:
     for ticket in queue.pending:
         local_queues[ticket.workload.local_queue].parked += 1
         for pod_set in ticket.workload.pod_sets:
@@ -73,11 +75,13 @@ def _count_pending(queue: QueueState, own: QueueTally, local_queues: dict[str, Q
     active = queue.pending.active if queue.active else []
     own.active, own.parked = len(active), len(queue.pending) - len(active)
     tried = set(active)
-    own.demands = {ticket.demand for ticket in active}
-    own.parked_demands = {ticket.demand for ticket in queue.pending if ticket not in tried}
+    own.request_keys = {ticket.demand for ticket in active}
+    own.parked_request_keys = {
+        ticket.demand for ticket in queue.pending if ticket not in tried
+    }
     for ticket in active:
-        tally = local_queues[ticket.workload.local_queue]
-        tally.active, tally.parked = tally.active + 1, tally.parked - 1
+        counts = local_queues[ticket.workload.local_queue]
+        counts.active, counts.parked = counts.active + 1, counts.parked - 1
 
 
 def _add(total: dict[K, int], more: Mapping[K, int]) -> None:

@@ -22,15 +22,15 @@ REPORTS = resource_of(API, namespaced=True)
 
 
 class World:
-    """A tally beside an API server in memory."""
+    """A counts beside an API server in memory."""
 
     def __init__(self):
         self.client, self.clock = FakeClient(), FakeClock()
         self.client.resources = [resource_of(API, namespaced=n) for n in (True, False)]
-        self.tally = ReportedCounts(Reports(self.client), pace=self.clock.pace())
+        self.counts = ReportedCounts(Reports(self.client), pace=self.clock.pace())
 
     async def __aenter__(self):
-        self._task = asyncio.create_task(self.tally.run())
+        self._task = asyncio.create_task(self.counts.run())
         return self
 
     async def __aexit__(self, *_error):
@@ -39,7 +39,7 @@ class World:
 
     def take(self, spec, namespace="team-a"):
         request = structs.replace(parse_review(review()), namespace=namespace)
-        self.tally.take(request, policies(policy(spec)).validate(request))
+        self.counts.take(request, policies(policy(spec)).validate(request))
 
     async def results(self, namespace="team-a"):
         found = await self.client.get(REPORTS, "policyd", namespace=namespace, into=dict)
@@ -117,7 +117,7 @@ async def test_what_has_no_room_is_left_out():
         found = ShadowDifference(shadow="s", of="p", phase="validate", outcome="denied")
         for number in range(MOST_ROWS + 10):
             request = structs.replace(parse_review(review()), namespace=f"n{number}")
-            world.tally.take_difference(request, found)
+            world.counts.take_difference(request, found)
         await world.clock.advance(EVERY_SECONDS + MOST_ROWS / 10 + 60)
 
         assert len(world.client.writes) == MOST_ROWS
@@ -126,7 +126,7 @@ async def test_what_has_no_room_is_left_out():
 async def test_what_a_shadow_would_answer_otherwise_is_counted():
     async with World() as world:
         found = ShadowDifference(shadow="s", of="p", phase="validate", outcome="denied")
-        world.tally.take_difference(parse_review(review()), found)
+        world.counts.take_difference(parse_review(review()), found)
         await world.clock.advance(EVERY_SECONDS + 1)
 
         assert await world.results() == {

@@ -1,0 +1,160 @@
+"""The project's words: those of the glossary and of the field, and no private ones."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("policyd", "webhooks")
+TEXTS = (*PRODUCT, "charts/policyd", "policies")
+SUFFIXES = {".json", ".md", ".py", ".tpl", ".txt", ".yaml"}
+GENERATED = ("docs/reference/cli.md", "docs/reference/errors.md", "docs/reference/metrics.md")
+
+FORMER_NAME = "the name that both webhook configurations had before is known for one release"
+PHRASES = {
+    r"door\.policyd\.io": "admission.policyd.io",
+    r"bench[-_]door": "bench-webhooks",
+    r"\b[Tt]he doors?\b": "the admission webhooks",
+    r"\bdoor_(opened|closing|closed|rules)\b|\brun_door\b": "webhooks_started, run_webhooks, …",
+    r"\bmend(s|ed|ing)?\b": "fix",
+    r"\bl(ead|eads|ed) astray\b": "mislead",
+    r"\bfits nobody\b": "fits no pending workload",
+    r"\bwho waits\b": "pending workloads",
+    r"\bis there stays\b": "existing ones are kept",
+    r"\blengths? of time\b": "duration",
+    r"\bare no cases\b": "invalid, not found",
+    r"\bpolic(y|ies) fine\b": "valid",
+    r"\banswer(ed)? otherwise\b": "differ",
+    r"` is no (address|day|duration|file|group|number|object|registry|weight)\b": "is not a …",
+}
+"""What is not written, and what is instead."""
+
+PHRASE_EXCEPTIONS = {
+    ("charts/policyd/templates/_names.tpl", r"door\.policyd\.io"): FORMER_NAME,
+    ("policyd/registration/configurations.py", r"door\.policyd\.io"): FORMER_NAME,
+}
+
+IDENTIFIERS = {
+    "policyd/alloc": {
+        "crowd": "group, occupants",
+        "crowding": "occupancy",
+        "demand": "requests",
+        "demands": "requests",
+        "ground": "holdings ledger",
+        "ladder": "cohort heap",
+        "offers": "options",
+        "survey": "feasibility",
+    },
+    "policyd/registration": {
+        "cell": "rule atom",
+        "cells": "rule atoms",
+        "demand": "interest",
+        "demands": "interests",
+    },
+    "policyd": {"tallies": "counts", "tally": "counts", "tallying": "admission reports"},
+    "webhooks": {
+        "outside": "external data",
+        "tally": "counts",
+        "tallying": "admission reports",
+    },
+}
+"""Parts of names that are not used in a folder, and what is used instead."""
+
+CLASSES: dict[str, str] = {
+    "Head": "of an HTTP message, and what is read of a review before the rest",
+    "Owners": "each side of the wall between controller and webhooks looks owners up by itself",
+    "Shape": "what a schema allows, and the form of a v1beta1 field",
+}
+"""Public classes that two modules define, and why; at most five."""
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Return the files that people read, but for those that other projects wrote."""
+    files = [
+        file
+        for folder in TEXTS
+        for file in sorted((ROOT / folder).rglob("*"))
+        if file.suffix in SUFFIXES and "crds" not in str(file) and not _linked(file)
+    ]
+    files += [ROOT / name for name in GENERATED]
+    return {str(file.relative_to(ROOT)): file.read_text() for file in files}
+
+
+def _linked(file: Path) -> bool:
+    return any(each.is_symlink() for each in (file, *file.parents))
+
+
+@cache
+def sources(folder: str) -> dict[str, ast.Module]:
+    """Return the modules below a folder, by file."""
+    prefix = f"{folder}/"
+    found = {name: text for name, text in texts().items() if name.startswith(prefix)}
+    return {name: ast.parse(text) for name, text in found.items() if name.endswith(".py")}
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_no_private_phrase_is_written(phrase):
+    found = [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in texts().items()
+        if (name, phrase) not in PHRASE_EXCEPTIONS and re.search(phrase, text)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if re.search(phrase, line)
+    ]
+
+    assert found == [], f"write {PHRASES[phrase]}"
+
+
+def test_each_exception_is_needed():
+    for name, phrase in PHRASE_EXCEPTIONS:
+        assert re.search(phrase, texts()[name]), f"{name} has no {phrase} any more"
+
+
+def parts(name: str) -> set[str]:
+    """Return the words of a name in snake or camel case."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def names(tree: ast.Module) -> Iterator[str]:
+    """Yield what a module names: classes, functions, arguments, variables and attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield name
+            case ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+@pytest.mark.parametrize("folder", IDENTIFIERS)
+def test_no_private_word_is_part_of_a_name(folder):
+    banned = IDENTIFIERS[folder]
+    found = [
+        f"{file}: {name}: say {banned[word]}"
+        for file, tree in sources(folder).items()
+        for name in {Path(file).stem, *names(tree)}
+        for word in parts(name) & banned.keys()
+    ]
+
+    assert sorted(found) == []
+
+
+def test_a_public_class_name_has_one_meaning():
+    defined = defaultdict(list)
+    for folder in PRODUCT:
+        for file, tree in sources(folder).items():
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    defined[node.name].append(file)
+    several = {name: files for name, files in defined.items() if len(files) > 1}
+
+    assert several.keys() <= CLASSES.keys(), several
+    assert len(CLASSES) <= 5
+    assert CLASSES.keys() <= several.keys(), "an exception that nothing needs"
