@@ -40,16 +40,6 @@ PHRASE_EXCEPTIONS = {
 }
 
 IDENTIFIERS = {
-    "policyd/alloc": {
-        "crowd": "group, occupants",
-        "crowding": "occupancy",
-        "demand": "requests",
-        "demands": "requests",
-        "ground": "holdings ledger",
-        "ladder": "cohort heap",
-        "offers": "options",
-        "survey": "feasibility",
-    },
     "policyd/registration": {
         "cell": "rule atom",
         "cells": "rule atoms",

@@ -283,7 +283,8 @@ def test_a_wrong_configuration_on_standard_input_is_said():
 
 
 @pytest.mark.parametrize("name", [name for name in ENDS if name in GIVEN])
-def test_a_file_and_standard_input_are_the_same(name, tmp_path):
+def test_a_file_and_standard_input_are_the_same(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = GIVEN[name].texts[0]
     file = tmp_path / GIVEN[name].file
     file.write_text(text)

@@ -79,7 +79,7 @@ def test_labels_that_are_known_decide(run, command, more, text, code):
     result = run(command, *more, text=text)
 
     assert result.exit_code == code
-    assert "is not known" not in result.stderr
+    assert "applies is unknown" not in result.stderr
 
 
 def test_a_namespaces_name_is_known(run, tmp_path):
@@ -96,7 +96,7 @@ def test_a_namespaces_name_is_known(run, tmp_path):
 def test_it_is_said_once_for_each_policy_and_namespace(run):
     result = run("apply", text="---\n".join([POD, POD.replace("name: a,", "name: b,")]))
 
-    assert result.stderr.count("is not known") == 1
+    assert result.stderr.count("applies is unknown") == 1
 
 
 def test_requests_that_were_recorded_are_not_decided_either(tmp_path):
@@ -107,4 +107,4 @@ def test_requests_that_were_recorded_are_not_decided_either(tmp_path):
     )
 
     assert result.exit_code == 1
-    assert "is not known" in result.stderr
+    assert "applies is unknown" in result.stderr

@@ -116,7 +116,7 @@ def test_check_doubts_a_condition_that_fails_where_a_field_is_missing():
     result = run("check", "-", text=text)
 
     assert result.exit_code == 0
-    assert "warning: for a Pod with nothing but what it must have" in result.stderr
+    assert "warning: for a Pod with only its required fields" in result.stderr
 
 
 def test_check_doubts_policies_that_write_one_field_differently(folder):

@@ -285,5 +285,5 @@ async def test_an_api_server_that_passes_nothing_on_is_told(world, data):
     if data is not None:
         world.put(r.CONFIG_MAPS, callers(**data))
 
-    with pytest.raises(ConfigurationError, match="does not pass requests on"):
+    with pytest.raises(ConfigurationError, match="has no request header configuration"):
         await Callers(world.client, pace=world.clock.pace()).read()

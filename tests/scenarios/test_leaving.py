@@ -59,7 +59,7 @@ WITHOUT_GATES = {
 def test_no_patch_takes_the_gate_away(api, tenant, waits, by):
     refusal = refused(tenant.patch, "Pod", "waits", WITHOUT_GATES[by], namespace="team-a", by=by)
 
-    assert "only the queue's controller takes it away" in refusal.message
+    assert "only the queue's controller removes it" in refusal.message
     assert GATE in gates(api.get("Pod", "waits", "team-a"))
 
 

@@ -408,7 +408,7 @@ def test_a_pod_that_is_none_is_told_where(tmp_path, path):
     answered = response(ask(client_with(tmp_path), path, body))
 
     assert answered["status"]["message"] == (
-        "queue: the object is no Pod: Expected `object`, got `str` - at `$.spec.containers[0]`"
+        "queue: the object is not a Pod: Expected `object`, got `str` - at `$.spec.containers[0]`"
     )
 
 

@@ -272,7 +272,7 @@ def test_mutations_are_written_in_their_types():
         pytest.param(f"yaml.parse('{'[' * 9_000}')", "invalid YAML", id="yaml-too-deep"),
         pytest.param("random('a{2,1}')", "end lies before", id="backwards"),
         pytest.param("random('a{x}')", "a repetition is", id="no-number"),
-        pytest.param("x509.decode('none')", "no certificate", id="no-certificate"),
+        pytest.param("x509.decode('none')", "no PEM certificate", id="no-certificate"),
         pytest.param(
             "x509.decode('-----BEGIN CERTIFICATE-----')", "invalid certificate", id="broken"
         ),

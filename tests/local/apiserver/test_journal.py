@@ -120,4 +120,4 @@ async def test_a_port_that_is_taken_is_said_in_one_sentence(server):
     ) as caught:
         ApiServer(port=port)
 
-    assert "give another" in caught.value.hint
+    assert "choose another" in caught.value.hint
