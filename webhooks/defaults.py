@@ -1,7 +1,6 @@
 """What jobs get that name none: a LocalQueue, or a WorkloadPriorityClass, named `default`.
 
-Which namespaces have such a queue decides what is sent to the webhooks: elsewhere, jobs that name no
-queue are nobody's business, and cost nothing.
+The API server sends jobs that name no queue to the webhooks from namespaces with such a queue only.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ Take = Callable[[PartialObject | None, PartialObject | None], None]
 """Takes over what an object was, and what it is now."""
 
 FIRST_LIST_SECONDS: Final = 5.0
-"""How long the start waits for them: a right that is missing must not keep the webhooks from starting."""
+"""How long the start waits for them: a missing right must not stop it."""
 
 log = structlog.get_logger(__name__)
 
