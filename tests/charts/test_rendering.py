@@ -339,7 +339,7 @@ def test_policies_may_ask_the_authorizer_if_that_is_switched_on(tmp_path):
 
 def test_kyvernos_policies_are_read_if_that_is_switched_on(tmp_path):
     without = rights_of(rendered(tmp_path).values())
-    given = rights_of(rendered(tmp_path, {"webhooks.policies.kyverno": True}).values())
+    given = rights_of(rendered(tmp_path, {"webhooks.kyverno": True}).values())
 
     assert {right[1] for right in given - without} == {"policies.kyverno.io", "kyverno.io"}
     assert {right[3] for right in given - without} == {"list", "watch"}
