@@ -91,10 +91,10 @@ def test_an_upgrade_replaces_the_former_configurations_without_a_gap(running):
         assert all(installed.get(former) for former in registered), "helm leaves them"
         assert {installed[kind, NAME] for kind, _ in registered} == {0}
         eventually(lambda: len(up.jobs) > 5, what="the old webhooks answer for the former ones")
-        last = roll_out(running, 2)
-        eventually(
-            lambda: {name for _, name in configurations(control_plane)} == {NAME},
-            what="the former ones are gone",
+        last = roll_out(
+            running,
+            2,
+            replaced=lambda: {name for _, name in configurations(control_plane)} == {NAME},
         )
         jobs = len(up.jobs)
         eventually(lambda: len(up.jobs) > jobs + 5, what="the new webhooks answer")

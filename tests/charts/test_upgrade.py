@@ -82,8 +82,12 @@ def restrictions(running):
     return release.names(release.objects(running.control_plane, RESTRICTIONS))
 
 
-def roll_out(running, number):
-    """Replace the processes by what the Deployments say now: new ones come before old ones go."""
+def roll_out(running, number, *, replaced=lambda: True):
+    """Replace the processes by what the Deployments say now: new ones come before old ones go.
+
+    In a cluster, a Service sends requests for the old ones' port to the new ones. Nothing does
+    here, so the old ones stay until no configuration names their port: until they are `replaced`.
+    """
     pairs = []
     for name, old in ((WEBHOOKS, running.door), (CONTROLLER, running.controller)):
         new = process(running.control_plane, name, running.folder, log=f"{name}-{number}")
@@ -92,6 +96,7 @@ def roll_out(running, number):
         pairs.append((old, new))
     (_, door), (_, controller) = pairs
     eventually(lambda: called_port(running) == port_of(door), within=60, what="it has registered")
+    eventually(replaced, within=60, what="nothing is sent to the old ones")
     eventually(lambda: "mirrors_synced" in controller.log.read_text(), what="it stands by")
     for old, _ in pairs:
         old.stop()
