@@ -14,19 +14,18 @@ from policyd.cel.admission_types import JSON_PATCH, NAMESPACE, REQUEST
 from policyd.cel.environment import CEL_GO_0_26, CEL_GO_0_29, Environment
 from policyd.cel.functions import Overload, Version, collect
 from policyd.cel.lib.authorizer import AUTHORIZERS, JSON_PATCHES
-from policyd.cel.lib.conversions import CONVERSIONS, STANDARD
 from policyd.cel.lib.encoders import ENCODERS
 from policyd.cel.lib.format import FORMAT
 from policyd.cel.lib.formats import NAMED_FORMATS
 from policyd.cel.lib.lists import LISTS, LISTS_EXTENSION
 from policyd.cel.lib.math import MATH
 from policyd.cel.lib.network import NETWORK
-from policyd.cel.lib.operators import OPERATORS
 from policyd.cel.lib.optionals import OPTIONALS
 from policyd.cel.lib.quantity import QUANTITIES
 from policyd.cel.lib.regex import REGEX
 from policyd.cel.lib.semver import SEMVERS
 from policyd.cel.lib.sets import SETS
+from policyd.cel.lib.standard import STANDARD
 from policyd.cel.lib.strings import REVERSE, STRINGS
 from policyd.cel.lib.time import TIME
 from policyd.cel.lib.url import URLS
@@ -43,7 +42,7 @@ DEFAULT_VERSION: Final[Version] = (1, 36)
 """The version of Kubernetes policies are checked for, unless said otherwise."""
 
 LIBRARIES: Final = (
-    *(OPERATORS, CONVERSIONS, STANDARD, TIME, OPTIONALS, STRINGS, FORMAT, REGEX, SETS, LISTS),
+    *(STANDARD, TIME, OPTIONALS, STRINGS, FORMAT, REGEX, SETS, LISTS),
     *(LISTS_EXTENSION, QUANTITIES, URLS, NETWORK, NAMED_FORMATS, SEMVERS, AUTHORIZERS),
 )
 """The API server's own libraries."""

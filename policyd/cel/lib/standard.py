@@ -1,10 +1,13 @@
-"""Conversions between types, `size`, and the string tests of the standard library."""
+"""The standard library: operators, conversions between types, `size`, and tests of strings.
+
+The operators are declared for the checker; the compiler writes them itself.
+"""
 
 import math
 import re
 from typing import Final
 
-from policyd.cel import arithmetic
+from policyd.cel import arithmetic, comparison
 from policyd.cel.cost import search, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.estimate import estimates
@@ -36,6 +39,60 @@ from policyd.cel.types import (
     type_of,
 )
 from policyd.cel.values import INT_MAX, Duration, Timestamp, TypeValue, UInt, type_name
+
+_NUMBERS = (INT, UINT, DOUBLE)
+_SIGNED = (INT, DOUBLE, DURATION)
+
+
+def _homogeneous(name: str, run: object, *kinds: Type) -> tuple[Overload, ...]:
+    assert callable(run), "an operator has code"
+    return tuple(function(name, kind, kind, returns=kind, run=run) for kind in kinds)
+
+
+def _ordering(name: str, run: object) -> tuple[Overload, ...]:
+    assert callable(run), "an operator has code"
+    pairs = [(a, b) for a in _NUMBERS for b in _NUMBERS]
+    pairs += [(kind, kind) for kind in (BOOL, STRING, BYTES, TIMESTAMP, DURATION)]
+    return tuple(function(name, a, b, returns=BOOL, run=run) for a, b in pairs)
+
+
+def _with_time(name: str, run: object) -> tuple[Overload, ...]:
+    assert callable(run), "an operator has code"
+    shifted = function(name, TIMESTAMP, DURATION, returns=TIMESTAMP, run=run)
+    if name == "_+_":
+        other = function(name, DURATION, TIMESTAMP, returns=TIMESTAMP, run=run)
+    else:
+        other = function(name, TIMESTAMP, TIMESTAMP, returns=DURATION, run=run)
+    return shifted, other
+
+
+def _not(value: bool) -> bool:  # noqa: FBT001 - the operator's operand
+    return not value
+
+
+_OPERATORS: tuple[Overload, ...] = (
+    function("_==_", A, A, returns=BOOL, run=comparison.equal),
+    function("_!=_", A, A, returns=BOOL, run=lambda a, b: not comparison.equal(a, b)),
+    function("!_", BOOL, returns=BOOL, run=_not),
+    *(
+        function("-_", kind, returns=kind, run=arithmetic.negate)
+        for kind in (INT, DOUBLE, DURATION)
+    ),
+    *_homogeneous("_+_", arithmetic.add, *_NUMBERS, STRING, BYTES, DURATION, list_of(A)),
+    *_with_time("_+_", arithmetic.add),
+    *_homogeneous("_-_", arithmetic.subtract, *_NUMBERS, DURATION),
+    *_with_time("_-_", arithmetic.subtract),
+    *_homogeneous("_*_", arithmetic.multiply, *_NUMBERS),
+    *_homogeneous("_/_", arithmetic.divide, *_NUMBERS),
+    *_homogeneous("_%_", arithmetic.modulo, INT, UINT),
+    *_ordering("_<_", comparison.less),
+    *_ordering("_<=_", comparison.less_or_equal),
+    *_ordering("_>_", comparison.greater),
+    *_ordering("_>=_", comparison.greater_or_equal),
+    function("@in", A, list_of(A), returns=BOOL, run=comparison.contains),
+    function("@in", A, map_of(A, B), returns=BOOL, run=comparison.contains),
+)
+
 
 _INTEGER: Final = lazy_pattern(r"[+-]?[0-9]{1,40}", re.ASCII)
 _DOUBLE: Final = lazy_pattern(
@@ -203,7 +260,7 @@ _CONVERSION: Final = {
 }
 
 
-CONVERSIONS: tuple[Overload, ...] = (
+_CONVERSIONS: tuple[Overload, ...] = (
     *_to(INT, (INT, _same), (UINT, _uint_to_int), (DOUBLE, _double_to_int)),
     *_to(INT, (STRING, _string_to_int), (TIMESTAMP, _epoch_seconds), (DURATION, _nanoseconds)),
     *_to(UINT, (UINT, _same), (INT, arithmetic.checked_uint), (DOUBLE, _double_to_uint)),
@@ -223,6 +280,8 @@ CONVERSIONS: tuple[Overload, ...] = (
 _COMPARED: Final = Size(cost=traverse, estimate=estimates.traverse_part)
 _SIZED: Final = (STRING, BYTES, list_of(A), map_of(A, B))
 STANDARD: tuple[Overload, ...] = (
+    *_OPERATORS,
+    *_CONVERSIONS,
     *(function("size", kind, returns=INT, run=_size) for kind in _SIZED),
     *(method("size", kind, returns=INT, run=_size) for kind in _SIZED),
     method("startsWith", STRING, STRING, returns=BOOL, run=_starts_with, size=_COMPARED),
