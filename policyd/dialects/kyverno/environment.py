@@ -21,12 +21,6 @@ from policyd.cel.types import DYN, STRING, Type, list_of, map_of
 from policyd.dialects.kyverno.functions.certificates import CERTIFICATES
 from policyd.dialects.kyverno.functions.encoding import CODECS, ENCODING, JSON, YAML
 from policyd.dialects.kyverno.functions.images import IMAGES
-from policyd.dialects.kyverno.functions.moments import moments
-from policyd.dialects.kyverno.functions.objects import (
-    OBJECTS,
-    SERVICE_ACCOUNT,
-    SERVICE_ACCOUNT_FIELDS,
-)
 from policyd.dialects.kyverno.functions.outside import (
     OUTSIDE,
     OUTSIDE_STRUCTS,
@@ -35,7 +29,6 @@ from policyd.dialects.kyverno.functions.outside import (
     RESOURCES,
     outside_values,
 )
-from policyd.dialects.kyverno.functions.patterns import PATTERNS
 from policyd.dialects.kyverno.functions.providers import (
     ClusterReads,
     GlobalContext,
@@ -43,11 +36,15 @@ from policyd.dialects.kyverno.functions.providers import (
     ImageData,
 )
 from policyd.dialects.kyverno.functions.random_text import random_texts
+from policyd.dialects.kyverno.functions.values import (
+    SERVICE_ACCOUNT,
+    SERVICE_ACCOUNT_FIELDS,
+    VALUES,
+    moments,
+)
 from policyd.engine.model.dialects import DICELESS, Chance
 
-_OWN: Final = (
-    *(REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, OBJECTS, OUTSIDE, PATTERNS),
-)
+_OWN: Final = (REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, VALUES, OUTSIDE)
 _EXCEPTIONS: Final = {
     "kyverno.Exceptions": {"allowedImages": list_of(STRING), "allowedValues": list_of(STRING)}
 }

@@ -3,5 +3,5 @@
 Its newer names, such as `hash.sha256` and `resource.get`, stand beside the older ones, `sha256` and
 `resource.Get`. What needs the world outside is given it by the caller.
 
-Imports `cel` and its libraries. Start with `objects`.
+Imports `cel` and its libraries. Start with `values`.
 """

@@ -8,18 +8,18 @@ that namespace alone: its functions take no namespace.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from policyd.api.meta import Json
 from policyd.cel.cost import deep_size
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, method
 from policyd.cel.types import DYN, STRING, Type, map_of
 from policyd.cel.values import Struct
-from policyd.dialects.kyverno.functions.own_objects import OwnObjects
 from policyd.dialects.kyverno.functions.providers import (
     ClusterReads,
     GlobalContext,
     Http,
     ImageData,
-    Json,
+    OwnObjects,
 )
 from policyd.engine.model.confinement import Confinable
 from policyd.errors import PolicydError
