@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from policyd.api.meta import Json
+from policyd.api.policy import LiftedRule
 from policyd.cel import Program, compile_expression
 from policyd.cel.types import Type
-from policyd.engine.export.exceptions import exempting
 from policyd.engine.export.expressions import NotExportableError, Scope
-from policyd.engine.export.patch import as_json
+from policyd.engine.export.patch import as_json, literal
 from policyd.engine.export.places import PodPlace, both, places_of
 from policyd.engine.export.rules import ExportTarget
 from policyd.engine.model.compiled import CompiledPolicy
@@ -148,7 +148,7 @@ class Exporter:
         """Yield what tells whether an exception lifts a validation, or all if none is named."""
         for index, exception in enumerate(self.policy.policy.spec.exceptions):
             if (validation in exception.validations) if validation else not exception.validations:
-                yield index, exempting(exception)
+                yield index, _exempting(exception)
 
     @cached_property
     def _conditions(self) -> list[Json]:
@@ -220,3 +220,28 @@ class Exporter:
         places = own_places(DEFAULT_DIALECT, self.policy.policy.spec.param_kind is not None)
         types = {name: program.result_type for name, program in self.policy.variables.items()}
         return compile_expression(source, places.with_variables(types).expressions)
+
+
+def _exempting(exception: LiftedRule) -> str:
+    """Return what tells, in CEL, whether an exception concerns a request.
+
+    Raises:
+        NotExportableError: If it ends some day, as the API server's policies know no clock, or
+            lifts a policy for some containers only.
+    """
+    if exception.until:
+        raise NotExportableError(
+            "an exception that ends cannot be exported: the API server's expressions have no clock"
+        )
+    if exception.containers:
+        raise NotExportableError("an exception for some containers cannot be exported")
+    users, groups, namespaces = (
+        literal(list(names)) for names in (exception.users, exception.groups, exception.namespaces)
+    )
+    given = {
+        f"request.userInfo.?username.orValue('') in {users}": exception.users,
+        f"request.userInfo.?groups.orValue([]).exists(g, g in {groups})": exception.groups,
+        f"request.?namespace.orValue('') in {namespaces}": exception.namespaces,
+        exception.expression.strip(): exception.expression,
+    }
+    return both(*(text for text, wanted in given.items() if wanted)) or "true"
