@@ -24,7 +24,7 @@ from policyd.cel.syntax.macros import USAGES, has_two_variables
 from policyd.cel.types import BOOL, DYN, ERROR, Type, is_dyn, list_of, map_of, optional_of
 
 
-def check_comprehension(checker: Checker, node: ast.Comprehension) -> Type:
+def _check_comprehension(checker: Checker, node: ast.Comprehension) -> Type:
     """Return the type of what a macro makes."""
     first, second = _range_of(checker, node.range)
     bound = (second,) if len(node.variables) == 1 else (first, second)
@@ -82,12 +82,12 @@ def _scoped(checker: Checker, name: str, kind: Type, body: ast.ExpressionNode) -
     return result
 
 
-def check_bind(checker: Checker, node: ast.Bind) -> Type:
+def _check_bind(checker: Checker, node: ast.Bind) -> Type:
     """Return the type of the body."""
     return _scoped(checker, node.name, checker.check(node.value), node.body)
 
 
-def check_optional_map(checker: Checker, node: ast.OptionalMap) -> Type:
+def _check_optional_map(checker: Checker, node: ast.OptionalMap) -> Type:
     """Return an optional of the type of the body."""
     operand = checker.found.resolve(checker.check(node.operand))
     if operand.name != "optional_type" and not is_dyn(operand):
@@ -103,14 +103,14 @@ def check_optional_map(checker: Checker, node: ast.OptionalMap) -> Type:
     return checker.found.resolve(optional_of(inner))
 
 
-def check_sort_by(checker: Checker, node: ast.SortBy) -> Type:
+def _check_sort_by(checker: Checker, node: ast.SortBy) -> Type:
     """Return the type of the list."""
     _, element = _range_of(checker, node.operand)
     _scoped(checker, node.name, element, node.key)
     return list_of(element)
 
 
-def check_call(checker: Checker, node: ast.Call) -> Type:
+def _check_call(checker: Checker, node: ast.Call) -> Type:
     """Return the type of a call, and note its overloads."""
     name, has_receiver = _function_name(checker, node)
     overloads = checker.environment.functions.get(name or node.function)
@@ -181,7 +181,7 @@ def _overload(
     return result
 
 
-def check_logic(checker: Checker, node: ast.Logic) -> Type:
+def _check_logic(checker: Checker, node: ast.Logic) -> Type:
     """Return bool; all operands must be."""
     function = "_&&_" if node.conjunction else "_||_"
     kinds = tuple(checker.check(operand) for operand in node.operands)
@@ -191,7 +191,7 @@ def check_logic(checker: Checker, node: ast.Logic) -> Type:
     return BOOL
 
 
-def check_conditional(checker: Checker, node: ast.Conditional) -> Type:
+def _check_conditional(checker: Checker, node: ast.Conditional) -> Type:
     """Return the type both branches have."""
     kinds = (checker.check(node.condition), checker.check(node.then), checker.check(node.otherwise))
     result = checker.found.fresh()
@@ -206,16 +206,16 @@ _CHECKS: Final[dict[type[ast.ExpressionNode], Check]] = {
     ast.Select: Checker.select,
     ast.Has: Checker.has,
     ast.Index: Checker.index,
-    ast.Call: check_call,
-    ast.Logic: check_logic,
-    ast.Conditional: check_conditional,
+    ast.Call: _check_call,
+    ast.Logic: _check_logic,
+    ast.Conditional: _check_conditional,
     ast.ListLiteral: check_list_literal,
     ast.MapLiteral: check_map_literal,
     ast.StructLiteral: check_struct_literal,
-    ast.Comprehension: check_comprehension,
-    ast.Bind: check_bind,
-    ast.OptionalMap: check_optional_map,
-    ast.SortBy: check_sort_by,
+    ast.Comprehension: _check_comprehension,
+    ast.Bind: _check_bind,
+    ast.OptionalMap: _check_optional_map,
+    ast.SortBy: _check_sort_by,
 }
 
 

@@ -31,7 +31,7 @@ _AT_ONCE: Final = frozenset(
 )
 
 
-def operator_charge(name: str, overload: Overload, arguments: tuple[Sized, ...]) -> Charge | None:
+def _operator_charge(name: str, overload: Overload, arguments: tuple[Sized, ...]) -> Charge | None:
     """Return what an operator costs that looks at its operands; None if it is no such operator."""
     if name == "_==_":
         return _equality(arguments)
@@ -147,7 +147,7 @@ def estimate_call(estimation: Estimation, node: ast.Call) -> Span:
 
 
 def _charge(name: str, overload: Overload, arguments: tuple[Sized, ...]) -> Charge:
-    return operator_charge(name, overload, arguments) or overload.charge(arguments)
+    return _operator_charge(name, overload, arguments) or overload.charge(arguments)
 
 
 def estimate_logic(estimation: Estimation, node: ast.Logic) -> Span:

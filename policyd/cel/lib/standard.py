@@ -74,10 +74,7 @@ _OPERATORS: tuple[Overload, ...] = (
     function("_==_", A, A, returns=BOOL, run=comparison.equal),
     function("_!=_", A, A, returns=BOOL, run=lambda a, b: not comparison.equal(a, b)),
     function("!_", BOOL, returns=BOOL, run=_not),
-    *(
-        function("-_", kind, returns=kind, run=arithmetic.negate)
-        for kind in (INT, DOUBLE, DURATION)
-    ),
+    *(function("-_", kind, returns=kind, run=arithmetic.negate) for kind in _SIGNED),
     *_homogeneous("_+_", arithmetic.add, *_NUMBERS, STRING, BYTES, DURATION, list_of(A)),
     *_with_time("_+_", arithmetic.add),
     *_homogeneous("_-_", arithmetic.subtract, *_NUMBERS, DURATION),

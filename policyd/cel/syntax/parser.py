@@ -20,7 +20,7 @@ from policyd.cel.values import INT_MAX, UInt
 T = TypeVar("T")
 
 
-class Brackets:
+class _Brackets:
     """Reads elements and groups; each mistake in them is reported by itself."""
 
     def __init__(self, tokens: Tokens, nesting: Nesting) -> None:
@@ -80,7 +80,7 @@ class Brackets:
                 return found
 
 
-LEVELS: Final = {
+_LEVELS: Final = {
     "||": 1,
     "&&": 2,
     **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "in"), 3),
@@ -88,10 +88,10 @@ LEVELS: Final = {
     **dict.fromkeys("*/%", 5),
 }
 """The operators with two operands, by how strongly they bind."""
-_FUNCTIONS: Final = {text: f"_{text}_" for text in LEVELS} | {"in": "@in"}
+_FUNCTIONS: Final = {text: f"_{text}_" for text in _LEVELS} | {"in": "@in"}
 
 
-def fold(operands: list[ast.ExpressionNode], operator: Token) -> None:
+def _fold(operands: list[ast.ExpressionNode], operator: Token) -> None:
     """Replace the last two operands by the operation on them."""
     right = operands.pop()
     left = operands.pop()
@@ -136,7 +136,7 @@ class _Parser:
     def __init__(self, source: str, macros: frozenset[str]) -> None:
         self.tokens = Tokens(source)
         self.nesting = Nesting()
-        self.brackets = Brackets(self.tokens, self.nesting)
+        self.brackets = _Brackets(self.tokens, self.nesting)
         self.macros = macros
         self.openings = {"(": self._group, "[": self._list, "{": self._map, ".": self._absolute}
 
@@ -189,9 +189,9 @@ class _Parser:
         operators: list[tuple[int, Token]] = []
         while True:
             token = self.tokens.current
-            level = LEVELS.get(token.text, 0) if token.kind in ("operator", "name") else 0
+            level = _LEVELS.get(token.text, 0) if token.kind in ("operator", "name") else 0
             while operators and operators[-1][0] >= level:
-                fold(operands, operators.pop()[1])
+                _fold(operands, operators.pop()[1])
             if not level:
                 break
             self.tokens.place += 1

@@ -119,7 +119,7 @@ def _refused(document: Document, kind: str) -> Finding:
     return document.finding(message, ("kind",), hint="leave it to Kyverno")
 
 
-def kyverno_stand_ins(
+def _kyverno_stand_ins(
     document: Document, reason: str, dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
     """Return what stands in for a policy that has mistakes."""
@@ -185,7 +185,7 @@ KYVERNO: Final = PolicyFormat(
     reads=is_kyverno,
     guards=guards,
     load=load_kyverno,
-    stand_ins=kyverno_stand_ins,
+    stand_ins=_kyverno_stand_ins,
     misnamed=misnamed,
     places=kyverno_places,
 )
