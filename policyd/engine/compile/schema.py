@@ -4,7 +4,7 @@ Editors get it from `policyd schema`; the loader checks every document against i
 is wrong with its shape at once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -318,5 +318,12 @@ def _named(value: object) -> str:
     """Name the type of a value as users know it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower().replace("none", "null")
-    names = {dict: "an object", list: "a list", str: "a text", int: "a number", float: "a number"}
-    return names[type(value)]
+    return _TYPE_NAMES[type(value)]
+
+
+_TYPE_NAMES: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    **dict.fromkeys((int, float), "a number"),
+}

@@ -25,7 +25,7 @@ from policyd.api.policy import (
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compile.check import check_rollout, check_selectors
-from policyd.engine.compile.native import FORMS, in_own_words
+from policyd.engine.compile.native import FORMS, constraints_of, in_own_words
 from policyd.engine.compile.policies import OWN_FORM, Form, compile_policy
 from policyd.engine.compile.templated import with_workload_kinds
 from policyd.engine.documents.findings import Finding
@@ -158,11 +158,10 @@ def _reason(findings: Iterable[Finding]) -> str:
 def _constraints(value: Json, document: Document, *, changes: bool) -> MatchConstraints:
     """Read which requests a policy concerns; what changes objects concerns what is written."""
     read = _resources(value, document) or MatchResources()
-    rules = tuple(filter(None, map(_written, read.resource_rules) if changes else ()))
-    fields: dict[str, Any] = {name: getattr(read, name) for name in read.__struct_fields__}
-    return MatchConstraints(
-        **fields | {"resource_rules": rules if changes else read.resource_rules}
-    )
+    if changes:
+        rules = tuple(filter(None, map(_written, read.resource_rules)))
+        read = msgspec.structs.replace(read, resource_rules=rules)
+    return constraints_of(read)
 
 
 def _written(rule: Rule) -> Rule | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import yaml
+from yaml.composer import Composer
 
 from policyd.api.meta import Json
 
@@ -85,7 +86,7 @@ def is_deeper(value: Json, most: int) -> bool:
     return True
 
 
-class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
+class _Nodes(Composer, yaml.CSafeLoader):
     """Composes the nodes of one document, down to a depth that is safe to walk.
 
     The events are libyaml's, which all wheels of PyYAML carry. Its composer is not used: it
@@ -94,7 +95,7 @@ class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
 
     def __init__(self, text: str, most: int) -> None:
         yaml.CSafeLoader.__init__(self, text)
-        yaml.composer.Composer.__init__(self)
+        Composer.__init__(self)
         self._depth = 0
         self._most = most
         self.shared: set[int] = set()

@@ -168,7 +168,7 @@ def _whole(value: int) -> Json:
 def _real(value: float) -> Json:
     if not math.isfinite(value):
         raise MutationError(f"JSON has no number {value}")
-    return int(value) if value.is_integer() and abs(value) <= _SAFE else value
+    return int(value) if abs(value) <= _SAFE and value == int(value) else value
 
 
 def _present(value: Optional) -> Json:

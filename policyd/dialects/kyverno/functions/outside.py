@@ -6,7 +6,7 @@ that namespace alone: its functions take no namespace.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from policyd.api.meta import Json
 from policyd.cel.cost import deep_size
@@ -65,8 +65,7 @@ class Provider(Confinable):
             return None
         if isinstance(given, OwnObjects):  # an exception of one namespace, from a policy of one
             return given if given.namespace == namespace else None
-        resources: ClusterReads = given  # type: ignore[assignment]
-        return OwnObjects(resources, namespace)
+        return OwnObjects(cast("ClusterReads", given), namespace)
 
 
 _NEEDS = {
