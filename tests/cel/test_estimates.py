@@ -10,7 +10,7 @@ from policyd.cel.environments import LIBRARIES, extended_environment
 from policyd.cel.estimate.estimates import COUNTERPARTS
 from policyd.cel.estimate.estimator import cost_issue, estimate_cost
 from policyd.cel.estimate.spans import ANY, Span, exactly
-from policyd.dialects.kyverno.environment import kyverno_environment
+from policyd.dialects.kyverno.environments import kyverno_environment
 from tests.cel.expressions import EXPRESSIONS, TYPED
 
 ENVIRONMENT = replace(admission_environment(mutation=True), free_constants=False)

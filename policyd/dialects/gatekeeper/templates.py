@@ -25,7 +25,7 @@ from policyd.engine.compile.schema import ForeignShape, schema_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, native_places
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, native_environments
 from policyd.engine.objects.workloads import value_at
 from policyd.patch.operations import Path
 
@@ -203,7 +203,7 @@ def constrain(
     compiled = compile_policy(
         in_own_words(ObjectMeta(name=str(name)), _spec(template, constraint.value)),
         document,
-        Form(kind=KIND, places=native_places, layout=template.layout),
+        Form(kind=KIND, environments=native_environments, layout=template.layout),
         dialect,
     )
     if not isinstance(compiled, CompiledPolicy):

@@ -19,6 +19,10 @@ from policyd.dialects.kyverno.api import (
 )
 from policyd.dialects.kyverno.autogen import annotated_controllers, controller_rules
 from policyd.dialects.kyverno.confinement import elsewhere, params_elsewhere, with_own_words
+from policyd.dialects.kyverno.environments import (
+    cluster_policy_environments,
+    namespaced_policy_environments,
+)
 from policyd.dialects.kyverno.filters import (
     filters_of,
     is_plain,
@@ -27,7 +31,6 @@ from policyd.dialects.kyverno.filters import (
     picks,
     rules_of,
 )
-from policyd.dialects.kyverno.places import cluster_policy_places, namespaced_rule_places
 from policyd.dialects.kyverno.policies import namespace_of, not_at_admission, shape_of
 from policyd.engine.compile.native import in_own_words, validation_of
 from policyd.engine.compile.policies import Form, Layout, compile_policy
@@ -133,8 +136,8 @@ def _rule(
     )
     namespace = namespace_of(policy.metadata, namespaced=policy.kind == "Policy")
     kind = NAMESPACED if namespace else policy.kind
-    places = namespaced_rule_places if namespace else cluster_policy_places
-    form = Form(kind=kind, places=places, layout=layout)
+    environments = namespaced_policy_environments if namespace else cluster_policy_environments
+    form = Form(kind=kind, environments=environments, layout=layout)
     spec = _spec(policy.spec, rule, rule.validate, extended)
     compiled = compile_policy(in_own_words(policy.metadata, spec), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):

@@ -9,7 +9,7 @@ from typing import Any
 from policyd.api.kinds import resource as built_in_resource
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
-from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError

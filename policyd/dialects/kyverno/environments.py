@@ -5,12 +5,13 @@ the environment is made, the rest as values of variables when an expression is e
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache, partial
 from typing import Any, Final
 
 from policyd.cel.admission_types import JSON_PATCH, NAMESPACE, REQUEST
 from policyd.cel.environment import Environment
-from policyd.cel.environments import DEFAULT_VERSION, LIBRARIES, base_environment
+from policyd.cel.environments import AUTHORIZER, DEFAULT_VERSION, LIBRARIES, base_environment
 from policyd.cel.functions import Version, collect
 from policyd.cel.lib.authorizer import JSON_PATCHES
 from policyd.cel.lib.encoders import ENCODERS
@@ -42,7 +43,8 @@ from policyd.dialects.kyverno.functions.values import (
     VALUES,
     moments,
 )
-from policyd.engine.model.dialects import DICELESS, Chance
+from policyd.engine.model.dialects import DICELESS, Chance, Dialect
+from policyd.engine.model.environments import PolicyEnvironments
 
 _OWN: Final = (REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, VALUES, OUTSIDE)
 _EXCEPTIONS: Final = {
@@ -135,3 +137,52 @@ def kyverno_values(
     )
     nothing: dict[str, list[str]] = {"allowedImages": [], "allowedValues": []}
     return {**outside, **CODECS, "images": {}, "exceptions": nothing}
+
+
+@cache
+def kyverno_environments(
+    dialect: Dialect,
+    params: bool,  # noqa: FBT001 - one of the forms
+    *,
+    namespaced: bool = False,
+) -> PolicyEnvironments:
+    """Return the environments of Kyverno's policies, which are one but for mutations."""
+    version, chance = dialect.version, dialect.chance
+    expressions, mutations = (
+        dialect.of(
+            kyverno_environment(version, mutation=mutation, chance=chance, namespaced=namespaced)
+        )
+        for mutation in (False, True)
+    )
+    if params:
+        expressions = expressions.extend(variables={"params": DYN})
+    return PolicyEnvironments(
+        conditions=expressions,
+        expressions=expressions,
+        mutations=mutations,
+        messages=expressions,
+        one_line=False,
+        open_conditions=True,
+        values=kyverno_values(),
+    )
+
+
+namespaced_environments = partial(kyverno_environments, namespaced=True)
+"""Returns the environments of Kyverno's policies that belong to a namespace."""
+
+
+@cache
+def cluster_policy_environments(
+    dialect: Dialect,
+    params: bool,  # noqa: FBT001 - one of the forms
+    *,
+    namespaced: bool = False,
+) -> PolicyEnvironments:
+    """Return the environments of a ClusterPolicy, which may ask what users may do."""
+    environments = kyverno_environments(dialect, params, namespaced=namespaced)
+    asking = environments.expressions.extend(variables=AUTHORIZER)
+    return replace(environments, conditions=asking, expressions=asking, open_conditions=False)
+
+
+namespaced_policy_environments = partial(cluster_policy_environments, namespaced=True)
+"""Returns the environments of Kyverno's Policy, which belongs to a namespace."""

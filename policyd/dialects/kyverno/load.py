@@ -13,8 +13,8 @@ from policyd.api.meta import Json
 from policyd.api.policy import MatchConstraints, PolicySpec
 from policyd.dialects.kyverno import cluster_policies, exceptions, policies
 from policyd.dialects.kyverno.api import Filters
+from policyd.dialects.kyverno.environments import cluster_policy_environments, kyverno_environments
 from policyd.dialects.kyverno.filters import rules_of
-from policyd.dialects.kyverno.places import cluster_policy_places, kyverno_places
 from policyd.engine.compile.policies import Form
 from policyd.engine.compile.stand_ins import (
     PolicyDraft,
@@ -131,7 +131,7 @@ def _drafts(document: Document) -> Iterator[PolicyDraft]:
     if kind in cluster_policies.KINDS:
         yield from _of_rules(document)
     elif _is_at_admission(fields_of(document.value, "spec")):
-        draft = draft_of(document, Form(kind=kind, places=kyverno_places))
+        draft = draft_of(document, Form(kind=kind, environments=kyverno_environments))
         namespace = _namespace_of(document.value) if kind.startswith("Namespaced") else ""
         yield msgspec.structs.replace(draft, namespace=namespace)
 
@@ -153,7 +153,7 @@ def _of_rules(document: Document) -> Iterator[PolicyDraft]:
         rules = rules_of(read_as(rule.get("match"), Filters) or Filters())
         yield PolicyDraft(
             name=name_of(document.value),
-            form=Form(kind=kind, places=cluster_policy_places),
+            form=Form(kind=kind, environments=cluster_policy_environments),
             spec=PolicySpec(
                 match_constraints=MatchConstraints(resource_rules=rules),
                 failure_policy="Ignore" if ignores else "Fail",
@@ -187,6 +187,6 @@ KYVERNO: Final = PolicyFormat(
     load=load_kyverno,
     stand_ins=_kyverno_stand_ins,
     misnamed=misnamed,
-    places=kyverno_places,
+    environments=kyverno_environments,
 )
 """Kyverno's policies and exceptions, for the engine."""

@@ -18,7 +18,7 @@ from policyd.dialects.kyverno.autogen import (
     is_for_pods,
 )
 from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
-from policyd.dialects.kyverno.places import kyverno_places, own_namespace_places
+from policyd.dialects.kyverno.environments import kyverno_environments, namespaced_environments
 from policyd.engine.compile.native import constraints_of, in_own_words, validation_of
 from policyd.engine.compile.policies import Form, compile_policy
 from policyd.engine.compile.schema import ForeignShape, schema_of
@@ -64,7 +64,9 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
         return [], [*findings, *wrong]
     policy = in_own_words(read.metadata, _spec(read.spec))
     namespace = namespace_of(read.metadata, namespaced=kind.startswith("Namespaced"))
-    form = Form(kind=kind, places=own_namespace_places if namespace else kyverno_places)
+    form = Form(
+        kind=kind, environments=namespaced_environments if namespace else kyverno_environments
+    )
     compiled = compile_policy(policy, document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
         return [], [*findings, *(with_own_words(compiled) if namespace else compiled)]

@@ -29,12 +29,14 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.bindings import BINDING_KINDS
 from policyd.engine.model.compiled import MUTATING, VALIDATING, CompiledBinding
-from policyd.engine.model.dialects import native_places
+from policyd.engine.model.dialects import native_environments
 
 GROUP = "admissionregistration.k8s.io"
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 
-FORMS: Final = {kind: Form(kind=kind, places=native_places) for kind in (VALIDATING, MUTATING)}
+FORMS: Final = {
+    kind: Form(kind=kind, environments=native_environments) for kind in (VALIDATING, MUTATING)
+}
 """How the API server's policies are written."""
 
 _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
@@ -78,7 +80,7 @@ def read_policy(document: Document) -> tuple[Policy | None, list[Finding]]:
     read: Any = msgspec.convert(value, _STRUCTS[kind])
     spec = read.spec
     findings += check_selectors(spec.match_constraints, document, ("spec", "matchConstraints"))
-    common = {
+    common: dict[str, Any] = {
         "match_constraints": constraints_of(spec.match_constraints),
         "match_conditions": spec.match_conditions,
         "variables": spec.variables,

@@ -387,7 +387,7 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
 
 def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], bool]:
     """Look up what is the same for every policy that names it, whatever mutations do."""
-    uses, given, missing = policy.uses, facts.surroundings.extra, policy.places.values
+    uses, given, missing = policy.uses, facts.surroundings.extra, policy.environments.values
     variables: dict[str, object] = {}
     for name in uses:
         look_up = _VARIABLES.get(name)
@@ -475,7 +475,7 @@ def condition_variables(
 
     Kinds whose conditions are open see it, and the policy's variables.
     """
-    is_open = policy.places.open_conditions
+    is_open = policy.environments.open_conditions
     if is_open and policy.variables:
         seen = dict(variables)
         budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)

@@ -16,7 +16,7 @@ from policyd.engine.export.patch import as_json, literal
 from policyd.engine.export.places import PodPlace, both, places_of
 from policyd.engine.export.rules import ExportTarget
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.dialects import DEFAULT_DIALECT, own_places
+from policyd.engine.model.dialects import DEFAULT_DIALECT, own_environments
 from policyd.patch.operations import Path
 
 _NO_POD = "dyn({})"
@@ -217,9 +217,11 @@ class Exporter:
         return self._compiled(source).variables_used
 
     def _compiled(self, source: str) -> Program:
-        places = own_places(DEFAULT_DIALECT, self.policy.policy.spec.param_kind is not None)
+        environments = own_environments(
+            DEFAULT_DIALECT, self.policy.policy.spec.param_kind is not None
+        )
         types = {name: program.result_type for name, program in self.policy.variables.items()}
-        return compile_expression(source, places.with_variables(types).expressions)
+        return compile_expression(source, environments.with_variables(types).expressions)
 
 
 def _exempting(exception: LiftedRule) -> str:

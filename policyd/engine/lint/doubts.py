@@ -30,9 +30,14 @@ from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.export.refused import refused
 from policyd.engine.lint.never_true import never_true
-from policyd.engine.model.compiled import MUTATING, NATIVE, VALIDATING, CompiledPolicy
+from policyd.engine.model.compiled import (
+    MUTATING,
+    NATIVE,
+    VALIDATING,
+    CompiledPolicy,
+    expressions_of,
+)
 from policyd.engine.model.facts import Facts
-from policyd.engine.model.places import expressions_of
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import (
     RequestCircumstances,

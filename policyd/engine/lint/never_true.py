@@ -12,8 +12,7 @@ from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.cel.syntax.unparse import unparse
 from policyd.engine.documents.findings import Doubt
-from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.places import places_for
+from policyd.engine.model.compiled import CompiledPolicy, environments_of
 from policyd.errors import did_you_mean
 
 _TOLD: Final = frozenset(
@@ -81,7 +80,7 @@ def _contradicted(selector: LabelSelector) -> str:
 
 def _conditions(policy: CompiledPolicy) -> Iterator[Doubt]:
     """Yield the conditions of which a part is false whatever the rules let through."""
-    environment = places_for(policy).conditions
+    environment = environments_of(policy).conditions
     requests = list(_requests(policy.constraints))
     for name, program in policy.conditions:
         for part in _conjuncts(program.source, environment):

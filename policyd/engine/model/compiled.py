@@ -5,7 +5,7 @@ What differs is said here: how a denial is worded, and what a binding adds.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,10 +19,10 @@ from policyd.api.policy import (
     Reason,
 )
 from policyd.api.rollout import RolloutStep
-from policyd.cel import Program
+from policyd.cel import Environment, Program
 from policyd.engine.inject.operations import InjectedField
 from policyd.engine.inject.templates import ValueTemplate
-from policyd.engine.model.environments import Places
+from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.match import selects_all
 
@@ -159,7 +159,7 @@ class CompiledPolicy:
         named_only: Whether it concerns everything of the resources and operations it names, as far
             as its rules go.
         bindings: Where it applies; the policy's own word if it needs no binding.
-        places: The environments of its expressions, but for the types of its own variables.
+        environments: The environments of its expressions, but for the types of its own variables.
         namespace: The only namespace it concerns, if it is a namespaced kind.
         part: Which part of what the author wrote this is, if it was taken apart.
         templates: Whether expressions see a pod template as if it were a pod.
@@ -189,7 +189,7 @@ class CompiledPolicy:
     writes: frozenset[str]
     named_only: bool
     bindings: tuple[CompiledBinding, ...]
-    places: Places = field(repr=False, compare=False)
+    environments: PolicyEnvironments = field(repr=False, compare=False)
     kind: str = OWN
     namespace: str = ""
     part: str = ""
@@ -248,3 +248,22 @@ class CompiledPolicy:
     def ignores_failures(self) -> bool:
         """Whether it is left out when it cannot be evaluated."""
         return self.policy.spec.failure_policy == "Ignore"
+
+
+def environments_of(policy: CompiledPolicy) -> PolicyEnvironments:
+    """Return the environments that a policy's expressions were compiled in."""
+    types = {name: program.result_type for name, program in policy.variables.items()}
+    return policy.environments.with_variables(types)
+
+
+def expressions_of(policy: CompiledPolicy) -> Iterator[tuple[str, Program, Environment]]:
+    """Yield the expressions of a policy, by name or by where they stand, and their environments."""
+    environments = environments_of(policy)
+    for name, program in policy.conditions:
+        yield name, program, environments.conditions
+    for name, program in policy.variables.items():
+        yield name, program, environments.expressions
+    for validation in policy.validations:
+        yield validation.place, validation.program, environments.expressions
+    for mutation in policy.mutations:
+        yield mutation.place, mutation.program, environments.mutations

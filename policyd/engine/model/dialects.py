@@ -16,7 +16,7 @@ from policyd.cel.functions import Version
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
-from policyd.engine.model.environments import Places
+from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.functions import expression_environment
 
 
@@ -73,7 +73,7 @@ class PolicyFormat:
         load: Reads and compiles one of its objects: policies, exceptions, and what is wrong.
         stand_ins: Returns what stands in for a policy that has mistakes, given the reason.
         misnamed: Says what is wrong with a document of its API groups that is none of its objects.
-        places: Returns the environments of its expressions, with params or without.
+        environments: Returns the environments of its expressions, with params or without.
     """
 
     name: str
@@ -84,7 +84,7 @@ class PolicyFormat:
     ]
     stand_ins: Callable[[Document, str, Dialect], Iterable[CompiledPolicy]]
     misnamed: Callable[[Document], list[Finding]]
-    places: Callable[[Dialect, bool], Places]
+    environments: Callable[[Dialect, bool], PolicyEnvironments]
 
 
 DEFAULT_DIALECT: Final = Dialect()
@@ -92,11 +92,11 @@ DEFAULT_DIALECT: Final = Dialect()
 
 
 @cache
-def own_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one of the forms
+def own_environments(dialect: Dialect, params: bool) -> PolicyEnvironments:  # noqa: FBT001 - one of the forms
     """Return the environments of policyd's own kind."""
     expressions = dialect.of(expression_environment(dialect.version, params=params))
     mutations = expression_environment(dialect.version, params=params, mutation=True)
-    return Places(
+    return PolicyEnvironments(
         conditions=expressions,
         expressions=expressions,
         mutations=dialect.of(mutations),
@@ -105,10 +105,10 @@ def own_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one 
 
 
 @cache
-def native_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one of the forms
+def native_environments(dialect: Dialect, params: bool) -> PolicyEnvironments:  # noqa: FBT001 - one of the forms
     """Return the environments of the API server's own policies."""
     version = dialect.version
-    return Places(
+    return PolicyEnvironments(
         conditions=dialect.of(conditions_environment(version, params=params)),
         expressions=dialect.of(admission_environment(version, params=params)),
         mutations=dialect.of(admission_environment(version, params=params, mutation=True)),

@@ -5,7 +5,7 @@ import yaml
 
 from policyd.cel.lib.authorizer import Authorization
 from policyd.dialects.kyverno.declared import declared_values
-from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet

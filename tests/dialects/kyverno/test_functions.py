@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.cel import Budget, CelCompileError, CelError, admission_environment, compile_expression
-from policyd.dialects.kyverno.environment import kyverno_environment, kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_values
 from policyd.engine.model.dialects import Chance
 from policyd.errors import PolicydError
 
