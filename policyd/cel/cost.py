@@ -23,8 +23,6 @@ WORK_LIMIT: Final = 250_000
 """Elements one expression may compare or copy beyond what its cost covers. One takes a fifth to a
 third of a microsecond, so that cost and work together stay well below 200 ms."""
 _COST_OF_WORK: Final = EXPRESSION_LIMIT // WORK_LIMIT
-POLICY_WORK_LIMIT: Final = POLICY_LIMIT // _COST_OF_WORK
-"""Elements all expressions of a policy may compare or copy together."""
 REQUEST_LIMIT: Final = 20_000_000
 """Units that all expressions about one request may take together: about two seconds."""
 WORK_UNITS: Final = 3

@@ -136,9 +136,7 @@ class _Scope:
     def within(self, variables: Mapping[str, object]) -> "_Scope":
         """Return the scope of a round of a loop."""
         return replace(
-            self,
-            variables={**self.variables, **variables},
-            local=self.local | frozenset(variables),
+            self, variables={**self.variables, **variables}, local=self.local | frozenset(variables)
         )
 
     def steps(self, node: ast.ExpressionNode, depth: int) -> Iterator[ExpressionStep]:

@@ -1,7 +1,7 @@
 """How functions are declared: name, types, code and cost in one place."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from policyd.cel.cost import Cost
@@ -125,18 +125,8 @@ def method(
     since: Version = OLDEST,
 ) -> Overload:
     """Declare an overload of a method; the receiver is the first parameter."""
-    return Overload(
-        name=name,
-        parameters=parameters,
-        result=returns,
-        run=run,
-        cost=size.cost,
-        work=size.work,
-        estimate=size.estimate,
-        counted=size.counted,
-        since=since,
-        member=True,
-    )
+    overload = function(name, *parameters, returns=returns, run=run, size=size, since=since)
+    return replace(overload, member=True)
 
 
 Functions = Mapping[str, tuple[Overload, ...]]

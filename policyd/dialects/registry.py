@@ -12,10 +12,7 @@ FORMATS: Final[tuple[PolicyFormat, ...]] = (KYVERNO,)
 
 
 def dialect_of(
-    version: Version = DEFAULT_VERSION,
-    *,
-    cel_go: Version | None = None,
-    chance: Chance = DICELESS,
+    version: Version = DEFAULT_VERSION, *, cel_go: Version | None = None, chance: Chance = DICELESS
 ) -> Dialect:
     """Return what policies of every format are loaded with.
 

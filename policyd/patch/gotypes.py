@@ -65,10 +65,7 @@ def present(type_name: str) -> Mapping[str, Json]:
     return {n: field.written for n, field in found if field.written is not msgspec.UNSET}
 
 
-LAYOUTS = {
-    "time": "2006-01-02T15:04:05Z07:00",
-    "microtime": "2006-01-02T15:04:05.000000Z07:00",
-}
+LAYOUTS = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
 _DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 _ZONE = r"(Z|[+-]\d\d:\d\d)"
 _TIMES = {

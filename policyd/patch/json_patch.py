@@ -13,14 +13,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.patch.draft import Copying
-from policyd.patch.operations import (
-    APPEND,
-    Operation,
-    PatchError,
-    PatchTestError,
-    same_json,
-    steps,
-)
+from policyd.patch.operations import APPEND, Operation, PatchError, PatchTestError, same_json, steps
 
 MAX_OPERATIONS = 10_000
 """Operations in one patch that the API server accepts."""

@@ -15,7 +15,6 @@ from policyd.cel import (
 from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.cost import (
     POLICY_LIMIT,
-    POLICY_WORK_LIMIT,
     REQUEST_LIMIT,
     WORK_LIMIT,
     WORK_UNITS,
@@ -158,7 +157,8 @@ def test_variables_work_on_the_account_of_their_policy():
     for program in asked:
         with pytest.raises(CelCostError):
             program.evaluate({"variables": variables}, budget)
-    assert POLICY_WORK_LIMIT <= budget.done < 2 * POLICY_WORK_LIMIT
+    limit = POLICY_LIMIT * WORK_LIMIT // EXPRESSION_LIMIT
+    assert limit <= budget.done < 2 * limit
 
 
 _READING = extended_environment().extend(variables={"variables": DYN})

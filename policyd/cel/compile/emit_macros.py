@@ -175,10 +175,7 @@ def emit_optional_map(generator: Generator, node: ast.OptionalMap) -> Atom:
     generator.charge(1)
     value = Atom(generator.temporary())
     generator.line(f"R_need_optional({operand.code})", node.position)
-    with (
-        generator.block(f"if {operand.code}.present:"),
-        generator.bound({node.name: local(value)}),
-    ):
+    with generator.block(f"if {operand.code}.present:"), generator.bound({node.name: local(value)}):
         generator.charge(_empty(generator, cost.LIST) + (1 if node.flat else 2))
         generator.line(f"c += {again}")
         generator.line(f"{value.code} = {operand.code}.value")

@@ -192,10 +192,6 @@ def _escape_key(key: str) -> str:
 
 JSON_PATCHES: tuple[Overload, ...] = (
     function(
-        "jsonpatch.escapeKey",
-        STRING,
-        returns=STRING,
-        run=_escape_key,
-        size=Size(cost=traverse),
+        "jsonpatch.escapeKey", STRING, returns=STRING, run=_escape_key, size=Size(cost=traverse)
     ),
 )

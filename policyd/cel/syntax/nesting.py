@@ -110,10 +110,7 @@ class OperatorChain:
 
 
 _BINARY: Final = frozenset(
-    (
-        *("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in"),
-        *("_+_", "_-_", "_*_", "_/_", "_%_"),
-    )
+    (*("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in"), *("_+_", "_-_", "_*_", "_/_", "_%_"))
 )
 _LEVELS: Final = (
     *(ast.Conditional, ast.Select, ast.Has, ast.Index),

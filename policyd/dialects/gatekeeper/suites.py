@@ -174,8 +174,7 @@ def _run_case(
         return _failed(test, case, str(error))
     inventory = [document.value for name in case.inventory for document in read(name)]
     surroundings = PolicyContext(
-        namespaces=namespace_lookup(inventory, {}),
-        params=StoredParams([constrained.constraint]),
+        namespaces=namespace_lookup(inventory, {}), params=StoredParams([constrained.constraint])
     )
     problems = []
     if not of_kind(constrained.match, Facts(request, surroundings)):

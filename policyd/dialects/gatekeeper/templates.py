@@ -45,8 +45,7 @@ _EVERYTHING: Final = Rule(
 _GIVEN: Final = (
     NamedExpression(name="anyObject", expression="object == null ? oldObject : object"),
     NamedExpression(
-        name="params",
-        expression="has(params.spec.parameters) ? params.spec.parameters : null",
+        name="params", expression="has(params.spec.parameters) ? params.spec.parameters : null"
     ),
 )
 """The variables that every template has."""

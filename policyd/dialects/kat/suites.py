@@ -52,9 +52,7 @@ def run_test(test: KatTest, loaded: Loaded) -> CaseOutcome:
 
 def _run(test: KatTest, policy: CompiledPolicy, loaded: Loaded, given: TestRequest) -> CaseOutcome:
     asked = replace(
-        loaded,
-        policies=(policy,),
-        bindings=tuple(_bindings(policy, loaded.bindings, given.params)),
+        loaded, policies=(policy,), bindings=tuple(_bindings(policy, loaded.bindings, given.params))
     )
     known = [given.namespace_object] if given.namespace_object else []
     policy_set = offline_set(

@@ -50,10 +50,7 @@ def controller_rules(controllers: Iterable[str], operations: tuple[str, ...]) ->
     found = filter(None, map(_group_version_plural, controllers))
     return tuple(
         Rule(
-            api_groups=(group,),
-            api_versions=(version,),
-            operations=operations,
-            resources=(plural,),
+            api_groups=(group,), api_versions=(version,), operations=operations, resources=(plural,)
         )
         for group, version, plural in found
     )

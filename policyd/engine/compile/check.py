@@ -58,10 +58,7 @@ def _rollout(steps: Iterable[RolloutStep], path: Path) -> Iterator[_At]:
 def _includes(one: RolloutStep, other: RolloutStep) -> bool:
     """Tell whether whatever `other` picks is picked by `one`."""
     everywhere = not one.namespaces and one.namespace_selector == LabelSelector()
-    alike = (one.namespaces, one.namespace_selector) == (
-        other.namespaces,
-        other.namespace_selector,
-    )
+    alike = (one.namespaces, one.namespace_selector) == (other.namespaces, other.namespace_selector)
     return one.percent >= other.percent and (everywhere or alike)
 
 

@@ -173,11 +173,7 @@ def _load_own(document: Document, dialect: Dialect) -> Loaded:
 
 
 def _compiled(
-    policy: Policy | None,
-    document: Document,
-    findings: list[Finding],
-    form: Form,
-    dialect: Dialect,
+    policy: Policy | None, document: Document, findings: list[Finding], form: Form, dialect: Dialect
 ) -> Loaded:
     """Compile a policy; what is wrong with it anywhere keeps it from being used."""
     if policy is None:

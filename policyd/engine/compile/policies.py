@@ -18,12 +18,7 @@ from policyd.api.policy import (
     Policy,
     Validation,
 )
-from policyd.cel import (
-    CelCompileError,
-    Issue,
-    Program,
-    compile_expression,
-)
+from policyd.cel import CelCompileError, Issue, Program, compile_expression
 from policyd.cel.errors import TooMuchError
 from policyd.cel.types import DYN, Type
 from policyd.engine.documents.findings import Finding
@@ -95,10 +90,7 @@ OWN_FORM: Final = Form()
 
 
 def compile_policy(
-    policy: Policy,
-    document: Document,
-    form: Form = OWN_FORM,
-    dialect: Dialect = DEFAULT_DIALECT,
+    policy: Policy, document: Document, form: Form = OWN_FORM, dialect: Dialect = DEFAULT_DIALECT
 ) -> CompiledPolicy | list[Finding]:
     """Compile a policy, or say everything that keeps it from being compiled.
 

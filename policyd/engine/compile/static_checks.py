@@ -44,10 +44,7 @@ class _Expression:
 
 
 def static_findings(
-    policy: Policy,
-    document: Document,
-    form: Form = OWN_FORM,
-    dialect: Dialect = DEFAULT_DIALECT,
+    policy: Policy, document: Document, form: Form = OWN_FORM, dialect: Dialect = DEFAULT_DIALECT
 ) -> list[Finding]:
     """Return what can be said of a policy that compiles, before a request comes.
 

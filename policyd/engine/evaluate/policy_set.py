@@ -117,15 +117,11 @@ class PolicySet:
         self.surroundings = surroundings
         self._staged = any(policy.staged for policy in by_name)
         self._mutating = _Index(
-            sorted(
-                (p for p in by_name if p.changes),
-                key=lambda p: -p.policy.spec.priority,
-            ),
+            sorted((p for p in by_name if p.changes), key=lambda p: -p.policy.spec.priority),
             surroundings.served,
         )
         self._validating = _Index(
-            (policy for policy in by_name if policy.checks),
-            surroundings.served,
+            (policy for policy in by_name if policy.checks), surroundings.served
         )
 
     @property

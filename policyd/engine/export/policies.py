@@ -229,10 +229,7 @@ def _specs(
 
 
 def _bindings_for(
-    kind: str,
-    policy: CompiledPolicy,
-    target: ExportTarget,
-    bindings: Sequence[CompiledBinding],
+    kind: str, policy: CompiledPolicy, target: ExportTarget, bindings: Sequence[CompiledBinding]
 ) -> Iterator[dict[str, Json]]:
     """Yield the bindings of a policy of one target."""
     name = _named(policy.name, target)

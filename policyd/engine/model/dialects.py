@@ -7,11 +7,7 @@ from typing import Final
 
 from policyd.api.meta import Json
 from policyd.cel import Environment, admission_environment
-from policyd.cel.environments import (
-    DEFAULT_VERSION,
-    conditions_environment,
-    message_environment,
-)
+from policyd.cel.environments import DEFAULT_VERSION, conditions_environment, message_environment
 from policyd.cel.functions import Version
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document

@@ -202,8 +202,7 @@ def ask_case(case: Case, cases: Cases, loaded: Loaded) -> PreparedCase:
     )
     user = case.user or CaseUser(username="someone")
     circumstances = RequestCircumstances(
-        operation=case.operation,
-        user=UserInfo(username=user.username, groups=user.groups),
+        operation=case.operation, user=UserInfo(username=user.username, groups=user.groups)
     )
     old = as_it_was(case.object, case.operation, case.old_object)
     request = request_for(case.object, circumstances, old_object=old)

@@ -106,10 +106,7 @@ class PolicyExplanation:
 
 
 def explain_policies(
-    policies: PolicySet,
-    request: AdmissionRequest,
-    *,
-    names: Iterable[str] = (),
+    policies: PolicySet, request: AdmissionRequest, *, names: Iterable[str] = ()
 ) -> Iterator[PolicyExplanation]:
     """Yield what each policy makes of a request: those that change first, in their order.
 
