@@ -14,6 +14,7 @@ from policyd.cel import (
 )
 from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.cost import (
+    EXPRESSION_LIMIT,
     POLICY_LIMIT,
     REQUEST_LIMIT,
     WORK_LIMIT,
