@@ -1,4 +1,4 @@
-"""CEL for admission: parser, checker, compiler to Python, libraries, cost. Pure.
+"""Parse, check, compile and evaluate CEL for admission: syntax, libraries, cost. Pure.
 
 An expression is parsed to a tree, checked against an environment, and written as one Python
 function that works on decoded JSON as it is:

@@ -1,4 +1,4 @@
-"""Access to lists, maps and optionals, and the making of maps.
+"""Read lists, maps and optionals, and make maps.
 
 Each function raises CelError for arguments it has no overload for.
 """

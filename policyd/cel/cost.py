@@ -1,4 +1,4 @@
-"""What evaluating an expression may cost, in the API server's units.
+"""Count the cost of an evaluation, in the API server's units, and enforce its limits.
 
 Every step has a cost, known when the expression is compiled or computed from the sizes of what it
 works on before it works. Besides, what the API server's units do not see (deep comparison, copies

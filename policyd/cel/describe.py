@@ -1,4 +1,4 @@
-"""What an environment has to offer, as people read it: names, signatures, sentences."""
+"""Describe the functions and macros of an environment: names, signatures, summaries."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an expression may use: variables, functions, macros, struct types."""
+"""Define an environment: the variables, functions, macros and structs of an expression."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

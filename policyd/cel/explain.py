@@ -1,4 +1,4 @@
-"""What each part of an expression evaluates to: the answer to "why is this false?".
+"""Evaluate each part of an expression, to show why it is false or fails.
 
 Every part is compiled and evaluated by itself, by the same compiler as the whole. Parts the whole
 does not get to, behind a `&&` that is false already, are named and not evaluated.

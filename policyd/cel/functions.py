@@ -1,4 +1,4 @@
-"""How functions are declared: name, types, code and cost in one place."""
+"""Declare functions: name, types, code and cost in one place."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

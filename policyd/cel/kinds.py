@@ -1,4 +1,4 @@
-"""The types of Kubernetes' own kinds, for checking the names of fields before an object comes.
+"""Check the names of fields against the types of Kubernetes' own kinds.
 
 An API server does the same for the status of a policy: it takes the objects a policy concerns for
 values of their kind, and says which fields there are none of. When a policy is evaluated, objects

@@ -1,4 +1,4 @@
-"""Values of CEL as JSON, for people and other programs to read."""
+"""Write CEL values as JSON, for people and other programs to read."""
 
 import base64
 from collections.abc import Callable

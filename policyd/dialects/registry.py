@@ -1,4 +1,4 @@
-"""The formats of other engines whose policies are read besides policyd's and Kubernetes' own."""
+"""List the formats of other engines that policyd reads."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Reading an object of a built-in kind as the API server's own types do.
+"""Decode an object of a built-in kind as the API server's types do.
 
 What no type knows is left out and named; null is as good as absent; an empty list or map is none;
 quantities are written in their one canonical form.

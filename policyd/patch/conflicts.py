@@ -1,4 +1,4 @@
-"""Conflicts of server-side apply, in the API server's words."""
+"""Report conflicts of server-side apply, in the API server's words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

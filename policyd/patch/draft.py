@@ -1,4 +1,4 @@
-"""A draft: an object being changed, which writes down what was done to it.
+"""Change an object, and record the operations as a JSON patch.
 
 The object that was given is never touched. Each change is recorded as the smallest RFC 6902
 operation that says it, and a change inside something the draft itself added is folded into the

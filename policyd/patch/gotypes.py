@@ -1,4 +1,4 @@
-"""What Go's types write though nobody set it, and leave out though somebody did.
+"""Predict which fields Go's types always write, and which they omit when empty.
 
 OpenAPI documents say neither: this comes from the tags of the types. What these do not mark is
 left out if nobody set it and written as it was given, as a pointer, unless it is required, or a

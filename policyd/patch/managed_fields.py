@@ -1,4 +1,4 @@
-"""Who owns which field of an object: `metadata.managedFields`, read and written."""
+"""Read and write `metadata.managedFields`: which manager owns which fields."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""RFC 6902 operations: the form in which changes are sent and recorded."""
+"""Represent RFC 6902 operations and JSON pointers."""
 
 from typing import Literal
 

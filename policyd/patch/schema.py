@@ -1,4 +1,4 @@
-"""What apply has to know of a type: what its values may be, and which of them merge.
+"""Read the schemas that server-side apply needs: shapes, list types and map keys.
 
 One Protocol for the built-in kinds, whose types come from the generated table, for custom ones,
 whose types come from the OpenAPI schema of their CustomResourceDefinition, and for values without

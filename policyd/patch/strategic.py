@@ -1,4 +1,4 @@
-"""Strategic merge patch: merging by what the built-in kinds say of their fields.
+"""Apply a strategic merge patch, by the merge keys of the built-in kinds.
 
 Objects merge field by field and null removes, as in a merge patch. Lists are replaced, but those
 whose type says `merge` are merged: items that are objects by their merge key, scalars as a set.

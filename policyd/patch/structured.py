@@ -1,4 +1,4 @@
-"""Server-side apply: merging by schema, with a record of who owns which field.
+"""Apply on the server side: merge by schema, and record which manager owns which field.
 
 Whoever applies says what he wants to be true and nothing else. What he applied once and leaves out
 now is removed, unless somebody else owns it too; what somebody else owns and he wants otherwise is

@@ -1,4 +1,4 @@
-"""Check names, fields and elements; keep what is known while an expression is checked."""
+"""Check names, fields and elements, and hold the state of a check."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What compiling may take: so much text, so many expressions, patterns of so many instructions.
+"""Bound what compiling may take: characters, expressions, and instructions of patterns.
 
 Who writes a policy does not wait for it alone: while it is compiled, others do. The allowance is
 that of one document. It counts work and not seconds, so that a policy is used everywhere or

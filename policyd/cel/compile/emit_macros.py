@@ -1,4 +1,4 @@
-"""Write loops and bindings.
+"""Generate loops and bindings.
 
 The cost of an iteration is that of cel-go's expansion: reading the accumulator, testing whether to
 go on, and the step itself.

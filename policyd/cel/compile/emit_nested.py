@@ -1,4 +1,4 @@
-"""Write loops in loops a second time: for what is in order, as most of what is asked for is.
+"""Generate a fast second version of nested loops, for the usual values.
 
 This function takes out of inner loops what does not change there, looks a value up instead of
 looping for it, and charges at once what all rounds cost alike. It gives up where something is out

@@ -1,4 +1,4 @@
-"""Write the Python function of an expression, one operation of CEL a line.
+"""Generate the Python function of an expression, one CEL operation a line.
 
 Every value is held in a local variable or is a literal, so that each operand is evaluated once and
 the number of a line says which part of the expression it is. No text of the expression gets into

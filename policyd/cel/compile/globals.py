@@ -1,4 +1,4 @@
-"""What generated code may use, by the names it has there: its builtins, in Python's words."""
+"""Define the names that generated code may use; it has no other builtins."""
 
 from typing import Any, Final, NoReturn
 

@@ -1,4 +1,4 @@
-"""Lines of generated source, and what they are for."""
+"""Represent lines of generated source, with their positions in the expression."""
 
 from typing import Any, NamedTuple
 

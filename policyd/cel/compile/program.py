@@ -1,4 +1,4 @@
-"""Compile expressions, and run what was compiled."""
+"""Compile expressions, and evaluate the compiled programs."""
 
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType

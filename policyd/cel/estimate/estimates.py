@@ -1,4 +1,4 @@
-"""What calls may cost, known from the sizes of their arguments: the API server's own formulas.
+"""Estimate the cost of calls from the sizes of their arguments, by the API server's formulas.
 
 The cost of a call when it is evaluated is a function of its arguments; here each of those functions
 has its counterpart over spans of sizes. Some of them differ in more than that, as they do there.

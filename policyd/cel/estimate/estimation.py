@@ -1,4 +1,4 @@
-"""What is known of an expression's values while its cost is estimated."""
+"""Hold what is known of values while the cost of an expression is estimated."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

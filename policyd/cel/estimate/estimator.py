@@ -1,4 +1,4 @@
-"""The static cost of an expression: the least and the most it may cost, as the API server counts.
+"""Estimate the least and the greatest cost of an expression, as the API server does.
 
 Walks a checked tree by the rules of cel-go's own estimator. Macros stand in the tree as they were
 written; they are charged as what cel-go expands them to.

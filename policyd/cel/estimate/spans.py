@@ -1,4 +1,4 @@
-"""Spans of costs and sizes: the least and the most something may be.
+"""Compute with spans: the least and the greatest value of a cost or size.
 
 They saturate: what is unbounded stays so, whatever is added or multiplied.
 """

@@ -1,4 +1,4 @@
-"""Estimate names, constants, calls, conditions and logic."""
+"""Estimate names, constants, calls, operators, conditions and logic."""
 
 from functools import reduce
 from operator import add, or_

@@ -1,4 +1,4 @@
-"""The authorizer: may the user who makes the request do something else as well?
+"""Authorizer: what else the user of a request may do.
 
 The decision itself is made by a function the caller puts into an `Authorizer`.
 """

@@ -1,4 +1,4 @@
-"""`'%s'.format([...])`: the formatting of strings, with every clause of cel-go."""
+"""Format strings as cel-go does: `'%s'.format([...])`."""
 
 import math
 import re

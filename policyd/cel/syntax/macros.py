@@ -1,4 +1,4 @@
-"""Recognise macros: calls that bind variables or look at names instead of values."""
+"""Recognize macros: calls that bind variables, or take names instead of values."""
 
 from collections.abc import Callable
 from typing import Final

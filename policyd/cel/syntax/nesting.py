@@ -1,4 +1,4 @@
-"""How deep an expression may nest: cel-go's own count, so that both refuse the same ones.
+"""Limit how deep an expression nests, counted as cel-go counts.
 
 cel-go counts, for each rule of its grammar, how many are being read at a time. Its parser is
 left-recursive: every further operator of a chain, and every further `.`, `[` or `(` behind a value,

@@ -1,4 +1,4 @@
-"""Turn the text of an expression into its tree.
+"""Parse the text of an expression to its tree.
 
 Operators are parsed by precedence in a loop with two stacks (Pratt's way, without its recursion).
 After a mistake, parsing goes on behind the next comma, bracket or logical operator, to say in one

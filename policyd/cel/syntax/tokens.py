@@ -1,4 +1,4 @@
-"""The tokens of an expression one after the other, and what is wrong with them."""
+"""Read the tokens of an expression in order, and collect syntax errors."""
 
 from collections.abc import Callable
 from typing import Final, NoReturn

@@ -1,4 +1,4 @@
-"""Which requests a constraint of Gatekeeper's concerns: its `match` block."""
+"""Match requests with the `match` block of Gatekeeper's constraints."""
 
 from collections.abc import Callable, Iterable
 from functools import cache

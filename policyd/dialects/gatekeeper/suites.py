@@ -1,4 +1,4 @@
-"""Gatekeeper's suites of tests (`kind: Suite` of test.gatekeeper.sh), run strictly.
+"""Run Gatekeeper's test suites (`kind: Suite` of test.gatekeeper.sh), strictly.
 
 A test names a template and a constraint; its cases name objects and how many violations there are
 to be. A case whose object the constraint does not even name by kind fails: it would show nothing.

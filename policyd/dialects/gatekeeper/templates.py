@@ -1,4 +1,4 @@
-"""Gatekeeper's ConstraintTemplates whose source is CEL, each with one of its constraints.
+"""Compile Gatekeeper's ConstraintTemplates in CEL, each with one of its constraints.
 
 A template is a policy without the requests it concerns: those, and its parameters, are what a
 constraint says. The two together are one policy here.

@@ -1,4 +1,4 @@
-"""The files of tests in kat's layout: their names, and the requests that they are together."""
+"""Read the files of kat's tests, whose names say which request they are part of."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

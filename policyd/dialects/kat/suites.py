@@ -1,4 +1,4 @@
-"""Tests in kat's layout, run: the policy that a test names is asked, and it alone.
+"""Run kat's tests: each evaluates the policy that it names, and no other.
 
 Strictly: a request that no rule of the policy names fails, unless the test's name says `skip`.
 """

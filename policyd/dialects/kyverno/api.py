@@ -1,4 +1,4 @@
-"""Kyverno's policies, as far as they are CEL: what is read of them, in all their versions."""
+"""Define the fields of Kyverno's policies that are read, in all versions."""
 
 from datetime import datetime
 from typing import Annotated, Literal

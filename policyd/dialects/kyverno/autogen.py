@@ -1,4 +1,4 @@
-"""Policies for pods that stand for the pod templates of controllers as well.
+"""Extend policies for pods to the pod templates of controllers.
 
 Kyverno rewrites the text of such a policy for each controller. Here the policy stays as it is, and
 sees the template as if it were a pod: helpers and aliases work, and errors point into the source.

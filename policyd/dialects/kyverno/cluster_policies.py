@@ -1,4 +1,4 @@
-"""Kyverno's ClusterPolicy and Policy: the rules that validate by CEL, one policy each."""
+"""Compile the CEL rules of Kyverno's ClusterPolicy and Policy, one policy each."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

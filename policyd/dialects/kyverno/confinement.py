@@ -1,4 +1,4 @@
-"""What a policy of a namespace asks for that is not there for it, said when it is loaded."""
+"""Report what a namespaced policy may not read, when it is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import replace

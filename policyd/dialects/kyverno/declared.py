@@ -1,4 +1,4 @@
-"""The world outside as a Kyverno test declares it: objects, images, answers, and entries.
+"""Read the external data that a Kyverno test declares: objects, images, responses, entries.
 
 What is not declared is not there; nothing is ever asked of a cluster, a registry or a server.
 """

@@ -1,4 +1,4 @@
-"""GlobalContextEntries beside policies: what `globalContext.Get` gives.
+"""Serve GlobalContextEntries that are in files beside policies, for `globalContext.Get`.
 
 An entry names a resource, whose objects are in a watched cache, or a call, whose answer is kept.
 Projections are JMESPath, another language than the one of policies: they are not evaluated.

@@ -1,4 +1,4 @@
-"""The environment of Kyverno's policies: the API server's libraries, cel-go's, and Kyverno's own.
+"""Make the environments of Kyverno's policies, with the libraries of Kyverno.
 
 What such a policy asks the world outside for is provided by the caller: the clock and the dice when
 the environment is made, the rest as values of variables when an expression is evaluated.

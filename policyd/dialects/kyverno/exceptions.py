@@ -1,4 +1,4 @@
-"""Kyverno's PolicyExceptions: those of its CEL policies, and the older ones of ClusterPolicies."""
+"""Compile Kyverno's PolicyExceptions, for its CEL policies and for ClusterPolicies."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Kyverno's policies in the API server's own kinds, where nothing of Kyverno is needed.
+"""Export Kyverno's policies as the API server's own kinds, if they need nothing of Kyverno.
 
 A policy for pods that Kyverno extends to controllers becomes one for each place of the template:
 `object.spec` is then the template's. What has no exact counterpart is said, and nothing of such a

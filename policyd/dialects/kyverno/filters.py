@@ -1,4 +1,4 @@
-"""The match and exclude blocks of ClusterPolicies: which requests a rule concerns."""
+"""Match requests with the `match` and `exclude` blocks of ClusterPolicies."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Load documents of Kyverno's, and refuse those that policyd does not support.
+"""Load Kyverno's documents, and reject those that policyd does not support.
 
 A policy with mistakes is represented by what can be read of it. What policyd does not do, such as
 patterns and the generation of objects, is left to Kyverno, and nothing represents it.

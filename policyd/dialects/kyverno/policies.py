@@ -1,4 +1,4 @@
-"""Kyverno's ValidatingPolicy and MutatingPolicy, and their namespaced kinds."""
+"""Compile Kyverno's ValidatingPolicy and MutatingPolicy, and their namespaced kinds."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the files of Kyverno's tests hold: the suite, and values, users and clusters beside it."""
+"""Define the files of Kyverno's tests: the suite, values, users and clusters."""
 
 from dataclasses import replace
 from functools import cache

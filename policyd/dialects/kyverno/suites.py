@@ -1,4 +1,4 @@
-"""Kyverno's test suites (`kyverno-test.yaml`), run strictly: every row needs its resource.
+"""Run Kyverno's test suites (`kyverno-test.yaml`), strictly: every row needs its resource.
 
 A row names a policy, resources, and what must come of them. Unlike in Kyverno's own command, a row
 whose resource is not there fails, and numbers keep their size.

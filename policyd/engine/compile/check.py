@@ -1,4 +1,4 @@
-"""What a schema cannot say: fields that do not go together, quantities, names of labels."""
+"""Check what a schema cannot express: exclusive fields, quantities, label names."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date

@@ -1,4 +1,4 @@
-"""Policies from text: read, checked, compiled; one that is wrong leaves the others alone."""
+"""Load policies from text; a policy that is invalid does not affect the others."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

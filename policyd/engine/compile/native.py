@@ -1,4 +1,4 @@
-"""The API server's own policies: read in its words, and turned into those of policyd's own kind."""
+"""Read the API server's own policies, and convert them to policyd's kind."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,4 +1,4 @@
-"""Policies, compiled: every expression checked once, when the policy is loaded.
+"""Compile a policy: check every expression once, when the policy is loaded.
 
 What is wrong with an expression becomes a finding at its place in the file. A policy with findings
 is not used at all, and stands in no other's way.

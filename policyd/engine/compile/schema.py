@@ -1,4 +1,4 @@
-"""The shape of what users write: one JSON schema, derived from the Structs that read it.
+"""Validate documents against a JSON schema that is derived from the Structs.
 
 Editors get it from `policyd schema`; the loader checks every document against it and says all that
 is wrong with its shape at once.

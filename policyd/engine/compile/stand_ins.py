@@ -1,4 +1,4 @@
-"""What stands in for a policy or binding that cannot be used: it guards what can be read of it.
+"""Guard requests in place of a policy or binding that is invalid.
 
 A stand-in concerns what the policy was to concern, as far as that can be read, and more where a
 selector or a condition cannot be. It never says yes: it is a policy that cannot be evaluated, so

@@ -1,4 +1,4 @@
-"""What is known of a policy's expressions before a request comes: fields, and costs.
+"""Check the fields and the cost of a policy's expressions before any request.
 
 An API server says such things in a policy's status, or only when the policy fails. Here they are
 findings: a field that none of the kinds has which a policy names is doubtful, and an expression

@@ -1,4 +1,4 @@
-"""Policies for pods that are for every kind that makes pods, without naming each."""
+"""Extend policies for pods to every kind that has pod templates."""
 
 from collections.abc import Iterator
 

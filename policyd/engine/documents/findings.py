@@ -1,4 +1,4 @@
-"""What is wrong with a file, and where: a finding is a sentence with a place and a hint."""
+"""Report problems of a file: a message, a position and a hint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

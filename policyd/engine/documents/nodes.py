@@ -1,4 +1,4 @@
-"""YAML turned into what JSON could carry, within bounds that keep hostile text harmless."""
+"""Convert YAML to JSON values, within bounds that make hostile text harmless."""
 
 import math
 from collections.abc import Callable

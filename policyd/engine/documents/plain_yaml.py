@@ -1,4 +1,4 @@
-"""The YAML that manifests are written in, read some ten times as fast as all of YAML is.
+"""Read the YAML of usual manifests, some ten times as fast as a complete parser.
 
 That is blocks of fields and items, one on a line, with scalars on the same line. Lines are alike by
 the thousand, so that what one says is remembered. A text with anything else in it is told from

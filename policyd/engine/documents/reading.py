@@ -1,4 +1,4 @@
-"""YAML documents that remember where each value stands.
+"""Read YAML documents, and remember the position of each value.
 
 A file is cut at its `---` lines first (YAML allows such a line nowhere else), so that an error in
 one document leaves the others readable. Values become what JSON could carry; how scalars are read

@@ -1,4 +1,4 @@
-"""One policy on one request: is it asked, do its conditions hold, and what do its expressions see.
+"""Match one policy with one request, and evaluate its conditions.
 
 An Invocation is a policy by one of its bindings, with one of its params; a Match is one for which
 the conditions hold.

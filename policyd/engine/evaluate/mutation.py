@@ -1,4 +1,4 @@
-"""Mutations in order, each on the result of the one before, until nothing changes any more."""
+"""Run mutations in order, each on the result of the one before, until nothing changes."""
 
 from collections.abc import Collection, Sequence
 

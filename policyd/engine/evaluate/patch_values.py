@@ -1,4 +1,4 @@
-"""Values of CEL as a mutation writes them: into a JSON patch, or into what is applied.
+"""Convert CEL values to JSON, for a JSON patch or an apply configuration.
 
 The API server turns the fields of an `Object` into Go's own values one by one, but not what a list
 or map made in an expression holds: a map in a list must be an `Object` as well.

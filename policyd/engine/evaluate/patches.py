@@ -1,4 +1,4 @@
-"""What a mutation by CEL does to an object: server-side apply without owners, or a JSON patch.
+"""Apply the result of a mutation: an apply configuration, or a JSON patch.
 
 As in the API server: what is applied can set and replace, never remove, and nothing atomic; a JSON
 patch whose `test` fails changes nothing. What comes out of an object of a built-in kind is read by

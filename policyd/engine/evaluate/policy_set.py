@@ -1,4 +1,4 @@
-"""All policies together: which concern a request, what they make of it, what they say about it.
+"""Decide on a request by all policies that match it.
 
 Policies are found by the resource they name, so that those for other resources cost nothing. There
 is no short cut: one answer holds everything that is wrong. Mutations run in order, each on the

@@ -1,4 +1,4 @@
-"""How strictly a policy is enforced for one request while it is rolled out.
+"""Determine the enforcement of a policy for one request while it is rolled out.
 
 Theory of operation. A workload has a place between 0 and 99, by a hash of the policy's name and of
 its own. A step picks those below its percentage, so that raising the percentage adds workloads and

@@ -1,4 +1,4 @@
-"""A decision in the making: what each policy says, weighed by its enforcement."""
+"""Build a decision: what each policy says, by its enforcement."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Why a policy does not concern a request, as far as its rules, selectors and bindings go."""
+"""Explain why a policy does not match a request: rules, selectors, bindings."""
 
 from collections.abc import Callable, Iterator, Mapping
 

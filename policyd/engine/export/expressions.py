@@ -1,4 +1,4 @@
-"""Expressions rewritten into the API server's CEL, which knows no `pod.` and no `workload.`.
+"""Rewrite expressions to the API server's CEL, which has no `pod` and no `workload`.
 
 The author's text stays as it is; only the names and calls that the API server does not know are
 replaced, each by plain CEL that comes to the same.

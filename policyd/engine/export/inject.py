@@ -1,4 +1,4 @@
-"""`inject` as one JSON patch in CEL: the same operations, on the same conditions.
+"""Export `inject` as one JSON patch in CEL: the same operations under the same conditions.
 
 What cannot be said exactly is refused, with the field at fault.
 """

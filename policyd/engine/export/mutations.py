@@ -1,4 +1,4 @@
-"""What a policy changes, as a MutatingAdmissionPolicy has it: `inject` becomes one JSON patch."""
+"""Export mutations as a MutatingAdmissionPolicy; `inject` becomes one JSON patch."""
 
 from functools import partial
 from typing import Final

@@ -1,4 +1,4 @@
-"""Policies in the API server's own kinds, for whatever needs nothing of policyd.
+"""Export a policy as the API server's own kinds, if it needs nothing of policyd.
 
 A Policy becomes a ValidatingAdmissionPolicy for its validations and a MutatingAdmissionPolicy for
 `inject` and its mutations, each with bindings; one that concerns kinds with pods in different

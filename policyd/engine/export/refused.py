@@ -1,4 +1,4 @@
-"""What the API server does not take of its own policies and bindings, though they can be evaluated.
+"""Find what the API server rejects in its own policies and bindings.
 
 The server says so only when they are created; each of these was asked of one.
 """

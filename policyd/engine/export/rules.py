@@ -1,4 +1,4 @@
-"""The rules of a policy, taken apart by where the kinds they name have their pods."""
+"""Split the rules of a policy by where the kinds they name have their pods."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

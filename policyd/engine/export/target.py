@@ -1,4 +1,4 @@
-"""One policy for one place of the pods: what its validations and its mutations have in common."""
+"""Export one policy for kinds that have their pods in the same place."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How each thing that `inject` can set joins what the object has already.
+"""Merge each field that `inject` can set with what the object has.
 
 Every function here changes a draft and is idempotent: what it added it finds again. What the author
 set stays, unless the edit overrides. Values are plain JSON, as the API server would take them.

@@ -1,4 +1,4 @@
-"""`inject`, compiled: which value goes where, and on what kinds of object.
+"""Compile `inject`: which value is set where, and on which kinds.
 
 The names of a queue and of a workload's priority belong to the object that is queued; everything of
 a pod's spec belongs to the pod, or to the templates it is made from. What can no longer be changed

@@ -1,4 +1,4 @@
-"""Values with holes: JSON in which some places are computed by CEL.
+"""Compile JSON values in which CEL expressions compute some parts.
 
 What holds no expression is turned into JSON once, when the policy is loaded. A computed value that
 is null, or an optional without a value, leaves its place out: the field, or the item of a list.

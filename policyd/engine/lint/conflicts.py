@@ -1,4 +1,4 @@
-"""Policies that write the same field differently, as far as that can be told before a request.
+"""Find policies that write the same field differently, before any request.
 
 Only what is certain is said: both values are written out, whatever one policy concerns the other
 concerns too in each respect, and nobody said by `priority` which of them goes first.

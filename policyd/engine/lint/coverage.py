@@ -1,4 +1,4 @@
-"""Which branches of a policy's expressions no case takes: a condition never true, or never false.
+"""Find branches of a policy's expressions that no case takes.
 
 For each part that decides something (what is joined by `&&` and `||`, the condition of `?:`), two
 expressions are made: whether the whole gets to it and finds it true, and whether false. They are

@@ -1,4 +1,4 @@
-"""What is doubtful about a policy that compiles: what never matches, and what fails by surprise.
+"""Find doubtful parts of a policy: it never matches, fails unexpectedly, or costs too much.
 
 Policies are tried on objects that have nothing but what their kind requires. What fails there
 refuses such objects with `failurePolicy: Fail`, whatever the policy is about.

@@ -1,4 +1,4 @@
-"""Why a policy concerns nothing at all: selectors and conditions that nothing can pass."""
+"""Find selectors and conditions that no request can meet."""
 
 from collections.abc import Iterator
 from itertools import product

@@ -1,4 +1,4 @@
-"""Policies and their bindings, which may come from different files, put together."""
+"""Combine policies with their bindings, which may be in other files."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a policy is once it is loaded: every expression compiled, every default in its place.
+"""Define compiled policies: every expression compiled, every default set.
 
 Policies of all kinds come to the same: policyd's own, the API server's, and those of other engines.
 What differs is said here: how a denial is worded, and what a binding adds.

@@ -1,4 +1,4 @@
-"""What belongs to a namespace sees that namespace: its objects, its params, permissions in it.
+"""Confine a namespaced policy to its namespace: objects, params, permissions.
 
 Whoever may write a policy in one namespace need not be trusted with any other, nor with what the
 webhooks may read and reach. So whatever such a policy asks is answered for its own namespace, by

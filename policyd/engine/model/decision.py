@@ -1,4 +1,4 @@
-"""What all policies together say about a request."""
+"""Define a decision: what all policies together say about a request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

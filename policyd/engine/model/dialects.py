@@ -1,4 +1,4 @@
-"""What policies are loaded with: a version of Kubernetes, and the formats of other engines."""
+"""Define what policies are loaded with: a version of Kubernetes, and other formats."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What is lifted from policies for some requests, and what that leaves to be asked."""
+"""Apply exceptions: lift policies, or parts of them, from some requests."""
 
 import math
 from collections.abc import Callable, Mapping

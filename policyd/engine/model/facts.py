@@ -1,4 +1,4 @@
-"""What is known of one request: decoded once, and only as far as a policy needs it."""
+"""Hold the facts of one request, decoded once and only as far as a policy needs them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

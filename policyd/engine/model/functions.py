@@ -1,4 +1,4 @@
-"""What policies may say beyond the API server's CEL, declared in one place.
+"""Declare the CEL functions that policyd adds to the API server's.
 
 Three variables: `pod`, the pod at hand or the pod template of the workload at hand; `workload`,
 the object itself; and `maker`, the kind of the controller that made it, which is empty unless who

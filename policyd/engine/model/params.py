@@ -1,4 +1,4 @@
-"""Params: the objects that a policy is evaluated with, found as the API server finds them."""
+"""Find the params of a policy, as the API server finds them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol

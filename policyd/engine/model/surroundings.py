@@ -1,4 +1,4 @@
-"""What policies may ask about besides the request: namespaces, params, permissions."""
+"""Define what policies may read besides the request: namespaces, params, permissions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Pods taken out of the objects that hold them, and put back."""
+"""Extract pods from the objects that contain them, and put them back."""
 
 from policyd.api.meta import Json
 from policyd.engine.objects.workloads import value_at

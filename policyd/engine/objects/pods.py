@@ -1,4 +1,4 @@
-"""What a pod asks for, as the scheduler counts it.
+"""Compute the requests of a pod, as the scheduler counts them.
 
 Containers add up; sidecars (init containers that keep running) add up with them; other init
 containers run one after the other, so the largest counts. Overhead comes on top. What is given for

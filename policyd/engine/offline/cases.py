@@ -1,4 +1,4 @@
-"""Cases: what a policy is expected to do, written beside it.
+"""Run cases: requests beside a policy, with the expected decisions.
 
 A case gives an object, under what circumstances it is sent, and what must come of it. Nothing
 passes by accident: an expectation about a request that no policy concerned itself with fails, and

@@ -1,4 +1,4 @@
-"""What each policy makes of one request, and how that comes about: for people who wonder.
+"""Explain what each policy decides on one request, and why.
 
 Mutations are asked in their order, each on the object as the ones before left it; validations on
 what came of all of them. Each expression is evaluated again with all its parts.

@@ -1,4 +1,4 @@
-"""Whether it matters in which order mutations run, asked of one request.
+"""Find mutations whose order changes the result of a request.
 
 The API server's own run in an order that is drawn anew each time, and policyd's by name where no
 `priority` says otherwise. Two that change the same object and come to different ones are found by

@@ -1,4 +1,4 @@
-"""Recorded requests through a changed set of policies: what would be answered differently.
+"""Replay recorded requests with changed policies, and report different decisions.
 
 A recording is an AdmissionReview as the API server sent it, with the response if it was kept.
 """

@@ -1,4 +1,4 @@
-"""What policies say of many objects, gathered: a report for each namespace, however many there are.
+"""Gather what policies say about many objects to a report for each namespace.
 
 A report has a result for each policy, validation and outcome, with how many objects it is about and
 the names of the first few. So a cluster has no more reports than namespaces, and a report no more

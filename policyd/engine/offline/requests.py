@@ -1,4 +1,4 @@
-"""Requests made up from objects, for policies that are tried without a cluster."""
+"""Make requests from objects, to try policies without a cluster."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress

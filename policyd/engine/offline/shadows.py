@@ -1,4 +1,4 @@
-"""Policies in the shadow of others: what they would answer instead, which nobody is told but us.
+"""Compare the decisions of candidate policies with those of the policies in force.
 
 Both are asked the same, each alone. What they would change is compared on the object as it came:
 on the result of the one in force, the shadow would find everything done. What they demand is

@@ -1,4 +1,4 @@
-"""Hashes, JSON, YAML and gzip."""
+"""Hash values, and read and write JSON, YAML and gzip."""
 
 import hashlib
 import zlib

@@ -1,4 +1,4 @@
-"""What Kyverno's policies ask the world outside for: the cluster, HTTP, registries.
+"""Read external data for Kyverno's policies: the cluster, HTTP, registries.
 
 The variables `resource`, `http`, `globalContext` and `image` are what the caller provides; what it
 does not provide is refused when it is asked for. What belongs to a namespace has `resource` for

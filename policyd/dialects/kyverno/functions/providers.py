@@ -1,4 +1,4 @@
-"""External data that Kyverno's policies ask for: what a caller provides, within one namespace."""
+"""Define what provides external data, and confine it to one namespace."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol

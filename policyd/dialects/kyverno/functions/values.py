@@ -1,4 +1,4 @@
-"""Kyverno's functions of values: users, lists of objects, numbers, moments, regular expressions."""
+"""Compute with users, lists of objects, numbers, timestamps and regular expressions."""
 
 import math
 import re
