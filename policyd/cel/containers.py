@@ -124,7 +124,7 @@ _GO_TYPES: Final = {
     str: "types.String",
     bytes: "types.Bytes",
 }
-"""What cel-go's message calls what cannot be looped over."""
+"""The names that cel-go's message has for types that cannot be iterated."""
 
 
 def need_optional(value: Value) -> Optional:

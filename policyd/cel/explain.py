@@ -112,7 +112,7 @@ def explain(source: str, environment: Environment, variables: Mapping[str, objec
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where a part is evaluated: with the variables of the loops around it."""
+    """The scope of a part: the variables of the loops around it."""
 
     source: str
     checked: Checked

@@ -37,4 +37,4 @@ class ExportFormat(Protocol):
 
 
 EXPORTS: Final[Mapping[PolicyFormat, ExportFormat]] = {KYVERNO: export_kyverno}
-"""What writes the policies of a format."""
+"""The export function of each format."""

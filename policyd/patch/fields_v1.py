@@ -28,7 +28,7 @@ _PLAIN = frozenset((str, int, bool))
 
 
 class FieldsError(PolicydError):
-    """What is written under `fieldsV1` is not a set of fields."""
+    """A `fieldsV1` is not a valid set of fields."""
 
 
 class FieldSet:

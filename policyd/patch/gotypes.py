@@ -25,7 +25,7 @@ Object = dict[str, Json]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GoField:
-    """What the type says of a field; nothing of one that is left out only if nobody set it."""
+    """The rules of a Go type for one field; none for a field that is omitted only if unset."""
 
     unset: Literal["", "omitted", "null", "zero"] = ""
     written: Json | msgspec.UnsetType = msgspec.UNSET

@@ -8,7 +8,7 @@ from policyd.api.meta import Json
 from policyd.errors import PolicydError
 
 Path = tuple[str | int, ...]
-"""Where a value stands in an object: field names, and indices of lists."""
+"""The position of a value in an object: field names, and indices of lists."""
 
 Verb = Literal["add", "remove", "replace", "move", "copy", "test"]
 

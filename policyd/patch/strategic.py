@@ -18,7 +18,7 @@ from policyd.api.meta import Json
 from policyd.patch.operations import PatchError
 
 Identity = tuple[type, object]
-"""What tells an item of a list from the others. 1 and true differ."""
+"""The identity of an item of a list. 1 and true differ."""
 
 
 def _identity(item: Json, key: str | None) -> Identity:

@@ -46,19 +46,19 @@ class AtomicError(PatchError):
 
 
 BEFORE_FIRST_APPLY = "before-first-apply"
-"""Who owns what was there when an object without owners is applied to."""
+"""The manager of the fields of an object that had no managers before the first apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldWriter:
-    """Who writes, in which version's words, when, and by which path of the API."""
+    """The writer: a manager, its API version, the time, and the subresource."""
 
     manager: str
     api_version: str
     now: float
     subresource: str = ""
     ignored: FieldSet = EMPTY
-    """What this path does not write, such as the status, with all that is below."""
+    """The fields that this path ignores, such as the status, with all below them."""
 
     def identity(self, kind: WriteKind) -> Manager:
         """Return the writer as managedFields know it."""

@@ -26,7 +26,7 @@ ELSEWHERE: Final = {
     "authorizer": "validations, mutations and match conditions",
     "variables": "validations, mutations and messages",
 }
-"""Where names are known that are not known everywhere."""
+"""The places where names are declared that are not declared everywhere."""
 
 TYPE_NAMES: Final = {
     **{kind.name: kind for kind in (types.BOOL, types.INT, types.UINT, types.DOUBLE)},

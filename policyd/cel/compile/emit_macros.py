@@ -24,7 +24,7 @@ def emit_comprehension(generator: Generator, node: ast.Comprehension) -> Atom:
 
 
 class _Range:
-    """What is looped over: the header of the loop, and what the macro's variables stand for."""
+    """The range of a macro: the header of its loop, and the values of its variables."""
 
     def __init__(
         self, generator: Generator, node: ast.ExpressionNode, variables: tuple[str, ...]

@@ -53,7 +53,7 @@ class NestedLoop:
 
     @property
     def depth(self) -> int:
-        """How many loops there are, down to this one."""
+        """The number of loops, down to this one."""
         return 1 + self.parent.depth if self.parent else 0
 
 

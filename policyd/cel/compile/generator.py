@@ -28,7 +28,7 @@ _LINES = 8
 
 
 class Atom(NamedTuple):
-    """Where a value is: a name or literal of the generated source.
+    """The location of a value: a name or literal of the generated source.
 
     `kind` is the name of its type if the value is sure to have it, else `dyn`: an object may hold
     anything, whatever the checker was told. `value` is a constant's, wrapped in a tuple.

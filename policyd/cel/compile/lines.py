@@ -6,7 +6,7 @@ from policyd.cel.syntax.record import Record
 
 
 class Probe(NamedTuple):
-    """How to tell what was selected from what when a line fails: names of local variables.
+    """The container and the key that a line selects, by names of local variables, for errors.
 
     `key` is the selected field itself, or the name of the variable that holds it.
     """

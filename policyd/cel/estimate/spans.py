@@ -33,7 +33,7 @@ class Span:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether something is known about the most: a tenth of everything is not."""
+        """Whether the greatest value is bounded: a tenth of everything is not."""
         return self.most < UNBOUNDED // 1_000
 
     def __str__(self) -> str:

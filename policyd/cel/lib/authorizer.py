@@ -25,7 +25,7 @@ _NARROWING_WORK = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizedAction:
-    """What may be done or not: a verb on a resource, or on a path."""
+    """An action to be authorized: a verb on a resource, or on a path."""
 
     verb: str = ""
     path: str = ""

@@ -46,7 +46,7 @@ USAGES: Final = {
     "least": "math.least(a, b)",
     "greatest": "math.greatest(a, b)",
 }
-"""How each macro is written."""
+"""The form of each macro."""
 
 _KINDS: Final[dict[str, MacroKind]] = {
     "all": "all",

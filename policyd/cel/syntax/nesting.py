@@ -19,7 +19,7 @@ class TooDeepError(Exception):
 
 
 class Nesting:
-    """How many of each rule are being read."""
+    """The number of open parts for each rule of the grammar."""
 
     __slots__ = ("calculation", "expression", "member", "relation")
 

@@ -15,7 +15,7 @@ _HINTS: Final = {
     word: f"did you mean `{operator}`?"
     for word, operator in (("and", "&&"), ("or", "||"), ("not", "!"))
 }
-"""What is meant by words of other languages."""
+"""The operators of CEL for words of other languages."""
 
 
 class UnexpectedError(Exception):

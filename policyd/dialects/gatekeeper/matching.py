@@ -25,7 +25,7 @@ class Kinds(Closed, frozen=True):
 
 
 class ConstraintMatch(Closed, frozen=True):
-    """What a constraint concerns; what is not said picks everything."""
+    """The `match` block of a constraint; fields that are left out match everything."""
 
     kinds: tuple[Kinds, ...] = ()
     scope: Literal["*", "Cluster", "Namespaced"] = "*"

@@ -39,7 +39,7 @@ GROUP: Final = "test.gatekeeper.sh"
 
 
 class Assertion(Closed, frozen=True):
-    """How many violations there are to be, of those whose message a pattern is found in."""
+    """The expected number of violations, of those whose message a pattern matches."""
 
     violations: Literal["yes", "no"] | bool | int = "yes"
     message: str | None = None
@@ -110,7 +110,7 @@ class _Constrained:
 
 
 Came = CaseOutcome | Finding | CompiledPolicy
-"""What comes of a suite: how a case went, what keeps tests from being run, what they are about."""
+"""The outcome of a suite: results of cases, reasons for skipping, and policies."""
 
 
 def run_suite(suite: Suite, read: Read) -> Iterator[Came]:

@@ -31,9 +31,9 @@ from policyd.patch.operations import Path
 
 KIND: Final = "ConstraintTemplate"
 ENGINE: Final = "K8sNativeValidation"
+"""The engine name of sources in CEL."""
 _SCHEMA: Final[Path] = ("spec", "validation", "openAPIV3Schema")
 _SCHEMAS: Final = Draft202012Validator(Draft202012Validator.META_SCHEMA)
-"""What Gatekeeper calls a template's source in CEL."""
 
 _EVERYTHING: Final = Rule(
     api_groups=("*",),
@@ -52,7 +52,7 @@ _GIVEN: Final = (
 
 
 class Source(Closed, frozen=True):
-    """What a template demands, in CEL."""
+    """The source of a template, in CEL."""
 
     validations: tuple[NativeValidation, ...] = ()
     failure_policy: FailurePolicy = "Fail"
@@ -72,7 +72,7 @@ class Code(Closed, frozen=True):
 
 
 class TemplateTarget(Closed, frozen=True):
-    """What a template is for."""
+    """The target of a template."""
 
     target: str = ""
     code: tuple[Code, ...] = ()
@@ -89,7 +89,7 @@ class TemplateSpec(Closed, frozen=True):
 
 
 class ConstraintTemplate(Closed, frozen=True):
-    """What constraints of one kind demand."""
+    """The kind of constraints that a template defines."""
 
     api_version: str
     kind: str
@@ -106,7 +106,7 @@ class UsableTemplate:
     source: Source
     layout: Layout
     schema: Json
-    """What a constraint's parameters must be, as OpenAPI."""
+    """The schema of a constraint's parameters, as OpenAPI."""
 
 
 @cache
@@ -115,7 +115,7 @@ def _shape() -> ForeignShape:
 
 
 class _SourceLayout(Layout):
-    """Where a template has what: the first variables are not written there."""
+    """The paths of a template's fields: the first variables are not in the document."""
 
     def at(self, name: str, *steps: str | int) -> Path:
         if name == "variables" and steps and isinstance(steps[0], int):

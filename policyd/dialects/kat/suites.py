@@ -30,7 +30,7 @@ from policyd.patch.json_patch import apply_json_patch
 
 
 class Mocked(Permission, frozen=True):
-    """What the authorizer answers."""
+    """The answers of the authorizer."""
 
     decision: str = "allow"
 

@@ -43,14 +43,14 @@ from policyd.engine.model.facts import Facts
 GROUP: Final = "kyverno.io"
 KINDS: Final = frozenset({"ClusterPolicy", "Policy"})
 NAMESPACED: Final = f"{GROUP}/Policy"
-"""What Kyverno's Policy is called here, as policyd has a Policy of its own."""
+"""The name for Kyverno's Policy, since policyd has a Policy of its own."""
 
 _OTHER_WORK: Final = {
     "mutate": "changes objects by patterns",
     "generate": "generates objects",
     "verifyImages": "verifies images' signatures",
 }
-"""What rules do that is not CEL, by the field that says so."""
+"""The parts of rules that are not CEL, by field."""
 
 
 def load_cluster_policy(

@@ -16,7 +16,7 @@ WITHHELD: Final[Mapping[str, str]] = {
     "globalContext": "its entries hold what the cluster has",
     "image": "registries are called with the cluster administrator's passwords",
 }
-"""What is not there for what belongs to a namespace, and why."""
+"""The variables that a namespaced policy does not have, and why."""
 
 
 def elsewhere(uses: frozenset[str], document: Document, namespace: str) -> list[Finding]:

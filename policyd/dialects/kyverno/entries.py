@@ -29,7 +29,7 @@ class EntryError(PolicydError):
 
 
 class EntryCall(NamedTuple):
-    """What an entry asks by HTTP.
+    """The HTTP call of an entry.
 
     Attributes:
         method: `GET` or `POST`.

@@ -39,7 +39,7 @@ _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
 }
 
 OTHER_MODES: Final = {"JSON": "any JSON", "HTTP": "HTTP requests", "Envoy": "requests of Envoy"}
-"""What policies may be for besides objects of Kubernetes, by their mode."""
+"""The modes of policies that are not for Kubernetes objects."""
 
 KINDS: Final = frozenset(_STRUCTS)
 """The kinds that are read here."""

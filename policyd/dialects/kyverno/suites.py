@@ -42,7 +42,7 @@ from policyd.patch.json_patch import apply_json_patch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the files of a suite hold.
+    """The content of a suite's files.
 
     Attributes:
         loaded: Policies, bindings and exceptions.

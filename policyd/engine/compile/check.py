@@ -19,7 +19,7 @@ from policyd.patch.operations import Path
 _FIELDS = msgspec.structs.fields(Inject)
 
 _At = tuple[str, Path, str | None]
-"""What is wrong, where, and what to do."""
+"""A message, a path and a hint."""
 
 
 def check_selectors(

@@ -54,7 +54,7 @@ class Loaded:
 
     @property
     def broken(self) -> bool:
-        """Whether a mistake keeps something from being used."""
+        """Whether an error makes a document unusable."""
         return any(finding.severity == "error" for finding in self.findings)
 
 

@@ -37,7 +37,7 @@ VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 FORMS: Final = {
     kind: Form(kind=kind, environments=native_environments) for kind in (VALIDATING, MUTATING)
 }
-"""How the API server's policies are written."""
+"""The forms of the API server's policies."""
 
 _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     VALIDATING: ValidatingAdmissionPolicy,

@@ -51,12 +51,12 @@ MOST_NAMED: Final = 10_000
 """Resources that the rules of a policy name: each is looked up by itself."""
 
 MUTATION_RESULTS = {"ApplyConfiguration": "object", "JSONPatch": "patches"}
-"""What the expression of a mutation must evaluate to."""
+"""The result types that a mutation's expression may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where in its document a policy has what.
+    """The paths of a policy's fields in its document.
 
     Attributes:
         root: The path of the specification.
@@ -73,7 +73,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How a kind of policies is written.
+    """The form of a kind of policies.
 
     Attributes:
         kind: The kind's name.

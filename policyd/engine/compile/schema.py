@@ -24,7 +24,7 @@ from policyd.patch.operations import Path
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 MOST_FINDINGS: Final = 200
-"""What is said of the shape of one document."""
+"""The number of findings for the shape of one document, at most."""
 
 _LONGEST_SHOWN: Final = 100
 """Characters of a value that a finding quotes."""
@@ -44,7 +44,7 @@ _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _LABEL_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 _SHAPES = {r"^(\d{4}-\d{2}-\d{2})?$": "must be a day, such as 2027-01-31"}
-"""What values must be that have such a pattern."""
+"""The meanings of patterns, for messages."""
 
 _ALPHABETS = {
     _NAME: "lower-case letters, digits, `-` and `.`",

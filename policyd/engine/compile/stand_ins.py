@@ -95,7 +95,7 @@ def binding_stand_ins(
 
 
 class PolicyDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be read of a policy."""
+    """The readable parts of a policy."""
 
     name: str
     form: Form

@@ -25,11 +25,11 @@ RULES: Final[Mapping[str, str]] = {
     "coverage": "a validation that no case violates",
     "warning": "what a policy warns of, and lets pass",
 }
-"""What findings are about, by the name that CI knows them by; others are called as policies."""
+"""The names of rules that findings carry for CI; other findings carry a policy's name."""
 
 
 class Doubt(NamedTuple):
-    """What may be wrong with a policy: what is said, what to do, and which of RULES it is."""
+    """A doubt about a policy: a message, a hint, and one of RULES."""
 
     message: str
     hint: str | None = None

@@ -10,16 +10,16 @@ from yaml.composer import Composer
 from policyd.api.meta import Json
 
 MAXIMUM_DEPTH = 200
-"""How deep a document may be nested; no Kubernetes object comes near."""
+"""The depth of a document, at most; no Kubernetes object comes near."""
 
 MAXIMUM_ALIASES = 1000
-"""How many aliases a document may use: beyond that, it is a bomb and no policy."""
+"""The number of aliases in a document, at most: more are a bomb."""
 
 MAXIMUM_ALIASED = 100_000
-"""How many values and characters of texts aliases may stand for, together."""
+"""The number of values and characters that aliases represent, at most."""
 
 LARGEST_NUMBER_BITS = 1024
-"""How large a whole number may be: JSON's readers take no more as a number."""
+"""The size of a whole number in bits, at most: JSON's readers accept no more."""
 
 MERGE = "tag:yaml.org,2002:merge"
 """The tag of the key `<<`."""

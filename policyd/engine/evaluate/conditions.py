@@ -46,12 +46,12 @@ _TAKEN: Final = {
     "sort": frozenset({"string"}),
     **dict.fromkeys(("size", "_[_]"), frozenset()),
 }
-"""What cel-go hands to its type on the left, which knows nothing of the function's name."""
+"""The functions that cel-go leaves to the left operand, of these types; errors lack their names."""
 
 _NAMELESS: Final = frozenset(
     {"@in", "optional", "contains", "startsWith", "endsWith", "matches", "find", "findAll"}
 )
-"""What fails without a name, whatever it is called with."""
+"""The functions whose errors do not name them."""
 
 
 def _overload(found: re.Match[str]) -> str:
@@ -431,7 +431,7 @@ _VARIABLES: Final[Mapping[str, Callable[[Facts], object]]] = {
     "authorizer": lambda facts: facts.authorizer,
     "authorizer.requestResource": lambda facts: facts.request_resource_check,
 }
-"""What is looked up only if an expression names it."""
+"""The variables that are looked up only if an expression names them."""
 
 
 def stop(error: CelError, budget: Budget) -> None:

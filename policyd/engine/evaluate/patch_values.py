@@ -206,11 +206,11 @@ _APPLIED: Final[_Table] = {
     MadeMap: _opaque_map,
     MadeList: _opaque_list,
 }
-"""What an `Object` that is applied has for values of types that JSON has not, written as by Go."""
+"""The JSON of values of other types in an applied `Object`, as Go writes them."""
 
 _WRITTEN: Final[_Table] = {
     int: lambda value: int(float(value)),
     TypeValue: lambda value: value.name,
     **dict.fromkeys((type(None), Duration, Timestamp, MadeMap, MadeList), _refused),
 }
-"""What an `Object` in a JSON patch has for them."""
+"""The JSON of such values in an `Object` of a JSON patch."""

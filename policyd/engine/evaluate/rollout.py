@@ -33,12 +33,12 @@ _WORKLOAD_LABELS: Final = (
 """Labels of pods that name what they belong to, where their owner is only a part of that."""
 
 _CRON_MINUTES: Final = re.compile(r"-\d{8,}$")
-"""What a CronJob puts behind its name in those of its jobs: minutes since the epoch."""
+"""The suffix of a CronJob's jobs: minutes since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """How a policy is enforced for one request, by one binding.
+    """The enforcement of a policy for one request, by one binding.
 
     Attributes:
         binding: The name of the binding; empty for the policy's own word.

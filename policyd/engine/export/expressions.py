@@ -32,7 +32,7 @@ class NotExportableError(PolicydError):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the names that are not the API server's stand for.
+    """The CEL for names that the API server does not have.
 
     Attributes:
         workload: The object, in CEL.
@@ -235,7 +235,7 @@ def claims_of(pod: str) -> str:
 
 
 _OF_POD: Mapping[str, OfPod] = {"gpus": gpus_of, "claims": claims_of}
-"""What is counted of one pod, by method."""
+"""The counted fields of one pod, by method."""
 
 
 def _sidecar(container: str) -> str:

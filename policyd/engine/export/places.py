@@ -20,7 +20,7 @@ _ALWAYS_THERE = frozenset({"", "apps", "batch"})
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """Where pods are in an object, in CEL.
+    """The location of pods in an object, in CEL.
 
     Attributes:
         pod: The pod, or the template.

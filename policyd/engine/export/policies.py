@@ -139,7 +139,7 @@ _EXPORTED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What became of a policy: objects of the API server's kinds, or why there are none."""
+    """The result of an export: objects of the API server's kinds, or findings."""
 
     objects: tuple[Json, ...]
     findings: tuple[Finding, ...] = ()

@@ -36,7 +36,7 @@ class ExportTarget:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What makes a difference between kinds.
+    """The features that distinguish kinds.
 
     Attributes:
         pods: Where the pods are.
@@ -54,7 +54,7 @@ class Needs:
 
     @property
     def nothing(self) -> bool:
-        """Whether all kinds are alike."""
+        """Whether no feature distinguishes kinds."""
         return not (self.pods or self.counts or self.workload or self.gang)
 
 

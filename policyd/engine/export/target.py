@@ -20,7 +20,7 @@ from policyd.engine.model.dialects import DEFAULT_DIALECT, own_environments
 from policyd.patch.operations import Path
 
 _NO_POD = "dyn({})"
-"""What `pod` is in what makes no pods."""
+"""The pod of an object that has no pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class _Condition:
 
     @property
     def late(self) -> bool:
-        """Whether it asks about the namespace, which the API server shows to no condition."""
+        """Whether it reads the namespace, which conditions of the API server do not see."""
         return "namespaceObject" in self.used
 
 
@@ -79,7 +79,7 @@ class Exporter:
 
     @cached_property
     def workload(self) -> str:
-        """What stands for the object: on deletion, the one that was."""
+        """The CEL of the object: on deletion, the old one."""
         operations = {op for rule in self.target.rules for op in rule.operations}
         if operations == {"DELETE"}:
             return "oldObject"
@@ -88,7 +88,7 @@ class Exporter:
 
     @cached_property
     def places(self) -> tuple[PodPlace, ...]:
-        """Where the pods are."""
+        """The locations of the pods."""
         return places_of(self.target.kind, self.workload)
 
     @cached_property
@@ -98,7 +98,7 @@ class Exporter:
 
     @cached_property
     def scope(self) -> Scope:
-        """What names stand for where no template is looked at in particular."""
+        """The scope of expressions that are not about one pod template."""
         if self.several:
             return Scope(self.workload, self.places, variables=self.asking)
         pod = self.places[0].pod if self.places else _NO_POD

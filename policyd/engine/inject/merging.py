@@ -45,7 +45,7 @@ class InjectError(PolicydError):
 
 
 class Edit(msgspec.Struct, frozen=True):  # made many times a review, three times as fast
-    """Where to merge: `at` is the path of the object, the pod or the pod template in the draft."""
+    """A position to merge at: `at` is the path of the object, pod or pod template in the draft."""
 
     draft: Draft
     at: Path

@@ -41,7 +41,7 @@ VALUE_KINDS: Mapping[str, Kind] = {
     "requests": "amount",
     "limits": "amount",
 }
-"""What an expression must give, by the field it stands in, or is an entry of; else a text."""
+"""The result types of expressions by field, of the field or its entries; text for all others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """What tells whether a branch is taken."""
+    """The evaluations that tell whether a branch is taken."""
 
     branch: Branch
     taken: Program

@@ -134,12 +134,12 @@ def _least_object(of: BuiltinResource) -> Json:
 _MISSING: Final = "no such key"
 
 _ELSEWHERE: Final = "is not available here"
-"""How what Kyverno's policies ask of the world outside fails, of which nothing follows."""
+"""The error of external data, which proves nothing about a policy."""
 
 _ASK_FIRST: Final = "ask `has(...)` first, or write `.?` before what may be missing"
 
 _SINCE_1_37: Final = ("orValue", "or")
-"""What Kubernetes 1.37 calls on optionals only; up to 1.36 it gives back what is none."""
+"""The functions that Kubernetes 1.37 accepts on optionals only; 1.36 returns other values as is."""
 
 
 def lint(policy: CompiledPolicy) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ _TOLD: Final = frozenset(
         ("request", "resource", "group"),
     }
 )
-"""What the rules of a policy alone tell of a request."""
+"""The facts of a request that follow from the rules of a policy alone."""
 
 _OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _MOST: Final = 400

@@ -58,7 +58,7 @@ class CompiledMutation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledBinding:
-    """Where a policy applies.
+    """A binding: where a policy applies.
 
     Attributes:
         name: The binding's name; empty for what the policy says of itself.
@@ -87,7 +87,7 @@ class CompiledBinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledException:
-    """What is lifted from policies for some requests.
+    """An exception: the policies that are lifted, and from which requests.
 
     Attributes:
         name: The exception's name.
@@ -122,7 +122,7 @@ class CompiledException:
 
     @property
     def lifts(self) -> bool:
-        """Whether the policy is lifted, and not only told what to allow."""
+        """Whether the policy is lifted, and does not only get allowed values."""
         return not self.images and not self.values
 
     @property
@@ -226,12 +226,12 @@ class CompiledPolicy:
 
     @property
     def changes(self) -> bool:
-        """Whether it is asked how objects are to be changed."""
+        """Whether it mutates objects."""
         return bool(self.steps or self.mutations)
 
     @property
     def checks(self) -> bool:
-        """Whether it is asked what speaks against a request."""
+        """Whether it validates requests."""
         return bool(self.validations or self.annotations or self.unusable)
 
     @property
@@ -241,12 +241,12 @@ class CompiledPolicy:
 
     @property
     def staged(self) -> bool:
-        """Whether it is enforced otherwise for some."""
+        """Whether its enforcement differs for some requests."""
         return any(binding.rollout for binding in self.bindings)
 
     @property
     def ignores_failures(self) -> bool:
-        """Whether it is left out when it cannot be evaluated."""
+        """Whether it is skipped when it cannot be evaluated."""
         return self.policy.spec.failure_policy == "Ignore"
 
 

@@ -18,7 +18,7 @@ from policyd.engine.model.functions import expression_environment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chance:
-    """What differs each time it is asked for; without them, functions that ask fail.
+    """The sources of changing values; functions that need a missing one fail.
 
     Attributes:
         now: Returns nanoseconds since the epoch.
@@ -35,7 +35,7 @@ DICELESS: Final = Chance()
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What policies are loaded with.
+    """The settings that policies are loaded with.
 
     Attributes:
         version: The version of Kubernetes they are written for: decides which functions there are.

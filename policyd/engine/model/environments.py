@@ -21,7 +21,7 @@ class PolicyEnvironments:
     mutations: Environment
     messages: Environment
     one_line: bool = True
-    """Whether the expression is put on one line where it stands for a missing message."""
+    """Whether the expression is put on one line where it replaces a missing message."""
     open_conditions: bool = False
     """Whether match conditions see the policy's variables, and the namespace."""
     values: Mapping[str, object] = field(default_factory=dict)

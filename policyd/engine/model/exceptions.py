@@ -21,7 +21,7 @@ class ExceptionError(PolicydError):
 
 
 class Lifted(NamedTuple):
-    """What exceptions lift from a policy for one request.
+    """The parts of a policy that exceptions lift for one request.
 
     Attributes:
         whole: Whether all of it is lifted.

@@ -17,7 +17,7 @@ class ParamError(PolicydError):
 
 
 class ParamSource(Protocol):
-    """Where params are looked up: objects from files, or a watched cache."""
+    """A store of params: objects from files, or a watched cache."""
 
     def namespaced(self, kind: ParamKind) -> bool | None:
         """Tell whether objects of a kind live in namespaces; None if there are none to tell by.

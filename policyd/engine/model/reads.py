@@ -21,7 +21,7 @@ _METHODS = {
     "pods": frozenset[str](),
     "controller": frozenset[str](),
 }
-"""What the engine's own methods look at, of what a mutation can change."""
+"""The fields that the engine's own methods read, as far as mutations can change them."""
 
 _ELSEWHERE = frozenset(("maker", "variables", "request", "namespaceObject", "oldObject", "params"))
 """Variables that no mutation changes; `variables` are looked at by themselves."""

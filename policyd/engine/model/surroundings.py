@@ -28,7 +28,7 @@ def authorize_nobody(_user: UserInfo, _permission: Permission) -> PermissionDeci
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyContext:
-    """What policies may ask about.
+    """The data that policies may read besides the request.
 
     Attributes:
         namespaces: Finds the Namespace object of a request's namespace.

@@ -44,7 +44,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("{}AverageValue", "{}", "averageValue"),
     ),
 }
-"""What metrics in annotations call a field, and where v2 has it; `{}` is target or current."""
+"""The v1 annotations of a metric's fields, and their paths in v2; `{}` is target or current."""
 
 _NEVER_LEFT_OUT: Final = frozenset(
     {

@@ -8,7 +8,7 @@ CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 """The fields of a pod that hold containers."""
 
 _IDENTITY = ("name", "namespace")
-"""What an object is found by, of its metadata."""
+"""The metadata that identifies an object."""
 
 
 def as_pod(obj: Json, template: Path) -> Json:

@@ -33,7 +33,7 @@ GPU_PREFIXES = ("nvidia.com/mig-", "deviceclass.resource.kubernetes.io/")
 each device that is asked for by its class."""
 
 ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""What nearly every container asks for, and is no GPU."""
+"""The resources that nearly every container requests, none of them a GPU."""
 
 _NOTHING = Quantity(0)
 

@@ -43,14 +43,14 @@ Texts = str | tuple[str, ...]
 
 
 class CaseUser(Closed, frozen=True):
-    """Who sends the request."""
+    """The user who sends the request."""
 
     username: str
     groups: tuple[str, ...] = ()
 
 
 class Expectation(Closed, frozen=True):
-    """What must come of a request. All that is given must hold.
+    """The expected decision on a request; every given field must match.
 
     `denied` and `warned` name a part of each message, all of them; `mutated` is the part of the
     resulting object that matters (null: a field must not be there), `result` is all of it.
@@ -115,7 +115,7 @@ class Cases(Closed, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """How a case went: what was not as expected, and how what came differs from what should."""
+    """The outcome of a case: failed expectations, and the differences from the expected."""
 
     case: Case
     problems: tuple[str, ...]
@@ -125,7 +125,7 @@ class CaseOutcome:
 
     @property
     def passed(self) -> bool:
-        """Whether everything was as expected."""
+        """Whether all expectations were met."""
         return not self.problems
 
 

@@ -75,7 +75,7 @@ class ExplainedPolicy:
 
     @property
     def matched(self) -> bool:
-        """Whether the policy concerns what is seen."""
+        """Whether the policy matches this view."""
         return not self.lifted and all(condition.holds for condition in self.conditions)
 
 
@@ -101,7 +101,7 @@ class PolicyExplanation:
 
     @property
     def matched(self) -> bool:
-        """Whether the policy concerns the request."""
+        """Whether the policy matches the request."""
         return any(one.matched for one in self.seen)
 
 

@@ -41,7 +41,7 @@ class OrderMatters:
 
     @property
     def difference(self) -> list[str]:
-        """What differs, line by line."""
+        """The difference of the results, line by line."""
         first, second = (f"{policy.name} first" for policy in (self.first, self.second))
         return yaml_diff(self.one_way, self.other_way, first, second)
 

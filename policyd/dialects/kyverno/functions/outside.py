@@ -213,7 +213,7 @@ RESOURCES: tuple[Overload, ...] = (
     *_both("Post", RESOURCE, *_THREE, _BODY, run=_post),
     *_both("Post", RESOURCE, STRING, STRING, _BODY, run=_post_cluster),
 )
-"""What policies of the cluster ask `resource`."""
+"""The functions of `resource` for policies of the cluster."""
 OWN_RESOURCES: tuple[Overload, ...] = (
     *_both("Get", RESOURCE, *_THREE, run=_get_own),
     *_both("Get", *_GVR, run=_by_gvr(_get_own)),
@@ -223,7 +223,7 @@ OWN_RESOURCES: tuple[Overload, ...] = (
     *_both("List", RESOURCE, GVR, _LABELS, run=_by_gvr(_list_own)),
     *_both("Post", RESOURCE, STRING, STRING, _BODY, run=_post_own),
 )
-"""What policies of a namespace ask `resource`."""
+"""The functions of `resource` for namespaced policies."""
 OUTSIDE: tuple[Overload, ...] = (
     *_typed("ToGVR", RESOURCE, STRING, STRING, returns=GVR, run=_to_gvr),
     *_both("Get", HTTP, STRING, run=_http_get),
