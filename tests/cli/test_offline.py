@@ -343,7 +343,7 @@ def test_a_policy_that_does_not_load_fails_its_cases(folder):
         pytest.param(
             "{unchanged: true}", "changed, but should not be: /metadata/labels", id="same"
         ),
-        pytest.param("{skipped: true}", "concerned after all: good", id="skipped"),
+        pytest.param("{skipped: true}", "matched unexpectedly: good", id="skipped"),
         pytest.param("{warned: never}", "no warning with `never`", id="warned"),
         pytest.param("{allowed: false}", "allowed, but should not be", id="allowed"),
         pytest.param("{mutated: {metadata: {labels: null}}}", "came out differently", id="absent"),

@@ -149,7 +149,7 @@ def _constrained(test: SuiteTest, read: Read) -> _Constrained | CaseOutcome | li
         return findings
     wrong = list(wrong_parameters(template, constraint.value))
     if test.invalid:
-        return _failed(test, None, *([] if wrong else ["the constraint is valid after all"]))
+        return _failed(test, None, *([] if wrong else ["the constraint should be invalid"]))
     if wrong:
         return _failed(test, None, *wrong)
     policy = constrain(template, template_document, constraint)
@@ -178,7 +178,7 @@ def _run_case(
     )
     problems = []
     if not of_kind(constrained.match, Facts(request, surroundings)):
-        problems.append(f"the constraint does not concern a {request.kind.kind}")
+        problems.append(f"the constraint does not match a {request.kind.kind}")
     policy_set = PolicySet([constrained.policy], surroundings=surroundings)
     decision = policy_set.validate(request)
     problems += _problems(case.assertions, decision)

@@ -194,7 +194,7 @@ def constrain(
     """
     kind, name = constraint.value.get("kind"), value_at(constraint.value, ("metadata", "name"))
     if kind != template.kind:
-        message = f"`{kind}` is not what template `{template.name}` is for: `{template.kind}`"
+        message = f"`{kind}` is not the kind of template `{template.name}`: `{template.kind}`"
         return [constraint.finding(message, ("kind",))]
     match, findings = read_match(constraint)
     if match is None:

@@ -40,7 +40,7 @@ def run_test(test: KatTest, loaded: Loaded) -> CaseOutcome:
     policy = _policy_of(test, loaded.policies)
     if policy is None:
         names = ", ".join(sorted(policy.name for policy in loaded.policies))
-        return _failed(test, f"its name begins with no policy's: {names}")
+        return _failed(test, f"its name must begin with a policy's name: {names}")
     try:
         request = merged(test)
         return _run(test, policy, loaded, request)
@@ -73,9 +73,9 @@ def _run(test: KatTest, policy: CompiledPolicy, loaded: Loaded, given: TestReque
             if gold is None or without_empty(gold) == without_empty(result)
             else difference(gold, result)
         )
-        problems += ["the object came out differently"] if lines else []
+        problems += ["the resulting object differs"] if lines else []
         if gold is None and decision.operations:
-            problems.append("changed, and no .gold.yaml says how")
+            problems.append("changed, but there is no .gold.yaml")
     violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
     return CaseOutcome(_as_case(test, given.object), tuple(problems), tuple(lines), violated)
 
@@ -149,7 +149,7 @@ def _unnamed(test: KatTest, policies: PolicySet, request: AdmissionRequest) -> I
         for policy in policies.policies
     )
     if named and "skip" in test.words:
-        yield "a rule names this request after all"
+        yield "a rule matches this request, but should not"
     if not named and "skip" not in test.words:
         what = f"{request.operation} of {request.resource.resource}"
         yield f"no rule names {what}; say `skip` in the name if that is meant"

@@ -81,11 +81,11 @@ def load_cluster_policy(
 def _left_to_kyverno(spec: ClusterPolicySpec, document: Document) -> Iterator[Finding]:
     """Say which fields of a policy are not heeded here, and what that means."""
     said = (
-        (spec.apply_rules == "One", ("applyRules",), "every rule is asked, not only the first"),
+        (spec.apply_rules == "One", ("applyRules",), "all rules are evaluated, not only the first"),
         (
             bool(spec.webhook_configuration.match_conditions),
             ("webhookConfiguration", "matchConditions"),
-            "conditions of Kyverno's webhook are not asked: `celPreconditions` are",
+            "conditions of Kyverno's webhook are not evaluated, only `celPreconditions` are",
         ),
     )
     for given, path, message in said:

@@ -12,8 +12,8 @@ from policyd.engine.model.confinement import ElsewhereError, of_the_cluster
 from policyd.patch.operations import Path
 
 WITHHELD: Final[Mapping[str, str]] = {
-    "http": "it would be sent from where the webhooks are, which reach more than the namespace",
-    "globalContext": "its entries hold what the cluster has",
+    "http": "the webhooks would send it, and they reach more than the namespace",
+    "globalContext": "its entries contain data of the whole cluster",
     "image": "registries are called with the cluster administrator's passwords",
 }
 """The variables that a namespaced policy does not have, and why."""
@@ -52,7 +52,7 @@ def params_elsewhere(
 def with_own_words(findings: list[Finding]) -> list[Finding]:
     """Say of calls of `resource` that name a namespace how they are written."""
     return [
-        replace(finding, hint="in a policy of a namespace, `resource` takes none: it is its own")
+        replace(finding, hint="in a namespaced policy, `resource` takes no namespace")
         if "applied to 'resource.Context." in finding.message and finding.hint is None
         else finding
         for finding in findings

@@ -83,7 +83,7 @@ def load_rule_exception(document: Document) -> tuple[CompiledException | None, l
     for field, given in (("conditions", spec.conditions), ("podSecurity", spec.pod_security)):
         if given is not None:
             message = f"this PolicyException is not CEL: its `{field}` cannot be asked"
-            hint = "say by `match` what is excepted, or leave it to Kyverno"
+            hint = "use `match`, or leave it to Kyverno"
             return None, [document.finding(message, ("spec", field), of_key=True, hint=hint)]
     exception = CompiledException(
         name=read.metadata.name,

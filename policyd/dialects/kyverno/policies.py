@@ -164,8 +164,10 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
         return [_refused(document, message, ("spec", "evaluation", "mode"))]
     existing = evaluation.mutate_existing.enabled or getattr(spec, "target_match_constraints", None)
     if existing:
-        message = "the policy changes objects that exist already: policyd changes what is written"
-        hint = "without `mutateExisting` it changes objects when they are written"
+        message = (
+            "the policy changes existing objects: policyd changes objects on requests"
+        )
+        hint = "remove `mutateExisting`"
         return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]
     return []
 

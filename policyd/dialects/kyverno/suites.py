@@ -219,4 +219,4 @@ def _patch_problems(
     result = without_empty(apply_json_patch(obj, decision.operations))
     if wanted is None or any(result == without_empty(each) for each in wanted):
         return ()
-    return (f"the object came out as none of {row.patched_resources}",)
+    return (f"the resulting object is none of {row.patched_resources}",)

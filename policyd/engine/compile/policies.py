@@ -102,8 +102,8 @@ def compile_policy(
     """
     spec, layout = policy.spec, form.layout
     if sum(map(_named_by, spec.match_constraints.resource_rules)) > MOST_NAMED:
-        message = f"the rules name more than {MOST_NAMED:,} resources, version by version"
-        hint = "name several by `*`, and leave out what is not meant by `excludeResourceRules`"
+        message = f"the rules name more than {MOST_NAMED:,} resources, counted by version"
+        hint = "use `*`, and exclude resources by `excludeResourceRules`"
         return [document.finding(message, layout.at("matchConstraints"), hint=hint)]
     environments = form.environments(dialect, spec.param_kind is not None)
     compiler = _Compiler(document, environments, layout)

@@ -43,7 +43,7 @@ _NAME = f"^{SUBDOMAIN}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _LABEL_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
-_SHAPES = {r"^(\d{4}-\d{2}-\d{2})?$": "must be a day, such as 2027-01-31"}
+_SHAPES = {r"^(\d{4}-\d{2}-\d{2})?$": "must be a date, such as 2027-01-31"}
 """The meanings of patterns, for messages."""
 
 _ALPHABETS = {
@@ -55,8 +55,8 @@ _ALPHABETS = {
 _TYPES = {
     "object": "an object",
     "array": "a list",
-    "string": "a text",
-    "integer": "a whole number",
+    "string": "a string",
+    "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
     "null": "null",
@@ -324,6 +324,6 @@ def _named(value: object) -> str:
 _TYPE_NAMES: Final[Mapping[type, str]] = {
     dict: "an object",
     list: "a list",
-    str: "a text",
+    str: "a string",
     **dict.fromkeys((int, float), "a number"),
 }

@@ -197,7 +197,7 @@ class _Builder:
 
 def _key(node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode):
-        raise UnreadableError("a field's name must be a text", node.start_mark)
+        raise UnreadableError("a field's name must be a string", node.start_mark)
     return str(node.value)
 
 

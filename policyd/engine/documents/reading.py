@@ -292,7 +292,7 @@ def _yaml_hint(error: yaml.MarkedYAMLError) -> str | None:
     if "cannot start any token" in problem and "\\t" in problem:
         return "indent with blanks, not with tabs"
     if "mapping values are not allowed" in problem:
-        return "quote a text that contains `: `"
+        return "quote a string that contains `: `"
     return None
 
 

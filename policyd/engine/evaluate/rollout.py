@@ -55,7 +55,7 @@ class Staged:
     workload: str
 
     def __str__(self) -> str:
-        by = "no step picks it" if self.step is None else f"rollout[{self.step}]"
+        by = "no step matches it" if self.step is None else f"rollout[{self.step}]"
         bound = f" by binding {self.binding}" if self.binding else ""
         return f"{self.enforcement}{bound}: {by}, {self.workload} is at {self.place} of 100"
 

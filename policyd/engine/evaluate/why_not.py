@@ -32,13 +32,13 @@ def why_not(policy: CompiledPolicy, facts: Facts) -> str:
         A sentence; empty if the rules, selectors and a binding pick the request.
     """
     if not is_of_its_namespace(policy, facts):
-        return f"it is for what lives in namespace `{policy.namespace}` alone"
+        return f"it applies only to namespace `{policy.namespace}` alone"
     try:
         reason = _not_picked(policy.constraints, facts)
         if reason:
             return reason
         if policy.applies is not None and not policy.applies(facts):
-            return "its filters leave the request out"
+            return "its filters exclude the request"
         if any(True for _ in invocations(policy, facts)):
             return ""
         return _not_bound(policy, facts)
@@ -54,7 +54,7 @@ def _not_bound(policy: CompiledPolicy, facts: Facts) -> str:
         for reason in [_not_picked(binding.constraints, facts)]
         if reason
     ]
-    return "; ".join(reasons) or "there are no params for it"
+    return "; ".join(reasons) or "no params found for it"
 
 
 def _not_picked(constraints: MatchConstraints | MatchResources, facts: Facts) -> str:
@@ -62,7 +62,7 @@ def _not_picked(constraints: MatchConstraints | MatchResources, facts: Facts) ->
     by_rules = replace(constraints, namespace_selector=_ALL, object_selector=_ALL)
     if seen_by(by_rules, facts) is None:
         if seen_by(replace(by_rules, exclude_resource_rules=()), facts) is not None:
-            return "an exclude rule names it"
+            return "an exclude rule matches it"
         return _not_named(constraints.resource_rules, facts.attributes)
     if seen_by(replace(constraints, object_selector=_ALL), facts) is None:
         reasons = _unmet(constraints.namespace_selector, _namespace_labels(facts))
@@ -82,7 +82,7 @@ def _namespace_labels(facts: Facts) -> Mapping[str, str]:
 def _not_named(rules: tuple[Rule, ...], attributes: RequestAttributes) -> str:
     """Say what the rule that comes nearest has against the request."""
     reasons = min((list(_against(rule, attributes)) for rule in rules), key=len, default=[])
-    return f"no rule names it: {'; '.join(reasons)}"
+    return f"no rule matches it: {'; '.join(reasons)}"
 
 
 def _against(rule: Rule, attributes: RequestAttributes) -> Iterator[str]:

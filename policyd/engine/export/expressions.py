@@ -116,7 +116,7 @@ class Scope:
 
     def _pod(self) -> str:
         if not self.pod:
-            raise NotExportableError("`pod` stands for several pod templates here")
+            raise NotExportableError("`pod` is one of several pod templates here")
         return self.pod
 
     def _in_all(self, of_pod: OfPod | None) -> str:

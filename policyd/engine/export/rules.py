@@ -106,7 +106,7 @@ def _named(rule: Rule, group: str, resource: str) -> Iterator[tuple[WorkloadKind
     plural, _, part = resource.partition("/")
     found = [kind for kind in KINDS if group in ("*", kind.group) and plural in ("*", kind.plural)]
     if "*" in (group, plural):
-        raise NotExportableError("a rule with `*` cannot be taken apart by kind: name the kinds")
+        raise NotExportableError("a rule with `*` cannot be split by kind: name the kinds")
     other = bool(part) and part not in _SAME_OBJECT
     if not found or other:
         # `batch` and `pods` beside `jobs`: there is no such resource.

@@ -106,7 +106,7 @@ def _hole(expression: Expression, path: Path, compile_: Compile) -> ValueTemplat
             return ABSENT
         converted = convert(value)
         if converted is ABSENT:
-            raise InjectError(f"`{place}` came out as {_shown(value)}, which is not {what}")
+            raise InjectError(f"`{place}` evaluates to {_shown(value)}, which is not {what}")
         return converted
 
     return ValueTemplate(None, fill)
@@ -204,11 +204,11 @@ def _objects(value: object) -> Json:
 
 
 KIND_NAMES: Mapping[Kind, str] = {
-    "text": "a text",
-    "number": "a whole number",
+    "text": "a string",
+    "number": "an integer",
     "amount": "a quantity",
     "flag": "true or false",
-    "texts": "a list of texts",
+    "texts": "a list of strings",
     "objects": "a list of objects",
 }
 

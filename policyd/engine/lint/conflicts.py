@@ -67,11 +67,10 @@ def _finding(
     mine, theirs = (writes[path] for writes in written)
     message = (
         f"`{one.name}` sets {path} to {mine}, and `{other.name}` in {other.place} to {theirs}: "
-        "which one holds depends on their names"
+        "the result depends on their names"
     )
-    hint = (
-        "give one of them a `priority`" if one.own and other.own else "let one of them match less"
-    )
+    own = one.own and other.own
+    hint = "give one of them a `priority`" if own else "narrow what one of them matches"
     return Finding(
         source=one.place, message=message, hint=hint, severity="warning", rule="conflict"
     )

@@ -136,7 +136,7 @@ _MISSING: Final = "no such key"
 _ELSEWHERE: Final = "is not available here"
 """The error of external data, which proves nothing about a policy."""
 
-_ASK_FIRST: Final = "ask `has(...)` first, or write `.?` before what may be missing"
+_ASK_FIRST: Final = "test `has(...)` first, or write `.?` before a field that may be missing"
 
 _SINCE_1_37: Final = ("orValue", "or")
 """The functions that Kubernetes 1.37 accepts on optionals only; 1.36 returns other values as is."""
@@ -164,7 +164,7 @@ def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
     for key, program in () if policy.own else policy.annotations:
         if program.result_type not in (STRING, NULL):
             message = f"the API server refuses it: annotation `{key}` is {program.result_type}"
-            hint = "an annotation is a text, or null if there is nothing to say"
+            hint = "an annotation is a string, or null to omit it"
             if program.result_type == DYN:
                 hint = "its type is unknown; convert it to a string, as in `string(x)`"
             yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
@@ -298,7 +298,7 @@ def _costs(policy: CompiledPolicy) -> Iterator[Doubt]:
                 f"`{name}` may cost {most:,} where each list has {_MANY} elements,"
                 f" the limit is {EXPRESSION_LIMIT:,}"
             )
-            yield Doubt(message, "let loops not stand in loops", "cost")
+            yield Doubt(message, "avoid nested loops", "cost")
 
 
 def _ordinary(_path: tuple[str, ...], kind: Type) -> Span:

@@ -45,7 +45,7 @@ def never_true(policy: CompiledPolicy) -> Iterator[Doubt]:
     ):
         key = _contradicted(selector)
         if key:
-            message = f"{name} picks nothing: `{key}` cannot be all that is asked"
+            message = f"{name} matches nothing: `{key}` cannot meet all requirements"
             yield Doubt(message, rule="never-true")
     yield from _conditions(policy)
 

@@ -26,9 +26,7 @@ class ElsewhereError(PolicydError):
     """Something asks for what is not of its namespace."""
 
     def __init__(self, namespace: str, asked: str) -> None:
-        super().__init__(
-            f"what belongs to namespace `{namespace}` sees that alone, and not {asked}"
-        )
+        super().__init__(f"a policy of namespace `{namespace}` cannot access {asked}")
 
 
 class Confinable(ABC):

@@ -23,7 +23,7 @@ def authorize_nobody(_user: UserInfo, _permission: Permission) -> PermissionDeci
     Raises:
         CelError: Always.
     """
-    raise CelError("nothing is known of users' permissions: declare them")
+    raise CelError("users' permissions are unknown: declare them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

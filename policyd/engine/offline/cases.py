@@ -172,7 +172,7 @@ def run_case(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
     for expected, actual in _compared(case.expect, result):
         lines = difference(expected, actual)
         if lines:
-            problems.append("the object came out differently")
+            problems.append("the resulting object differs")
             differing += lines
     violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
     return CaseOutcome(case, tuple(problems), tuple(differing), violated)
@@ -245,10 +245,10 @@ def _authorize(case: Case) -> Authorize:
 def _problems(expect: Expectation, decision: Decision) -> Iterator[str]:
     if expect.skipped:
         if decision.matched or decision.failures:
-            yield f"concerned after all: {', '.join(decision.matched)}"
+            yield f"matched unexpectedly: {', '.join(decision.matched)}"
         return
     if not decision.matched and not decision.failures:
-        yield "no policy concerned this request; expect `skipped: true` if that is meant"
+        yield "no policy matched this request; expect `skipped: true` if that is intended"
     yield from _said("denial", _texts(expect.denied), [str(d) for d in decision.denials])
     yield from _said("warning", _texts(expect.warned), list(decision.warnings))
     if expect.allowed is False and decision.allowed:

@@ -146,7 +146,7 @@ def _turns(
 
 def _explain(policy: CompiledPolicy, facts: Facts, phase: Phase) -> PolicyExplanation:
     if is_exempt(facts.attributes) and not policy.own:
-        reason = "no policy of its kind concerns admission itself, or reviews of access"
+        reason = "policies of its kind never match admission configuration or access reviews"
     else:
         reason = why_not(policy, facts)
     enforced, staged = stage(policy, facts) if policy.staged and not reason else (policy, ())

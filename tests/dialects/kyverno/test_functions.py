@@ -211,7 +211,7 @@ def test_the_outside_is_asked(source, answer):
     ("source", "needs"),
     [
         pytest.param("resource.Get('v1', 'a', 'b', 'c')", "`resource` is not available here: it"),
-        pytest.param("http.Get('https://x')", "needs leave to send requests"),
+        pytest.param("http.Get('https://x')", "needs permission to send requests"),
         pytest.param("globalContext.Get('e')", "needs GlobalContextEntries"),
         pytest.param("image.GetMetadata('nginx')", "needs a registry"),
     ],

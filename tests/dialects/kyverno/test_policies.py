@@ -651,7 +651,7 @@ def test_a_finding_points_into_the_rule():
         ),
         pytest.param(
             kyverno("MutatingPolicy", mutations=[], targetMatchConstraints={"a": 1}),
-            "changes objects that exist already",
+            "changes existing objects",
             id="existing",
         ),
         pytest.param(

@@ -70,7 +70,7 @@ class Provider(Confinable):
 
 _NEEDS = {
     "resource": "a cluster to read from",
-    "http": "leave to send requests",
+    "http": "permission to send requests",
     "globalContext": "GlobalContextEntries",
     "image": "a registry to read from",
 }
