@@ -7,7 +7,7 @@ from policyd.alloc.cluster_queue import Holding, QueueState
 from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.plan import Admit
 from policyd.alloc.topology.ground import Ground
-from policyd.alloc.usage_ledger import UsageLedger, nanos
+from policyd.alloc.usage_history import UsageHistory, nanos
 from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 
@@ -17,14 +17,14 @@ class Register:
     def __init__(
         self,
         ground: Ground,
-        ledger: UsageLedger | None,
+        history: UsageHistory | None,
         left: Callable[[str, QuotaNode | None, bool], None],
     ) -> None:
         """Begin; `left` is told who leaves which queue, and whether quota became free by it."""
         self.queues: dict[str, QueueState] = {}
         self._ground = ground
         self._tree = ground.tree
-        self._ledger = ledger
+        self._history = history
         self._left = left
         self._queue_of: dict[str, str] = {}
 
@@ -65,9 +65,9 @@ class Register:
         if before is not None:  # it has got places for the quota that it had
             holding.charges = before.charges
             return
-        if self._ledger is not None and queue.spec is not None and queue.spec.by_usage:
+        if self._history is not None and queue.spec is not None and queue.spec.by_usage:
             used = nanos(action.admission.totals())
-            self._ledger.push(workload.local_queue, workload.key, used, now)
+            self._history.push(workload.local_queue, workload.key, used, now)
         if workload.replaces and self.holding(workload.replaces) and queue.node is not None:
             self.leave(workload.replaces)
             self.charge(queue.node, holding)
@@ -121,8 +121,8 @@ class Register:
         queue.pending.remove(key)
         holding, node = queue.holdings.pop(key, None), queue.node
         self._ground.vacate(key)
-        if holding is not None and self._ledger is not None:
-            self._ledger.drop(holding.workload.local_queue, key)
+        if holding is not None and self._history is not None:
+            self._history.drop(holding.workload.local_queue, key)
         if holding is not None and node is not None:
             self._tree.refresh()
             self._tree.release(holding.charges)
@@ -153,9 +153,9 @@ class Register:
         return nanos(total_of(*(h.admission.totals() for h in theirs if h.workload.admitted)))
 
     def _settle_usage(self, workload: QueuedWorkload, now: float) -> None:
-        ledger, local_queue = self._ledger, workload.local_queue
-        if ledger is not None and workload.admitted and ledger.awaits(local_queue, workload.key):
-            ledger.settle(local_queue, workload.key, self.usage_of(local_queue), now)
+        history, local_queue = self._history, workload.local_queue
+        if history is not None and workload.admitted and history.awaits(local_queue, workload.key):
+            history.settle(local_queue, workload.key, self.usage_of(local_queue), now)
 
     def _holdings(self) -> Iterator[Holding]:
         return (each for queue in self.queues.values() for each in queue.holdings.values())

@@ -21,7 +21,7 @@ from policyd.alloc.quota import QuotaTree
 from policyd.alloc.register import Register
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.alloc.topology.ground import Ground
-from policyd.alloc.usage_ledger import UsageLedger
+from policyd.alloc.usage_history import UsageHistory
 from policyd.alloc.waking import Wakes
 from policyd.alloc.workload import QueuedWorkload
 
@@ -38,8 +38,8 @@ class CoreState:
         extension: What decides beyond Kueue's rules.
         preemptors: For whom workloads were preempted since they are known: uids, by key.
         local_weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
-        ledger: What LocalQueues used in the past; None where that orders nobody.
-        local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
+        history: What LocalQueues used in the past; None where that orders nobody.
+        local_usage: What each of them used by weight, by `namespace/name`; empty without a history.
         now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
         wakes: When parked workloads are tried again.
         revision: Grows with every change, and `cycle` with every plan that is carried out.
@@ -55,8 +55,8 @@ class CoreState:
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
         sharing = settings.admission_fair_sharing
-        self.ledger = None if sharing is None else UsageLedger(sharing)
-        self.local_usage = {} if self.ledger is None else self.ledger.usage
+        self.history = None if sharing is None else UsageHistory(sharing)
+        self.local_usage = {} if self.history is None else self.history.usage
         self.now = 0.0
         self.wakes = Wakes()
         self.revision = 0
@@ -65,7 +65,7 @@ class CoreState:
         self.ground = Ground(self.tree, self.flavors, overlapping=overlapping)
         self.again: tuple[str, ...] = ()
         self.deciding = ""
-        self.register = Register(self.ground, self.ledger, self._left)
+        self.register = Register(self.ground, self.history, self._left)
         self.preemptors: dict[str, set[str]] = {}
         self.local_weights: dict[str, float] = {}
         self.queues = self.register.queues
@@ -119,7 +119,7 @@ class CoreState:
         missing = queue.node is None
         node = self.tree.hierarchy.put_queue(spec.name, spec.cohort, quotas_of(spec.groups))
         queue.spec, queue.node = spec, node
-        queue.pending.order_by(self.local_usage if self.ledger and spec.by_usage else None)
+        queue.pending.order_by(self.local_usage if self.history and spec.by_usage else None)
         self.extension.put_queue(queue)
         node.weight = spec.weight
         self._stir(node)

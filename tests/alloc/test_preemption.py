@@ -506,7 +506,7 @@ def test_what_local_queues_used_decides_who_goes_first(by_usage, expected):
         running("greedy", "q", priority=2, gpu=2, local_queue="ns/greedy"),
         rules=QueueingSettings(admission_fair_sharing=UsageBasedOrder(half_life_seconds=60.0)),
     )
-    of.ledger.put_queue("ns/thrifty", 1.0)
-    of.ledger.put_queue("ns/greedy", 0.0)  # of no weight: it has always used too much
+    of.history.put_queue("ns/thrifty", 1.0)
+    of.history.put_queue("ns/greedy", 0.0)  # of no weight: it has always used too much
 
     assert preempted(of, claim(of, "q", priority=9, gpu=2)) == [(expected, IN_QUEUE)]

@@ -245,7 +245,7 @@ def _penalty(case):
     )
     state = scheduler.state
     state.commit(plan_cycle(state))
-    found = state.ledger is not None and state.ledger.awaits("ns/lq", "ns/wl")
+    found = state.history is not None and state.history.awaits("ns/lq", "ns/wl")
     return "" if found == case.want["want"] else f"got {found}"
 
 
@@ -260,15 +260,15 @@ def _by_usage(case):
     settings = settings_of(case, fair_sharing=on, admission_fair_sharing=sharing if on else None)
     scheduler = Scheduler(settings)
     scheduler.put_all(case, *SETUP)
-    if scheduler.state.ledger is not None:
+    if scheduler.state.history is not None:
         for queue, used in (case.input.get("initialUsage") or {}).items():
             key = queue if "/" in queue else f"default/{queue}"
             consumed = {r: _nanos(q) for r, q in used.items()}
-            scheduler.state.ledger.seed(key, consumed, NOW)
+            scheduler.state.history.seed(key, consumed, NOW)
     scheduler.state.now = NOW
     gone = case.input.get("deleteQueue")
     if gone:
-        scheduler.state.ledger.remove_queue(f"default/{gone}")
+        scheduler.state.history.remove_queue(f"default/{gone}")
     scheduler.put_all(case, "Workload")
     for _ in case.input["workloads"]:
         scheduler.schedule()

@@ -10,7 +10,7 @@ from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import UsageBasedOrder
-from policyd.alloc.usage_ledger import nanos
+from policyd.alloc.usage_history import nanos
 from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.kueue import Workload
@@ -100,7 +100,7 @@ class Replay:
             spec = {**each["spec"], "clusterQueue": QUEUE}
             self.cluster.put({"kind": "LocalQueue", "metadata": metadata, "spec": spec})
         for name, consumed in (self.case.input.get("initConsumedResources") or {}).items():
-            self.cluster.state.ledger.seed(name, nanos(amounts(consumed)), NOW)
+            self.cluster.state.history.seed(name, nanos(amounts(consumed)), NOW)
 
     @property
     def pending(self):
