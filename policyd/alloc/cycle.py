@@ -49,7 +49,7 @@ class CycleRoom:
     def __init__(self, state: CoreState, extension: CycleExtension) -> None:
         self.victims: dict[str, Holding] = {}
         self._freed: dict[QuotaNode, dict[int, int]] = {}
-        self._ground = state.ground
+        self._ledger = state.ledger
         self._tree = state.tree
         self._gates = state.settings.gates
         self._extension, self._taken = extension, False
@@ -79,14 +79,14 @@ class CycleRoom:
     @contextmanager
     def without_victims(self, root: QuotaNode, targets: Iterable[Victim] = ()) -> Iterator[None]:
         """Take away, for a trial, what the victims hold of a tree and of nodes, and some more."""
-        with self._ground.trial():
+        with self._ledger.trial():
             self._tree.release(self._freed.get(root, {}))
-            for key, holding in self.victims.items() if self._ground.nodes.trees else ():
+            for key, holding in self.victims.items() if self._ledger.nodes.trees else ():
                 if holding.placements:
-                    self._ground.nodes.drop(key)
+                    self._ledger.nodes.drop(key)
             for target in targets:
                 if target.workload.key not in self.victims:
-                    self._ground.release(target.holding)
+                    self._ledger.release(target.holding)
             yield
 
     def preempt(self, entry: NominatedWorkload) -> list[Preempt]:
@@ -131,7 +131,7 @@ class CycleRoom:
         self._taken = True
         if entry.assignment.placements:
             places = (*self._places_of(entry), *self._left_behind(entry))
-            self._ground.nodes.hold(entry.ticket.workload.key, places)
+            self._ledger.nodes.hold(entry.ticket.workload.key, places)
 
     def _left_behind(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
         """Return the places that pods leave; in this cycle nobody else gets them."""
@@ -143,17 +143,17 @@ class CycleRoom:
             for old, new in zip(entry.assignment.held.pod_sets, found.pod_sets, strict=True)
             if old.placement is not None and new.placement is not None
         ]
-        return self._ground.placements(replace(found, pod_sets=tuple(left)))
+        return self._ledger.placements(replace(found, pod_sets=tuple(left)))
 
     def _has_places(self, entry: NominatedWorkload) -> bool:
         """Tell whether there is still room just where the pods are to go."""
         if not entry.assignment.placements:
             return True
-        self._ground.vacate(entry.ticket.workload.key)
-        return room_for(self._ground.nodes, self._places_of(entry))
+        self._ledger.vacate(entry.ticket.workload.key)
+        return room_for(self._ledger.nodes, self._places_of(entry))
 
     def _places_of(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
-        return self._ground.placements(entry.assignment.admission(entry.queue))
+        return self._ledger.placements(entry.assignment.admission(entry.queue))
 
 
 def plan_cycle(state: CoreState) -> Plan:
@@ -165,7 +165,7 @@ def plan_cycle(state: CoreState) -> Plan:
     with state.extension.cycle() as extension:
         cycle = _Cycle(state, extension)
         cycle.nominate()
-        with state.ground.trial():
+        with state.ledger.trial():
             for entry in turns(cycle.entries, state.tree, state.settings):
                 cycle.process(entry)
     return Plan(

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import Holding, QueueState
 from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.ledger import Ledger
 from policyd.alloc.plan import Admit
-from policyd.alloc.topology.ground import Ground
 from policyd.alloc.usage_history import UsageHistory, nanos
 from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
@@ -16,14 +16,14 @@ class Register:
 
     def __init__(
         self,
-        ground: Ground,
+        ledger: Ledger,
         history: UsageHistory | None,
         left: Callable[[str, QuotaNode | None, bool], None],
     ) -> None:
         """Begin; `left` is told who leaves which queue, and whether quota became free by it."""
         self.queues: dict[str, QueueState] = {}
-        self._ground = ground
-        self._tree = ground.tree
+        self._ledger = ledger
+        self._tree = ledger.tree
         self._history = history
         self._left = left
         self._queue_of: dict[str, str] = {}
@@ -61,7 +61,7 @@ class Register:
         before = queue.holdings.get(workload.key)
         holding = Holding(workload, action.admission, assumed=True)
         queue.holdings[workload.key] = holding
-        self._ground.occupy(holding)
+        self._ledger.occupy(holding)
         if before is not None:  # it has got places for the quota that it had
             holding.charges = before.charges
             return
@@ -100,7 +100,7 @@ class Register:
         queue = self.queue(name)
         self._queue_of[key] = name
         holding = queue.holdings[key] = Holding(workload, admission, assumed=False)
-        self._ground.occupy(holding)
+        self._ledger.occupy(holding)
         if queue.node is not None:
             self.charge(queue.node, holding)
 
@@ -120,7 +120,7 @@ class Register:
         queue = self.queues[self._queue_of.pop(key)]
         queue.pending.remove(key)
         holding, node = queue.holdings.pop(key, None), queue.node
-        self._ground.vacate(key)
+        self._ledger.vacate(key)
         if holding is not None and self._history is not None:
             self._history.drop(holding.workload.local_queue, key)
         if holding is not None and node is not None:
@@ -141,7 +141,7 @@ class Register:
         """Take notice that a flavor may place pods now by another topology, or by none."""
         for holding in self._holdings():
             if any(name in each.flavors.values() for each in holding.admission.pod_sets):
-                self._ground.occupy(holding)
+                self._ledger.occupy(holding)
 
     def awaits_pods(self) -> bool:
         """Tell whether somebody holds quota whose pods are not ready."""

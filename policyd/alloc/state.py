@@ -14,13 +14,13 @@ from policyd.alloc.cluster_queue import Holding, QueueState
 from policyd.alloc.extension import Extension
 from policyd.alloc.flavors.options import QueueOptions, RequestsKey
 from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Ledger
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.queue import CohortQuotas, FlavorSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.register import Register
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
-from policyd.alloc.topology.ground import Ground
 from policyd.alloc.usage_history import UsageHistory
 from policyd.alloc.waking import Wakes
 from policyd.alloc.workload import QueuedWorkload
@@ -30,7 +30,7 @@ class CoreState:
     """Flavors, queues, cohorts and workloads, and the settings for all of them.
 
     Attributes:
-        ground: Quota, its `tree`, and nodes with what workloads hold of them.
+        ledger: Quota, its `tree`, and nodes with what workloads hold of them.
         again: Keys of workloads that have quota and are to be placed in the next cycle.
         deciding: Key of the workload that a cycle is about at present.
         register: Who waits and who holds quota, by ClusterQueue.
@@ -62,10 +62,10 @@ class CoreState:
         self.revision = 0
         self.cycle = 0
         overlapping = settings.gates.tas_handle_overlapping_flavors
-        self.ground = Ground(self.tree, self.flavors, overlapping=overlapping)
+        self.ledger = Ledger(self.tree, self.flavors, overlapping=overlapping)
         self.again: tuple[str, ...] = ()
         self.deciding = ""
-        self.register = Register(self.ground, self.history, self._left)
+        self.register = Register(self.ledger, self.history, self._left)
         self.preemptors: dict[str, set[str]] = {}
         self.local_weights: dict[str, float] = {}
         self.queues = self.register.queues
@@ -86,13 +86,13 @@ class CoreState:
             flavor = replace(flavor, topology="", levels=())
         if self.flavors.get(flavor.name) != flavor:
             self.flavors[flavor.name] = flavor
-            self.ground.nodes.put_flavor(flavor, flavor.levels)
+            self.ledger.nodes.put_flavor(flavor, flavor.levels)
             self._flavor_changed(flavor.name)
 
     def remove_flavor(self, name: str) -> None:
         """Remove a ResourceFlavor. Queues that name it become inactive."""
         if self.flavors.pop(name, None) is not None:
-            self.ground.nodes.remove_flavor(name)
+            self.ledger.nodes.remove_flavor(name)
             self._flavor_changed(name)
 
     def put_cohort(self, spec: CohortQuotas) -> None:

@@ -53,22 +53,22 @@ def places_held(state: CoreState, moving: Iterable[Move]) -> Iterator[None]:
 
     Of who still runs, they are held beside those that it has.
     """
-    held = [(move.key, state.ground.placements(move.admission)) for move in moving]
+    held = [(move.key, state.ledger.placements(move.admission)) for move in moving]
     if not any(places for _, places in held):
         yield
         return
-    with state.ground.trial():
+    with state.ledger.trial():
         for key, places in held:
-            state.ground.nodes.hold(_place_key(state, key), places)
+            state.ledger.nodes.hold(_place_key(state, key), places)
         yield
 
 
 def hold_places(state: CoreState, moves: Iterable[Move]) -> None:
     """Hold what moves say from now on, as far as a trial goes."""
     for move in moves:
-        places = state.ground.placements(move.admission)
+        places = state.ledger.placements(move.admission)
         if places:
-            state.ground.nodes.hold(_place_key(state, move.key), places)
+            state.ledger.nodes.hold(_place_key(state, move.key), places)
 
 
 def _place_key(state: CoreState, key: str) -> str:

@@ -99,11 +99,11 @@ def described(state: CoreState, moves: Moves) -> Defragmentation:
 @contextmanager
 def carried_out(state: CoreState, moves: Moves) -> Iterator[None]:
     """Let everybody be, in the block, where moves say."""
-    with state.ground.trial():
+    with state.ledger.trial():
         for victim in moves.victims:
-            state.ground.release(victim.holding)
+            state.ledger.release(victim.holding)
         for move in moves.moves:
-            state.ground.nodes.hold(move.key, state.ground.placements(move.admission))
+            state.ledger.nodes.hold(move.key, state.ledger.placements(move.admission))
         yield
 
 

@@ -141,7 +141,7 @@ def run_net_usage(path):
 
 def _net_usage(case):
     flavors = case.input["cq"]["TASFlavors"]
-    nodes = cluster_of(case, flavors).state.ground.nodes
+    nodes = cluster_of(case, flavors).state.ledger.nodes
     spec = case.input["wl"]["TotalRequests"][0]
     requests = {r: n // spec["Count"] for r, n in spec["Requests"].items()}
     (flavor,) = flavors
@@ -255,7 +255,7 @@ def _recomputed(case):
     for operation, arguments, _ in case.operations("schdcache.ClusterQueueSnapshot.AddUsage"):
         del operation
         for flavor, used in arguments["usage"]["TAS"].items():
-            assigner.state.ground.nodes.hold("other", [_taken(flavor, each) for each in used])
+            assigner.state.ledger.nodes.hold("other", [_taken(flavor, each) for each in used])
     again = assigner.choose(FlavorScan(pins=first.flavors)).assignment
     if first.mode is not Mode.FIT or again.mode is Mode.FIT:
         return f"modes {first.mode} and {again.mode}"

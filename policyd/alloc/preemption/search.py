@@ -66,7 +66,7 @@ class Search:
         assert queue.node is not None, "what has a specification is in the tree"
         self.claim = claim
         self.state = state
-        self.ground = state.ground
+        self.ledger = state.ledger
         self.tree = state.tree
         self.node = queue.node
         self.policy = claim.policy or queue.spec.preemption
@@ -157,13 +157,13 @@ class Search:
             holding = victims[index].holding
             if self._exceeds(holding, left):
                 continue
-            self.ground.restore(holding)
+            self.ledger.restore(holding)
             if fits():
                 victims[index] = victims[-1]
                 victims.pop()
                 left = self._left_over(charged=charged)
             else:
-                self.ground.release(holding)
+                self.ledger.release(holding)
 
     def _left_over(self, *, charged: bool) -> dict[int, int]:
         """Return what is left over by the claim, by the pool or cell that it takes from."""

@@ -57,9 +57,9 @@ class Prospects:
         claim = Claim(self._workload, {cell: amount}, (cell,), self._removed)
         search = Search(self._state, claim)
         victims = self._known[cell, amount] = _victims(search)
-        with search.ground.trial():
+        with search.ledger.trial():
             for victim in victims:
-                search.ground.release(victim.holding)
+                search.ledger.release(victim.holding)
             level, _ = search.tree.borrowing_level(cell, amount)
         if not victims:
             return Mode.BLOCKED, level

@@ -17,7 +17,7 @@ from policyd.alloc.topology.values import (
 )
 
 
-class Ledger:
+class DomainUsage:
     """Usage of domains by their names.
 
     Attributes:
@@ -78,7 +78,7 @@ class Nodes:
         self.rooms: dict[str, NodeRoom] = {}
         self._overlapping = overlapping
         self._pods: dict[str, OtherPod] = {}
-        self._ledgers: dict[tuple[str, bool], Ledger] = {}
+        self._usage: dict[tuple[str, bool], DomainUsage] = {}
         self._log: dict[str, tuple[Placement, ...]] | None = None
 
     def put(self, node: TopologyNode) -> None:
@@ -137,9 +137,9 @@ class Nodes:
         self.remove_flavor(flavor.name)
         if not levels:
             return
-        ledger = self._ledger(flavor.name, levels[-1] == HOSTNAME)
-        tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), ledger.used)
-        ledger.trees.append(tree)
+        usage = self._domain_usage(flavor.name, levels[-1] == HOSTNAME)
+        tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), usage.used)
+        usage.trees.append(tree)
         self.counts[flavor.name] = CountCache(tree)
         for offer in self.rooms.values():
             tree.put(offer)
@@ -149,7 +149,7 @@ class Nodes:
         tree = self.trees.pop(name, None)
         if tree is not None:
             del self.counts[name]
-            self._ledger(name, tree.to_nodes).trees.remove(tree)
+            self._domain_usage(name, tree.to_nodes).trees.remove(tree)
 
     def hold(self, workload: str, holdings: Sequence[Placement]) -> None:
         """Charge what a workload holds, instead of what it held before."""
@@ -158,8 +158,8 @@ class Nodes:
             self._log.setdefault(workload, before)
         for sign, placements in ((-1, before), (1, holdings)):
             for placement in placements:
-                ledger = self._ledger_of(placement)
-                charge = ledger.charge if self._log is None else ledger.try_charge
+                usage = self._usage_of(placement)
+                charge = usage.charge if self._log is None else usage.try_charge
                 charge(placement, sign)
         if holdings:
             self.held[workload] = tuple(holdings)
@@ -175,7 +175,7 @@ class Nodes:
         tree = self.trees[flavor]
         return {
             ",".join(domain): {name: amount for name, amount in used.items() if amount}
-            for domain, used in self._ledger(flavor, tree.to_nodes).used.items()
+            for domain, used in self._domain_usage(flavor, tree.to_nodes).used.items()
             if any(used.values())
         }
 
@@ -203,12 +203,12 @@ class Nodes:
             yield assumed
         finally:
             for holding in assumed:
-                self._ledger_of(holding).assume(holding, -1)
+                self._usage_of(holding).assume(holding, -1)
 
     def assume(self, holding: Placement, assumed: list[Placement]) -> None:
         """Take what is about to be held; it is not there even if workloads held nothing."""
         assumed.append(holding)
-        self._ledger_of(holding).assume(holding, 1)
+        self._usage_of(holding).assume(holding, 1)
 
     def stale_domain(self, flavor: str, assignment: TopologyPlacement) -> str:
         """Return the name of the first domain that is not there any more, "" if all are."""
@@ -230,12 +230,12 @@ class Nodes:
         for tree in self.trees.values():
             tree.offer_more(pod.node, pod.requests, -sign)
 
-    def _ledger_of(self, holding: Placement) -> Ledger:
-        return self._ledger(holding.flavor, holding.assignment.levels[-1:] == (HOSTNAME,))
+    def _usage_of(self, holding: Placement) -> DomainUsage:
+        return self._domain_usage(holding.flavor, holding.assignment.levels[-1:] == (HOSTNAME,))
 
-    def _ledger(self, flavor: str, to_nodes: bool) -> Ledger:  # noqa: FBT001 - half of a key
+    def _domain_usage(self, flavor: str, to_nodes: bool) -> DomainUsage:  # noqa: FBT001 - half of a key
         key = ("" if to_nodes and self._overlapping else flavor, to_nodes)
-        ledger = self._ledgers.get(key)
-        if ledger is None:
-            ledger = self._ledgers[key] = Ledger()
-        return ledger
+        usage = self._usage.get(key)
+        if usage is None:
+            usage = self._usage[key] = DomainUsage()
+        return usage

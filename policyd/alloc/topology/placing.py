@@ -51,7 +51,7 @@ class Placer:
         assignment: Assignment,
     ) -> None:
         self._state = state
-        self._nodes = state.ground.nodes
+        self._nodes = state.ledger.nodes
         self._workload = workload
         self._assignment = assignment
         self._asked = _asked(state, options, workload, assignment)
@@ -102,16 +102,16 @@ class Placer:
 
     def after(self, assignment: Assignment, victims: Collection[Victim]) -> Assignment:
         """Return an assignment with the places that there are once victims are gone."""
-        with self._state.ground.trial():
+        with self._state.ledger.trial():
             for victim in victims:
-                self._state.ground.release(victim.holding)
+                self._state.ledger.release(victim.holding)
             placements, unplaced = self._try(empty=False)
         return assignment if unplaced else replace(assignment, placements=placements)
 
     def _try(self, *, empty: bool) -> tuple[dict[str, Placement], _Unplaced]:
         """Return where the pods can go, and why some cannot, by pod set."""
         requests = self._asked.requests
-        with self._state.ground.trial():
+        with self._state.ledger.trial():
             if self._workload.replaces:
                 self._nodes.drop(self._workload.replaces)
             if self._moves:

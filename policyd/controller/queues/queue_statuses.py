@@ -150,7 +150,7 @@ class QueueStatuses:
             self._woken.set()  # the last change is looked at too
             return
         self._measured = now
-        for found in measured(self._cache.state.ground.nodes):
+        for found in measured(self._cache.state.ledger.nodes):
             self._metrics.devices(*found)
 
     async def _flush_cohorts(self) -> None:

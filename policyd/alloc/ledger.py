@@ -11,7 +11,7 @@ from policyd.alloc.topology.values import Placement
 from policyd.alloc.workload import ReservedQuota
 
 
-class Ground:
+class Ledger:
     """What workloads hold: quota in the tree, and places on nodes.
 
     Attributes:
