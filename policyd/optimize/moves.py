@@ -57,7 +57,7 @@ class Asker:
     Attributes:
         state: Where; left as it was.
         workload: Who does not fit.
-        options: What its queue has to offer.
+        options: What its queue can give.
         patience: How long places are looked for.
     """
 

@@ -1,6 +1,6 @@
 """Plans of the fewest moves that let pending workloads start, and what these cost.
 
-A plan is an offer. It is worked out with everybody that runs and is not more important, whatever
+A plan is a proposal. It is worked out with everybody that runs and is not more important, whatever
 protects them; nothing comes of it unless somebody carries it out, or the ClusterQueue says that the
 controller may (`policyd.io/consolidate`).
 """

@@ -2,8 +2,14 @@
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.entry import NominatedWorkload, in_turn, reserved_charges
-from policyd.alloc.flavors.assignment import Assignment, Progress
-from policyd.alloc.flavors.offers import FlavorOffer, GroupRequests, GroupResult, SearchResult
+from policyd.alloc.flavors.assignment import (
+    Assignment,
+    FlavorOption,
+    GroupRequests,
+    GroupResult,
+    Progress,
+    SearchResult,
+)
 from policyd.alloc.flavors.options import RequestsKey, replacing
 from policyd.alloc.nominate import still_valid
 from policyd.alloc.pending import Ticket
@@ -73,9 +79,9 @@ def run_unfinished(path):
 
 def _unfinished(case):
     tried = (case.input.get("state") or {}).get("LastTriedFlavorIdx") or ()
-    assignment, offer = Assignment(), FlavorOffer("flavor", (), {})
+    assignment, option = Assignment(), FlavorOption("flavor", (), {})
     for each in tried:
-        searches = [SearchResult(offer, tried=place) for place in each.values()]
+        searches = [SearchResult(option, tried=place) for place in each.values()]
         assignment.add(GroupResult(GroupRequests((), (), ""), searches))
     found = assignment.unfinished
     return "" if found == case.want["wantPendingFlavors"] else f"got {found}"

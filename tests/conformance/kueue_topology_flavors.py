@@ -1,8 +1,8 @@
 """Kueue's tables of flavors and topologies together: what is asked of which, and what is wrong."""
 
-from policyd.alloc.flavors.assignment import Assignment
-from policyd.alloc.flavors.offers import (
-    FlavorOffer,
+from policyd.alloc.flavors.assignment import (
+    Assignment,
+    FlavorOption,
     GroupRequests,
     GroupResult,
     PodSetRequests,
@@ -85,7 +85,7 @@ def assignment_of(pod_sets):
     for each in pod_sets:
         flavors = {r: f["Name"] for r, f in (each.get("Flavors") or {}).items()}
         asked = PodSetRequests(each["Name"], each.get("Count", 0), dict.fromkeys(flavors, 1))
-        searches = [SearchResult(FlavorOffer(name, (r,), {})) for r, name in flavors.items()]
+        searches = [SearchResult(FlavorOption(name, (r,), {})) for r, name in flavors.items()]
         assignment.add(GroupResult(GroupRequests((asked,), (), ""), searches))
     return assignment
 
@@ -312,13 +312,13 @@ def _reasons(case):
 def attempts(found):
     """Return why which flavor would not do."""
     obstacles = {
-        attempt.offer.name: attempt.obstacles
+        attempt.option.name: attempt.obstacles
         for group in found.groups
         for search in group.searches
         for attempt in search.attempts
     }
     for group in found.groups:
         for pod_set in group.requests.pod_sets:
-            for offer in group.offers if pod_set.name in found.unplaced else ():
-                obstacles[offer.name] = found.unplaced[pod_set.name]
+            for option in group.options if pod_set.name in found.unplaced else ():
+                obstacles[option.name] = found.unplaced[pod_set.name]
     return {name: most_severe([o.reason for o in why]) for name, why in obstacles.items()}

@@ -1,4 +1,4 @@
-"""What a queue has to offer, with names turned into cells, and what of it would suit a workload.
+"""The flavors that a queue can give, with names turned into cells, and what suits a workload.
 
 Turning names into cell numbers, and comparing labels with taints, costs more than deciding. It is
 done once for all workloads that ask the same, and again only when the queue changes.
@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from policyd.alloc.amount import request_amount, total_of
-from policyd.alloc.flavors.assignment import Requests
-from policyd.alloc.flavors.offers import FlavorOffer, GroupRequests, PodSetRequests
+from policyd.alloc.flavors.assignment import FlavorOption, GroupRequests, PodSetRequests, Requests
 from policyd.alloc.flavors.search import FlavorSearch
 from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.queue import (
@@ -29,7 +28,7 @@ _MOST_REQUESTS = 1_000
 
 
 class QueueOptions:
-    """Everything a queue has to offer.
+    """What a queue can give: its flavors and their quotas.
 
     Attributes:
         missing: Flavors it names that do not exist.
@@ -118,13 +117,13 @@ class QueueOptions:
         summed = total_of(*(each.totals for each in asked))
         totals = {resource: request_amount(amount) for resource, amount in summed.items()}
         uncovered = ""
-        searches: dict[tuple[str, ...], tuple[FlavorOffer, ...]] = {}
+        searches: dict[tuple[str, ...], tuple[FlavorOption, ...]] = {}
         for resource in sorted(totals, key=search_order):
             group = self._group_of.get(resource)
             if group is not None and group.resources not in searches:
                 wanted = sorted((r for r in group.resources if r in totals), key=search_order)
                 searches[group.resources] = tuple(
-                    self._offer(flavor, {r: totals[r] for r in wanted}, pod_sets, allowed)
+                    self._option(flavor, {r: totals[r] for r in wanted}, pod_sets, allowed)
                     for flavor in group.flavors
                 )
             if group is None and totals[resource] and not self._covers_all:
@@ -132,23 +131,23 @@ class QueueOptions:
                 break
         return GroupRequests(asked, tuple(searches.values()), uncovered)
 
-    def _offer(
+    def _option(
         self,
         flavor: FlavorAmounts,
         wanted: Mapping[str, int],
         pod_sets: Sequence[QueuedPodSet],
         allowed: tuple[str, ...] | None,
-    ) -> FlavorOffer:
+    ) -> FlavorOption:
         given = tuple(r for r in wanted if r in flavor.quotas)
         charges = {self.node.cells[flavor.name, r]: wanted[r] for r in given}
         if allowed is not None and flavor.name not in allowed:
             no = Unsuitable(kind="NotAllowed", name=flavor.name)
-            return FlavorOffer(flavor.name, given, charges, obstacles=(no,), barred=True)
+            return FlavorOption(flavor.name, given, charges, obstacles=(no,), barred=True)
         why = self._unsuitable(flavor.name, pod_sets)
         if why is None and len(given) < len(wanted):
             lacks = next(r for r in wanted if r not in flavor.quotas)
             why = Unsuitable(kind="NotProvided", name=flavor.name, detail=lacks)
-        return FlavorOffer(flavor.name, given, charges, obstacles=() if why is None else (why,))
+        return FlavorOption(flavor.name, given, charges, obstacles=() if why is None else (why,))
 
     def _unsuitable(self, name: str, pod_sets: Iterable[QueuedPodSet]) -> Unsuitable | None:
         flavor = self._flavors.get(name)
@@ -204,23 +203,23 @@ def replacing(requests: Requests, admission: ReservedQuota) -> Requests:
     groups: list[GroupRequests] = []
     for group in requests.groups:
         olds = [had[p.name] for p in group.pod_sets if p.name in had]
-        searches = [tuple([_beyond(offer, olds) for offer in each]) for each in group.searches]
+        searches = [tuple([_beyond(option, olds) for option in each]) for each in group.searches]
         groups.append(replace(group, searches=tuple(searches)))
     return Requests(tuple(groups), requests.demand)
 
 
-def _beyond(offer: FlavorOffer, olds: Sequence[PodSetFlavors]) -> FlavorOffer:
+def _beyond(option: FlavorOption, olds: Sequence[PodSetFlavors]) -> FlavorOption:
     charges = {
         cell: max(0, amount - sum(old.usage.get(resource, 0) for old in olds))
-        for (cell, amount), resource in zip(offer.charges.items(), offer.resources, strict=True)
+        for (cell, amount), resource in zip(option.charges.items(), option.resources, strict=True)
     }
     others = tuple(
-        Unsuitable(kind="OtherFlavor", name=offer.name, detail=old.flavors[resource])
+        Unsuitable(kind="OtherFlavor", name=option.name, detail=old.flavors[resource])
         for old in olds
-        for resource in offer.resources
-        if old.flavors.get(resource, offer.name) != offer.name
+        for resource in option.resources
+        if old.flavors.get(resource, option.name) != option.name
     )
-    return replace(offer, charges=charges, obstacles=offer.obstacles or others)
+    return replace(option, charges=charges, obstacles=option.obstacles or others)
 
 
 @lru_cache(maxsize=1024)

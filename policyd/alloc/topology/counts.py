@@ -214,7 +214,7 @@ class Counts:
 
     @property
     def _table(self) -> Table:
-        return self._tree.offered if self._kind.empty else self._tree.free
+        return self._tree.capacity if self._kind.empty else self._tree.free
 
     def _count_all(self) -> None:
         requests = self._kind.requests

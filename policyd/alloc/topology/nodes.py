@@ -48,7 +48,7 @@ class DomainUsage:
     def assume(self, placement: Placement, sign: int) -> None:
         """Take from the topologies what is about to be held; it does not count as used yet."""
         for tree in self.trees:
-            tree.charge(placement, sign, tree.free, tree.offered)
+            tree.charge(placement, sign, tree.free, tree.capacity)
 
 
 class OtherPod(NamedTuple):
@@ -90,9 +90,9 @@ class Nodes:
         assert self._log is None, "nodes do not change during a trial"
         for resource, amount in self.taken.get(node.name, {}).items():
             amounts[resource] = amounts.get(resource, 0) - amount
-        offer = self.rooms[node.name] = NodeRoom(node, amounts)
+        room = self.rooms[node.name] = NodeRoom(node, amounts)
         for tree in self.trees.values():
-            tree.put(offer)
+            tree.put(room)
 
     def remove(self, name: str) -> None:
         """Remove a node, if it is there."""
@@ -103,8 +103,8 @@ class Nodes:
 
     def node(self, name: str) -> TopologyNode | None:
         """Return a node, None if there is none of that name."""
-        offer = self.rooms.get(name)
-        return None if offer is None else offer.node
+        room = self.rooms.get(name)
+        return None if room is None else room.node
 
     def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> str:
         """Count a running pod that no topology placed: it takes `requests` and a pod of a node.
@@ -141,8 +141,8 @@ class Nodes:
         tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), usage.used)
         usage.trees.append(tree)
         self.counts[flavor.name] = CountCache(tree)
-        for offer in self.rooms.values():
-            tree.put(offer)
+        for room in self.rooms.values():
+            tree.put(room)
 
     def remove_flavor(self, name: str) -> None:
         """Remove a flavor, if it is there, and with it the topology of its nodes."""
@@ -220,15 +220,15 @@ class Nodes:
 
     def _take(self, pod: OtherPod, sign: int) -> None:
         taken = self.taken.setdefault(pod.node, {})
-        offer = self.rooms.get(pod.node)
+        room = self.rooms.get(pod.node)
         for resource, amount in pod.requests.items():
             taken[resource] = taken.get(resource, 0) + sign * amount
-            if offer is not None:
-                offer.amounts[resource] = offer.amounts.get(resource, 0) - sign * amount
+            if room is not None:
+                room.amounts[resource] = room.amounts.get(resource, 0) - sign * amount
         if not taken[PODS]:
             del self.taken[pod.node]
         for tree in self.trees.values():
-            tree.offer_more(pod.node, pod.requests, -sign)
+            tree.add(pod.node, pod.requests, -sign)
 
     def _usage_of(self, holding: Placement) -> DomainUsage:
         return self._domain_usage(holding.flavor, holding.assignment.levels[-1:] == (HOSTNAME,))

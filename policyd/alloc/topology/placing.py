@@ -4,7 +4,7 @@ Quota is looked for first. If there is quota and no place, others must make room
 missing; if not even a cluster without them had a place, nothing helps.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -169,11 +169,11 @@ def _asked(
     requests: dict[str, list[PlacementRequest]] = {}
     delayed, unusable = set(), {}
     held = _held_before(state, workload)
-    for name, count, flavors in _chosen(assignment):
+    for name, count, flavors in ((p.name, p.count, p.flavors) for p in assignment.pod_sets):
         request = _request(state, options, workload, name, count)
         if request is None:
             continue
-        wanted = sorted(flavor for flavor in flavors if flavor in options.topologies)
+        wanted = sorted(set(flavors.values()) & options.topologies.keys())
         wrong = _unusable(options, workload, request, wanted)
         if options.spec.elsewhere:
             delayed.add(name)
@@ -222,19 +222,6 @@ def _missing(
 
     found = {flavor: list(filter(lacks, wanted)) for flavor, wanted in requests.items()}
     return {flavor: wanted for flavor, wanted in found.items() if wanted}
-
-
-def _chosen(assignment: Assignment) -> Iterator[tuple[str, int, tuple[str, ...]]]:
-    """Yield of each pod set its name, how many pods it has, and its flavors."""
-    if assignment.held is not None:
-        for each in assignment.held.pod_sets:
-            yield each.name, each.count, tuple(dict.fromkeys(each.flavors.values()))
-        return
-    for group in assignment.groups:
-        for pod_set in group.requests.pod_sets:
-            offers = [o for o in group.offers if not pod_set.totals.keys().isdisjoint(o.resources)]
-            offers = offers if pod_set.totals else list(group.offers)
-            yield pod_set.name, pod_set.count, tuple(dict.fromkeys(o.name for o in offers))
 
 
 def _request(
