@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.cluster_queue import Holding, QueueState
 from policyd.alloc.extension import Extension
-from policyd.alloc.flavors.options import QueueOptions, RequestsKey
+from policyd.alloc.flavors.options import QueueOptions, RequestKey
 from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.ledger import Ledger
 from policyd.alloc.pending import Ticket
@@ -219,7 +219,7 @@ class CoreState:
             if holding is not None:
                 options = self.queues[holding.admission.cluster_queue].options
                 if options is not None:
-                    yield options, Ticket(holding.workload, RequestsKey())
+                    yield options, Ticket(holding.workload, RequestKey())
 
     def commit(self, plan: Plan) -> None:
         """Carry out a plan in this state: admissions are assumed, workloads parked.

@@ -276,7 +276,7 @@ WAITING = Requeue(
         pytest.param({}, False, id="the-same-would-happen"),
         pytest.param({"parked": True}, True, id="the-next-of-its-queue-is-tried"),
         pytest.param(
-            {"progress": Progress(tried=((0,),), demand="", generation=0, cycle=0)},
+            {"progress": Progress(tried=((0,),), request_key="", generation=0, cycle=0)},
             True,
             id="there-are-flavors-left",
         ),
@@ -289,7 +289,7 @@ def test_cycles_go_on_while_they_may_decide_more(change, expected):
 
 
 @pytest.mark.parametrize(
-    ("demand", "generation", "cycle", "preserves", "expected"),
+    ("request_key", "generation", "cycle", "preserves", "expected"),
     [
         pytest.param("same", 9, 4, True, True, id="in-the-next-cycle-whatever-changed"),
         pytest.param("other", 1, 4, True, False, id="not-for-something-else"),
@@ -300,10 +300,10 @@ def test_cycles_go_on_while_they_may_decide_more(change, expected):
     ],
 )
 def test_progress_holds_as_long_as_it_means_something(
-    demand, generation, cycle, preserves, expected
+    request_key, generation, cycle, preserves, expected
 ):
-    before = Progress(tried=((0,),), demand="same", generation=1, cycle=3)
-    now = Progress(tried=(), demand=demand, generation=generation, cycle=cycle)
+    before = Progress(tried=((0,),), request_key="same", generation=1, cycle=3)
+    now = Progress(tried=(), request_key=request_key, generation=generation, cycle=cycle)
 
     assert still_valid(before, now, preserves=preserves) == expected
 

@@ -306,7 +306,7 @@ def test_the_order_does_not_grow_with_parking_and_waking():
         park(queue, "w0")
         queue.wake()
 
-    assert len(queue._crowds[""]) < 200
+    assert len(queue._heaps[""]) < 200
     assert head(queue) == "w0"
 
 
@@ -324,7 +324,9 @@ def test_a_preemptor_stays_one_while_it_asks_the_same():
 @pytest.mark.parametrize("carries", [pytest.param(True, id="on"), pytest.param(False, id="off")])
 def test_a_search_goes_on_after_a_change_where_that_is_wanted(carries):
     queue = pending(workload("a", "q"))
-    progress = queue.head().progress = Progress(tried=((0,),), demand=None, generation=0, cycle=1)
+    progress = queue.head().progress = Progress(
+        tried=((0,),), request_key=None, generation=0, cycle=1
+    )
 
     queue.put(workload("a", "q", gated=True), carries=carries)
 

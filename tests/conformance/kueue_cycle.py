@@ -10,7 +10,7 @@ from policyd.alloc.flavors.assignment import (
     Progress,
     SearchResult,
 )
-from policyd.alloc.flavors.options import RequestsKey, replacing
+from policyd.alloc.flavors.options import RequestKey, replacing
 from policyd.alloc.nominate import still_valid
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
@@ -31,7 +31,7 @@ def run_order(path):
 
 
 def ticket_of(workload):
-    return Ticket(workload, RequestsKey())
+    return Ticket(workload, RequestKey())
 
 
 def _order(case):
@@ -58,13 +58,13 @@ def _outdated(case):
     arguments, last = case.input["args"], case.input["args"].get("last", {})
     remembered = Progress(
         tried=(),
-        demand=last.get("SchedulingHash", ""),
+        request_key=last.get("SchedulingHash", ""),
         generation=last.get("ClusterQueueGeneration", 0),
         cycle=last.get("SchedulingCycle", 0),
     )
     now = Progress(
         tried=(),
-        demand=arguments.get("currentSchedulingHash", ""),
+        request_key=arguments.get("currentSchedulingHash", ""),
         generation=arguments.get("currentCQGeneration", 0),
         cycle=arguments.get("currentSchedulingCycle", 0),
     )

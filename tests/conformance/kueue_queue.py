@@ -5,7 +5,7 @@ the attempt is decided: so "pop" here takes it out, and remembers the one taken 
 """
 
 from policyd.alloc.flavors.assignment import Progress
-from policyd.alloc.flavors.options import demand_of
+from policyd.alloc.flavors.options import request_key_of
 from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
@@ -237,7 +237,7 @@ class Replay:
         tried = (last or {}).get("LastTriedFlavorIdx") or ()
         progress = None
         if any(place != -1 for places in tried for place in places.values()):
-            progress = Progress(tried=((0,),), demand=None, generation=0, cycle=0)
+            progress = Progress(tried=((0,),), request_key=None, generation=0, cycle=0)
         reason = args.get("reason") or "Generic"
         strict = any(q.spec.strict for q in self.cluster.state.queues.values() if q.spec)
         if parked is None:
@@ -404,7 +404,7 @@ def run_demands(path):
     def failure(case):
         cluster = Cluster(settings_of(case))
         one, other = (cluster.value(case.input[n], QUEUE) for n in ("wl1", "wl2"))
-        same = one.priority == other.priority and demand_of(one) == demand_of(other)
+        same = one.priority == other.priority and request_key_of(one) == request_key_of(other)
         return _unlike(same, case.want["wantSame"])
 
     yield from run_table(path, failure)

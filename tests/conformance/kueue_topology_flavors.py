@@ -8,7 +8,7 @@ from policyd.alloc.flavors.assignment import (
     PodSetRequests,
     SearchResult,
 )
-from policyd.alloc.flavors.options import RequestsKey
+from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
 from policyd.alloc.nominate import Chooser
 from policyd.alloc.pending import Ticket
@@ -192,7 +192,7 @@ def _groups(case):
     }
     name = case.input["clusterQueue"]["metadata"]["name"]
     workload, options = cluster.value(body, name), state.queues[name].options
-    ticket = Ticket(workload, RequestsKey())
+    ticket = Ticket(workload, RequestKey())
     found = Chooser(state, ticket, options, options.preempts).choose().assignment
     wrong = {pod_set: error["$error"] for pod_set, error in case.want["wantPodSetErrors"].items()}
     if {k: v for k, v in told(found).items() if k in wrong} != wrong:
@@ -219,7 +219,7 @@ class PlacingAssigner(Assigner):
     def choose(self, scan=EVERYWHERE):
         body = next(a["wl"]["Obj"] for _, a, _ in self.case.operations("flavorassigner.New"))
         workload, options = self.cluster.value(body, self.queue), self.options
-        ticket = Ticket(workload, RequestsKey())
+        ticket = Ticket(workload, RequestKey())
         return Chooser(self.state, ticket, options, options.preempts).choose(scan)
 
     @property

@@ -239,14 +239,14 @@ class Progress(Value, frozen=True):
     Attributes:
         tried: By group of pod sets and of resources, the place of the last flavor tried; -1 if the
             search is to start over.
-        demand: What was searched for; the search of something else starts over.
+        request_key: What was searched for; the search of something else starts over.
         generation: Of what the queue may have, when it was searched, in which cycle.
         version: Of the tree, when it was searched.
         stops: How far searches came before, since the tree changed.
     """
 
     tried: tuple[tuple[int, ...], ...]
-    demand: object
+    request_key: object
     generation: int
     cycle: int
     version: int = 0
@@ -264,7 +264,7 @@ class Progress(Value, frozen=True):
 
     def after(self, last: "Progress | None") -> "Progress":
         """Remember how far searches came before, unless something changed since the last one."""
-        if last is None or (last.version, last.demand) != (self.version, self.demand):
+        if last is None or (last.version, last.request_key) != (self.version, self.request_key):
             return self
         return replace(self, stops=last.stops | {last.tried})
 
@@ -429,7 +429,7 @@ class Requests:
 
     Attributes:
         groups: What its pod sets ask, those together that must have the same flavors.
-        demand: What it was worked out from; equal demands ask the same.
+        request_key: What it was worked out from; equal keys ask the same.
         plain: What the workload gets if there is room for all of it in the first flavors without
             borrowing; None if these are unsuitable.
         totals: What the pods of each pod set need together, by name and resource.
@@ -437,7 +437,7 @@ class Requests:
     """
 
     groups: tuple[GroupRequests, ...]
-    demand: object
+    request_key: object
     plain: Assignment | None = field(init=False)
     totals: Mapping[str, Mapping[str, int]] = field(init=False)
     known: Assignment | None = None

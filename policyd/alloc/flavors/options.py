@@ -69,28 +69,23 @@ class QueueOptions:
         self._requests: dict[object, Requests] = {}
 
     def requests(
-        self, workload: QueuedWorkload, counts: Sequence[int] = (), demand: object = None
+        self, workload: QueuedWorkload, counts: Sequence[int] = (), request_key: object = None
     ) -> Requests:
         """Work out what a workload asks of the queue, with as many pods as it wants or `counts`.
 
-        Something may stand for this `demand`, so that it need not be looked at.
+        Something may stand for this `request_key`, so that it need not be looked at.
         """
-        key = demand or demand_of(workload, counts)
+        key = request_key or request_key_of(workload, counts)
         requests = self._requests.get(key)
         if requests is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
-            requests = self._requests[key] = self._made(
-                workload, counts, demand_of(workload, counts)
-            )
+            requests = self._requests[key] = self.trial_requests(workload, counts)
         return requests
 
-    def trial_requests(self, workload: QueuedWorkload) -> Requests:
-        """Work out what a workload would ask that is only thought of; it is not remembered."""
-        return self._made(workload, (), None)
-
-    def _made(self, workload: QueuedWorkload, counts: Sequence[int], demand: object) -> Requests:
-        requests = Requests(self._groups(workload, counts), demand)
+    def trial_requests(self, workload: QueuedWorkload, counts: Sequence[int] = ()) -> Requests:
+        """Work out what a workload would ask that is not in the queue; it is not remembered."""
+        requests = Requests(self._groups(workload, counts), request_key_of(workload, counts))
         requests.plain = requests.plain if self.search.in_order else None
         return requests
 
@@ -179,11 +174,11 @@ class QueueOptions:
         return None if wanted <= {"", *levels} or not levels else "LevelMissing"
 
 
-class RequestsKey:
+class RequestKey:
     """Stands for what workloads of one queue ask that ask the same; it is equal to no other."""
 
 
-def demand_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> object:
+def request_key_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> object:
     """Return what is equal for workloads that ask the same of a queue."""
     return tuple(counts), workload.allowed_flavors, tuple([_asked_by(p) for p in workload.pod_sets])
 
@@ -205,7 +200,7 @@ def replacing(requests: Requests, admission: ReservedQuota) -> Requests:
         olds = [had[p.name] for p in group.pod_sets if p.name in had]
         searches = [tuple([_beyond(option, olds) for option in each]) for each in group.searches]
         groups.append(replace(group, searches=tuple(searches)))
-    return Requests(tuple(groups), requests.demand)
+    return Requests(tuple(groups), requests.request_key)
 
 
 def _beyond(option: FlavorOption, olds: Sequence[PodSetFlavors]) -> FlavorOption:
