@@ -9,8 +9,7 @@ nobody else looks at.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from policyd.alloc.cluster_queue import QueueState
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.search import FlavorSearch, Pins
 from policyd.alloc.plan import Evict, Move, Plan
 from policyd.alloc.queue import QueueSpec

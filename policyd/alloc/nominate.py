@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import ge
 from typing import TypeVar
 
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload
 from policyd.alloc.flavors.assignment import Assignment, Progress, Requests
 from policyd.alloc.flavors.options import QueueOptions, replacing
 from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan

@@ -1,14 +1,14 @@
 """The workloads that wait in one ClusterQueue, and which of them is next.
 
-A workload is either *active*, in the order in which it will be tried, or *parked*: tried without
-success, or backing off, until something changes that could help it.
+A workload is either *active*, in the order in which it will be tried, or *inadmissible*: tried
+without success, or backing off, until something changes that could help it.
 
 Next is who has the highest priority, then the longest pending; but before that, where the queue
 orders LocalQueues by what they used, who is of the one that used least; and then who preempted
 others to have its turn, so that nobody takes what it made free.
 
 What did not fit will not fit for another that asks for just the same: until something changes, all
-of them are parked, without a look at each.
+of them are inadmissible, without a look at each.
 """
 
 from bisect import insort
@@ -48,7 +48,7 @@ class Ticket:
             asks for no place.
         rank: The lowest is next.
         gone: Whether it is in the queue no more.
-        aside: Whether it is parked for a reason of its own.
+        aside: Whether it is inadmissible for a reason of its own.
         progress: Where the search for its flavors is to go on; None from the start.
         preemptor: Whether it is the latest of its queue for which others were preempted.
     """
@@ -76,7 +76,7 @@ class Ticket:
 
     @property
     def wakes(self) -> bool:
-        """Whether it is tried again once something changes, if it is parked."""
+        """Whether it is tried again once something changes, if it is inadmissible."""
         objection = self.workload.objection
         misplaced = objection is not None and objection.misplaced
         return not (self.workload.backing_off or misplaced)
@@ -213,7 +213,7 @@ class PendingHeap:
 
 
 def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: bool) -> bool:
-    """Tell whether a workload is parked after an attempt that failed.
+    """Tell whether a workload is inadmissible after an attempt that failed.
 
     It is not where its search for flavors is to go on, or, `strict`, nobody passes the head.
     """
@@ -249,12 +249,12 @@ class PendingQueue:
         return iter(self._tickets.values())
 
     @property
-    def parked(self) -> int:
+    def inadmissible(self) -> int:
         """How many are not tried for now."""
         return len(self) - len(self.active)
 
     @property
-    def parks(self) -> bool:
+    def has_inadmissible(self) -> bool:
         """Whether there are any that are not tried for now."""
         return bool(self._aside or self._refused)
 
@@ -264,7 +264,7 @@ class PendingQueue:
         return [ticket for ticket in self if self._is_active(ticket)]
 
     def in_order(self) -> list[Ticket]:
-        """Return all that wait, parked or not, in the order of their turns."""
+        """Return all that wait, inadmissible or not, in the order of their turns."""
         return sorted(self._tickets.values(), key=self._turn)
 
     def order_by(self, usage: Mapping[str, float] | None) -> None:
@@ -283,7 +283,7 @@ class PendingQueue:
         return None if ticket is None else ticket.workload
 
     def put(self, workload: QueuedWorkload, *, carries: bool = True) -> None:
-        """Add a workload, or take notice of its change. What is parked stays so if unchanged.
+        """Add a workload, or take notice of its change. What is inadmissible stays so if unchanged.
 
         With `carries`, the search for its flavors goes on where it stopped before the change.
         """
@@ -345,14 +345,14 @@ class PendingQueue:
                 self._latest.preemptor = False
             ticket.preemptor, self._latest = True, ticket
             self._preemptor = "" if strict else action.workload.key
-        if action.parked or ticket.workload.backing_off:
+        if action.inadmissible or ticket.workload.backing_off:
             if equivalents and action.reason in _SHARED:
                 self._refused[ticket.request_key] = action.refusal.reason
             else:
                 ticket.aside, self._aside[ticket.workload.key] = True, ticket
 
     def wake(self) -> None:
-        """Make every parked workload active again, but those that back off or are misplaced."""
+        """Make inadmissible workloads active again, but those that back off or are misplaced."""
         for heap in self._heaps.values():
             for request_key in self._refused:
                 heap.restore(request_key)
@@ -364,11 +364,11 @@ class PendingQueue:
                 self._activate(ticket)
 
     def precedes(self, ticket: Ticket) -> bool:
-        """Tell whether somebody parked is more important, and to have its turn once woken."""
+        """Tell whether an inadmissible workload is to have its turn before this one once woken."""
         if self._usage is not None or ticket.workload.key == self._preemptor:
             return False
-        parked = [each.workload for each in self._aside.values() if each.wakes]
-        most = max([each.priority for each in parked] + [p for p, _ in self._refused], default=None)
+        priorities = [each.workload.priority for each in self._aside.values() if each.wakes]
+        most = max(priorities + [priority for priority, _ in self._refused], default=None)
         return most is not None and most > ticket.workload.priority
 
     def shared_refusal(self, key: str) -> ConditionReason | None:

@@ -2,7 +2,7 @@
 
 Who calls it says what is: flavors, queues, cohorts, workloads pending or with quota. A put of what
 is there already changes nothing. Releasing quota, or changing what there is of it, wakes up the
-parked workloads of the whole tree.
+inadmissible workloads of the whole tree.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -10,20 +10,74 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policyd.alloc.cluster_queue import Holding, QueueState
+from policyd.alloc.cluster_queue import QueueState, Register
 from policyd.alloc.extension import Extension
 from policyd.alloc.flavors.options import QueueOptions, RequestKey
 from policyd.alloc.hierarchy import QuotaNode, descendants
-from policyd.alloc.ledger import Ledger
+from policyd.alloc.ledger import Holding, Ledger
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.queue import CohortQuotas, FlavorSpec, QueueSpec, quotas_of
 from policyd.alloc.quota import QuotaTree
-from policyd.alloc.register import Register
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.alloc.usage_history import UsageHistory
-from policyd.alloc.waking import Wakes
 from policyd.alloc.workload import QueuedWorkload
+
+LATELY_SECONDS = 30.0
+
+
+class Wakes:
+    """Trees in which something changed that may help inadmissible workloads.
+
+    Attributes:
+        gather_seconds: How long changes are gathered after a preemption; 0 for not at all.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing changed."""
+        self.gather_seconds = 0.0
+        self._stirred: set[QuotaNode] = set()
+        self._due: dict[QuotaNode, float] = {}
+        self._gathers: dict[QuotaNode, float] = {}
+
+    def preempted(self, node: QuotaNode, now: float) -> None:
+        """Take notice that somebody is preempted for a workload of a queue."""
+        self._gathers = {root: until for root, until in self._gathers.items() if until > now}
+        self._gathers[node.root] = now + LATELY_SECONDS
+
+    def stir(self, node: QuotaNode) -> None:
+        """Take notice of a change at a node, which may belong to another tree from now on."""
+        self._stirred.add(node)
+        if node.parent is not None:
+            self._stirred.add(node.parent)
+
+    def take(self, now: float, *, waits: Callable[[QuotaNode], bool]) -> set[QuotaNode]:
+        """Take out the roots of the trees whose time has come.
+
+        Args:
+            now: Seconds since the epoch.
+            waits: Tells whether the tree of a root has inadmissible workloads.
+        """
+        waiting = {root for root in {node.root for node in self._stirred} if waits(root)}
+        for node in self._stirred:
+            if node.root in waiting:
+                lately = self._gathers.get(node.root, now) > now
+                self._due.setdefault(node, now + self.gather_seconds if lately else now)
+        self._stirred.clear()
+        roots = {node.root for node, at in self._due.items() if at <= now}
+        if roots:
+            self._due = {node: at for node, at in self._due.items() if node.root not in roots}
+        return roots
+
+    @property
+    def gathering(self) -> set[QuotaNode]:
+        """The roots of the trees whose time is to come."""
+        return {node.root for node in self._due}
+
+    @property
+    def next_at(self) -> float | None:
+        """When the first may be taken; None if there is none."""
+        return min(self._due.values(), default=None)
 
 
 class CoreState:
@@ -41,7 +95,7 @@ class CoreState:
         history: What LocalQueues used in the past; None where that orders nobody.
         local_usage: What each of them used by weight, by `namespace/name`; empty without a history.
         now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
-        wakes: When parked workloads are tried again.
+        wakes: When inadmissible workloads are tried again.
         revision: Grows with every change, and `cycle` with every plan that is carried out.
     """
 
@@ -175,7 +229,7 @@ class CoreState:
             self.put_workload(holding.workload)
 
     def wake(self, name: str) -> None:
-        """Let the workloads parked in the tree of ClusterQueue `name` be tried again."""
+        """Let the workloads inadmissible in the tree of ClusterQueue `name` be tried again."""
         if name in self.queues:
             self._stir(self.queues[name].node)
 
@@ -222,7 +276,7 @@ class CoreState:
                     yield options, Ticket(holding.workload, RequestKey())
 
     def commit(self, plan: Plan) -> None:
-        """Carry out a plan in this state: admissions are assumed, workloads parked.
+        """Carry out a plan in this state: admissions are assumed, workloads inadmissible.
 
         Raises:
             ValueError: If the state has changed since the plan was made.
@@ -257,12 +311,12 @@ class CoreState:
                 queue.options = QueueOptions(spec, node, self.flavors, search, settings=rules)
         self._outdated.clear()
         self.extension.settle()
-        for root in self.wakes.take(self.now, parks=self._parks):
+        for root in self.wakes.take(self.now, waits=self._has_inadmissible):
             for queue in self._queues_below(root):
                 queue.pending.wake()
 
-    def _parks(self, root: QuotaNode) -> bool:
-        return any(queue.pending.parks for queue in self._queues_below(root))
+    def _has_inadmissible(self, root: QuotaNode) -> bool:
+        return any(queue.pending.has_inadmissible for queue in self._queues_below(root))
 
     def _queues_below(self, root: QuotaNode) -> Iterator[QueueState]:
         nodes = (node for node in descendants(root) if node.queue)

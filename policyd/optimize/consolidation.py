@@ -7,10 +7,10 @@ that are moved. Until they are there, what they will have is held.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from policyd.alloc.cluster_queue import Holding, QueueState, Victim
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.hierarchy import descendants
+from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.plan import Move
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState

@@ -12,9 +12,9 @@ from itertools import combinations, islice
 from math import comb
 from typing import NamedTuple
 
-from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.plan import Move
 from policyd.alloc.preemption.search import candidate_rank
 from policyd.alloc.reasons import Mode

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from policyd.alloc.cluster_queue import QueueState
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.extension import CycleExtension, Extension
 from policyd.alloc.flavors.search import FlavorSearch, Pins
 from policyd.alloc.plan import Admit, Evict, Move, Plan

@@ -20,10 +20,10 @@ from math import inf
 from operator import attrgetter, itemgetter
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import Holding, QueueState
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Holding
 from policyd.alloc.pending import Rank, Ticket
 from policyd.alloc.plan import Evict, Move
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
@@ -215,6 +215,6 @@ def _short_gangs(queues: Iterable[QueueState]) -> Iterator[tuple[float, Evict]]:
 
 
 def _first(queue: QueueState) -> Ticket | None:
-    """Return the first of all that may be tried, parked or not; None if there is none."""
+    """Return the first of all that may be tried, inadmissible or not; None if there is none."""
     tickets = (t for t in queue.pending if not (t.workload.backing_off or t.workload.objection))
     return min(tickets, key=attrgetter("rank"), default=None)

@@ -8,8 +8,8 @@ controller may (`policyd.io/consolidate`).
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from policyd.alloc.cluster_queue import Holding
 from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Move
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value

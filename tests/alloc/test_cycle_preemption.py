@@ -70,7 +70,7 @@ def test_who_gets_quota_back_waits_for_those_who_must_go():
     assert message_of(waits.refusal).endswith(
         "4 more needed. Pending the preemption of 1 workload(s)"
     )
-    assert not waits.parked
+    assert not waits.inadmissible
 
 
 def test_nobody_is_preempted_twice_for_the_same():
@@ -266,7 +266,7 @@ def test_a_search_that_goes_round_ends(strict, admitted):
 
 WAITING = Requeue(
     workload=workload("w", "q"), reason="NoFit", refusal=Refusal("WaitingForQuota"), requests={},
-    parked=False,
+    inadmissible=False,
 )  # fmt: skip
 
 
@@ -274,7 +274,7 @@ WAITING = Requeue(
     ("change", "expected"),
     [
         pytest.param({}, False, id="the-same-would-happen"),
-        pytest.param({"parked": True}, True, id="the-next-of-its-queue-is-tried"),
+        pytest.param({"inadmissible": True}, True, id="the-next-of-its-queue-is-tried"),
         pytest.param(
             {"progress": Progress(tried=((0,),), request_key="", generation=0, cycle=0)},
             True,

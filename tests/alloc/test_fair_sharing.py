@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.entry import NominatedWorkload, standing, tournament
+from policyd.alloc.cluster_queue import NominatedWorkload
+from policyd.alloc.cycle import plan_cycle, standing, tournament
 from policyd.alloc.fair_sharing import BorrowedShare, share_of
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import RequestKey

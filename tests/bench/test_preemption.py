@@ -7,7 +7,8 @@ from collections import deque
 import msgspec
 import pytest
 
-from policyd.alloc.entry import NominatedWorkload, tournament
+from policyd.alloc.cluster_queue import NominatedWorkload
+from policyd.alloc.cycle import tournament
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.pending import Ticket

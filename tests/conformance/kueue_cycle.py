@@ -1,7 +1,7 @@
 """Kueue's tables of the parts of a cycle: order, progress, reservations, the requests of slices."""
 
-from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.entry import NominatedWorkload, in_turn, reserved_charges
+from policyd.alloc.cluster_queue import NominatedWorkload
+from policyd.alloc.cycle import in_turn, plan_cycle, reserved_charges
 from policyd.alloc.flavors.assignment import (
     Assignment,
     FlavorOption,

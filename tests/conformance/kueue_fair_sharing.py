@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from policyd.alloc.entry import standing
+from policyd.alloc.cycle import standing
 from policyd.alloc.fair_sharing import BorrowedShare, share_of
 from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.pending import Ticket

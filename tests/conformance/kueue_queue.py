@@ -248,7 +248,7 @@ class Replay:
             reason=reason,
             refusal=Refusal(args.get("quotaReservedReason") or "PendingEvaluation"),
             requests={},
-            parked=parked,
+            inadmissible=parked,
             progress=progress,
         )
         gates = self.cluster.state.settings.gates
@@ -290,11 +290,11 @@ class Replay:
             [QUEUE] if input_.get("queueInadmissibleWorkloads") else []
         )
         state = self.cluster.state
-        parked = sum(queue.pending.parked for queue in state.queues.values())
+        parked = sum(queue.pending.inadmissible for queue in state.queues.values())
         for name in names:
             state.wake(name)
         state.settle()
-        self.moved += parked - sum(queue.pending.parked for queue in state.queues.values())
+        self.moved += parked - sum(queue.pending.inadmissible for queue in state.queues.values())
 
     def _do_queue_second_pass_if_needed(self, args, result):
         workload = decode(args["w"], Workload)
@@ -334,9 +334,9 @@ class Replay:
     def _do_pending_breakdown(self, _args, _result):
         """Compare the sums: by which labels metrics are told apart is another matter."""
         pending, want = self.pending, self.case.want
-        active = len(pending) - pending.parked + (self.inflight is not None)
+        active = len(pending) - pending.inadmissible + (self.inflight is not None)
         wanted = [sum((want[n] or {}).values()) for n in ("wantPending", "wantInadmissible")]
-        return _unlike([active, pending.parked], wanted)
+        return _unlike([active, pending.inadmissible], wanted)
 
     # What the test wanted at the end.
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.ledger import Victim
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
 from policyd.alloc.quota import QuotaTree

@@ -8,11 +8,12 @@ lowest priority in a queue stands for all who hold its quota.
 
 from collections.abc import Callable, Collection
 
-from policyd.alloc.cluster_queue import QueueState, Victim
+from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.flavors.search import Found
 from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Victim
 from policyd.alloc.preemption.classical import classical_victims
 from policyd.alloc.preemption.fair import fair_victims
 from policyd.alloc.preemption.search import Claim, Search, may_preempt

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
-from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.ledger import Victim
 from policyd.alloc.reasons import Mode, Unplaced
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
