@@ -23,7 +23,6 @@ from policyd.alloc.extension import CycleExtension
 from policyd.alloc.fair_sharing import BorrowedShare, CohortHeap, Key, share_of
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.search import FlavorScan
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.nominate import Chooser, Nominator
 from policyd.alloc.pending import Ticket, waits_aside
@@ -38,7 +37,7 @@ from policyd.alloc.plan import (
     RequeueReason,
 )
 from policyd.alloc.queue import FlavorResource
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import QuotaNode, QuotaTree
 from policyd.alloc.reasons import FIT, NO_FIT, PodSetRefusal, Refusal
 from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.alloc.state import CoreState
@@ -271,7 +270,7 @@ class _Cycle:
 
     def _awaits_pods(self) -> bool:
         started = any(isinstance(action, Admit) for action in self.actions)
-        return started or self._state.register.awaits_pods()
+        return started or self._state.awaits_pods()
 
     def _preempt_if_it_helps(self, entry: NominatedWorkload) -> None:
         assignment, gates = entry.assignment, self._gates

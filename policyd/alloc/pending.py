@@ -265,7 +265,7 @@ class PendingQueue:
 
     def in_order(self) -> list[Ticket]:
         """Return all that wait, inadmissible or not, in the order of their turns."""
-        return sorted(self._tickets.values(), key=self._turn)
+        return sorted(self._tickets.values(), key=self.turn)
 
     def order_by(self, usage: Mapping[str, float] | None) -> None:
         """Let LocalQueues go first whose `usage` is least when somebody is next.
@@ -331,7 +331,7 @@ class PendingQueue:
         preemptor = self._tickets.get(self._preemptor)
         if preemptor is not None and self._is_active(preemptor):
             found.append(preemptor)
-        return min(found, key=self._turn, default=None)
+        return min(found, key=self.turn, default=None)
 
     def requeue(self, action: Requeue, *, strict: bool, equivalents: bool) -> None:
         """Let a workload wait after an attempt, with its `equivalents` if they wait aside too.
@@ -376,26 +376,8 @@ class PendingQueue:
         ticket = self._tickets.get(key)
         return None if ticket is None else self._refused.get(ticket.request_key)
 
-    def turns(self, *, strict: bool) -> Iterator[tuple[Ticket, Ticket | None]]:
-        """Yield all that do not back off, each with who has to get quota first, or be refused.
-
-        That is nobody for who is next, and for who was tried by itself. With `strict`, nobody
-        passes the head of the queue; else only who asks for the same as somebody before, or was
-        not tried yet, is behind another.
-        """
-        waiting = [ticket for ticket in self if not ticket.workload.backing_off]
-        tried = (ticket for ticket in waiting if not ticket.aside)
-        head = min(tried, key=self._turn, default=None) if strict else self.head()
-        firsts: dict[object, Ticket] = {}
-        for ticket in () if strict else waiting:
-            first = firsts.setdefault(ticket.request_key, ticket)
-            if self._turn(ticket) < self._turn(first):
-                firsts[ticket.request_key] = ticket
-        for ticket in waiting:
-            ahead = firsts[ticket.request_key] if ticket.request_key in self._refused else head
-            yield ticket, None if ticket.aside or ahead is ticket else ahead
-
-    def _turn(self, ticket: Ticket) -> tuple[float, bool, Rank]:
+    def turn(self, ticket: Ticket) -> tuple[float, bool, Rank]:
+        """Return what orders pending workloads; the lowest is next."""
         usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)
         return usage, ticket.workload.key != self._preemptor, ticket.rank
 

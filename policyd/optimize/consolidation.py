@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.assignment import Assignment
-from policyd.alloc.hierarchy import descendants
 from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.plan import Move
+from policyd.alloc.quota import descendants
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState
 from policyd.optimize.moves import Asker, fewest_moves, may_move, move_to

@@ -86,8 +86,5 @@ def _free(tree: TopologyTree, resource: str) -> Column:
 
 def _summed(tree: TopologyTree, column: Column) -> Column:
     """Sum up a column of leaves for the domains around them."""
-    tree.settle()
-    for level in reversed(tree.at[:-1]):
-        for domain in level:
-            column[domain] = sum([column[child] for child in tree.children[domain]])
+    tree.sum_up(column)
     return column

@@ -22,10 +22,10 @@ from operator import attrgetter, itemgetter
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.options import QueueOptions
-from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.ledger import Holding
 from policyd.alloc.pending import Rank, Ticket
 from policyd.alloc.plan import Evict, Move
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import CoreState
 from policyd.optimize.opt_ins import wants

@@ -8,9 +8,9 @@ controller may (`policyd.io/consolidate`).
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Move
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload, ReservedQuota

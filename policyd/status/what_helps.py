@@ -13,11 +13,11 @@ from policyd.alloc.amount import UNLIMITED, total_of
 from policyd.alloc.fair_sharing import above
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.flavors.search import FlavorSearch
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.ledger import Victim
 from policyd.alloc.preemption.search import Claim, Search
 from policyd.alloc.preemption.targets import find_targets
 from policyd.alloc.queue import PreemptionPolicy
+from policyd.alloc.quota import QuotaNode
 from policyd.alloc.reasons import MissingQuota, Mode, OverCapacity, Refusal, Unsuitable
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedPodSet, QueuedWorkload

@@ -101,7 +101,7 @@ def test_the_new_places_are_held_until_all_are_there():
     of.put_workload(workload("late", "q", gpu=4, priority=9, at=2))
     assert admitted(of) == ["new", "a"]
     assert of.extension.moving == {}
-    assert dict(of.register.holding("a").admission.pod_sets[0].flavors) == {"gpu": "small"}
+    assert dict(of.holding("a").admission.pod_sets[0].flavors) == {"gpu": "small"}
 
 
 def test_places_are_not_held_for_ever():

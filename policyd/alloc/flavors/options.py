@@ -11,7 +11,6 @@ from functools import lru_cache
 from policyd.alloc.amount import request_amount, total_of
 from policyd.alloc.flavors.assignment import FlavorOption, GroupRequests, PodSetRequests, Requests
 from policyd.alloc.flavors.search import FlavorSearch
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.queue import (
     FlavorAmounts,
     FlavorSpec,
@@ -19,6 +18,7 @@ from policyd.alloc.queue import (
     matches_affinity,
     untolerated_taint,
 )
+from policyd.alloc.quota import QuotaNode
 from policyd.alloc.reasons import Unsuitable, UnsuitableKind
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.topology.values import PODS

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.ledger import Victim
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import QuotaNode, QuotaTree
 
 
 class _Kind(NamedTuple):

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from policyd.alloc.fair_sharing import CohortHeap, Key, above, share_of
-from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.ledger import Victim
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.settings import Strategy
 
 Waiting = dict[QuotaNode, deque[PreemptionCandidate]]

@@ -7,10 +7,9 @@ from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from policyd.alloc.cluster_queue import QueueState
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.queue import UNPROTECTED, FlavorResource, PreemptionPolicy, Protection
-from policyd.alloc.quota import NOWHERE
+from policyd.alloc.quota import NOWHERE, QuotaNode
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
 

@@ -12,11 +12,11 @@ from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.flavors.search import Found
-from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.ledger import Victim
 from policyd.alloc.preemption.classical import classical_victims
 from policyd.alloc.preemption.fair import fair_victims
 from policyd.alloc.preemption.search import Claim, Search, may_preempt
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload

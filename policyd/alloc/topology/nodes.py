@@ -1,7 +1,9 @@
 """The cluster's nodes, what pods use of them, and what workloads hold, kept up to date."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from policyd.alloc.queue import FlavorSpec
@@ -17,6 +19,7 @@ from policyd.alloc.topology.values import (
 )
 
 
+@dataclass(slots=True)
 class DomainUsage:
     """Usage of domains by their names.
 
@@ -25,11 +28,8 @@ class DomainUsage:
         trees: The topologies of which these are domains.
     """
 
-    __slots__ = ("trees", "used")
-
-    def __init__(self) -> None:
-        self.used: dict[DomainValues, dict[str, int]] = {}
-        self.trees: list[TopologyTree] = []
+    used: dict[DomainValues, dict[str, int]] = field(default_factory=dict)
+    trees: list[TopologyTree] = field(default_factory=list)
 
     def charge(self, placement: Placement, sign: int) -> None:
         """Use more, or with a `sign` of -1 less, by what pods use where they are."""
@@ -38,17 +38,6 @@ class DomainUsage:
             used = self.used.setdefault(domain, {})
             for resource, amount in requests.items():
                 used[resource] = used.get(resource, 0) + sign * amount * count
-        self.try_charge(placement, sign)
-
-    def try_charge(self, placement: Placement, sign: int) -> None:
-        """Charge the topologies alone, for a trial in which no domain comes or goes."""
-        for tree in self.trees:
-            tree.charge(placement, sign, tree.free)
-
-    def assume(self, placement: Placement, sign: int) -> None:
-        """Take from the topologies what is about to be held; it does not count as used yet."""
-        for tree in self.trees:
-            tree.charge(placement, sign, tree.free, tree.capacity)
 
 
 class OtherPod(NamedTuple):
@@ -78,7 +67,7 @@ class Nodes:
         self.rooms: dict[str, NodeRoom] = {}
         self._overlapping = overlapping
         self._pods: dict[str, OtherPod] = {}
-        self._usage: dict[tuple[str, bool], DomainUsage] = {}
+        self._usage: defaultdict[tuple[str, bool], DomainUsage] = defaultdict(DomainUsage)
         self._log: dict[str, tuple[Placement, ...]] | None = None
 
     def put(self, node: TopologyNode) -> None:
@@ -159,8 +148,10 @@ class Nodes:
         for sign, placements in ((-1, before), (1, holdings)):
             for placement in placements:
                 usage = self._usage_of(placement)
-                charge = usage.charge if self._log is None else usage.try_charge
-                charge(placement, sign)
+                if self._log is None:
+                    usage.charge(placement, sign)
+                for tree in usage.trees:
+                    tree.charge(placement, sign, tree.free)
         if holdings:
             self.held[workload] = tuple(holdings)
         else:
@@ -202,13 +193,17 @@ class Nodes:
         try:
             yield assumed
         finally:
-            for holding in assumed:
-                self._usage_of(holding).assume(holding, -1)
+            for placement in assumed:
+                self._assume(placement, -1)
 
-    def assume(self, holding: Placement, assumed: list[Placement]) -> None:
+    def assume(self, placement: Placement, assumed: list[Placement]) -> None:
         """Take what is about to be held; it is not there even if workloads held nothing."""
-        assumed.append(holding)
-        self._usage_of(holding).assume(holding, 1)
+        assumed.append(placement)
+        self._assume(placement, 1)
+
+    def _assume(self, placement: Placement, sign: int) -> None:
+        for tree in self._usage_of(placement).trees:
+            tree.charge(placement, sign, tree.free, tree.capacity)
 
     def stale_domain(self, flavor: str, assignment: TopologyPlacement) -> str:
         """Return the name of the first domain that is not there any more, "" if all are."""
@@ -230,12 +225,10 @@ class Nodes:
         for tree in self.trees.values():
             tree.add(pod.node, pod.requests, -sign)
 
-    def _usage_of(self, holding: Placement) -> DomainUsage:
-        return self._domain_usage(holding.flavor, holding.assignment.levels[-1:] == (HOSTNAME,))
+    def _usage_of(self, placement: Placement) -> DomainUsage:
+        to_nodes = placement.assignment.levels[-1:] == (HOSTNAME,)
+        return self._domain_usage(placement.flavor, to_nodes)
 
     def _domain_usage(self, flavor: str, to_nodes: bool) -> DomainUsage:  # noqa: FBT001 - half of a key
         key = ("" if to_nodes and self._overlapping else flavor, to_nodes)
-        usage = self._usage.get(key)
-        if usage is None:
-            usage = self._usage[key] = DomainUsage()
-        return usage
+        return self._usage[key]

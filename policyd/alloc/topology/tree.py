@@ -216,6 +216,20 @@ class TopologyTree:
                 if above >= 0:
                     self.children[above].append(domain)
 
+    def sum_up(self, column: Column, below: int = -1) -> None:
+        """Give each domain above a level, the lowest if none is said, the sum of those in it."""
+        self.settle()
+        amount, children = column.__getitem__, self.children
+        for level in reversed(self.at[:below]):
+            for domain in level:
+                column[domain] = sum(map(amount, children[domain]))
+
+    def ancestor(self, domain: int, level: int) -> int:
+        """Return the domain of a level that a domain is in, or that it is."""
+        while len(self.values[domain]) > level + 1:
+            domain = self.parent[domain]
+        return domain
+
     def is_leaf(self, domain: int) -> bool:
         """Tell whether a number is that of a leaf; it may be in use no more."""
         return self.leaves.get(self.names[domain]) == domain
@@ -307,11 +321,8 @@ class TopologyTree:
     def _update(self, before: NodeRoom, after: NodeRoom, leaf: int) -> None:
         if not self._shown(self.names[leaf], after.node.name):
             return
-        old, new = before.amounts, after.amounts
-        more = {name: amount - old.get(name, 0) for name, amount in new.items()}
-        more |= {name: -amount for name, amount in old.items() if name not in new}
-        changed = {name: amount for name, amount in more.items() if amount}
-        self._shift(leaf, changed, 1, self.free, self.capacity)
+        self._shift(leaf, before.amounts, -1, self.free, self.capacity)
+        self._shift(leaf, after.amounts, 1, self.free, self.capacity)
         self._node[leaf] = after.node if self.to_nodes else None
         if self.to_nodes and not _alike(before.node, after.node):
             self._show(leaf, after)

@@ -9,8 +9,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from policyd.alloc.fair_sharing import share_of
-from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.queue import FlavorResource, Quota
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.kueue import LocalQueue
 from policyd.api.kueue.names import ACTIVE, FINISHED

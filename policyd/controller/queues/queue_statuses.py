@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from policyd.alloc.fair_sharing import above, share_of
-from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.quota import QuotaNode
 from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
@@ -123,7 +123,7 @@ class QueueStatuses:
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
             with going_on("sample_broke", queue=key):
-                state.history.sample(key, state.register.usage_of(key), now)
+                state.history.sample(key, state.usage_of(key), now)
             self.note(key)
         self._cache.ears.schedule()
 
@@ -251,7 +251,7 @@ class QueueStatuses:
         if state.history is None:
             return None
         if key not in state.history.entries:
-            state.history.seed(key, state.register.usage_of(key), self._pace.clock.now())
+            state.history.seed(key, state.usage_of(key), self._pace.clock.now())
         entry = state.history.entries[key]
         behind = state.queues.get(queue.spec.cluster_queue)
         groups = behind.spec.groups if behind is not None and behind.spec is not None else ()
