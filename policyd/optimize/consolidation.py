@@ -83,7 +83,8 @@ def _movable(
         options = None if queue is None else queue.options
         if queue is None or options is None or not (queue.active and wants(options.spec).moves):
             continue
-        until = state.now - max(options.spec.protection.preemption, options.spec.protection.reclaim)
+        protection = wants(options.spec).protection
+        until = state.now - max(protection.preemption, protection.reclaim)
         for holding in queue.holdings.values():
             ran = holding.workload.reserved_at
             if may_move(holding, entry.ticket.workload) and ran is not None and ran <= until:
