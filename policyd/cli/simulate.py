@@ -313,7 +313,7 @@ def _left(state: CoreState) -> Iterator[str]:
         status = queue_status(state, name)
         if not status.active:
             yield f"ClusterQueue {name}: {status.message}"
-    for flavor in sorted(state.ground.nodes.trees):
+    for flavor in sorted(state.ledger.nodes.trees):
         missed = not_counted(state, flavor)
         if missed:
             yield f"ResourceFlavor {flavor}: nodes not counted: {missed}"

@@ -2,6 +2,7 @@
 
 from policyd.api.kueue import Workload
 from policyd.controller.watch.cache import Cache
+from policyd.optimize.opt_ins import wants
 from policyd.workload.transitions import holding_queue
 
 
@@ -17,8 +18,8 @@ class ProtectionTimer:
         key, name = workload.metadata.key, holding_queue(workload)
         queue, holding = self._cache.state.queues.get(name), self._cache.state.holding(key)
         ends: list[float] = []
-        if queue is not None and queue.spec is not None and holding is not None:
-            given, since = queue.spec.protection, holding.workload.reserved_at
+        if queue is not None and holding is not None:
+            given, since = wants(queue.spec).protection, holding.workload.reserved_at
             lengths = {given.preemption, given.reclaim, given.repetition}
             ends = [end for length in lengths if (end := (since or now) + length) > now]
         if len(ends) < self._ahead.pop(key, 0):

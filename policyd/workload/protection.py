@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from policyd.alloc.queue import UNPROTECTED, Protection
 from policyd.api.configuration.duration import DurationError, duration_seconds
+from policyd.optimize.opt_ins import UNPROTECTED, Protection
 
 PREEMPT_MIN_RUNTIME: Final = "policyd.io/preempt-min-runtime"
 RECLAIM_MIN_RUNTIME: Final = "policyd.io/reclaim-min-runtime"

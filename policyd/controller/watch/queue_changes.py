@@ -96,21 +96,21 @@ class QueueChanges:
         self._cache.ears.report(_name(old, new))
 
     def _weigh(self, key: str, queue: LocalQueue | None) -> None:
-        """Tell the ledger how much a LocalQueue weighs, and what it used before this process."""
-        weights, ledger = self._cache.state.local_weights, self._cache.state.ledger
+        """Tell the history how much a LocalQueue weighs, and what it used before this process."""
+        weights, history = self._cache.state.local_weights, self._cache.state.history
         weights[key] = 1.0 if queue is None else weight_of(queue.spec.fair_sharing)
-        if ledger is None:
+        if history is None:
             return
         if queue is None:
-            ledger.remove_queue(key)
+            history.remove_queue(key)
             return
-        ledger.put_queue(key, weight_of(queue.spec.fair_sharing))
+        history.put_queue(key, weight_of(queue.spec.fair_sharing))
         sharing = queue.status.fair_sharing
         past = None if sharing is None else sharing.admission_fair_sharing_status
         if past is not None and past.last_update is not None:
             with suppress(QuantityError):  # it begins anew
                 consumed = {n: parse_quantity(q).nano for n, q in past.consumed_resources.items()}
-                ledger.seed(key, consumed, self._cache.now)
+                history.seed(key, consumed, self._cache.now)
 
     def _cohort_changed(self, old: Cohort | None, new: Cohort | None) -> None:
         if old is not None and new is not None and old.spec == new.spec:

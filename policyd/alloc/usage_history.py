@@ -62,7 +62,7 @@ class ConsumedUsage:
         return total_of(*self.penalties.values())
 
 
-class UsageLedger:
+class UsageHistory:
     """What each LocalQueue used, by `namespace/name`.
 
     `usage` is what orders them: by the weights of resources, and their own.

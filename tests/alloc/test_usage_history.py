@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given, settings
 
 from policyd.alloc.settings import UsageBasedOrder
-from policyd.alloc.usage_ledger import UsageLedger, nanos
+from policyd.alloc.usage_history import UsageHistory, nanos
 from tests.alloc.choices import scenarios
 
 RULES = UsageBasedOrder(half_life_seconds=600, sampling_seconds=300, weights={"memory": 0})
 CORE = nanos({"cpu": 1_000})
 
 
-def ledger(rules=RULES):
-    return UsageLedger(rules)
+def history(rules=RULES):
+    return UsageHistory(rules)
 
 
 def test_after_a_half_life_a_queue_that_uses_nothing_has_used_half():
-    book = ledger()
+    book = history()
     book.seed("lq", nanos({"cpu": 8_000}), at=0)
 
     book.sample("lq", {}, 600)
@@ -25,7 +25,7 @@ def test_after_a_half_life_a_queue_that_uses_nothing_has_used_half():
 
 
 def test_history_moves_towards_what_is_used():
-    book = ledger()
+    book = history()
 
     for now in range(0, 60_000, 300):
         book.sample("lq", nanos({"cpu": 2_000}), now)
@@ -34,7 +34,7 @@ def test_history_moves_towards_what_is_used():
 
 
 def test_a_decision_counts_until_it_is_settled_and_then_is_history():
-    book = ledger()
+    book = history()
 
     book.push("lq", "a", CORE, now=0)
     pending = book.usage["lq"]
@@ -45,7 +45,7 @@ def test_a_decision_counts_until_it_is_settled_and_then_is_history():
 
 
 def test_a_decision_that_comes_to_nothing_is_forgotten():
-    book = ledger()
+    book = history()
 
     book.push("lq", "a", CORE, now=0)
     book.drop("lq", "a")
@@ -54,7 +54,7 @@ def test_a_decision_that_comes_to_nothing_is_forgotten():
 
 
 def test_a_half_life_of_zero_forgets_at_every_sample():
-    book = ledger(UsageBasedOrder())
+    book = history(UsageBasedOrder())
     book.seed("lq", CORE, at=0)
 
     book.sample("lq", CORE, now=5)
@@ -71,7 +71,7 @@ def test_a_half_life_of_zero_forgets_at_every_sample():
     ],
 )
 def test_a_queue_is_ordered_by_its_usage_and_its_weight(weight, usage):
-    book = ledger()
+    book = history()
     book.seed("lq", nanos({"cpu": 2_000, "memory": 5}), at=0)
 
     book.put_queue("lq", weight)
@@ -80,7 +80,7 @@ def test_a_queue_is_ordered_by_its_usage_and_its_weight(weight, usage):
 
 
 def test_a_queue_that_is_gone_has_no_weight_of_its_own():
-    book = ledger()
+    book = history()
     book.put_queue("lq", 0)
 
     book.remove_queue("lq")
@@ -89,7 +89,7 @@ def test_a_queue_that_is_gone_has_no_weight_of_its_own():
 
 
 def test_a_seed_does_not_replace_what_is_known():
-    book = ledger()
+    book = history()
     book.seed("lq", CORE, at=0)
 
     book.seed("lq", {}, at=5)
@@ -107,7 +107,7 @@ def steps(choose):
 @settings(deadline=None)
 @given(scenarios(steps, 61))
 def test_penalties_are_those_of_the_workloads_that_still_count(actions):
-    book = ledger(UsageBasedOrder(half_life_seconds=1e-9))
+    book = history(UsageBasedOrder(half_life_seconds=1e-9))
     book.seed("lq", {}, at=0)
     counted = {}
     for action, name, cores in actions:

@@ -1,17 +1,55 @@
-"""Nodes, and what workloads hold of them, beside quota."""
+"""The ledger: what workloads hold of quota, in the tree, and of nodes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from policyd.alloc.cluster_queue import Holding
+from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import Placement
-from policyd.alloc.workload import ReservedQuota
+from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 
-class Ground:
+@dataclass(slots=True, eq=False)
+class Holding:
+    """Quota that a workload holds.
+
+    Attributes:
+        charges: How much, by cell; empty while its queue is not there.
+        placements: Where its pods are, as far as topologies placed them.
+        assumed: Whether a plan gave it, and nobody has yet reported that it was written down.
+        preempted: Whether a plan took it, and nobody has yet reported what became of that.
+    """
+
+    workload: QueuedWorkload
+    admission: ReservedQuota
+    charges: Mapping[int, int] = field(default_factory=dict)
+    placements: tuple[Placement, ...] = ()
+    assumed: bool = field(kw_only=True)
+    preempted: bool = False
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it is being stopped, or is to be by an earlier plan."""
+        return self.preempted or self.workload.evicted
+
+
+class Victim(NamedTuple):
+    """Who is to be preempted, by what it holds, and by which right."""
+
+    holding: Holding
+    reason: PreemptionReason
+
+    @property
+    def workload(self) -> QueuedWorkload:
+        """Who it is."""
+        return self.holding.workload
+
+
+class Ledger:
     """What workloads hold: quota in the tree, and places on nodes.
 
     Attributes:

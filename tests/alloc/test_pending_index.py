@@ -28,35 +28,35 @@ def arrivals(choose):
 @settings(deadline=None)
 @given(scenarios(arrivals, 400))
 def test_the_first_is_the_lowest(crowds):
-    line, slow = PendingIndex(), []
+    index, slow = PendingIndex(), []
     for crowd in crowds:
         if not crowd:
-            assert line.first() == min(slow, default=None)
+            assert index.first() == min(slow, default=None)
             if slow:
-                slow.remove(line.first())
-                line.drop_first()
+                slow.remove(index.first())
+                index.drop_first()
         else:
             slow += crowd
             for each in crowd:
-                line.push(each)
-    assert drained(line) == sorted(slow)
+                index.push(each)
+    assert drained(index) == sorted(slow)
 
 
-def drained(line):
+def drained(index):
     found = []
-    while (first := line.first()) is not None:
+    while (first := index.first()) is not None:
         found.append(first)
-        line.drop_first()
+        index.drop_first()
     return found
 
 
 def test_who_left_takes_no_room():
-    line = PendingIndex()
+    index = PendingIndex()
     for n in range(1_000):
-        line.push(member(n))
+        index.push(member(n))
     for _ in range(900):
-        line.first()
-        line.drop_first()
+        index.first()
+        index.drop_first()
 
-    assert len(line._sorted) < 200
-    assert line.first() == member(900)
+    assert len(index._sorted) < 200
+    assert index.first() == member(900)
