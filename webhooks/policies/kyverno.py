@@ -7,6 +7,7 @@ import structlog
 
 from policyd.dialects.kyverno import cluster_policies, policies
 from policyd.dialects.kyverno.load import VERSIONS
+from policyd.kube.changes import Change
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
@@ -28,8 +29,8 @@ LOOK_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 5.0
 """How soon is asked again if the API server did not say which are."""
 
-Take = Callable[[WholeObject | None, WholeObject | None], None]
-"""Takes over an object: as it was, and as it is."""
+Take = Callable[[Change[WholeObject]], None]
+"""Takes over what became of an object."""
 
 log = structlog.get_logger(__name__)
 

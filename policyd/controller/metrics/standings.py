@@ -10,6 +10,7 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import ADMITTED, FINISHED, QUOTA_RESERVED
 from policyd.api.meta import Condition
 from policyd.controller.watch.mirror import Mirror
+from policyd.kube.changes import Added, Change, Deleted, Modified
 
 Standing = tuple[str, str, str, str]
 """Where a workload stands: its namespace, what LocalQueue it names, why it may not run, and why it
@@ -52,17 +53,21 @@ class Standings:
         """Iterate over where workloads stand, and how many do."""
         return iter(tuple(self._counts.items()))
 
-    def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        before = None if old is None else standing_of(old)
-        after = None if new is None else standing_of(new)
-        if before == after:
-            return
-        if before is not None:
-            self._add(before, -1)
-        if after is not None:
-            self._add(after, 1)
+    def _changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified(old, new):
+                before, after = standing_of(old), standing_of(new)
+                if before != after:
+                    self._add(before, -1)
+                    self._add(after, 1)
+            case Added(new):
+                self._add(standing_of(new), 1)
+            case Deleted(old):
+                self._add(standing_of(old), -1)
 
-    def _add(self, standing: Standing, more: int) -> None:
+    def _add(self, standing: Standing | None, more: int) -> None:
+        if standing is None:
+            return
         number = self._counts.get(standing, 0) + more
         if number:
             self._counts[standing] = number

@@ -7,8 +7,9 @@ ResourceFlavor or an AdmissionCheck once no ClusterQueue has it, from a Topology
 ResourceFlavor names it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from policyd.api.kueue import AdmissionCheck, ClusterQueue, ResourceFlavor, Topology
@@ -20,6 +21,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey, Subject
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.status.queues import queue_figures
 from policyd.workload.conversion import check_names
 
@@ -47,8 +49,8 @@ class InUse:
         }
         mirrors.cluster_queues.listen(self._queue_changed)
         mirrors.flavors.listen(self._flavor_changed)
-        mirrors.topologies.listen(lambda _, new: self._look("Topology", new))
-        mirrors.checks.listen(lambda _, new: self._look("CheckInUse", new))
+        mirrors.topologies.listen(partial(self._changed, "Topology"))
+        mirrors.checks.listen(partial(self._changed, "CheckInUse"))
 
     def everything(self) -> Iterator[ReconcileKey]:
         """Yield what has to be held, and what may have to be let go."""
@@ -85,22 +87,39 @@ class InUse:
     def _is_to_be_passed(self, check: str) -> bool:
         return any(check in check_names(queue) for queue in self._cache.mirrors.cluster_queues)
 
-    def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
-        self._look("ClusterQueue", new)
-        if old is None:
-            return
-        mirrors, flavors, checks = self._cache.mirrors, _flavors_of(old), set(check_names(old))
-        if new is not None:
-            flavors, checks = flavors - _flavors_of(new), checks.difference(check_names(new))
-        for name in flavors:
-            self._look("ResourceFlavor", mirrors.flavors.get(name))
-        for name in checks:
-            self._look("CheckInUse", mirrors.checks.get(name))
+    def _queue_changed(self, change: Change[ClusterQueue]) -> None:
+        self._changed("ClusterQueue", change)
+        match change:
+            case Modified(old, new):
+                flavors = _flavors_of(old) - _flavors_of(new)
+                self._left(flavors, set(check_names(old)).difference(check_names(new)))
+            case Deleted(old):
+                self._left(_flavors_of(old), check_names(old))
+            case Added():
+                pass
 
-    def _flavor_changed(self, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
-        self._look("ResourceFlavor", new)
-        if old is not None:
-            self._look("Topology", self._cache.mirrors.topologies.get(old.spec.topology_name))
+    def _left(self, flavors: Iterable[str], checks: Iterable[str]) -> None:
+        """Look at what a queue names no more."""
+        for name in flavors:
+            self._look("ResourceFlavor", self._cache.mirrors.flavors.get(name))
+        for name in checks:
+            self._look("CheckInUse", self._cache.mirrors.checks.get(name))
+
+    def _flavor_changed(self, change: Change[ResourceFlavor]) -> None:
+        self._changed("ResourceFlavor", change)
+        match change:
+            case Modified(old) | Deleted(old):
+                self._look("Topology", self._cache.mirrors.topologies.get(old.spec.topology_name))
+            case Added():
+                pass
+
+    def _changed(
+        self,
+        subject: Subject,
+        change: Change[ClusterQueue | ResourceFlavor | Topology | AdmissionCheck],
+    ) -> None:
+        if not isinstance(change, Deleted):
+            self._look(subject, change.object)
 
     def _look(
         self,

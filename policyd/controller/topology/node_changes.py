@@ -6,6 +6,7 @@ from typing import NoReturn
 from policyd.api.nodes import Node
 from policyd.controller.watch.cache import Cache
 from policyd.jobs.pods import QueuedPod
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.pace import Pace
 from policyd.workload.topology_values import node_spec, put_pod
 
@@ -42,21 +43,21 @@ class NodeChanges:
             self._cache.state.wake_placed()
             self._cache.ears.schedule()
 
-    def _node_changed(self, _old: Node | None, new: Node | None) -> None:
-        if new is None:
-            assert _old is not None, "a change has an object before or after"
-            self._nodes.remove(_old.metadata.name)
-            return
-        spec = node_spec(new)
-        if self._nodes.node(spec.name) != spec:
-            self._nodes.put(spec)
-            self._changed.set()
+    def _node_changed(self, change: Change[Node]) -> None:
+        match change:
+            case Added(node) | Modified(object=node):
+                spec = node_spec(node)
+                if self._nodes.node(spec.name) != spec:
+                    self._nodes.put(spec)
+                    self._changed.set()
+            case Deleted(node):
+                self._nodes.remove(node.metadata.name)
 
-    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
-        if new is not None:
-            freed = put_pod(self._nodes, new)
-        else:
-            assert old is not None, "a change has an object before or after"
-            freed = self._nodes.remove_pod(old.metadata.key)
-        if freed:
-            self._freed.set()
+    def _pod_changed(self, change: Change[QueuedPod]) -> None:
+        match change:
+            case Added(pod) | Modified(object=pod):
+                if put_pod(self._nodes, pod):
+                    self._freed.set()
+            case Deleted(pod):
+                if self._nodes.remove_pod(pod.metadata.key):
+                    self._freed.set()

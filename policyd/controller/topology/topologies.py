@@ -16,6 +16,7 @@ from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.pod_places import PodPlaces
 from policyd.controller.writes import Writes
 from policyd.jobs.pods import QueuedPod
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.pace import Pace
 
 
@@ -67,26 +68,35 @@ class Topologies:
             for mirror in self._mirrors.of_topologies:
                 await mirror.informer.synced.wait()
 
-    def _flavor_changed(self, _old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
-        if new is not None and new.spec.topology_name:
+    def _flavor_changed(self, change: Change[ResourceFlavor]) -> None:
+        if not isinstance(change, Deleted) and change.object.spec.topology_name:
             self._wanted.set()
 
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        self._look_at(self._failures.of_node(old, new))
+    def _node_changed(self, change: Change[Node]) -> None:
+        self._look_at(self._failures.of_node(change))
 
-    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
-        self._look_at(self._failures.of_pod(old, new))
+    def _pod_changed(self, change: Change[QueuedPod]) -> None:
+        self._look_at(self._failures.of_pod(change))
         # One that ends leaves its place to one that was made for it and waits.
-        self._look_at([] if new is None else places_keys(new))
-        if old is not None and (new is None or new.status.phase != old.status.phase):
-            self._look_at(self._ungating.beside(old))
+        match change:
+            case Modified(old, new):
+                self._look_at(places_keys(new))
+                if old.status.phase != new.status.phase:
+                    self._look_at(self._ungating.beside(old))
+            case Added(new):
+                self._look_at(places_keys(new))
+            case Deleted(old):
+                self._look_at(self._ungating.beside(old))
 
-    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
-        if new is None or new.status.admission is None:
-            return
-        if old is None or old.status != new.status:
-            self._look_at(self._failures.of_workload(new))
-            self._look_at([ReconcileKey("Places", new.metadata.namespace, new.metadata.name)])
+    def _workload_changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified(old, new) if old.status == new.status:
+                pass
+            case Added(new) | Modified(object=new) if new.status.admission is not None:
+                self._look_at(self._failures.of_workload(new))
+                self._look_at([ReconcileKey("Places", new.metadata.namespace, new.metadata.name)])
+            case Added() | Modified() | Deleted():
+                pass
 
     def _let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
         self._cache.ears.let_go(gate, pod, workload)

@@ -6,6 +6,7 @@ is told: the reconcilers by keys, the scheduling loop and the writer of queue st
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -41,6 +42,7 @@ from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.requests import prepared, requests_of
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
 from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, wants
@@ -91,9 +93,9 @@ class Cache:
         mirrors.workloads.listen(self._workload_changed)
         mirrors.pods.listen(self._pod_changed)
         for kind, jobs in mirrors.jobs.items():
-            jobs.listen(self._job_listener(kind))
+            jobs.listen(partial(self._job_changed, kind))
         for kind, children in mirrors.children.items():
-            children.listen(self._child_listener(kind))
+            children.listen(partial(self._child_changed, kind))
 
     # What is asked of it.
 
@@ -277,26 +279,34 @@ class Cache:
         if workload.status.admission is not None:
             self.ears.report(workload.status.admission.cluster_queue)
 
-    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
-        if old is not None:
-            self.index.remove(old)
-            self._tell_queues(old)
-        if new is None:
-            assert old is not None, "a change has an object before or after"
-            keys = self._owner_keys(old)
-            self.second_pass.remove(old.metadata.key)
-            self.state.remove_workload(old.metadata.key)
-            self._put_replaced(old)
-            self.ears.schedule()
-            self.ears.reconcile(workload_key(old))  # what is remembered of it is forgotten
-        else:
-            self.index.add(new)
-            self.put(new)
-            self.ears.reconcile(workload_key(new))
-            self._look_at_children(new)
-            keys = self._owner_keys(new)
-        for key in keys:
+    def _workload_changed(self, change: Change[Workload]) -> None:
+        workload = change.object
+        match change:
+            case Modified(old):
+                self.index.remove(old)
+                self._tell_queues(old)
+                self._take_in(workload)
+            case Added():
+                self._take_in(workload)
+            case Deleted():
+                self.index.remove(workload)
+                self._tell_queues(workload)
+                self._take_out(workload)
+        for key in self._owner_keys(workload):
             self.ears.reconcile(key)
+
+    def _take_in(self, workload: Workload) -> None:
+        self.index.add(workload)
+        self.put(workload)
+        self.ears.reconcile(workload_key(workload))
+        self._look_at_children(workload)
+
+    def _take_out(self, workload: Workload) -> None:
+        self.second_pass.remove(workload.metadata.key)
+        self.state.remove_workload(workload.metadata.key)
+        self._put_replaced(workload)
+        self.ears.schedule()
+        self.ears.reconcile(workload_key(workload))  # what is remembered of it is forgotten
 
     def _owner_keys(self, workload: Workload) -> set[ReconcileKey]:
         """Return the keys of what a workload stands for; a pod that is in a group is that group."""
@@ -315,37 +325,45 @@ class Cache:
                 self.put(workload)
                 self.ears.reconcile(workload_key(workload))
 
-    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
-        if old is not None:
-            self.index.remove_pod(old)
-            self.ears.reconcile(pod_key(old))
-        if new is not None:
-            self.index.add_pod(new)
-            self.ears.reconcile(pod_key(new))
-        else:
-            self._orphan(old)
+    def _pod_changed(self, change: Change[QueuedPod]) -> None:
+        match change:
+            case Modified(old, new):
+                self._drop_pod(old)
+                self._take_pod(new)
+            case Added(new):
+                self._take_pod(new)
+            case Deleted(old):
+                self._drop_pod(old)
+                self._orphan(old)
 
-    def _job_listener(self, kind: str) -> Callable[[JobObject | None, JobObject | None], None]:
-        def changed(old: JobObject | None, new: JobObject | None) -> None:
-            job = new or old
-            assert job is not None, "a change has an object before or after"
-            self.ears.reconcile(job_key(job.metadata, kind))
-            if new is None or new.metadata.deletion_timestamp is not None:
-                self._orphan(job)
+    def _take_pod(self, pod: QueuedPod) -> None:
+        self.index.add_pod(pod)
+        self.ears.reconcile(pod_key(pod))
 
-        return changed
+    def _drop_pod(self, pod: QueuedPod) -> None:
+        self.index.remove_pod(pod)
+        self.ears.reconcile(pod_key(pod))
 
-    def _child_listener(
-        self, kind: str
-    ) -> Callable[[PartialObject | None, PartialObject | None], None]:
-        def changed(old: PartialObject | None, new: PartialObject | None) -> None:
-            if old is not None:
+    def _job_changed(self, kind: str, change: Change[JobObject]) -> None:
+        job = change.object
+        self.ears.reconcile(job_key(job.metadata, kind))
+        if isinstance(change, Deleted) or job.metadata.deletion_timestamp is not None:
+            self._orphan(job)
+
+    def _child_changed(self, kind: str, change: Change[PartialObject]) -> None:
+        match change:
+            case Modified(old, new):
                 self.index.remove_child(old.metadata, kind)
-            if new is not None and new.metadata.owner_references:
-                self.index.add_child(new.metadata, kind)
-                self.ears.reconcile(job_key(new.metadata, kind))
+                self._take_child(kind, new)
+            case Added(new):
+                self._take_child(kind, new)
+            case Deleted(old):
+                self.index.remove_child(old.metadata, kind)
 
-        return changed
+    def _take_child(self, kind: str, child: PartialObject) -> None:
+        if child.metadata.owner_references:
+            self.index.add_child(child.metadata, kind)
+            self.ears.reconcile(job_key(child.metadata, kind))
 
     def _look_at_children(self, workload: Workload) -> None:
         """Have what a job has made looked at, and what that has made, if it may not run now."""
@@ -360,8 +378,7 @@ class Cache:
             found = (self.mirrors.children[key.kind].get(key.path) for key in keys)
             uids = {each.metadata.uid for each in found if each is not None}
 
-    def _orphan(self, owner: JobObject | QueuedPod | None) -> None:
+    def _orphan(self, owner: JobObject | QueuedPod) -> None:
         """Look at the workloads whose owner has gone."""
-        if owner is not None:
-            for workload in self.workloads_of(owner.metadata.uid):
-                self.ears.reconcile(workload_key(workload))
+        for workload in self.workloads_of(owner.metadata.uid):
+            self.ears.reconcile(workload_key(workload))

@@ -18,8 +18,11 @@ class RulesByNamespace:
         self._mirrors = mirrors
         self._resources = resources
         self._known: dict[str, RequestRules] = {}
-        mirrors.limit_ranges.listen(lambda _old, _new: self._known.clear())
-        mirrors.runtime_classes.listen(lambda _old, _new: self._known.clear())
+        mirrors.limit_ranges.listen(self._forget)
+        mirrors.runtime_classes.listen(self._forget)
+
+    def _forget(self, _change: object) -> None:
+        self._known.clear()
 
     def of(self, namespace: str) -> RequestRules:
         """Return the rules for the workloads of a namespace."""
