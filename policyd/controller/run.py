@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import structlog
 
-from policyd.controller.cycle_loop import CycleLoop
 from policyd.controller.handing_over import HandingOver
 from policyd.controller.jobs.job_reconciler import job_reconcilers
 from policyd.controller.jobs.job_steps import WorkloadSteps
@@ -32,7 +31,7 @@ from policyd.controller.settings import ControllerSettings
 from policyd.controller.topology.placing_again import FAILED_AGAIN
 from policyd.controller.topology.topologies import Topologies
 from policyd.controller.usage import Usage
-from policyd.controller.watch.cache import Cache, Ears
+from policyd.controller.watch.cache import Cache, Hooks
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.mirrors import CUSTOM_RESOURCES, open_mirrors
@@ -92,7 +91,10 @@ class Controller:
         self.handing_over = HandingOver(client, self.writes, self.mirrors.workloads, pace=self.pace)
         self.election = self._election()
         metrics = self.health.metrics
-        self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
+        self.workloads = WorkloadReconciler(
+            self.cache, self.writes, add=self._add, metrics=metrics, limits=self.settings.limits
+        )
+        self.mirrors.workloads.listen(self.workloads.changed)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
         metrics.role = "standalone" if self.election is None else "follower"
         counts = self._counts(metrics)
@@ -100,23 +102,16 @@ class Controller:
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.provisioning = Provisioning(self.cache, self.writes)
         self.usage = Usage(self.cache, self.writes, metrics=metrics, settings=self.settings)
-        self.workloads = WorkloadReconciler(
-            self.cache,
-            self.writes,
-            take=self.cycles.take,
-            metrics=metrics,
-            limits=self.settings.limits,
-        )
         self.job_reasons = JobReasons(self.cache, self.writes)
         self.reasons = Reasons(
             self.cache,
-            self.workloads.waiting,
+            self.workloads.writes.waiting,
             self.job_reasons,
             pace=self.pace,
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
-        self.cache.ears = Ears(
+        self.cache.hooks = Hooks(
             reconcile=self._add,
             schedule=self._state_changed,
             report=self.statuses.note,
@@ -148,7 +143,7 @@ class Controller:
             self.statuses.note(queue.metadata.name)
         for local_queue in self.mirrors.local_queues:
             self.statuses.note(local_queue.metadata.key)
-        self.cycles.wake()
+        self.workloads.cycles.wake()
 
     async def run(self) -> None:
         """Run until cancelled; if a part ends, so does the rest, with its error."""
@@ -209,7 +204,7 @@ class Controller:
         }
 
     def _state_changed(self) -> None:
-        self.cycles.wake()
+        self.workloads.cycles.wake()
         self.reasons.wake()
 
     def _add(self, key: ReconcileKey, rank: float | None = None) -> None:
@@ -270,7 +265,7 @@ class Controller:
             log.info("leading")
             self.everything()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.cycles.run())]
+                tasks = [group.create_task(self.workloads.run())]
                 tasks.append(group.create_task(self.statuses.run()))
                 tasks.append(group.create_task(self.statuses.sample()))
                 tasks.append(group.create_task(self.reasons.run()))
@@ -281,7 +276,6 @@ class Controller:
                 for task in tasks:
                     task.cancel()
             self.health.metrics.lead(leading=False)
-            self.cycles.drop()
             self.workloads.drop()
             self.job_reasons.drop()
             self.usage.drop()

@@ -105,7 +105,7 @@ class Usage:
 
     def _pod_changed(self, change: Change[RunningPod]) -> None:
         if change.object.amounts or (isinstance(change, Modified) and change.old.amounts):
-            self._cache.ears.reconcile(_key(change.object))
+            self._cache.hooks.reconcile(_key(change.object))
 
     def _workload_changed(self, change: Change[Workload]) -> None:
         name = chain_key(change.object)
@@ -123,12 +123,12 @@ class Usage:
         if covered != self._covered:
             self._covered = covered
             for key in self.everything():
-                self._cache.ears.reconcile(key)
+                self._cache.hooks.reconcile(key)
 
     def _look_at(self, paths: tuple[str, ...]) -> None:
         for path in paths:
             namespace, _, name = path.partition("/")
-            self._cache.ears.reconcile(ReconcileKey("Usage", namespace, name))
+            self._cache.hooks.reconcile(ReconcileKey("Usage", namespace, name))
 
     # One pod.
 

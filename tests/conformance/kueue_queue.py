@@ -66,7 +66,7 @@ class Replay:
         self.second = SecondPass()
         self.client = {_key(each, self): _placed(each) for each in _initial(case)}
         self.waiting = []  # Heads that found nobody yet
-        self.cluster.cache.ears.schedule = self._wake
+        self.cluster.cache.hooks.schedule = self._wake
         for key, body in self.objects.items():
             if body.get("kind") == "Namespace" and "#" not in key:
                 self.cluster.put(body)

@@ -148,7 +148,7 @@ class Gangs:
         if key in self._made:
             self._over[key] = self._made.pop(key)
         if key in self._over or self._scheduler(old) is not None:
-            self._cache.ears.reconcile(
+            self._cache.hooks.reconcile(
                 ReconcileKey("Gang", old.metadata.namespace, old.metadata.name)
             )
 

@@ -127,7 +127,7 @@ class InUse:
         obj: ClusterQueue | ResourceFlavor | Topology | AdmissionCheck | None,
     ) -> None:
         if obj is not None and _is_due(obj.metadata):
-            self._cache.ears.reconcile(ReconcileKey(subject, "", obj.metadata.name))
+            self._cache.hooks.reconcile(ReconcileKey(subject, "", obj.metadata.name))
 
 
 def _is_due(metadata: ObjectMeta) -> bool:

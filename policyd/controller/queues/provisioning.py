@@ -252,20 +252,20 @@ class Provisioning:
     def _look_at(self, workload: Workload) -> None:
         key = self._key(workload)
         if key is not None:
-            self._cache.ears.reconcile(key)
+            self._cache.hooks.reconcile(key)
 
     def _check_changed(self, change: Change[AdmissionCheck]) -> None:
         match change:
             case Added(check) | Modified(object=check) if asks_autoscaler(check):
                 self.wanted.set()
-                self._cache.ears.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
+                self._cache.hooks.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
                 self._look_at_all()
             case Added() | Modified() | Deleted():
                 pass
 
     def _config_changed(self, _change: object) -> None:
         for check in self._checks.all():
-            self._cache.ears.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
+            self._cache.hooks.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
         self._look_at_all()
 
     def _look_at_all(self) -> None:
@@ -283,7 +283,7 @@ class Provisioning:
             if not keys:
                 del self._by_owner[owner.uid]
             key = ReconcileKey("Provisioning", request.metadata.namespace, owner.name)
-            self._cache.ears.reconcile(key)
+            self._cache.hooks.reconcile(key)
 
 
 def _workloads_of(metadata: ObjectMeta) -> Iterator[OwnerReference]:

@@ -129,7 +129,7 @@ class QueueStatuses:
             with going_on("sample_broke", queue=key):
                 state.ledger.sample(key, state.register.usage_of(key), now)
             self.note(key)
-        self._cache.ears.schedule()
+        self._cache.hooks.schedule()
 
     async def flush(self) -> None:
         """Write what has changed; what cannot be written is tried again at the next flush."""

@@ -41,7 +41,7 @@ class NodeChanges:
             await self._pace.sleep(seconds)
             event.clear()
             self._cache.state.wake_placed()
-            self._cache.ears.schedule()
+            self._cache.hooks.schedule()
 
     def _node_changed(self, change: Change[Node]) -> None:
         match change:

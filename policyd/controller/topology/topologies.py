@@ -99,10 +99,10 @@ class Topologies:
                 pass
 
     def _let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
-        self._cache.ears.let_go(gate, pod, workload)
+        self._cache.hooks.let_go(gate, pod, workload)
 
     def _look_at(self, keys: list[ReconcileKey]) -> None:
         # Before they are listed, nodes are not gone but unknown.
         if all(mirror.informer.synced.is_set() for mirror in self._mirrors.of_topologies):
             for key in keys:
-                self._cache.ears.reconcile(key)
+                self._cache.hooks.reconcile(key)

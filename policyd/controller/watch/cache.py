@@ -4,7 +4,7 @@ Whatever changes in a mirror is converted once and put into the state, and whoev
 is told: the reconcilers by keys, the scheduling loop and the writer of queue statuses by a call.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -51,8 +51,8 @@ from policyd.status.naming import OtherTeams
 
 
 @dataclass(slots=True)
-class Ears:
-    """Whom to tell of a change."""
+class Hooks:
+    """Called when something changes."""
 
     reconcile: Callable[[ReconcileKey], None] = lambda _key: None
     """Something about this object may have to be done."""
@@ -85,15 +85,12 @@ class Cache:
         self.state = CoreState(settings, Optimizer)
         self.other_teams: OtherTeams = "names"
         self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
-        self.ears = Ears()
+        self.hooks = Hooks()
         self._pace = pace
         self.index = OwnerIndex()
         self._held_back: set[str] = set()
         self.second_pass = SecondPass()
-        mirrors.workloads.listen(self._workload_changed)
         mirrors.pods.listen(self._pod_changed)
-        for kind, jobs in mirrors.jobs.items():
-            jobs.listen(partial(self._job_changed, kind))
         for kind, children in mirrors.children.items():
             children.listen(partial(self._child_changed, kind))
 
@@ -171,7 +168,7 @@ class Cache:
             self.state.remove_workload(key)
         else:
             self.put(workload)
-        self.ears.schedule()
+        self.hooks.schedule()
 
     def hold_back(self, key: str) -> None:
         """Do not let a workload be tried for now: its admission could not be written."""
@@ -216,7 +213,7 @@ class Cache:
         else:
             self.state.put_workload(self._value(workload, name))
         self._tell_queues(workload)
-        self.ears.schedule()
+        self.hooks.schedule()
 
     def opt_ins(self, cluster_queue: str) -> OptIns:
         """Return what a ClusterQueue wants beyond Kueue's rules."""
@@ -272,41 +269,48 @@ class Cache:
         return Objection(reason="Misconfigured", message=NAMESPACE_MISMATCH, misplaced=True)
 
     def _tell_queues(self, workload: Workload) -> None:
-        self.ears.report(local_queue_key(workload))
+        self.hooks.report(local_queue_key(workload))
         local_queue = self.local_queue_of(workload)
         if local_queue is not None:
-            self.ears.report(local_queue.spec.cluster_queue)
+            self.hooks.report(local_queue.spec.cluster_queue)
         if workload.status.admission is not None:
-            self.ears.report(workload.status.admission.cluster_queue)
+            self.hooks.report(workload.status.admission.cluster_queue)
 
-    def _workload_changed(self, change: Change[Workload]) -> None:
+    def take(self, change: Change[Workload]) -> list[ReconcileKey]:
+        """Take in what became of a workload; return what has to be looked at because of it."""
         workload = change.object
         match change:
             case Modified(old):
-                self.index.remove(old)
-                self._tell_queues(old)
-                self._take_in(workload)
+                self._leave(old)
+                self._enter(workload)
             case Added():
-                self._take_in(workload)
+                self._enter(workload)
             case Deleted():
-                self.index.remove(workload)
-                self._tell_queues(workload)
-                self._take_out(workload)
-        for key in self._owner_keys(workload):
-            self.ears.reconcile(key)
+                self._leave(workload)
+                self._remove(workload)
+        # One that is gone is looked at as well: what is remembered of it is forgotten.
+        return [workload_key(workload), *self._children(change), *self._owner_keys(workload)]
 
-    def _take_in(self, workload: Workload) -> None:
+    def _enter(self, workload: Workload) -> None:
         self.index.add(workload)
         self.put(workload)
-        self.ears.reconcile(workload_key(workload))
-        self._look_at_children(workload)
 
-    def _take_out(self, workload: Workload) -> None:
+    def _leave(self, workload: Workload) -> None:
+        self.index.remove(workload)
+        self._tell_queues(workload)
+
+    def _remove(self, workload: Workload) -> None:
         self.second_pass.remove(workload.metadata.key)
         self.state.remove_workload(workload.metadata.key)
         self._put_replaced(workload)
-        self.ears.schedule()
-        self.ears.reconcile(workload_key(workload))  # what is remembered of it is forgotten
+        self.hooks.schedule()
+
+    def job_keys(self, change: Change[JobObject], kind: str) -> list[ReconcileKey]:
+        """Return what to look at because of a job: itself, and its workloads if it goes."""
+        job = change.object
+        gone = isinstance(change, Deleted) or job.metadata.deletion_timestamp is not None
+        orphans = self.workloads_of(job.metadata.uid) if gone else ()
+        return [job_key(job.metadata, kind), *map(workload_key, orphans)]
 
     def _owner_keys(self, workload: Workload) -> set[ReconcileKey]:
         """Return the keys of what a workload stands for; a pod that is in a group is that group."""
@@ -318,12 +322,12 @@ class Cache:
 
     def touch_local_queue(self, key: str) -> None:
         """Look again at everything that is submitted to a LocalQueue."""
-        self.ears.report(key)
+        self.hooks.report(key)
         for name in self.index.submitted(key):
             workload = self.mirrors.workloads.get(name)
             if workload is not None:
                 self.put(workload)
-                self.ears.reconcile(workload_key(workload))
+                self.hooks.reconcile(workload_key(workload))
 
     def _pod_changed(self, change: Change[QueuedPod]) -> None:
         match change:
@@ -334,21 +338,16 @@ class Cache:
                 self._take_pod(new)
             case Deleted(old):
                 self._drop_pod(old)
-                self._orphan(old)
+                for workload in self.workloads_of(old.metadata.uid):
+                    self.hooks.reconcile(workload_key(workload))
 
     def _take_pod(self, pod: QueuedPod) -> None:
         self.index.add_pod(pod)
-        self.ears.reconcile(pod_key(pod))
+        self.hooks.reconcile(pod_key(pod))
 
     def _drop_pod(self, pod: QueuedPod) -> None:
         self.index.remove_pod(pod)
-        self.ears.reconcile(pod_key(pod))
-
-    def _job_changed(self, kind: str, change: Change[JobObject]) -> None:
-        job = change.object
-        self.ears.reconcile(job_key(job.metadata, kind))
-        if isinstance(change, Deleted) or job.metadata.deletion_timestamp is not None:
-            self._orphan(job)
+        self.hooks.reconcile(pod_key(pod))
 
     def _child_changed(self, kind: str, change: Change[PartialObject]) -> None:
         match change:
@@ -363,22 +362,18 @@ class Cache:
     def _take_child(self, kind: str, child: PartialObject) -> None:
         if child.metadata.owner_references:
             self.index.add_child(child.metadata, kind)
-            self.ears.reconcile(job_key(child.metadata, kind))
+            self.hooks.reconcile(job_key(child.metadata, kind))
 
-    def _look_at_children(self, workload: Workload) -> None:
-        """Have what a job has made looked at, and what that has made, if it may not run now."""
+    def _children(self, change: Change[Workload]) -> Iterator[ReconcileKey]:
+        """Yield what a job has made, and what that has made, if it may not run now."""
+        workload = change.object
         conditions = workload.status.conditions
-        if condition_true(conditions, ADMITTED) and not condition_true(conditions, EVICTED):
+        admitted = condition_true(conditions, ADMITTED) and not condition_true(conditions, EVICTED)
+        if admitted or isinstance(change, Deleted):
             return
         uids = {owner.uid for owner in workload.metadata.owner_references}
         for _ in range(LONGEST_CHAIN):
             keys = [key for uid in uids for key in self.index.children(uid)]
-            for key in keys:
-                self.ears.reconcile(key)
+            yield from keys
             found = (self.mirrors.children[key.kind].get(key.path) for key in keys)
             uids = {each.metadata.uid for each in found if each is not None}
-
-    def _orphan(self, owner: JobObject | QueuedPod) -> None:
-        """Look at the workloads whose owner has gone."""
-        for workload in self.workloads_of(owner.metadata.uid):
-            self.ears.reconcile(workload_key(workload))

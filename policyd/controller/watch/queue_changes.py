@@ -58,7 +58,7 @@ class QueueChanges:
             case Added() | Modified() | Deleted():
                 self._touch_queue(name)
         if not isinstance(change, Deleted):
-            self._cache.ears.report(name)
+            self._cache.hooks.report(name)
 
     def _put_queue(self, name: str) -> None:
         queue = self._mirrors.cluster_queues.get(name)
@@ -71,7 +71,7 @@ class QueueChanges:
             except PolicydError as error:
                 log.warning("cluster_queue_unusable", cluster_queue=name, error=str(error))
                 self._cache.state.remove_queue(name)
-        self._cache.ears.schedule()
+        self._cache.hooks.schedule()
 
     def _touch_queue(self, name: str) -> None:
         """Look again at everything that is submitted to a ClusterQueue."""
@@ -80,7 +80,7 @@ class QueueChanges:
                 self._cache.touch_local_queue(local_queue.metadata.key)
 
     def _local_queue_changed(self, change: Change[LocalQueue]) -> None:
-        key, report = change.object.metadata.key, self._cache.ears.report
+        key, report = change.object.metadata.key, self._cache.hooks.report
         match change:
             case Modified(old, new) if old.spec == new.spec and _deleted(old) == _deleted(new):
                 report(key)
@@ -158,13 +158,13 @@ class QueueChanges:
             assignments = () if admission is None else admission.pod_set_assignments
             if any(flavor in each.flavors.values() for each in assignments):
                 for key in owner_keys(workload):
-                    self._cache.ears.reconcile(key)
+                    self._cache.hooks.reconcile(key)
 
     def _check_changed(self, change: Change[AdmissionCheck]) -> None:
         for queue in self.with_check(change.object.metadata.name):
             self._put_queue(queue)
             self._touch_queue(queue)
-            self._cache.ears.report(queue)
+            self._cache.hooks.report(queue)
 
     def with_check(self, name: str) -> list[str]:
         """Return the ClusterQueues whose workloads must pass an admission check."""
@@ -198,12 +198,12 @@ class QueueChanges:
         for workload in self._mirrors.workloads:
             reference = workload.spec.priority_class_ref
             if reference is not None and reference.name == name:
-                self._cache.ears.reconcile(workload_key(workload))
+                self._cache.hooks.reconcile(workload_key(workload))
 
     def _report_all(self) -> None:
-        self._cache.ears.schedule()
+        self._cache.hooks.schedule()
         for queue in self._mirrors.cluster_queues:
-            self._cache.ears.report(queue.metadata.name)
+            self._cache.hooks.report(queue.metadata.name)
 
 
 def _meant(queue: ClusterQueue) -> tuple[object, ...]:
