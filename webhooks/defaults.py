@@ -12,6 +12,7 @@ from policyd.admission.jobs import DefaultClass
 from policyd.api.kueue.names import DEFAULT_LOCAL_QUEUE
 from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import PartialObject, Reader
+from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError
 from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
 from policyd.kube.pace import Backoff, Pace
@@ -83,7 +84,7 @@ class DefaultsWatch:
 
     async def _is_served(self) -> bool:
         try:
-            served = await self._reader.served(self._resource.api_version)
+            served = await served_resources(self._reader, self._resource.api_version)
         except ApiError:
             return False
         return any(resource.plural == self._resource.plural for resource in served)

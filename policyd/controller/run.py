@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import structlog
 
-from policyd.controller.handing_over import HandingOver
 from policyd.controller.jobs.job_reconciler import job_reconcilers
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_reconciler import parent_reconcilers
@@ -36,10 +35,10 @@ from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.watch.queue_changes import QueueChanges
-from policyd.controller.watch.serving import is_served, wait_until_served, watch_later
 from policyd.controller.workload_reconciler import WorkloadReconciler
-from policyd.controller.writes import Writes
+from policyd.controller.writes import Handover, Writes
 from policyd.kube.client import Client
+from policyd.kube.discovery import is_served, wait_until_served
 from policyd.kube.events import EventRecorder
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
@@ -88,7 +87,7 @@ class Controller:
         QueueChanges(self.cache)
         self.queue: WorkQueue[ReconcileKey] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
-        self.handing_over = HandingOver(client, self.writes, self.mirrors.workloads, pace=self.pace)
+        self.handover = Handover(client, self.writes, self.mirrors.workloads, pace=self.pace)
         self.election = self._election()
         metrics = self.health.metrics
         self.workloads = WorkloadReconciler(
@@ -155,7 +154,7 @@ class Controller:
             for mirror in present:
                 group.create_task(mirror.informer.run())
             for mirror in absent:
-                group.create_task(watch_later(self._client, mirror, self.pace))
+                group.create_task(mirror.watch_when_served(self._client, self.pace))
             for mirror in present:
                 await mirror.informer.synced.wait()
             group.create_task(self.topologies.run())
@@ -181,7 +180,7 @@ class Controller:
             settings.lease,
             namespace=settings.namespace,
             identity=settings.identity,
-            last_word=self.handing_over.last_word,
+            last_word=self.handover.last_word,
             pace=self.pace,
         )
 
@@ -231,7 +230,7 @@ class Controller:
         await self.provisioning.wanted.wait()
         async with asyncio.TaskGroup() as group:
             for mirror in self.mirrors.of_provisioning:
-                group.create_task(watch_later(self._client, mirror, self.pace))
+                group.create_task(mirror.watch_when_served(self._client, self.pace))
             for mirror in self.mirrors.of_provisioning:
                 await mirror.informer.synced.wait()
             for key in self.provisioning.everything():
@@ -284,7 +283,7 @@ class Controller:
 
     async def _caught_up(self, election: LeaderElection) -> bool:
         """Learn what the leader before has done; tell whether this is still the one that leads."""
-        ready = asyncio.ensure_future(self.handing_over.catch_up(election.word))
+        ready = asyncio.ensure_future(self.handover.catch_up(election.word))
         lost = asyncio.ensure_future(election.wait_lost())
         try:
             await asyncio.wait({ready, lost}, return_when=asyncio.FIRST_COMPLETED)

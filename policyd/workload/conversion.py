@@ -32,8 +32,7 @@ from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
 from policyd.node_rules import NodeTaint, TaintToleration
 from policyd.status.quantities import format_amount
-from policyd.workload.opt_ins import opt_ins_of
-from policyd.workload.protection import protection_of
+from policyd.workload.opt_ins import opt_ins_of, protection_of
 
 _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionCheck")})
 """Evictions after which a workload queues behind those that came meanwhile."""

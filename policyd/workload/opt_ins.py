@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, get_args
 
+from policyd.alloc.queue import UNPROTECTED, Protection
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.gangs.hand_over import GANG_SCHEDULER, GANG_WAIT
@@ -17,6 +18,9 @@ CLAIM_PREEMPTED: Final = "policyd.io/claim-preempted"
 RESERVE_AFTER: Final = "policyd.io/reserve-after"
 AVOID_SHARED_GPUS: Final = "policyd.io/avoid-shared-gpus"
 AVOID_FRAGMENTS: Final = "policyd.io/avoid-fragments"
+PREEMPT_MIN_RUNTIME: Final = "policyd.io/preempt-min-runtime"
+RECLAIM_MIN_RUNTIME: Final = "policyd.io/reclaim-min-runtime"
+REPEAT_MIN_RUNTIME: Final = "policyd.io/repeat-min-runtime"
 
 _ORDERS: Final[Mapping[str, Order]] = {order: order for order in get_args(Order)}
 
@@ -112,3 +116,24 @@ def _number(text: str) -> int:
         hint = "write how many workloads may be moved at a time, such as `4`"
         raise OptInError(f"{CONSOLIDATE}: `{text}` is not a number", hint=hint)
     return int(text)
+
+
+def protection_of(annotations: Mapping[str, str]) -> Protection:
+    """Read for how long the workloads of a ClusterQueue keep what they got.
+
+    Raises:
+        DurationError: If one of them is not a duration.
+    """
+
+    def seconds(name: str) -> float:
+        try:
+            return max(0.0, duration_seconds(annotations.get(name, "0")))
+        except DurationError as error:
+            raise DurationError(f"{name}: {error}", hint=error.hint) from error
+
+    found = Protection(
+        preemption=seconds(PREEMPT_MIN_RUNTIME),
+        reclaim=seconds(RECLAIM_MIN_RUNTIME),
+        repetition=seconds(REPEAT_MIN_RUNTIME),
+    )
+    return UNPROTECTED if found == UNPROTECTED else found

@@ -15,8 +15,7 @@ from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.kueue import Workload
 from policyd.api.pod_requests import amounts
-from policyd.controller.watch.second_pass import SecondPass
-from policyd.controller.watch.workload_values import needs_second_pass
+from policyd.controller.watch.workload_values import SecondPass, needs_second_pass
 from policyd.status.queues import queue_figures
 from tests.conformance.kueue_objects import (
     NOW,

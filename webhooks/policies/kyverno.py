@@ -9,7 +9,8 @@ from policyd.dialects.kyverno import cluster_policies, policies
 from policyd.dialects.kyverno.load import VERSIONS
 from policyd.kube.changes import Change
 from policyd.kube.client import Reader
-from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.discovery import served_resources
+from policyd.kube.errors import ApiError
 from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
@@ -87,11 +88,7 @@ class KyvernoPolicies:
         found: dict[tuple[str, str], Resource] = {}
         for group, kinds in WANTED.items():
             for version in VERSIONS[group]:
-                try:
-                    resources = await self._reader.served(f"{group}/{version}")
-                except NotFoundError:
-                    continue
-                for resource in resources:
+                for resource in await served_resources(self._reader, f"{group}/{version}"):
                     if resource.kind in kinds:
                         found.setdefault((group, resource.kind), resource)
         return found

@@ -12,15 +12,16 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.index import local_queue_key
 from policyd.jobs.pods import QueuedPod, group_name
 from policyd.kube.changes import Added, Change, Deleted, Modified
-from policyd.workload.progress import (
+from policyd.workload.transitions import (
     became_true,
     eviction_end,
     execution_seconds,
+    holding_queue,
     latest_eviction,
+    queued_since,
     time_of,
     waiting_since,
 )
-from policyd.workload.transitions import holding_queue, queued_since
 
 SLICE_REPLACED = "WorkloadSliceReplaced"
 

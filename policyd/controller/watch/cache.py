@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
+import structlog
 
 from policyd.alloc.plan import Preempt
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
@@ -23,15 +24,16 @@ from policyd.api.kueue.names import (
     EVICTED,
     WAITING_FOR_REPLACEMENT,
 )
+from policyd.api.limit_ranges import summarize
 from policyd.api.meta import ObjectMeta, condition_true
 from policyd.api.pods import PodSpec
+from policyd.api.quantity import QuantityError
 from policyd.controller.watch.index import OwnerIndex, local_queue_key, replaced_key
 from policyd.controller.watch.keys import ReconcileKey, job_key, owner_keys, pod_key, workload_key
 from policyd.controller.watch.mirrors import Mirrors
-from policyd.controller.watch.request_rules import RulesByNamespace
-from policyd.controller.watch.second_pass import SecondPass
 from policyd.controller.watch.workload_values import (
     NAMESPACE_MISMATCH,
+    SecondPass,
     WorkloadContext,
     needs_second_pass,
     workload_value,
@@ -41,13 +43,15 @@ from policyd.jobs.base import JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import QueuedPod
-from policyd.jobs.requests import prepared, requests_of
+from policyd.jobs.requests import RequestRules, prepared, requests_of
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
 from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, wants
 from policyd.optimize.optimizer import Optimizer
 from policyd.status.naming import OtherTeams
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -377,3 +381,41 @@ class Cache:
             yield from keys
             found = (self.mirrors.children[key.kind].get(key.path) for key in keys)
             uids = {each.metadata.uid for each in found if each is not None}
+
+
+class RulesByNamespace:
+    """The rules for each namespace, worked out when they are first asked for."""
+
+    def __init__(self, mirrors: Mirrors, resources: ResourcesConfiguration) -> None:
+        self._mirrors = mirrors
+        self._resources = resources
+        self._known: dict[str, RequestRules] = {}
+        mirrors.limit_ranges.listen(self._forget)
+        mirrors.runtime_classes.listen(self._forget)
+
+    def _forget(self, _change: object) -> None:
+        self._known.clear()
+
+    def of(self, namespace: str) -> RequestRules:
+        """Return the rules for the workloads of a namespace."""
+        rules = self._known.get(namespace)
+        if rules is None:
+            rules = self._known[namespace] = self._work_out(namespace)
+        return rules
+
+    def _work_out(self, namespace: str) -> RequestRules:
+        found = (
+            each for each in self._mirrors.limit_ranges if each.metadata.namespace == namespace
+        )
+        ranges = sorted(found, key=lambda each: each.metadata.name)
+        try:
+            limits = summarize(ranges)
+        except QuantityError as error:  # the API server lets none in; a file may have one
+            log.warning("limit_range_unusable", namespace=namespace, error=str(error))
+            limits = {}
+        overheads = {
+            each.metadata.name: each.overhead.pod_fixed
+            for each in self._mirrors.runtime_classes
+            if each.overhead is not None
+        }
+        return RequestRules(limits=limits, overheads=overheads, resources=self._resources)

@@ -13,6 +13,7 @@ import structlog
 
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Reader, Selection
+from policyd.kube.discovery import wait_until_served
 from policyd.kube.informer import Identified, Informer, key_of
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
@@ -62,6 +63,11 @@ class Mirror(Generic[T]):
     def listen(self, listener: Callable[[Change[T]], None]) -> None:
         """Call `listener` at each change, from now on."""
         self._listeners.append(listener)
+
+    async def watch_when_served(self, reader: Reader, pace: Pace) -> None:
+        """Run the informer once the kind is served, until cancelled."""
+        await wait_until_served(reader, self.resource, pace)
+        await self.informer.run()
 
     def wrote(self, obj: T) -> None:
         """Take in what a write or a read returned.
