@@ -38,7 +38,7 @@ from webhooks.certificate.old_versions import OldVersions
 from webhooks.certificate.publication import REMEDY, Publication
 from webhooks.certificate.secret import KeptCertificate
 from webhooks.certificate.tls import CertificateFiles, serve
-from webhooks.defaults import DefaultsWatch
+from webhooks.defaults import DefaultsWatch, take_class
 from webhooks.external_data.owners import Owners, include_own_account
 from webhooks.health import create_health_app
 from webhooks.namespaces import without_cluster
@@ -183,7 +183,7 @@ async def _prepare(door: WebhookServer, start: Start) -> PoliciesInForce:
             DefaultsWatch(door.client, resource, take, pace=door.pace)
             for resource, take in (
                 (LOCAL_QUEUES, door.default_queues.take),
-                (WORKLOAD_PRIORITY_CLASSES, door.default_class.take),
+                (WORKLOAD_PRIORITY_CLASSES, partial(take_class, door.default_class)),
             )
         ]
         for watch in watches:

@@ -15,8 +15,7 @@ from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.kueue import Workload
 from policyd.api.pod_requests import amounts
-from policyd.controller.watch.second_pass import SecondPass
-from policyd.controller.watch.workload_values import needs_second_pass
+from policyd.controller.watch.workload_values import SecondPass, needs_second_pass
 from policyd.status.queues import queue_figures
 from tests.conformance.kueue_objects import (
     NOW,
@@ -66,7 +65,7 @@ class Replay:
         self.second = SecondPass()
         self.client = {_key(each, self): _placed(each) for each in _initial(case)}
         self.waiting = []  # Heads that found nobody yet
-        self.cluster.cache.ears.schedule = self._wake
+        self.cluster.cache.hooks.schedule = self._wake
         for key, body in self.objects.items():
             if body.get("kind") == "Namespace" and "#" not in key:
                 self.cluster.put(body)

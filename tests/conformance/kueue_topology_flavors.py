@@ -16,7 +16,7 @@ from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
 from policyd.api.kueue import Admission
-from policyd.controller.topology.node_changes import NodeChanges
+from policyd.controller.topology.topologies import NodeChanges
 from policyd.status.placement_texts import placement_text
 from policyd.workload.topology_values import topology_assignment
 from tests.conformance import kueue_flavors

@@ -48,12 +48,12 @@ async def test_a_local_queue_of_endless_weight_ends_no_controller(world):
 @ANYIO
 @pytest.mark.breaks
 async def test_a_listener_that_breaks_keeps_nothing_from_the_others(world):
-    def breaks(_old, _new):
+    def breaks(_change):
         raise ZeroDivisionError
 
     world.controller.mirrors.workloads.listen(breaks)
     heard = []
-    world.controller.mirrors.workloads.listen(lambda _old, new: heard.append(new))
+    world.controller.mirrors.workloads.listen(heard.append)
 
     world.job("train", gpus=1)
     await world.pass_time(2)

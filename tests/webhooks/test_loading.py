@@ -12,6 +12,7 @@ from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
 from policyd.api.policy import PolicyObject
 from policyd.errors import ConfigurationError
+from policyd.kube.changes import Added, Deleted, Modified
 from policyd.kube.pace import Pace
 from tests.webhooks.reviews import policy, review
 from webhooks.metrics import WebhookMetrics
@@ -28,6 +29,15 @@ async def at_once(_seconds):
     await asyncio.sleep(0)
 
 
+def pairwise(note):
+    """Return what notes a change that is given as it was and as it is."""
+
+    def both(old, new):
+        note(Deleted(old) if new is None else Added(new) if old is None else Modified(old, new))
+
+    return both
+
+
 class Case:
     """Policies that are loaded in a thread, which the test may hold up."""
 
@@ -38,7 +48,7 @@ class Case:
             namespaces=without_cluster, metrics=self.metrics, changed=self.change
         )
         self.loading = Loading(self.policies, pace=Pace(sleep=at_once))
-        self.note = self.loading.taking(self.take)
+        self.note = pairwise(self.loading.taking(self.take))
         self.taken = []
         self.threads = set()
         self.free = threading.Event()
@@ -149,7 +159,7 @@ async def test_namespaces_take_turns():
 
 async def test_kinds_of_one_name_are_apart():
     async with loading() as case, asyncio.timeout(10):
-        note = case.loading.taking(case.take, lambda each: each.spec)
+        note = pairwise(case.loading.taking(case.take, lambda each: each.spec))
         note(None, named("p", spec="ValidatingPolicy"))
         note(None, named("p", spec="MutatingPolicy"))
         await case.loading.settled()

@@ -7,8 +7,10 @@ import structlog
 
 from policyd.dialects.kyverno import cluster_policies, policies
 from policyd.dialects.kyverno.load import VERSIONS
+from policyd.kube.changes import Change
 from policyd.kube.client import Reader
-from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.discovery import served_resources
+from policyd.kube.errors import ApiError
 from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
@@ -28,8 +30,8 @@ LOOK_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 5.0
 """How soon is asked again if the API server did not say which are."""
 
-Take = Callable[[WholeObject | None, WholeObject | None], None]
-"""Takes over an object: as it was, and as it is."""
+Take = Callable[[Change[WholeObject]], None]
+"""Takes over what became of an object."""
 
 log = structlog.get_logger(__name__)
 
@@ -86,11 +88,7 @@ class KyvernoPolicies:
         found: dict[tuple[str, str], Resource] = {}
         for group, kinds in WANTED.items():
             for version in VERSIONS[group]:
-                try:
-                    resources = await self._reader.served(f"{group}/{version}")
-                except NotFoundError:
-                    continue
-                for resource in resources:
+                for resource in await served_resources(self._reader, f"{group}/{version}"):
                     if resource.kind in kinds:
                         found.setdefault((group, resource.kind), resource)
         return found

@@ -16,6 +16,7 @@ import structlog
 
 from policyd.api.meta import ObjectMeta
 from policyd.errors import PolicydError
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.pace import RESTS, Pace
 from webhooks.policies.in_force import PoliciesInForce
 
@@ -74,7 +75,7 @@ class Loading:
 
     def taking(
         self, take: Take, kind: Callable[[Any], str] = lambda _: ""
-    ) -> Callable[[LoadedObject | None, LoadedObject | None], None]:
+    ) -> Callable[[Change[LoadedObject]], None]:
         """Return what notes a change of an object, for `take` to be called in the thread.
 
         Args:
@@ -82,10 +83,15 @@ class Loading:
             kind: Returns what tells it from others of its name that are taken alike.
         """
 
-        def note(old: LoadedObject | None, new: LoadedObject | None) -> None:
-            given = new or old
-            assert given is not None, "a change has an object before or after it"
-            self._note((take, kind(given), given.metadata.name), old, new)
+        def note(change: Change[LoadedObject]) -> None:
+            key = take, kind(change.object), change.object.metadata.name
+            match change:
+                case Added(new):
+                    self._note(key, None, new)
+                case Modified(old, new):
+                    self._note(key, old, new)
+                case Deleted(old):
+                    self._note(key, old, None)
 
         return note
 

@@ -20,6 +20,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.bindings import needs_binding
 from policyd.errors import did_you_mean
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Client, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
@@ -224,17 +225,17 @@ class PolicyStatuses:
         bound = any(binding.policy_name == name for binding in self.bindings.store.values())
         return policy_status(given, now=now, bound=bound)
 
-    def _policy_changed(self, old: PolicyObject | None, new: PolicyObject | None) -> None:
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        name = given.metadata.name
-        self._queue.add(("Policy", name))
-        if old is None or new is None:
-            for binding in self.bindings.store.values():
-                self._queue.add(("PolicyBinding", binding.metadata.name))
+    def _policy_changed(self, change: Change[PolicyObject]) -> None:
+        self._queue.add(("Policy", change.object.metadata.name))
+        match change:
+            case Added() | Deleted():
+                for binding in self.bindings.store.values():
+                    self._queue.add(("PolicyBinding", binding.metadata.name))
+            case Modified():
+                pass
 
-    def _binding_changed(self, old: BindingObject | None, new: BindingObject | None) -> None:
-        for given in (old, new):
-            if given is not None:
-                self._queue.add(("PolicyBinding", given.metadata.name))
-                self._queue.add(("Policy", given.policy_name))
+    def _binding_changed(self, change: Change[BindingObject]) -> None:
+        self._queue.add(("PolicyBinding", change.object.metadata.name))
+        if isinstance(change, Modified):
+            self._queue.add(("Policy", change.old.policy_name))
+        self._queue.add(("Policy", change.object.policy_name))

@@ -34,6 +34,7 @@ from policyd.controller.queues.queue_status_values import (
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import NotLeadingError, Writes
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import ApiError, InvalidError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.unforeseen import going_on
@@ -79,11 +80,14 @@ class QueueStatuses:
         self._most_flavors = MOST_FLAVORS
         cache.mirrors.cohorts.listen(self._cohort_changed)
 
-    def _cohort_changed(self, _old: Cohort | None, new: Cohort | None) -> None:
+    def _cohort_changed(self, change: Change[Cohort]) -> None:
         """Note a cohort: below it there may be no queue whose figures are written."""
-        if new is not None:
-            self._shared[new.metadata.name] = None
-            self._woken.set()
+        match change:
+            case Added(cohort) | Modified(object=cohort):
+                self._shared[cohort.metadata.name] = None
+                self._woken.set()
+            case Deleted():
+                pass
 
     def note(self, name: str) -> None:
         """Note that the figures of a queue may have changed.
@@ -125,7 +129,7 @@ class QueueStatuses:
             with going_on("sample_broke", queue=key):
                 state.history.sample(key, state.usage_of(key), now)
             self.note(key)
-        self._cache.ears.schedule()
+        self._cache.hooks.schedule()
 
     async def flush(self) -> None:
         """Write what has changed; what cannot be written is tried again at the next flush."""

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from policyd.controller.handing_over import CATCH_UP_SECONDS
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
+from policyd.controller.writes import CATCH_UP_SECONDS
 from policyd.kube import resources as r
 from policyd.kube.errors import UnreachableError
 from policyd.kube.resources import LEASES
