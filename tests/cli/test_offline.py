@@ -222,19 +222,68 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: 
         pytest.param(["--no-queue"], None, id="somebody-else-holds-it"),
     ],
 )
-def test_apply_holds_jobs_for_their_queue_as_the_door_does(folder, flags, suspended):
+def test_apply_holds_jobs_for_their_queue_as_the_webhooks_do(folder, flags, suspended):
     result = apply(folder, "-o", "json", *flags, "-f", "-", text=JOB)
 
     assert json.loads(result.stdout)[0]["spec"].get("suspend") is suspended
 
 
-def test_apply_checks_queues_as_the_door_does(folder):
+def test_apply_checks_queues_as_the_webhooks_do(folder):
     flavor = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {name: f}\n"
 
     result = apply(folder, "-f", "-", text=flavor + "spec: {topologyName: racks}\n")
 
     assert result.exit_code == 1
     assert "queue: spec.nodeLabels: Required value: at least one nodeLabel" in result.stderr
+
+
+HELD = """\
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: held}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [batch], apiVersions: [v1], operations: [CREATE], resources: [jobs]}
+  validations: [{expression: object.spec.?suspend == optional.of(true)}]
+"""
+STRICT = """\
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: strict}
+spec:
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [kueue.x-k8s.io]
+      apiVersions: [v1beta2]
+      operations: [CREATE]
+      resources: [clusterqueues]
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: 'Object{spec: Object.spec{queueingStrategy: "StrictFIFO"}}'
+"""
+ODD_QUEUE = """\
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: q}
+spec: {queueingStrategy: Odd}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "obj"),
+    [
+        pytest.param(HELD, JOB, id="policies-check-what-the-queue-suspended"),
+        pytest.param(STRICT, ODD_QUEUE, id="the-queue-checks-what-policies-changed"),
+    ],
+)
+def test_apply_checks_the_object_as_the_first_webhook_changed_it(folder, policy, obj):
+    (folder / "policy.yaml").write_text(policy)
+
+    result = apply(folder, "-f", "-", text=obj)
+
+    assert (result.exit_code, "denied" in result.stderr) == (0, False), result.stderr
 
 
 def test_a_case_updates_an_object_that_was_as_it_is(folder):
