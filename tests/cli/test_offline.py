@@ -286,6 +286,40 @@ def test_apply_checks_the_object_as_the_first_webhook_changed_it(folder, policy,
     assert (result.exit_code, "denied" in result.stderr) == (0, False), result.stderr
 
 
+def test_policies_and_their_cases_come_from_standard_input_together(tmp_path, monkeypatch):
+    (tmp_path / "policy.yaml").write_text(BAD)
+    monkeypatch.chdir(tmp_path)
+
+    result = run("test", "-", text=f"{GOOD}---\n{CASES}")
+
+    assert (result.exit_code, result.stdout) == (0, "1 case passed\n")
+
+
+def test_cases_alone_on_standard_input_concern_the_visible_policies_beside(folder, monkeypatch):
+    (folder / ".pre-commit-config.yaml").write_text("repos: []")
+    monkeypatch.chdir(folder)
+
+    assert run("test", "-", text=CASES).stdout == "1 case passed\n"
+
+
+def test_cases_on_standard_input_without_any_policy_are_said_to_have_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    result = run("test", "-", text=CASES)
+
+    assert result.exit_code == 1
+    assert "stdin: error: no policy found next to these cases" in result.stderr
+
+
+@pytest.mark.parametrize("of_tools", [".venv", ".git", "node_modules"])
+def test_cases_in_the_folders_of_tools_are_not_run(folder, of_tools):
+    shutil.copytree(LIBRARY / "gpu", folder / of_tools / "gpu")
+
+    result = run("test", folder)
+
+    assert (result.exit_code, result.output) == (0, "1 case passed\n")
+
+
 def test_a_case_updates_an_object_that_was_as_it_is(folder):
     changed = GOOD.replace("[CREATE]", "[UPDATE]").replace("pod.gpus() <= 1", "object == oldObject")
     (folder / "policy.yaml").write_text(changed)
