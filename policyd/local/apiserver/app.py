@@ -23,7 +23,7 @@ from policyd.local.apiserver.status import (
     no_such_resource,
     too_large,
 )
-from policyd.local.apiserver.wire.documents import document, public_document
+from policyd.local.apiserver.wire.discovery import document, public_document
 from policyd.local.apiserver.wire.responses import ServerResponse, Stream
 
 Scope = MutableMapping[str, Any]

@@ -1,19 +1,45 @@
-"""Which function answers which request."""
+"""Which function answers which request; kinds that are questions are answered here."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
 from policyd.local.apiserver.reading.read import get, list_
 from policyd.local.apiserver.reading.scale import get_scale, patch_scale, update_scale
 from policyd.local.apiserver.reading.watching import watch
-from policyd.local.apiserver.requests import ApiRequest
+from policyd.local.apiserver.requests import ApiRequest, ApiUser, decode
 from policyd.local.apiserver.state import ServerState
-from policyd.local.apiserver.status import method_not_allowed, no_such_resource, not_found
-from policyd.local.apiserver.virtual import answer_question
+from policyd.local.apiserver.status import Object, method_not_allowed, no_such_resource, not_found
 from policyd.local.apiserver.wire.responses import ServerResponse, Stream
 from policyd.local.apiserver.writing.deletion import delete, delete_collection
 from policyd.local.apiserver.writing.patching import patch
 from policyd.local.apiserver.writing.podparts import bind, evict, log
 from policyd.local.apiserver.writing.write import create, finalize, update
+
+EVERYTHING: Object = {
+    "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+    "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    "incomplete": False,
+}
+"""What anybody may do: there is no authorization here."""
+
+
+async def answer_question(_state: ServerState, request: ApiRequest) -> ServerResponse:
+    """Answer POST on a review: who somebody is, or whether he may (he may)."""
+    given = decode(request.body, request.media_type) if request.body else {}
+    kind = {"kind": request.served.kind, "apiVersion": request.served.api_version}
+    status = _status(request.served.kind, request.user)
+    answer = {**given, **kind, "metadata": given.get("metadata", {}), "status": status}
+    return ServerResponse(body=answer, code=201)
+
+
+def _status(kind: str, user: ApiUser) -> Object:
+    match kind:
+        case "SelfSubjectReview":
+            return {"userInfo": {"username": user.name, "groups": list(user.groups)}}
+        case "SelfSubjectRulesReview":
+            return EVERYTHING
+        case _:
+            return {"allowed": True}
+
 
 Reply = ServerResponse | Stream
 Handler = Callable[[ServerState, ApiRequest], Awaitable[Reply]]
