@@ -140,13 +140,16 @@ def cases_shape() -> Shape:
 def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Finding]]:
     """Read a file of cases, or say everything that is wrong with it."""
     documents, findings = read_documents(text, source)
-    if findings:
-        return None, findings
+    return (None, findings) if findings else cases_of(documents, source)
+
+
+def cases_of(documents: Sequence[Document], source: str) -> tuple[Cases | None, list[Finding]]:
+    """Return the cases that documents are, or everything that is wrong with them."""
     if len(documents) != 1:
         return None, [
             Finding(source=source, message="not one document with `cases`", line=1, column=1)
         ]
-    document: Document = documents[0]
+    (document,) = documents
     kind = value_at(document.value, ("kind",))
     if isinstance(kind, str):
         hint = "name the folder it is in, or the file with its `cases`"
