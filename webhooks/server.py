@@ -45,7 +45,7 @@ from webhooks.namespaces import without_cluster
 from webhooks.observe.observing import observers
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.own_policies import OWN_CALL
-from webhooks.policies.sources import read_policies
+from webhooks.policies.reading import read_policies
 from webhooks.protocol import ReviewProtocol
 from webhooks.rules import Rules
 from webhooks.settings_checks import (
