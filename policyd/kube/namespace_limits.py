@@ -16,6 +16,9 @@ MOST_POLICY_BYTES: Final = 16 * 1024 * 1024
 """Policies and bindings of the cluster, or of one namespace. Compiled they take some fifty times as
 much."""
 
+POLICIES_AT_A_TIME: Final = 20
+"""Policies in a page that is read: each may have 1.5 MiB."""
+
 
 class NamespaceLimits:
     """Counts the objects that are kept of each namespace.
@@ -65,6 +68,11 @@ class NamespaceLimits:
         if key is not None:
             return key if key in left_out else None
         return next(iter(left_out), None)
+
+    def too_many(self, namespace: str) -> str:
+        """Say that a policy of a namespace, or of the cluster if that is empty, is beyond them."""
+        there = f"namespace `{namespace}` has" if namespace else "there are"
+        return f"{there} more policies than are kept ({self.bounds}): have fewer"
 
     @property
     def bounds(self) -> str:

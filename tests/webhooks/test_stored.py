@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
+from policyd.kube.namespace_limits import POLICIES_AT_A_TIME
 from policyd.kube.resources import POLICIES, POLICY_BINDINGS, Resource
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.policies import rule, stored
@@ -16,7 +17,7 @@ from tests.webhooks.reviews import POD, review
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
-from webhooks.policies.sources import PAGE, KyvernoPolicies, OwnPolicies
+from webhooks.policies.sources import KyvernoPolicies, OwnPolicies
 from webhooks.policies.stored import PolicyLimits
 
 pytestmark = pytest.mark.anyio
@@ -143,7 +144,7 @@ async def test_pages_of_policies_are_small():
     pace = case.clock.pace()
     case.sources = [KyvernoPolicies(recording, case.policies, case.note, pace=pace)]
     async with watching(case):
-        assert asked == [(OF_NAMESPACES.plural, PAGE)]
+        assert asked == [(OF_NAMESPACES.plural, POLICIES_AT_A_TIME)]
 
 
 async def test_what_only_the_name_is_kept_of_denies_all_that_it_might_guard():

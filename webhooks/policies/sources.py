@@ -14,6 +14,7 @@ from policyd.dialects.kyverno.load import VERSIONS
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
+from policyd.kube.namespace_limits import POLICIES_AT_A_TIME
 from policyd.kube.pace import Pace
 from policyd.kube.resources import POLICIES, POLICY_BINDINGS, Resource
 from webhooks.certificate.files import fingerprint, follow
@@ -21,9 +22,6 @@ from webhooks.policies.in_force import FILE, PoliciesInForce
 from webhooks.policies.loading import Loading
 from webhooks.policies.stored import PolicyKey, StoredPolicy
 from webhooks.shared import Start
-
-PAGE: Final = 20
-"""Policies that are read from the API server at a time: each may have 1.5 MiB."""
 
 KYVERNO_KINDS: Final[Mapping[str, frozenset[str]]] = {
     new_policies.GROUP: new_policies.KINDS,
@@ -105,7 +103,7 @@ class _KindPolicies:
             into=StoredPolicy,
             on_change=self._changed,
             trim=self._kept,
-            page_limit=PAGE,
+            page_limit=POLICIES_AT_A_TIME,
             pace=pace,
         )
 

@@ -132,7 +132,7 @@ class PolicyLimits:
         self._guarding.drop(key.namespace, key)
         if self._loaded.put(key.namespace, key, size):
             return stored
-        reason = self._too_many(key.namespace)
+        reason = self._loaded.too_many(key.namespace)
         if self._guarding.put(key.namespace, key, size):
             return msgspec.structs.replace(stored, unusable=reason)
         return stored.only_named(reason)
@@ -149,11 +149,7 @@ class PolicyLimits:
         key = PolicyKey(document.value["kind"], namespace, metadata["name"])
         size = len(msgspec.json.encode(document.value.get("spec")))
         has_room = self._loaded.has_room(namespace, key, size)
-        return "" if has_room else self._too_many(namespace)
-
-    def _too_many(self, namespace: str) -> str:
-        there = f"namespace `{namespace}` has" if namespace else "there are"
-        return f"{there} more policies than are kept ({self._loaded.bounds}): have fewer"
+        return "" if has_room else self._loaded.too_many(namespace)
 
 
 def guards(policies: Iterable[StoredPolicy]) -> tuple[CompiledPolicy, ...]:
