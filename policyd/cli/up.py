@@ -192,7 +192,7 @@ async def _run(
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
-    door = WebhookServer(
+    webhook_server = WebhookServer(
         settings=_webhook_settings(options, address),
         client=clients.own,
         integrations=settings.integrations,
@@ -203,7 +203,7 @@ async def _run(
     ]
     closing = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        webhooks = group.create_task(run_webhooks(door, listener, stop=closing))
+        webhooks = group.create_task(run_webhooks(webhook_server, listener, stop=closing))
         tasks = [group.create_task(part) for part in parts]
         if await _opens(client, stop):
             click.echo(welcome(server.address, address, options))

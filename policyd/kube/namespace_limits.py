@@ -1,34 +1,31 @@
-"""How much the objects of a namespace may take in memory, whoever writes them there.
+"""Limits of what is kept in memory of each namespace, whoever writes the objects there.
 
-Each namespace has as much as any other, so that nobody is left without what another one fills. What
-there is no room for is not kept, and named where it is missed.
+Each namespace has the same limits, so that no namespace can take the room of another. An object
+beyond the limits is not kept, and is named where it is missing.
 """
 
 from typing import Final
 
-import msgspec
-
-from policyd.api.meta import Json
-
 MOST_PARAMS: Final = 5_000
 MOST_PARAM_BYTES: Final = 16 * 1024 * 1024
-"""Params of one kind in one namespace, and how long they are as JSON: an API server takes objects
-of up to 1.5 MiB, and policies' params have some hundred bytes."""
+"""Params of one kind in one namespace, and their length as JSON: an API server takes objects of up
+to 1.5 MiB, and policies' params have some hundred bytes."""
 
 MOST_POLICIES: Final = 2_000
 MOST_POLICY_BYTES: Final = 16 * 1024 * 1024
-"""Policies and bindings of the cluster, or of one namespace. In force they take some fifty times as
+"""Policies and bindings of the cluster, or of one namespace. Compiled they take some fifty times as
 much."""
 
-_encode = msgspec.json.Encoder().encode
+POLICIES_AT_A_TIME: Final = 20
+"""Policies in a page that is read: each may have 1.5 MiB."""
 
 
-class Shares:
-    """What is kept of each namespace.
+class NamespaceLimits:
+    """Counts the objects that are kept of each namespace.
 
     Args of the constructor:
-        most: How many objects.
-        most_bytes: How long they are together, as JSON.
+        most: Objects of a namespace.
+        most_bytes: Their length together, as JSON.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -38,25 +35,24 @@ class Shares:
         self._bytes: dict[str, int] = {}
         self._left_out: dict[str, dict[object, None]] = {}
 
-    def put(self, namespace: str, key: object, value: Json) -> bool:
-        """Take note of an object that is new, or changed; tell whether it is to be kept."""
+    def put(self, namespace: str, key: object, size: int) -> bool:
+        """Count an object that is new, or changed; tell whether it is within the limits."""
         self.drop(namespace, key)
-        if not self.has_room(namespace, key, value):
+        if not self.has_room(namespace, key, size):
             self._left_out.setdefault(namespace, {})[key] = None
             return False
-        size = len(_encode(value))
         self._kept.setdefault(namespace, {})[key] = size
         self._bytes[namespace] = self._bytes.get(namespace, 0) + size
         return True
 
-    def has_room(self, namespace: str, key: object, value: Json) -> bool:
-        """Tell whether an object would be kept."""
+    def has_room(self, namespace: str, key: object, size: int) -> bool:
+        """Tell whether an object would be within the limits."""
         kept = self._kept.get(namespace, {})
-        total = self._bytes.get(namespace, 0) - kept.get(key, 0) + len(_encode(value))
+        total = self._bytes.get(namespace, 0) - kept.get(key, 0) + size
         return len(kept) - (key in kept) < self._most and total <= self._most_bytes
 
     def drop(self, namespace: str, key: object) -> None:
-        """Take note of an object that is gone."""
+        """Count an object no longer."""
         kept, left_out = self._kept.get(namespace, {}), self._left_out.get(namespace, {})
         self._bytes[namespace] = self._bytes.get(namespace, 0) - kept.pop(key, 0)
         left_out.pop(key, None)
@@ -67,13 +63,18 @@ class Shares:
             self._left_out.pop(namespace, None)
 
     def left_out(self, namespace: str, key: object = None) -> object | None:
-        """Return an object that is not kept: that one or, where none is named, any."""
+        """Return an object beyond the limits: that one or, where none is named, any."""
         left_out = self._left_out.get(namespace, {})
         if key is not None:
             return key if key in left_out else None
         return next(iter(left_out), None)
 
+    def too_many(self, namespace: str) -> str:
+        """Say that a policy of a namespace, or of the cluster if that is empty, is beyond them."""
+        there = f"namespace `{namespace}` has" if namespace else "there are"
+        return f"{there} more policies than are kept ({self.bounds}): have fewer"
+
     @property
     def bounds(self) -> str:
-        """Say what there is room for."""
+        """Return the limits in words."""
         return f"{self._most} objects or {self._most_bytes // 1024 // 1024} MiB"
