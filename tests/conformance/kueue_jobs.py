@@ -48,7 +48,7 @@ def run_reconciler(path):
         if job is None or job["metadata"].get("deletionTimestamp"):
             # Its workloads find out by themselves.
             keys += [workload_key(each) for each in case.input.get("workloads") or ()]
-        return scene.reconcile_until(keys, lambda: unlike(scene, case.want, kind))
+        return scene.unlike_once_reconciled(keys, lambda: unlike(scene, case.want, kind))
 
     yield from run_table(path, failure)
 
