@@ -471,7 +471,10 @@ def terminated(case):
 
 
 def group_of(case):
-    return group_name(decode(case.input["pod"], QueuedPod).metadata)
+    cluster = Cluster(settings_of(case))
+    cluster.put(case.input["pod"])
+    (pod,) = cluster.mirrors.pods
+    return group_name(pod.metadata)
 
 
 def run_hashes(path):

@@ -119,7 +119,10 @@ class Scene:
         metadata.setdefault("generation", 0)
         stored = plain(self.store.put(mirror.resource, body))
         if not self.unseen(stored):
-            mirror.wrote(msgspec.json.decode(json.dumps(stored), type=mirror.into))
+            self.see(mirror, stored)
+
+    def see(self, mirror, body):
+        self.cluster.see(mirror, msgspec.json.decode(json.dumps(body), type=mirror.into))
 
     def delete(self, body):
         """Delete an object, as its user does."""
@@ -159,7 +162,7 @@ class Scene:
             for each in there.values():
                 if self.unseen(each):
                     continue
-                mirror.wrote(msgspec.json.decode(json.dumps(plain(each)), type=mirror.into))
+                self.see(mirror, plain(each))
 
     def unlike_once_reconciled(self, keys, unlike):
         """Reconcile the keys until nothing is written any more, and say what is unlike Kueue.
@@ -277,7 +280,7 @@ def retention_of(options):
 def seconds_of(text):
     """Read a duration as Go writes it, such as `1m30s`."""
     total, number = 0.0, ""
-    for sign in text:
+    for sign in text or "":
         if sign in "hms":
             total += float(number) * {"h": 3600, "m": 60, "s": 1}[sign]
             number = ""
