@@ -195,7 +195,7 @@ def run_demands(path):
                 got, [demanded(e) for e in case.want["wantWorkloads"] or ()], "workloads"
             )
 
-        return scene.reconcile_until([job_key(job)], unlike)
+        return scene.unlike_once_reconciled([job_key(job)], unlike)
 
     yield from run_table(path, failure)
 

@@ -37,7 +37,16 @@ from policyd.jobs.pods import (
     pod_set_of,
     ungate,
 )
-from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
+from policyd.jobs.steps import (
+    Adopt,
+    CreateWorkload,
+    JobView,
+    Retire,
+    Start,
+    Step,
+    Stop,
+    UpdateWorkload,
+)
 from policyd.jobs.successes import Successes
 from policyd.jobs.workload import body_of, new_workload
 from policyd.kube.errors import ConflictError
@@ -269,6 +278,10 @@ class PodReconciler:
                 await self._stop(group, step)
             case _:
                 await self._steps.take(PODS, view, step)
+                # Pods whose prebuilt workload was retired stop with it.
+                stop = without_prebuilt(view, None) if isinstance(step, Retire) else None
+                if isinstance(stop, Stop):
+                    await self._stop(group, stop)
         return None
 
     async def _create(self, group: PodGroup, view: JobView) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from policyd.api.meta import Json
-from policyd.api.pod_requests import is_stated_for_pods
+from policyd.api.pod_requests import effective, is_stated_for_pods
 from policyd.api.quantity import Format, Quantity, QuantityError, parse_quantity
 from policyd.cel.caches import cache_short
 from policyd.engine.objects.workloads import find_kind, pod_templates, value_at
@@ -125,16 +125,11 @@ def total(pod: Json, resource: str, side: Side) -> Quantity:
 def _effective(pod: Json, amount_of: Callable[[Json], int]) -> int:
     """Add up a pod's containers as the scheduler does."""
     spec = _object(pod, "spec")
-    running = sum(map(amount_of, _items(spec, "containers")))
-    largest = sidecars = 0
-    for container in _items(spec, "initContainers"):
-        amount = amount_of(container)
-        if container.get("restartPolicy") == "Always":
-            sidecars += amount
-            largest = max(largest, sidecars)
-        else:
-            largest = max(largest, sidecars + amount)
-    whole = max(running + sidecars, largest)
+    starting = (
+        (amount_of(each), each.get("restartPolicy") == "Always")
+        for each in _items(spec, "initContainers")
+    )
+    whole = effective(map(amount_of, _items(spec, "containers")), starting)
     overhead = spec.get("overhead")
     if overhead:
         whole += amount_of({"resources": {"requests": overhead, "limits": overhead}})
