@@ -14,7 +14,7 @@ from policyd.alloc.flavors.search import FlavorSearch, Pins
 from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Evict, Move, Plan
 from policyd.alloc.queue import QueueSpec
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import QuotaNode, QuotaTree
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.topology.values import PlacementRequest
@@ -83,9 +83,28 @@ class Extension:
 
     Attributes:
         reserved: For whom quota was held in the last cycle: keys, and their ClusterQueues.
+        gather_seconds: How long changes are gathered after a preemption, before inadmissible
+            workloads are tried again; 0 for not at all.
     """
 
     reserved: Mapping[str, str] = {}
+    gather_seconds: float = 0.0
+
+    @property
+    def held_up(self) -> Collection[QuotaNode]:
+        """The roots of trees whose inadmissible workloads are tried again later."""
+        return ()
+
+    def due(self, changed: Collection[QuotaNode]) -> Collection[QuotaNode]:
+        """Return the roots of trees whose inadmissible workloads are tried again.
+
+        Args:
+            changed: Nodes at which something changed since the last call.
+        """
+        return {node.root for node in changed}
+
+    def preempting(self, preemptor: QueuedWorkload) -> None:
+        """Take notice that a preemption for a workload is carried out."""
 
     def put_queue(self, queue: QueueState) -> None:
         """Take notice that a ClusterQueue has another specification, or none."""

@@ -89,7 +89,7 @@ class CycleLoop:
 
     async def run(self) -> NoReturn:
         """Run cycles until cancelled."""
-        self._cache.state.wakes.gather_seconds = GATHER_SECONDS
+        self._cache.state.extension.gather_seconds = GATHER_SECONDS
         while True:
             self._changed.clear()
             began = self._pace.clock.monotonic()
@@ -113,7 +113,7 @@ class CycleLoop:
     def _moments(self) -> tuple[float | None, ...]:
         """Return when time alone may let a cycle decide otherwise."""
         state = self._cache.state
-        return state.extension.next_due(), state.wakes.next_at, self._cache.second_pass.next_at
+        return state.extension.next_due(), self._cache.second_pass.next_at
 
     def _burst(self) -> bool:
         """Run cycles for a while; tell whether another may decide more."""
@@ -186,7 +186,7 @@ class CycleLoop:
             self._cache.retract(key)
             return True
         if isinstance(action, Preempt):
-            self._cache.state.note_preemptor(action.preemptor)
+            self._cache.state.extension.preempting(action.preemptor)
         self._actions[key] = action, self._generation(key)
         namespace, _, name = key.partition("/")
         self._fresh[ReconcileKey("Workload", namespace, name)] = _rank(action)

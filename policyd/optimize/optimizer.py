@@ -11,7 +11,7 @@ from policyd.alloc.flavors.search import FlavorSearch, Pins
 from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Admit, Evict, Move, Plan
 from policyd.alloc.queue import QueueSpec
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import QuotaNode, QuotaTree
 from policyd.alloc.reasons import FIT, Refusal
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.state import CoreState
@@ -23,7 +23,7 @@ from policyd.optimize.fragmentation import fragments_first
 from policyd.optimize.local_order import local_shares
 from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, wants
 from policyd.optimize.packing import PackingSearch
-from policyd.optimize.reservation import Reservations, next_due, stale_gangs
+from policyd.optimize.reservation import Gathering, Reservations, next_due, stale_gangs
 
 
 class Optimizer(Extension):
@@ -37,7 +37,27 @@ class Optimizer(Extension):
     def __init__(self, state: CoreState) -> None:
         self.opted: dict[str, QueueState] = {}
         self.moving: dict[str, Move] = {}
+        self._gathering = Gathering()
         self._state = state
+
+    @property
+    def held_up(self) -> Collection[QuotaNode]:
+        """The roots of trees whose inadmissible workloads are tried again later."""
+        return self._gathering.roots
+
+    def due(self, changed: Collection[QuotaNode]) -> Collection[QuotaNode]:
+        """Return the roots of trees whose inadmissible workloads are tried again."""
+
+        def waits(root: QuotaNode) -> bool:
+            return any(q.pending.has_inadmissible for q in self._state.queues_below(root))
+
+        return self._gathering.take(changed, self._state.now, self.gather_seconds, waits)
+
+    def preempting(self, preemptor: QueuedWorkload) -> None:
+        """Gather changes from now on in the tree of a workload."""
+        queue = self._state.queues.get(preemptor.cluster_queue)
+        if queue is not None and queue.node is not None:
+            self._gathering.preempted(queue.node, self._state.now)
 
     def put_queue(self, queue: QueueState) -> None:
         """Take notice that a ClusterQueue has another specification, or none."""
@@ -111,7 +131,8 @@ class Optimizer(Extension):
 
     def next_due(self) -> float | None:
         """Return when another cycle may decide otherwise though nothing changes; None if never."""
-        return next_due(self.opted.values(), self._state.now)
+        moments = next_due(self.opted.values(), self._state.now), self._gathering.next_at
+        return min((moment for moment in moments if moment is not None), default=None)
 
     @contextmanager
     def cycle(self) -> Iterator[CycleExtension]:

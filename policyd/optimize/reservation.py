@@ -1,6 +1,6 @@
 """Reservation and backfill: what the first in a queue has waited for long is held for it.
 
-And what else time alone decides: which gangs run short for too long, and when to look again.
+And what else time decides: which gangs run short for too long, when to try workloads again.
 
 Theory (EASY backfilling; Lifka 1995). Whoever holds quota and says how long it runs ends at a known
 time. The first of a queue that has waited long enough has the earliest time reserved at which it
@@ -13,7 +13,7 @@ other queue in what that one has of its own. Those being moved come before: thei
 held against everybody, for a short while.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from math import inf
@@ -29,6 +29,9 @@ from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import CoreState
 from policyd.optimize.opt_ins import wants
+
+LATELY_SECONDS = 30.0
+"""For how long changes are gathered after each preemption in a tree."""
 
 End = tuple[float, Mapping[int, int]]
 """When something ends at the latest, and what it gives back, by cell."""
@@ -149,6 +152,59 @@ class Reservations:
                     found = self._by_root[node.root] = Reservation(node, (), self._state.now)
                 cells, usage = node.cells, move.admission.usage().items()
                 found.claims[move.key] = {cells[names]: n for names, n in usage if names in cells}
+
+
+class Gathering:
+    """Trees in which something changed that may help inadmissible workloads.
+
+    After a preemption these are tried again some time after the first change: what comes free
+    meanwhile is given out at once, in the order of all that wait for it.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing changed."""
+        self._due: dict[QuotaNode, float] = {}
+        self._gathers: dict[QuotaNode, float] = {}
+
+    def preempted(self, node: QuotaNode, now: float) -> None:
+        """Take notice of a preemption for a workload of a queue."""
+        self._gathers = {root: until for root, until in self._gathers.items() if until > now}
+        self._gathers[node.root] = now + LATELY_SECONDS
+
+    def take(
+        self,
+        changed: Collection[QuotaNode],
+        now: float,
+        seconds: float,
+        waits: Callable[[QuotaNode], bool],
+    ) -> set[QuotaNode]:
+        """Take out the roots of the trees that are due.
+
+        Args:
+            changed: Nodes at which something changed.
+            now: Seconds since the epoch.
+            seconds: How long changes are gathered.
+            waits: Tells whether the tree of a root has inadmissible workloads.
+        """
+        waiting = {root for root in {node.root for node in changed} if waits(root)}
+        for node in changed:
+            if node.root in waiting:
+                lately = self._gathers.get(node.root, now) > now
+                self._due.setdefault(node, now + seconds if lately else now)
+        roots = {node.root for node, at in self._due.items() if at <= now}
+        if roots:
+            self._due = {node: at for node, at in self._due.items() if node.root not in roots}
+        return roots
+
+    @property
+    def roots(self) -> set[QuotaNode]:
+        """The roots of the trees that are due later."""
+        return {node.root for node in self._due}
+
+    @property
+    def next_at(self) -> float | None:
+        """When the first is due, in seconds since the epoch; None if none is."""
+        return min(self._due.values(), default=None)
 
 
 def _obstacles(
