@@ -1,7 +1,7 @@
-"""Why a workload has to wait: typed, with numbers.
+"""Why a workload is not admitted: typed, with numbers.
 
-An *obstacle* is one thing in the way. A *refusal* is all of them, and the reason that the
-workload's condition gives. Obstacles are made when they are asked for: most are never read.
+A *refusal* has the reason of the workload's condition, and all *obstacles* in its way. These are
+made when they are asked for: most are never read.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from policyd.alloc.workload import ConditionReason
 class Mode(IntEnum):
     """How a flavor would be had, the best last.
 
-    Not at all; by preemption, but nobody may be preempted; by preemption in the workload's own
-    queue; or in other queues only; at once.
+    Not at all; by preemption, but without targets; by preemption in the workload's own queue; or in
+    other queues only; at once.
     """
 
     NO_FIT = 0
@@ -132,10 +132,10 @@ class Refusal:
     """Why a workload got no quota in a cycle; compared by content.
 
     Attributes:
-        reason: What its condition says.
+        reason: The reason of its condition.
         cause: What stands in the way, if not the pod sets' obstacles.
-        note: A sentence from outside the allocator that stands in their place; "" for none.
-        explain: Names the obstacles; called once, if somebody asks.
+        note: A sentence from outside the allocator instead; "" for none.
+        explain: Names the obstacles; called once, if they are read.
         pending: How many workloads are preempted for it.
     """
 

@@ -24,13 +24,7 @@ _Unplaced = dict[str, tuple[Unplaced, ...]]
 
 
 class _Asked(NamedTuple):
-    """What a workload asks of topologies, given its flavors.
-
-    Attributes:
-        requests: By flavor.
-        delayed: Pod sets that get their place later.
-        unusable: Why pod sets cannot be placed whatever nodes there are.
-    """
+    """Requests by flavor, pod sets that are placed later, and why others never can be."""
 
     requests: Mapping[str, list[PlacementRequest]]
     delayed: frozenset[str]
@@ -38,10 +32,7 @@ class _Asked(NamedTuple):
 
 
 class Placer:
-    """Places one workload with one choice of flavors, with what the state's nodes hold when asked.
-
-    There may be `nothing` to be placed, now or later.
-    """
+    """Places one workload with one choice of flavors; there may be `nothing` to place."""
 
     def __init__(
         self,
@@ -57,12 +48,12 @@ class Placer:
         self._asked = _asked(state, options, workload, assignment)
         self._gates = state.settings.gates
         self.nothing = not any(self._asked)
-        # Who is moved waits for the places that are held for it.
+        # A workload that is moved waits for the places that are held for it.
         self._moves = assignment.held is None and workload.key in self._nodes.held
 
     @property
     def requests(self) -> Mapping[str, Sequence[PlacementRequest]]:
-        """What the workload asks of topologies, by flavor, wherever it is now."""
+        """The requests by flavor, wherever the workload is now."""
         return {
             flavor: [with_fields(each, held=None) for each in wanted]
             for flavor, wanted in self._asked.requests.items()
@@ -70,7 +61,7 @@ class Placer:
 
     @property
     def placeable(self) -> bool:
-        """Whether all it asks can be answered, and now."""
+        """Whether all of it can be placed now, if there is room."""
         return not (self._asked.unusable or self._asked.delayed)
 
     def placed(self) -> Assignment:
