@@ -127,8 +127,8 @@ def _sets(
     for number in range(1, min(most, len(ranked)) + 1):
         tries = comb(len(ranked), number)
         if tries > left:
-            crowded = _crowded(asker, ranked, most)
-            for some in sorted(crowded, key=lambda each: (len(each), loss(each))):
+            occupied = _crowded(asker, ranked, most)
+            for some in sorted(occupied, key=lambda each: (len(each), loss(each))):
                 yield some, len(some) <= number
             for some in islice(combinations(ranked, number), left):
                 yield some, True

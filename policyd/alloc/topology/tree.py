@@ -121,7 +121,7 @@ def is_port(resource: str) -> bool:
 
 
 NOWHERE = -1
-"""In the place of a domain that is not there, such as the parent of one of the highest level."""
+"""Stands for no domain, such as the parent of one of the highest level."""
 
 
 class NodeRoom:
@@ -147,14 +147,13 @@ class TopologyTree:
         rank: By domain, its place among those of its level in the order of their values.
         at: By level, its domains in the order of their values.
         leaves: Leaves by the values that assignments name them with.
-        names: By domain, if it is a leaf, that name.
+        names: By domain, if it is a leaf, its name in assignments.
         free: By resource and leaf, what can still be had; may be negative.
         capacity: By resource and leaf, what could be had if workloads held nothing.
         changed: Leaves whose amounts changed, or that came.
         changed_nodes: Those whose node changed in more than amounts.
         shape: Grows when domains come or go.
-        twins: Names of nodes with the same host name, which is a mistake; only the first by name
-            is used.
+        twins: Names of nodes with the same host name; only the first by name is used.
         unusable: Nodes with the flavor's labels that pods cannot be sent to, by name.
     """
 
