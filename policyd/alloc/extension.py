@@ -33,7 +33,7 @@ class CycleExtension:
 
     @property
     def reserved(self) -> Mapping[str, str]:
-        """For whom quota is held, as a plan has it."""
+        """Keys of workloads for which quota is held, and their ClusterQueues."""
         return {}
 
     def evictions(self) -> Iterable[Evict]:
@@ -75,7 +75,7 @@ class Extension:
     """What is decided in one state, and remembered from cycle to cycle.
 
     Attributes:
-        reserved: For whom quota was held in the last cycle: keys, and their ClusterQueues.
+        reserved: The same of the last cycle as `reserved` of a cycle.
         gather_seconds: How long changes are gathered after a preemption, before inadmissible
             workloads are tried again; 0 for not at all.
     """

@@ -106,7 +106,7 @@ class Plan(Value, frozen=True):
         revision: The state it was made for; it holds for no other.
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
-        reserved: For whom quota is held: keys of workloads, and their ClusterQueues.
+        reserved: Keys of workloads for which quota is held, and their ClusterQueues.
         moves: Places that are to be held from now on.
     """
 

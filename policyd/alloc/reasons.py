@@ -33,8 +33,8 @@ FIT, NO_FIT = Mode.FIT, Mode.NO_FIT
 
 
 Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods"]
-"""What stands in the way besides obstacles: an earlier workload of the same cycle took the room, or
-the victims; there will be room thanks to its victims; nobody is admitted before all are run."""
+"""What stands in the way besides obstacles: earlier workloads of the same cycle took the room, or the
+victims; there will be room thanks to their victims; pods of admitted workloads are not ready."""
 
 UnsuitableKind = Literal[
     "NotFound", "NotCovered", "NotProvided", "Untolerated", "AffinityMismatch",
@@ -86,7 +86,7 @@ class Unsuitable(Value, frozen=True):
 
 
 class Held(Value, frozen=True):
-    """Quota that is held for a workload until `start`; None if nobody knows when. Perhaps `own`."""
+    """Quota that is held for a workload, perhaps its `own`, until `start`; None if not known."""
 
     reason: ClassVar[NoFitReason] = "WaitingForQuota"
     workload: str

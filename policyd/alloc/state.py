@@ -33,11 +33,11 @@ class CoreState:
         deciding: Key of the workload that a cycle is about at present.
         queues: ClusterQueues by name, those included that only workloads know of.
         extension: What decides beyond Kueue's rules.
-        preemptors: For whom workloads were preempted since they are known: uids, by key.
+        preemptors: Uids of the workloads for which each was preempted, by its key.
         local_weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
-        history: What LocalQueues used in the past; None where that orders nobody.
-        local_usage: What each of them used by weight, by `namespace/name`; empty without a history.
-        now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
+        history: The usage history of LocalQueues; None without admission fair sharing.
+        local_usage: What each used by weight, by `namespace/name`; empty without a history.
+        now: Seconds since the epoch, kept right by the planner.
         revision: Grows with every change, and `cycle` with every plan that is carried out.
     """
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.extension import CycleExtension, Extension
+from policyd.alloc.flavors.assignment import FlavorOption
 from policyd.alloc.flavors.search import FlavorSearch, Pins
 from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Admit, Evict, Move, Plan
@@ -17,12 +18,11 @@ from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import PlacementRequest
 from policyd.alloc.workload import QueuedWorkload
-from policyd.optimize.consolidation import claim_of, consolidate, hold_places, places_held
 from policyd.optimize.devices import GPU, shared_gpus
 from policyd.optimize.fragmentation import fragments_first
 from policyd.optimize.local_order import local_shares
+from policyd.optimize.moves import claim_of, consolidate, hold_places, places_held
 from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, wants
-from policyd.optimize.packing import PackingSearch
 from policyd.optimize.reservation import Gathering, Reservations, next_due, stale_gangs
 
 
@@ -31,7 +31,7 @@ class Optimizer(Extension):
 
     Attributes:
         opted: ClusterQueues that want something, by name.
-        moving: Places that are held for those that are moved, and for whom they are, by key.
+        moving: Places that are held for moved workloads and their preemptors, by key.
     """
 
     def __init__(self, state: CoreState) -> None:
@@ -164,7 +164,7 @@ class _OptimizedCycle(CycleExtension):
 
     @property
     def reserved(self) -> Mapping[str, str]:
-        """For whom quota is held."""
+        """Keys of workloads for which quota is held, and their ClusterQueues."""
         return self._reservations.holders
 
     def evictions(self) -> list[Evict]:
@@ -209,7 +209,37 @@ class _OptimizedCycle(CycleExtension):
     def requeued(
         self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
     ) -> tuple[Refusal, bool]:
-        """Tell a workload what is reserved for it; it holds up nobody in its queue meanwhile."""
+        """Tell a workload what is reserved for it; it holds up none in its queue meanwhile."""
         held = self._reservations.of(entry)
         strict = strict and (held is None or held.node is not entry.options.node)
         return self._reservations.told(entry, refusal), strict
+
+
+class PackingSearch(FlavorSearch):
+    """A search that tries the flavor first that would be fullest, by the weights of resources."""
+
+    __slots__ = ("_weights",)
+    in_order = False
+
+    def __init__(
+        self,
+        tree: QuotaTree,
+        queue: QueueSpec,
+        settings: QueueingSettings,
+        weights: Mapping[str, float],
+    ) -> None:
+        super().__init__(tree, queue, settings)
+        self._weights = weights
+
+    def arranged(self, options: tuple[FlavorOption, ...]) -> tuple[FlavorOption, ...]:
+        """Return flavors with the fullest first."""
+        tree, weights = self.tree, self._weights
+
+        def room(option: FlavorOption) -> float:
+            parts = zip(option.resources, option.charges.items(), strict=True)
+            return sum(
+                weights.get(name, 0.0) * (tree.available(cell) - n) / (tree.potential[cell] or 1)
+                for name, (cell, n) in parts
+            )
+
+        return tuple(sorted(options, key=room))

@@ -103,7 +103,7 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
             break
     else:
         return []
-    # Not filled back as in an attempt: that would reckon with the others, who are not gone here.
+    # Not filled back as in an attempt: that would count on the others, which are not gone here.
     for index in reversed(range(len(own) - 1)):
         ledger.restore(own[index].holding)
         if lacks():

@@ -1,6 +1,6 @@
 """How many pods of one kind go into each domain, and what keeps them from it, kept up to date.
 
-Nothing is counted until somebody asks. Then all leaves are counted, a column at a time; from then
+Nothing is counted until it is asked for. Then all leaves are counted, a column at a time; from then
 on only leaves that changed, and what changed goes up to the domains around them.
 """
 
