@@ -131,7 +131,7 @@ def _troubles(state: CoreState, queue: QueueState) -> Iterator[tuple[ActiveReaso
         names = ",".join(spec.inactive_checks)
         yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {names}"
     yield from spec.clashes
-    for name in options.adrift:
+    for name in options.without_topology:
         topology = state.flavors[name].topology
         yield "TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'
     if node is not None and node.cyclic:
