@@ -164,9 +164,7 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
         return [_refused(document, message, ("spec", "evaluation", "mode"))]
     existing = evaluation.mutate_existing.enabled or getattr(spec, "target_match_constraints", None)
     if existing:
-        message = (
-            "the policy changes existing objects: policyd changes objects on requests"
-        )
+        message = "the policy changes existing objects: policyd changes objects on requests"
         hint = "remove `mutateExisting`"
         return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]
     return []

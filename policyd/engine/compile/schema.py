@@ -19,6 +19,7 @@ from policyd.api.policy import Policy
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.errors import did_you_mean
+from policyd.patch.merge_patch import without_nulls
 from policyd.patch.operations import Path
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -85,7 +86,7 @@ class ForeignShape(Shape):
         As the API server does, null is taken for a field that is not there, and a field that is
         not known is dropped; the latter is worth a warning.
         """
-        document = replace(document, value=_without_nulls(document.value))
+        document = replace(document, value=without_nulls(document.value))
         errors = list(islice(self._validator.iter_errors(document.value), MOST_FINDINGS + 1))
         findings = _explained(document, errors)
         unknown = [error for error in errors if error.validator == "additionalProperties"]
@@ -110,12 +111,6 @@ def _explained(document: Document, errors: Iterable[_Error]) -> list[Finding]:
 
 def _in_order(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.field))
-
-
-def _without_nulls(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
-    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def _without(value: Json, path: Path) -> Json:

@@ -90,7 +90,7 @@ def _canonical(value: Json, name: str = "") -> Any:  # noqa: ANN401 - any JSON
 
 
 def yaml_diff(one: Json, other: Json, one_name: str, other_name: str) -> list[str]:
-    """Return a unified diff of two objects as YAML."""
+    """Return a unified diff of two objects as YAML, fields in the order of their names."""
     mine, theirs = (yaml.safe_dump(value).splitlines() for value in (one, other))
     return list(difflib.unified_diff(mine, theirs, one_name, other_name, lineterm=""))
 
