@@ -14,7 +14,7 @@ FORMATS: Final[tuple[PolicyFormat, ...]] = (KYVERNO,)
 def dialect_of(
     version: Version = DEFAULT_VERSION, *, cel_go: Version | None = None, chance: Chance = DICELESS
 ) -> Dialect:
-    """Return what policies of every format are loaded with.
+    """Return the settings for loading policies of every format.
 
     Args:
         version: The version of Kubernetes they are written for.

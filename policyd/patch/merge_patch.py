@@ -4,7 +4,7 @@ from policyd.api.meta import Json
 
 
 def apply_merge_patch(obj: Json, patch: Json) -> Json:
-    """Apply a merge patch. `obj` stays as it is; what does not change is shared with it."""
+    """Apply a merge patch. The result shares unchanged parts with `obj`, which stays as is."""
     if not isinstance(patch, dict):
         return patch
     fields = obj if isinstance(obj, dict) else {}

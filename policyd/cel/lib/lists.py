@@ -39,7 +39,7 @@ _COMPARABLE: Final = _SUMMABLE | {bool, str, bytes, Timestamp}
 
 
 def _sum_from(zero: object) -> Callable[[list[Any]], object]:
-    """Return what adds numbers up; without any they are `zero`."""
+    """Return a function that adds numbers up; without any they are `zero`."""
 
     def add_up(numbers: list[Any], _budget: Budget | None = None) -> object:
         if set(map(type, numbers)) == _INTEGERS and sum(map(abs, numbers)) <= INT_MAX:

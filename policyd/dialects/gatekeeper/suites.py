@@ -46,7 +46,7 @@ class Assertion(Closed, frozen=True):
 
 
 class SuiteCase(Closed, frozen=True):
-    """An object, and what is to be said about it."""
+    """An object, and the assertions about it."""
 
     name: str
     object: str = ""
@@ -95,7 +95,7 @@ def is_suite(value: Json) -> bool:
 
 
 def read_suite(document: Document) -> tuple[Suite | None, list[Finding]]:
-    """Read a suite, and say what is wrong with it."""
+    """Read a suite, and return the findings."""
     value, findings = _shape().read(document)
     return (None if value is None else msgspec.convert(value, Suite)), findings
 
@@ -114,7 +114,7 @@ Came = CaseOutcome | Finding | CompiledPolicy
 
 
 def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
-    """Run the tests of a suite; findings are about what it names, and keep tests from being run.
+    """Run the tests of a suite; findings are about the files it names, and prevent tests.
 
     Args:
         suite: The suite; what it says is to be skipped is.

@@ -62,7 +62,7 @@ class TestRequest(Closed, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class KatTest:
-    """The files of one test, by what they hold; the name is what theirs begin with."""
+    """The files of one test, by their content; the name is their common prefix."""
 
     name: str
     files: Mapping[str, Any]

@@ -16,7 +16,7 @@ from policyd.errors import PolicydError
 
 
 class UndeclaredError(PolicydError):
-    """An expression asks for what a test does not declare."""
+    """An expression reads external data that a test does not declare."""
 
 
 def declared_values(

@@ -178,7 +178,7 @@ def cluster_policy_environments(
     *,
     namespaced: bool = False,
 ) -> PolicyEnvironments:
-    """Return the environments of a ClusterPolicy, which may ask what users may do."""
+    """Return the environments of a ClusterPolicy, which has the authorizer."""
     environments = kyverno_environments(dialect, params, namespaced=namespaced)
     asking = environments.expressions.extend(variables=AUTHORIZER)
     return replace(environments, conditions=asking, expressions=asking, open_conditions=False)

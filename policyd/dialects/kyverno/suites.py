@@ -82,7 +82,7 @@ def run_suite(suite: KyvernoTest, given: Given) -> Iterator[CaseOutcome]:
 
 
 def _expanded(spec: ResourceSpec, row: ExpectedResult, given: Given) -> Iterable[ResourceSpec]:
-    """Return what a pattern of names stands for; itself if that is nothing, which then fails."""
+    """Return the names that a pattern matches; itself if it matches none, which then fails."""
     if not set("*?") & set(spec.name):
         return (spec,)
     found = dict.fromkeys(
@@ -143,7 +143,7 @@ def _ask(
     given: Given,
     subresource: str,
 ) -> Decision:
-    """Send the request of a row; what is updated was as it is, unless the suite says how."""
+    """Send the request of a row; by default, an update changes nothing."""
     loaded = replace(given.loaded, policies=tuple(policies))
     bound = {(binding.policy_kind, binding.policy) for binding in loaded.bindings}
     implied = tuple(
@@ -188,7 +188,7 @@ def _namespaces(values: Values) -> Iterator[Json]:
 
 
 def words_of(decision: Decision) -> tuple[Word, ...]:
-    """Say in Kyverno's words what came of a request, whatever the policies' actions are.
+    """Return the result of a request in Kyverno's words, regardless of the policies' actions.
 
     Kyverno leaves off at the first validation that is not true or fails; here all are asked, and
     either word is right.

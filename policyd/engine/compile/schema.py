@@ -65,7 +65,7 @@ _TYPES = {
 
 
 class Shape:
-    """A JSON schema that explains in the user's words what does not fit."""
+    """A JSON schema that explains its errors in the user's words."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -81,7 +81,7 @@ class ForeignShape(Shape):
     """The shape of a kind that is not policyd's own: a field that nobody knows is only doubtful."""
 
     def read(self, document: Document) -> tuple[Json | None, list[Finding]]:
-        """Return what can be read of a document, None if it cannot be used, and findings.
+        """Return the readable part of a document, None if it is unusable, and findings.
 
         As the API server does, null is taken for a field that is not there, and a field that is
         not known is dropped; the latter is worth a warning.
@@ -101,7 +101,7 @@ class ForeignShape(Shape):
 
 
 def _explained(document: Document, errors: Iterable[_Error]) -> list[Finding]:
-    """Say what is wrong, but not more than anybody reads: a document may be wrong everywhere."""
+    """Explain the errors, a limited number of them: a document may be wrong everywhere."""
     found = (finding for error in errors for finding in _explain(document, error))
     findings = list(islice(found, MOST_FINDINGS + 1))
     if len(findings) > MOST_FINDINGS:
@@ -302,7 +302,7 @@ def _shape(pattern: str, given: Json) -> str:
 
 
 def _last(path: Path) -> str:
-    """Name what a path leads to: its last field, with the index in it."""
+    """Name the end of a path: its last field, with the index in it."""
     names = [index for index, step in enumerate(path) if isinstance(step, str)]
     if not names:
         return "the document"

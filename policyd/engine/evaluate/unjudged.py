@@ -19,7 +19,7 @@ from policyd.engine.objects.match import UnknownNamespaceError, selects_namespac
 
 
 class Unheard(NamedTuple):
-    """The names of policies that a request may concern, and that nobody asked.
+    """The names of policies that may match a request, and were not evaluated.
 
     Attributes:
         refusing: Those that must not be passed unasked.
@@ -40,7 +40,7 @@ def unheard(policies: PolicySet, head: Head, phase: Phase) -> Unheard:
 
 
 def must_be_asked(policy: CompiledPolicy) -> bool:
-    """Tell whether a policy speaks against what it could not be asked about, somewhere at least."""
+    """Tell whether a policy denies anything if it cannot be evaluated, in any namespace."""
     return stops_unasked(policy) and any(map(_refuses, policy.bindings))
 
 

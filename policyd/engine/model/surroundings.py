@@ -18,7 +18,7 @@ Authorize = Callable[[UserInfo, Permission], PermissionDecision]
 
 
 def authorize_nobody(_user: UserInfo, _permission: Permission) -> PermissionDecision:
-    """Refuse to answer, where nobody said what users may do.
+    """Refuse to answer: users' permissions are unknown.
 
     Raises:
         CelError: Always.

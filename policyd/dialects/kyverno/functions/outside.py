@@ -56,7 +56,7 @@ class Provider(Confinable):
             raise CelError(f"failed to {question} {self.name}: {error}") from error
 
     def within(self, namespace: str) -> "Provider":
-        """Return what something of a namespace sees: its own objects, and nothing else."""
+        """Return the provider of one namespace, which has that namespace's objects alone."""
         return Provider(self.name, RESOURCE, self._own(namespace))
 
     def _own(self, namespace: str) -> OwnObjects | None:
@@ -102,7 +102,7 @@ OUTSIDE_VARIABLES: Mapping[str, Type] = {
 OUTSIDE_STRUCTS: Mapping[str, Mapping[str, Type]] = {
     GVR.name: {"Group": STRING, "Version": STRING, "Resource": STRING}
 }
-"""The fields of what they answer with."""
+"""The fields of the results."""
 
 
 def _get(context: Provider, version: str, resource: str, namespace: str, name: str) -> Json:
