@@ -6,7 +6,7 @@ from typing import Final
 
 from policyd.api.admission import FailurePolicy, Rule
 from policyd.api.policy import MatchConstraints, MatchResources
-from policyd.engine.evaluate.unjudged import stops_unasked
+from policyd.engine.evaluate.unevaluated import fails_closed
 from policyd.engine.model.compiled import (
     MUTATING,
     OWN,
@@ -122,7 +122,7 @@ def _within(namespaces: frozenset[str]) -> Requirements:
 
 def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:
     """Return what is to be asked, and what must be: of a roll-out, where a step refuses."""
-    stops = stops_unasked(policy)
+    stops = fails_closed(policy)
     refuses = stops and "Deny" in binding.actions
     yield from interests_of(policy, binding, "Fail" if refuses else "Ignore")
     for step in binding.rollout if stops and not refuses else ():

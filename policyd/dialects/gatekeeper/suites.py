@@ -109,11 +109,11 @@ class _Constrained:
     match: ConstraintMatch
 
 
-Came = CaseOutcome | Finding | CompiledPolicy
+SuiteOutcome = CaseOutcome | Finding | CompiledPolicy
 """The outcome of a suite: results of cases, reasons for skipping, and policies."""
 
 
-def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
+def run_suite(suite: Suite, read: Read) -> Iterator[SuiteOutcome]:
     """Run the tests of a suite; findings are about the files it names, and prevent tests.
 
     Args:
@@ -125,7 +125,7 @@ def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
             yield from _run_test(test, read)
 
 
-def _run_test(test: SuiteTest, read: Read) -> Iterator[Came]:
+def _run_test(test: SuiteTest, read: Read) -> Iterator[SuiteOutcome]:
     constrained = _constrained(test, read)
     if isinstance(constrained, CaseOutcome):
         yield constrained

@@ -1,7 +1,7 @@
 """Make the environments of Kyverno's policies, with the libraries of Kyverno.
 
-What such a policy asks the world outside for is provided by the caller: the clock and the dice when
-the environment is made, the rest as values of variables when an expression is evaluated.
+The caller provides external data: a clock and random numbers when the environment is made, the
+rest as values of variables when an expression is evaluated.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ from policyd.dialects.kyverno.functions.values import (
     VALUES,
     moments,
 )
-from policyd.engine.model.dialects import DICELESS, Chance, Dialect
+from policyd.engine.model.dialects import DETERMINISTIC, Chance, Dialect
 from policyd.engine.model.environments import PolicyEnvironments
 
 _OWN: Final = (REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, VALUES, OUTSIDE)
@@ -74,7 +74,7 @@ __all__ = [
 
 @lru_cache(maxsize=16)
 def _base(version: Version, chance: Chance, *, mutation: bool, namespaced: bool) -> Environment:
-    chances = moments(chance.now), random_texts(chance.dice)
+    chances = moments(chance.now), random_texts(chance.random_below)
     libraries = (*LIBRARIES, *_OWN, OWN_RESOURCES if namespaced else RESOURCES, *chances)
     environment = base_environment(version)
     structs = {
@@ -101,7 +101,7 @@ def kyverno_environment(
     *,
     variables: Mapping[str, Type] | None = None,
     mutation: bool = False,
-    chance: Chance = DICELESS,
+    chance: Chance = DETERMINISTIC,
     namespaced: bool = False,
 ) -> Environment:
     """Return the environment of the expressions of a Kyverno policy.
@@ -113,7 +113,7 @@ def kyverno_environment(
         version: The version of Kubernetes the policy is written for.
         variables: Types of the policy's own variables by name, those declared so far.
         mutation: Whether `Object` and `JSONPatch` may be made.
-        chance: The clock and the dice.
+        chance: The clock and the random numbers.
         namespaced: Whether the policy belongs to a namespace, and `resource` to that alone.
     """
     environment = _base(version, chance, mutation=mutation, namespaced=namespaced)

@@ -45,7 +45,7 @@ _CLUSTER_KINDS = frozenset(
 )
 """Custom kinds that belong to the cluster, of those that users of policyd have."""
 
-SOMEONE = UserInfo(username="someone", groups=("system:authenticated",))
+DEFAULT_USER = UserInfo(username="someone", groups=("system:authenticated",))
 """The default user of a request."""
 
 BELIEVING: Final = Makers(trusted=True)
@@ -54,7 +54,7 @@ BELIEVING: Final = Makers(trusted=True)
 
 def makers_for(username: str) -> Makers:
     """Return the trust in owner references for objects that a user sends, or by default."""
-    return BELIEVING if username == SOMEONE.username else Makers()
+    return BELIEVING if username == DEFAULT_USER.username else Makers()
 
 
 class ObjectError(PolicydError):
@@ -70,7 +70,7 @@ class RequestCircumstances:
     """The circumstances of a request besides its objects."""
 
     operation: Operation = "CREATE"
-    user: UserInfo = SOMEONE
+    user: UserInfo = DEFAULT_USER
     namespace: str = DEFAULT_NAMESPACE
     """The namespace of objects that name none."""
     kinds: CustomKinds = field(default_factory=dict)
