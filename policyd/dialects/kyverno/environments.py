@@ -21,15 +21,15 @@ from policyd.cel.syntax.macros import ALL_MACROS
 from policyd.cel.types import DYN, STRING, Type, list_of, map_of
 from policyd.dialects.kyverno.functions.certificates import CERTIFICATES
 from policyd.dialects.kyverno.functions.encoding import CODECS, ENCODING, JSON, YAML
-from policyd.dialects.kyverno.functions.images import IMAGES
-from policyd.dialects.kyverno.functions.outside import (
-    OUTSIDE,
-    OUTSIDE_STRUCTS,
-    OUTSIDE_VARIABLES,
+from policyd.dialects.kyverno.functions.external_data import (
+    EXTERNAL_DATA,
+    EXTERNAL_STRUCTS,
+    EXTERNAL_VARIABLES,
     OWN_RESOURCES,
     RESOURCES,
-    outside_values,
+    external_values,
 )
+from policyd.dialects.kyverno.functions.images import IMAGES
 from policyd.dialects.kyverno.functions.providers import (
     ClusterReads,
     GlobalContext,
@@ -46,7 +46,7 @@ from policyd.dialects.kyverno.functions.values import (
 from policyd.engine.model.dialects import DETERMINISTIC, Chance, Dialect
 from policyd.engine.model.environments import PolicyEnvironments
 
-_OWN: Final = (REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, VALUES, OUTSIDE)
+_OWN: Final = (REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, VALUES, EXTERNAL_DATA)
 _EXCEPTIONS: Final = {
     "kyverno.Exceptions": {"allowedImages": list_of(STRING), "allowedValues": list_of(STRING)}
 }
@@ -60,7 +60,7 @@ _DECLARED: Final[Mapping[str, Type]] = {
     "exceptions": Type("kyverno.Exceptions"),
     "json": JSON,
     "yaml": YAML,
-    **OUTSIDE_VARIABLES,
+    **EXTERNAL_VARIABLES,
 }
 __all__ = [
     "ClusterReads",
@@ -80,7 +80,7 @@ def _base(version: Version, chance: Chance, *, mutation: bool, namespaced: bool)
     structs = {
         **REQUEST,
         **NAMESPACE,
-        **OUTSIDE_STRUCTS,
+        **EXTERNAL_STRUCTS,
         **_EXCEPTIONS,
         SERVICE_ACCOUNT.name: SERVICE_ACCOUNT_FIELDS,
     }
@@ -132,11 +132,11 @@ def kyverno_values(
     What is None is refused with a word when an expression asks for it. `images` and `exceptions`
     are of the object and its policy: they are the caller's to add.
     """
-    outside = outside_values(
+    external = external_values(
         resources=resources, http=http, global_context=global_context, images=images
     )
     nothing: dict[str, list[str]] = {"allowedImages": [], "allowedValues": []}
-    return {**outside, **CODECS, "images": {}, "exceptions": nothing}
+    return {**external, **CODECS, "images": {}, "exceptions": nothing}
 
 
 @cache

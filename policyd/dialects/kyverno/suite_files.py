@@ -97,7 +97,7 @@ class ClusterSpec(Closed, frozen=True):
 
 
 class SuiteCluster(Closed, frozen=True):
-    """The world outside."""
+    """The external data."""
 
     spec: ClusterSpec = ClusterSpec()
 

@@ -53,7 +53,7 @@ class Given:
         patched: What mutated resources must look like, by the file that says so.
         values: Values, from a file or in the suite: labels of namespaces, and operations.
         user: Who sends the requests.
-        outside: The values of Kyverno's variables that stand for the world outside.
+        external: The values of Kyverno's variables of external data.
         namespaces: The namespaces of the cluster.
     """
 
@@ -63,7 +63,7 @@ class Given:
     patched: Mapping[str, Sequence[Json]]
     values: Values
     user: UserInfo
-    outside: Mapping[str, object] = field(default_factory=declared_values)
+    external: Mapping[str, object] = field(default_factory=declared_values)
     namespaces: Sequence[Json] = ()
     old: Sequence[Json] = ()
     kinds: CustomKinds = field(default_factory=dict)
@@ -154,7 +154,7 @@ def _ask(
     loaded = replace(loaded, bindings=(*loaded.bindings, *implied))
     namespaces = [*given.namespaces, *_namespaces(given.values), *given.resources]
     lookup = namespace_lookup(namespaces, {})
-    asked = offline_set(loaded, lookup, objects=given.params, extra=given.outside)
+    asked = offline_set(loaded, lookup, objects=given.params, extra=given.external)
     old = next((each for each in given.old if _key(each) == _key(obj)), None)
     operation = row.operation or row.resource_operation or _operation(given.values, row, obj)
     operation = operation or ("CREATE" if old is None else "UPDATE")

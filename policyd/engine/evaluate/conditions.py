@@ -407,7 +407,7 @@ def _see_otherwise(
     """Show a policy the version that its rule names, and a foreign policy its own variables.
 
     That is the object as the API server sends it, pod templates as if they were pods, if it is one
-    that Kyverno extends to them, and of the world outside its own namespace, if it belongs to one.
+    that Kyverno extends to them, and the external data of its own namespace, if it belongs to one.
     """
     policy = invocation.policy
     if invocation.matched is not None:

@@ -30,7 +30,7 @@ class ElsewhereError(PolicydError):
 
 
 class Confinable(ABC):
-    """The value of a variable that stands for the world outside, and can stand for less of it."""
+    """The value of a variable of external data, which can be confined to a namespace."""
 
     __slots__ = ()
 

@@ -209,8 +209,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         objects: Further objects that may be params, or define kinds.
         authorize: Says what users may do.
         now: Returns seconds since the epoch, for exceptions that end.
-        extra: The values of variables that stand for the world outside; none of it is there if
-            left out.
+        extra: The values of variables of external data, none if left out.
         makers: Who makes what belongs to others; whoever it says if left out.
     """
     known = (*loaded.objects, *objects)

@@ -76,7 +76,7 @@ _NEEDS = {
 }
 
 
-def outside_values(
+def external_values(
     *,
     resources: ClusterReads | None = None,
     http: Http | None = None,
@@ -92,14 +92,14 @@ def outside_values(
     }
 
 
-OUTSIDE_VARIABLES: Mapping[str, Type] = {
+EXTERNAL_VARIABLES: Mapping[str, Type] = {
     "resource": RESOURCE,
     "http": HTTP,
     "globalContext": GLOBAL_CONTEXT,
     "image": IMAGE_DATA,
 }
 """The types of the variables."""
-OUTSIDE_STRUCTS: Mapping[str, Mapping[str, Type]] = {
+EXTERNAL_STRUCTS: Mapping[str, Mapping[str, Type]] = {
     GVR.name: {"Group": STRING, "Version": STRING, "Resource": STRING}
 }
 """The fields of the results."""
@@ -177,7 +177,7 @@ def _asking_work(*given: object) -> int:
     return 5 + 2 * sum(map(deep_size, given))
 
 
-# An answer from outside costs about as much as a hundred selections, even from a cache.
+# External data costs about as much as a hundred selections, even from a cache.
 _ASKING = Size(cost=100, work=_asking_work)
 _NAMING = Size(work=_asking_work)
 
@@ -224,7 +224,7 @@ OWN_RESOURCES: tuple[Overload, ...] = (
     *_both("Post", RESOURCE, STRING, STRING, _BODY, run=_post_own),
 )
 """The functions of `resource` for namespaced policies."""
-OUTSIDE: tuple[Overload, ...] = (
+EXTERNAL_DATA: tuple[Overload, ...] = (
     *_typed("ToGVR", RESOURCE, STRING, STRING, returns=GVR, run=_to_gvr),
     *_both("Get", HTTP, STRING, run=_http_get),
     *_both("Get", HTTP, STRING, _LABELS, run=_http_get),
