@@ -65,7 +65,7 @@ class ExpressionStep:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An expression, what it evaluates to, and how that comes about.
+    """An expression, its value, and the explanations of its parts.
 
     Attributes:
         source: Its text.

@@ -52,7 +52,7 @@ def _policy(version: Version) -> Environment:
 def _environments_of(
     written_in: PolicyFormat, version: Version = DEFAULT_VERSION
 ) -> PolicyEnvironments:
-    chance = Chance(now=lambda: int(SystemClock().now() * 10**9), dice=secrets.randbelow)
+    chance = Chance(now=lambda: int(SystemClock().now() * 10**9), random_below=secrets.randbelow)
     dialect = dialect_of(version, chance=chance)
     return written_in.environments(dialect, False)  # noqa: FBT003 - no params
 

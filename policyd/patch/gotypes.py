@@ -76,7 +76,7 @@ _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
 
 
 def completed(decoded: Object, type_name: str) -> None:
-    """Give a struct, in place, what its type always writes, and take what it never does."""
+    """Add the fields that a struct's type always writes, in place; remove those it omits."""
     for name in unset(type_name, "omitted"):
         if decoded.get(name) in ("", 0):
             del decoded[name]
@@ -111,7 +111,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def check_base64(text: str) -> None:
-    """Check what is to be bytes.
+    """Check that a value is valid base64.
 
     Raises:
         ValueError: If it is not base64; the text is Go's.

@@ -9,7 +9,7 @@ from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.api.selectors import Requirement
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
-from policyd.engine.evaluate.unjudged import stops_unasked
+from policyd.engine.evaluate.unevaluated import fails_closed
 from policyd.engine.model.compiled import (
     MUTATING,
     OWN,
@@ -126,7 +126,7 @@ def _within(namespaces: frozenset[str]) -> Requirements:
 
 def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:
     """Return what is to be asked, and what must be: of a roll-out, where a step refuses."""
-    stops = stops_unasked(policy)
+    stops = fails_closed(policy)
     refuses = stops and "Deny" in binding.actions
     yield from interests_of(policy, binding, "Fail" if refuses else "Ignore")
     for step in binding.rollout if stops and not refuses else ():

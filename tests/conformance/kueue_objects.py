@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
-from policyd.controller.watch.trimming import without_annotated_names
 
 from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.api.makers import Makers
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.mirrors import open_mirrors
+from policyd.controller.watch.mirrors import open_mirrors, without_annotated_names
 from policyd.controller.watch.queue_changes import QueueChanges
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.jobs.integrations import Integrations

@@ -40,7 +40,7 @@ class Allowance:
     out_of_time: Callable[[], bool] = lambda: False
 
     def take(self, source: str) -> None:
-        """Take what an expression needs before it is looked at."""
+        """Charge for an expression before it is parsed."""
         self.expressions -= 1
         self.characters -= len(source)
 
@@ -63,7 +63,7 @@ _CURRENT: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
 def current() -> Allowance | None:
-    """Return the allowance of what is being compiled; None if it has none."""
+    """Return the allowance of the current compilation; None if it has none."""
     return _CURRENT.get()
 
 

@@ -61,7 +61,7 @@ def _optional_index(generator: Generator) -> str:
 
 
 def _optional_field(generator: Generator, atom: Atom, name: str) -> str:
-    """Return the code for a field as an optional; what is there is found without a call."""
+    """Return the code for a field as an optional; an existing field is found without a call."""
     holder, test = atom.code, ""
     if atom.kind == "optional_type":
         # One that is none holds None.
@@ -87,7 +87,7 @@ def select_field(generator: Generator, atom: Atom, name: str, position: int) -> 
 
 
 def emit_has(generator: Generator, node: ast.Has) -> Atom:
-    """Write the test for a field; it costs what its operand costs."""
+    """Generate the test for a field; it costs as much as its operand."""
     reference = generator.checked.references.get(node)
     if isinstance(reference, VariableReference) and not reference.fields:
         return Atom("True", "bool", (True,))

@@ -180,7 +180,7 @@ def _check_allowance(allowance: Allowance, source: str) -> None:
 
 
 def compile_unchecked(source: str, environment: Environment) -> Program:
-    """Compile an expression whatever its types: what cannot work fails when it is evaluated.
+    """Compile an expression regardless of types: errors occur when it is evaluated.
 
     Raises:
         CelCompileError: If the expression cannot be parsed.

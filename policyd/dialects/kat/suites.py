@@ -36,7 +36,7 @@ class Mocked(Permission, frozen=True):
 
 
 def run_test(test: KatTest, loaded: Loaded) -> CaseOutcome:
-    """Ask the policy that a test names, and compare what comes with what should."""
+    """Evaluate the policy that a test names, and compare the decision with the expected one."""
     policy = _policy_of(test, loaded.policies)
     if policy is None:
         names = ", ".join(sorted(policy.name for policy in loaded.policies))
@@ -183,7 +183,7 @@ def _lines(text: str | None) -> list[str]:
 
 
 def _are(wanted: Sequence[str], warnings: Sequence[str]) -> bool:
-    """Tell whether warnings are what is wanted, in order; each begins with who warns."""
+    """Tell whether warnings are the expected ones, in order; each begins with its policy."""
     return len(wanted) == len(warnings) and all(
         came == line or came.endswith(f": {line}")
         for line, came in zip(wanted, warnings, strict=True)

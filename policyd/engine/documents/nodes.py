@@ -116,7 +116,7 @@ class _Nodes(Composer, yaml.CSafeLoader):
 
 
 class _Builder:
-    """Turns nodes into values; aliases share what they point to.
+    """Converts nodes to values; aliases share the value that they refer to.
 
     Whoever looks at the values does not see that they are shared, so that it is counted how many
     they look like: values, and the characters of their texts.

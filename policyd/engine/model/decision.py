@@ -13,7 +13,7 @@ from policyd.patch.operations import Operation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """One reason to refuse, and what to do about it.
+    """A reason to deny the request, and a remedy.
 
     Attributes:
         policy: The policy that says so.

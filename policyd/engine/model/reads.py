@@ -46,7 +46,7 @@ def reads_of(sources: Iterable[str]) -> frozenset[str]:
 
 
 def _gather(node: ast.ExpressionNode, names: set[str], *, whole: bool) -> bool:
-    """Add what `node` looks at; False if it may be anything.
+    """Add the fields that `node` reads; False if it may read any field.
 
     `whole` tells that the value itself is used, and not only something in it.
     """
@@ -90,5 +90,5 @@ def _gather_field(operand: ast.ExpressionNode, field: str, names: set[str], *, w
 def _gather_parts(
     node: ast.ExpressionNode, looked_into: ast.ExpressionNode | None, names: set[str]
 ) -> bool:
-    """Add what the parts of a node look at, all but one of which are used whole."""
+    """Add the fields that the parts of a node read, all but one of which are used whole."""
     return all(_gather(part, names, whole=part is not looked_into) for part in ast.children(node))

@@ -26,7 +26,7 @@ GPU_RESOURCES = frozenset(
         "habana.ai/gaudi",
     }
 )
-"""Resources of which one is one GPU to whoever asks for it; a time-slice is one too."""
+"""Resources of which one counts as one GPU; a time-slice does, too."""
 
 GPU_PREFIXES = ("nvidia.com/mig-", "deviceclass.resource.kubernetes.io/")
 """Beginnings of resource names of which one is a GPU: each slice of a MIG counts as a device, and
@@ -88,13 +88,13 @@ def _of_all_pods(obj: Json, count: Callable[[Json], int]) -> int:
 
 
 def count_pods(obj: Json) -> int:
-    """Count the pods that an object stands for: 1 for a pod, 0 for what makes no pods."""
+    """Count the pods of an object: 1 for a pod, 0 for an object that makes no pods."""
     kind = find_kind(obj)
     return sum(template.pods for template in pod_templates(obj, kind)) if kind else 0
 
 
 def total(pod: Json, resource: str, side: Side) -> Quantity:
-    """Return what a pod or template asks for (`requests`) or may use (`limits`) of a resource.
+    """Return the `requests` or `limits` of a pod or template for a resource.
 
     A container that states a limit and no request asks for its limit.
 
@@ -160,7 +160,7 @@ def _stated(container: Json, side: Side) -> Mapping[str, Json]:
 
 
 def _sides(container: Json) -> tuple[Mapping[str, Json], Mapping[str, Json]]:
-    """Return what a container requests, and its limits."""
+    """Return the requests and the limits of a container."""
     resources = container.get("resources")
     if not resources:
         return {}, {}

@@ -75,7 +75,7 @@ def pod_templates(obj: Json, kind: WorkloadKind) -> tuple[PodLocation, ...]:
 
 
 def value_at(obj: Json, path: Path) -> Json:
-    """Return what stands at `path`, None if nothing does."""
+    """Return the value at `path`, None if there is none."""
     for step in path:
         if isinstance(obj, dict):
             obj = obj.get(step)

@@ -66,7 +66,7 @@ class Expectation(Closed, frozen=True):
 
 
 class Permission(Closed, frozen=True):
-    """Something that the user may do, for policies that ask; what is empty stands for any."""
+    """A permission of the user, for policies that check permissions; empty fields match any."""
 
     verb: str = ""
     group: str = ""
@@ -77,13 +77,13 @@ class Permission(Closed, frozen=True):
     path: str = ""
 
     def allows(self, asked: AuthorizedAction) -> bool:
-        """Tell whether this is what is asked for."""
+        """Tell whether this is the permission that is checked."""
         given = ((field, getattr(self, field)) for field in Permission.__struct_fields__)
         return all(getattr(asked, field) == value for field, value in given if value)
 
 
 class Case(Closed, frozen=True):
-    """One request, and what must come of it.
+    """A request, and the expected decision.
 
     What is updated was as it is, unless `oldObject` says. `params` are objects that policies may
     name as their params; `permissions` are all that the user may do; `subResource` is what of the
@@ -159,7 +159,7 @@ def cases_of(documents: Sequence[Document], source: str) -> tuple[Cases | None, 
 
 
 def run_case(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
-    """Send a case's request through policies, and compare what comes with what should."""
+    """Send a case's request through policies, and compare the decision with the expected one."""
     try:
         asked = ask_case(case, cases, loaded)
     except ObjectError as error:
@@ -286,7 +286,7 @@ def _compared(expect: Expectation, actual: Json) -> Iterator[tuple[Json, Json]]:
 
 
 def _part(actual: Json, expected: Json) -> Json:
-    """Return the part of `actual` that `expected` speaks of; null for what is not there."""
+    """Return the part of `actual` that `expected` has; null for missing values."""
     if isinstance(actual, dict) and isinstance(expected, dict):
         return {
             key: _part(actual.get(key), value)
