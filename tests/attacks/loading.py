@@ -22,6 +22,7 @@ from policyd.api.policy import PolicyObject
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.errors import ConfigurationError
+from policyd.kube.changes import Added, Modified
 from policyd.kube.pace import Pace
 from tests.attacks.figures import Attacks, Figures
 from tests.webhooks.reviews import policy, review
@@ -221,7 +222,7 @@ class Reviewed:
         """Review a pod every 10 ms for some seconds, while an attack notes a change every 10 ms."""
         running = asyncio.create_task(self.loading.run())
         own = policy("own", validations=[{"expression": "object.metadata.name != 'b'"}])["spec"]
-        self.note(None, PolicyObject(metadata=ObjectMeta(name="own"), spec=own))
+        self.note(Added(PolicyObject(metadata=ObjectMeta(name="own"), spec=own)))
         await self.loading.settled()
         end = time.monotonic() + seconds
         due = time.monotonic()
@@ -250,7 +251,8 @@ def _flood(spec: dict[str, object], names: int = 1) -> Callable[[Reviewed], None
         spec["failurePolicy"] = "Ignore"
         changed = {**spec, "matchConditions": [{"name": f"c{count}", "expression": "true"}]}
         new = PolicyObject(metadata=ObjectMeta(name=name), spec=changed)
-        reviewed.note(state.get(name), new)
+        old = state.get(name)
+        reviewed.note(Added(new) if old is None else Modified(old, new))
         state[name] = new
 
     return attack

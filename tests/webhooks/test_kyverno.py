@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
+from policyd.kube.changes import Deleted
 from policyd.kube.errors import UnreachableError
 from policyd.kube.resources import Resource
 from policyd.testing import FakeClient, FakeClock
@@ -72,9 +73,13 @@ class Case:
             namespaces=without_cluster, metrics=self.metrics, changed=self.change
         )
         self.tasks = []
-        self.kyverno = KyvernoPolicies(
-            self.client, self.policies.take_kyverno, self.start, pace=self.clock.pace()
-        )
+        self.kyverno = KyvernoPolicies(self.client, self.take, self.start, pace=self.clock.pace())
+
+    def take(self, change):
+        """Take over a change at once, as the thread that loads policies does later."""
+        gone = isinstance(change, Deleted)
+        old = change.object if gone else getattr(change, "old", None)
+        self.policies.take_kyverno(old, None if gone else change.object)
 
     def change(self):
         self.changes += 1
