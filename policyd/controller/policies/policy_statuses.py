@@ -161,6 +161,8 @@ class PolicyStatuses:
         self._leading = leading
         self._pace = pace
         self._queue: WorkQueue[_Key] = WorkQueue(pace=pace)
+        self._written: dict[str, PolicyStatus] = {}
+        """The statuses of Policies that this process wrote: judging one again takes a while."""
         self.policies = Informer(
             client, POLICIES, into=PolicyObject, on_change=self._policy_changed, pace=pace
         )
@@ -203,6 +205,8 @@ class PolicyStatuses:
         status = self._status(given)
         if status == given.status:
             return
+        if kind == "Policy":
+            self._written[name] = status
         patch = merge_patch(given.metadata, status=status)
         resource = POLICIES if kind == "Policy" else POLICY_BINDINGS
         try:
@@ -228,10 +232,20 @@ class PolicyStatuses:
         given = new or old
         assert given is not None, "a change has an object before or after it"
         name = given.metadata.name
-        self._queue.add(("Policy", name))
+        if old is None or new is None or not self._is_own_write(old, new):
+            self._written.pop(name, None)
+            self._queue.add(("Policy", name))
         if old is None or new is None:
             for binding in self.bindings.store.values():
                 self._queue.add(("PolicyBinding", binding.metadata.name))
+
+    def _is_own_write(self, old: PolicyObject, new: PolicyObject) -> bool:
+        """Tell whether nothing changed but the status, to what this process wrote."""
+        before, after = old.metadata, new.metadata
+        return new.status == self._written.get(new.metadata.name) and (
+            (before.uid, before.generation, before.labels, before.annotations)
+            == (after.uid, after.generation, after.labels, after.annotations)
+        )
 
     def _binding_changed(self, old: BindingObject | None, new: BindingObject | None) -> None:
         for given in (old, new):
