@@ -126,7 +126,7 @@ async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
             DefaultsWatch(server.client, resource, take, pace=server.pace)
             for resource, take in (
                 (LOCAL_QUEUES, server.default_queues.take),
-                (WORKLOAD_PRIORITY_CLASSES, server.default_class.take),
+                (WORKLOAD_PRIORITY_CLASSES, partial(take_class, server.default_class)),
             )
         ]
         for watch in watches:

@@ -68,10 +68,6 @@ class DefaultClass:
     def __init__(self) -> None:
         self.there = False
 
-    def take(self, _old: object | None, new: object | None) -> None:
-        """Take over that it is new, changed or gone."""
-        self.there = new is not None
-
 
 class Authors:
     """Tells who asks for a change: an account of the queue, one of Kubernetes, or anybody else.

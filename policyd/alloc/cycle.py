@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import Holding, Victim
-from policyd.alloc.entry import NominatedWorkload, reserved_charges, turns
+from policyd.alloc.cluster_queue import NominatedWorkload
 from policyd.alloc.extension import CycleExtension
+from policyd.alloc.fair_sharing import BorrowedShare, CohortHeap, Key, share_of
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.search import FlavorScan
-from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.nominate import Chooser, Nominator
-from policyd.alloc.pending import waits_aside
+from policyd.alloc.pending import Ticket, waits_aside
 from policyd.alloc.plan import (
     Action,
     Admit,
@@ -36,7 +36,10 @@ from policyd.alloc.plan import (
     Requeue,
     RequeueReason,
 )
+from policyd.alloc.queue import FlavorResource
+from policyd.alloc.quota import QuotaNode, QuotaTree
 from policyd.alloc.reasons import FIT, NO_FIT, PodSetRefusal, Refusal
+from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.assignments import without
 from policyd.alloc.topology.placing import room_for
@@ -49,7 +52,7 @@ class CycleRoom:
     def __init__(self, state: CoreState, extension: CycleExtension) -> None:
         self.victims: dict[str, Holding] = {}
         self._freed: dict[QuotaNode, dict[int, int]] = {}
-        self._ground = state.ground
+        self._ledger = state.ledger
         self._tree = state.tree
         self._gates = state.settings.gates
         self._extension, self._taken = extension, False
@@ -79,14 +82,14 @@ class CycleRoom:
     @contextmanager
     def without_victims(self, root: QuotaNode, targets: Iterable[Victim] = ()) -> Iterator[None]:
         """Take away, for a trial, what the victims hold of a tree and of nodes, and some more."""
-        with self._ground.trial():
+        with self._ledger.trial():
             self._tree.release(self._freed.get(root, {}))
-            for key, holding in self.victims.items() if self._ground.nodes.trees else ():
+            for key, holding in self.victims.items() if self._ledger.nodes.trees else ():
                 if holding.placements:
-                    self._ground.nodes.drop(key)
+                    self._ledger.nodes.drop(key)
             for target in targets:
                 if target.workload.key not in self.victims:
-                    self._ground.release(target.holding)
+                    self._ledger.release(target.holding)
             yield
 
     def preempt(self, entry: NominatedWorkload) -> list[Preempt]:
@@ -131,7 +134,7 @@ class CycleRoom:
         self._taken = True
         if entry.assignment.placements:
             places = (*self._places_of(entry), *self._left_behind(entry))
-            self._ground.nodes.hold(entry.ticket.workload.key, places)
+            self._ledger.nodes.hold(entry.ticket.workload.key, places)
 
     def _left_behind(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
         """Return the places that pods leave; in this cycle nobody else gets them."""
@@ -143,17 +146,17 @@ class CycleRoom:
             for old, new in zip(entry.assignment.held.pod_sets, found.pod_sets, strict=True)
             if old.placement is not None and new.placement is not None
         ]
-        return self._ground.placements(replace(found, pod_sets=tuple(left)))
+        return self._ledger.placements(replace(found, pod_sets=tuple(left)))
 
     def _has_places(self, entry: NominatedWorkload) -> bool:
         """Tell whether there is still room just where the pods are to go."""
         if not entry.assignment.placements:
             return True
-        self._ground.vacate(entry.ticket.workload.key)
-        return room_for(self._ground.nodes, self._places_of(entry))
+        self._ledger.vacate(entry.ticket.workload.key)
+        return room_for(self._ledger.nodes, self._places_of(entry))
 
     def _places_of(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
-        return self._ground.placements(entry.assignment.admission(entry.queue))
+        return self._ledger.placements(entry.assignment.admission(entry.queue))
 
 
 def plan_cycle(state: CoreState) -> Plan:
@@ -165,7 +168,7 @@ def plan_cycle(state: CoreState) -> Plan:
     with state.extension.cycle() as extension:
         cycle = _Cycle(state, extension)
         cycle.nominate()
-        with state.ground.trial():
+        with state.ledger.trial():
             for entry in turns(cycle.entries, state.tree, state.settings):
                 cycle.process(entry)
     return Plan(
@@ -267,7 +270,7 @@ class _Cycle:
 
     def _awaits_pods(self) -> bool:
         started = any(isinstance(action, Admit) for action in self.actions)
-        return started or self._state.register.awaits_pods()
+        return started or self._state.awaits_pods()
 
     def _preempt_if_it_helps(self, entry: NominatedWorkload) -> None:
         assignment, gates = entry.assignment, self._gates
@@ -346,14 +349,106 @@ class _Cycle:
         if self._extension.active:
             refusal, strict = self._extension.requeued(entry, refusal, strict=strict)
         progress = self._nominator.progress(entry) if goes_on else None
-        parked = waits_aside(reason, progress, strict=strict)
+        inadmissible = waits_aside(reason, progress, strict=strict)
         self.actions.append(
             Requeue(
                 workload=ticket.workload,
                 reason=reason,
                 refusal=refusal,
                 requests=ticket.requests(options).totals,
-                parked=parked,
-                progress=None if parked else progress,
+                inadmissible=inadmissible,
+                progress=None if inadmissible else progress,
             )
         )
+
+
+def turns(
+    entries: Iterable[NominatedWorkload], tree: QuotaTree, settings: QueueingSettings
+) -> Iterator[NominatedWorkload]:
+    """Yield entries as they have their turn."""
+    if settings.fair_sharing is None:
+        yield from in_turn(entries, settings.gates)
+    else:
+        yield from tournament(entries, tree, settings.gates)
+
+
+def in_turn(entries: Iterable[NominatedWorkload], gates: Gates) -> list[NominatedWorkload]:
+    """Return entries in the order in which they have their turn without fair sharing.
+
+    Those are first that hold quota already, and are only to be placed.
+    """
+    by_priority = gates.priority_sorting_within_cohort
+    preemptors_first = gates.prioritize_preemptor_workloads
+
+    def turn(entry: NominatedWorkload) -> tuple[bool, bool, int, tuple[object, ...]]:
+        ticket, chosen = entry.ticket, entry.assignment
+        later = preemptors_first and not ticket.preemptor
+        rank = ticket.rank if by_priority else ticket.rank[1:]
+        return chosen.held is None, later, chosen.level, rank
+
+    return sorted(entries, key=turn)
+
+
+def tournament(
+    entries: Iterable[NominatedWorkload], tree: QuotaTree, gates: Gates
+) -> Iterator[NominatedWorkload]:
+    """Yield entries, at each turn the one whose share of the cohorts would be lowest.
+
+    In every cohort the best of each child meet, and are compared by the children's shares as they
+    would be then; the best goes on to the cohort above. Between trees, and between equals, names
+    decide. Usage may change between two turns as the winner's turn makes it: in its queue and
+    above. Of several entries of a ClusterQueue the last takes part.
+    """
+    left = {entry.options.node: entry for entry in entries}
+
+    def match(child: QuotaNode, best: QuotaNode) -> Key | None:
+        """Say how the best below `child` stands in the cohort above."""
+        if best not in left:
+            return None
+        charges = left[best].assignment.charges
+        with tree.trial():
+            tree.charge(charges)
+            share = share_of(tree, child)
+        wanted = [tree.names[cell] for cell, amount in charges.items() if amount]
+        return standing(left[best].ticket, share, wanted, gates)
+
+    for root in sorted({node.root for node in left}, key=lambda node: (node.queue, node.name)):
+        heap = CohortHeap([node for node in left if node.root is root], match)
+        while (winner := heap.best(root)) is not None and winner in left:
+            yield left.pop(winner)
+            heap.changed(winner)
+
+
+def standing(
+    ticket: Ticket, share: BorrowedShare, wanted: Iterable[FlavorResource], gates: Gates
+) -> Key:
+    """Rank a workload in a cohort; the lowest wins.
+
+    The share is that of the cohort's child that it is below, with what is `wanted` used.
+    """
+    borrows = any(names in share.borrowed for names in wanted)
+    return (
+        gates.prioritize_preemptor_workloads and not ticket.preemptor,
+        gates.fair_sharing_prioritize_non_borrowing and borrows,
+        share.rank,
+        -ticket.workload.priority if gates.priority_sorting_within_cohort else 0,
+        ticket.workload.queued_at,
+    )
+
+
+def reserved_charges(tree: QuotaTree, assignment: Assignment) -> dict[int, int]:
+    """Return what of an assignment is kept free for who has to wait for it.
+
+    Without borrowing that is its own queue's unused quota; else what it may borrow. What fits is
+    kept whole.
+    """
+    if assignment.mode is FIT:
+        return assignment.charges
+    kept: dict[int, int] = {}
+    for cell, amount in assignment.charges.items():
+        most = tree.nominal[cell] - tree.usage[cell]
+        if assignment.level:
+            limit = tree.borrowing_limit[cell]
+            most = amount if limit is None else most + limit
+        kept[cell] = max(0, min(amount, most))
+    return kept

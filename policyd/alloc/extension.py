@@ -9,9 +9,9 @@ nobody else looks at.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from policyd.alloc.cluster_queue import QueueState
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.search import FlavorSearch, Pins
+from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Evict, Move, Plan
 from policyd.alloc.queue import QueueSpec
 from policyd.alloc.quota import QuotaTree
@@ -99,6 +99,14 @@ class Extension:
     ) -> PlacementRequest:
         """Return what a pod set of a workload asks of a topology, by the rules of its queue."""
         return request
+
+    def protects(self, queue: QueueState) -> bool:
+        """Tell whether the workloads of a queue are protected from preemption for some time."""
+        return False
+
+    def protected_until(self, holding: Holding, preemptor: QueuedWorkload) -> float:
+        """Return when a workload may be preempted for another, in seconds since the epoch."""
+        return 0.0
 
     def settle(self) -> None:
         """Put the pending workloads of queues in another order, before somebody is next."""

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from policyd.alloc.amount import add
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.queue import FlavorResource
-from policyd.alloc.quota import QuotaTree, Shared
+from policyd.alloc.quota import QuotaNode, QuotaTree, Shared
 
 _PER_MILLE = 1_000
 

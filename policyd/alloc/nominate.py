@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import ge
 from typing import TypeVar
 
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload
 from policyd.alloc.flavors.assignment import Assignment, Progress, Requests
 from policyd.alloc.flavors.options import QueueOptions, replacing
 from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
@@ -122,7 +122,7 @@ class Nominator:
         node = entry.options.node
         return Progress(
             tried=entry.assignment.tried,
-            demand=(entry.ticket.workload.priority, entry.requests.demand),
+            request_key=(entry.ticket.workload.priority, entry.requests.request_key),
             generation=node.generation,
             cycle=self._state.cycle + 1,
             version=node.root.version,
@@ -162,7 +162,7 @@ def still_valid(progress: Progress, now: Progress, *, preserves: bool) -> bool:
     With `preserves`, progress is kept in the cycle that follows, whatever changed meanwhile.
     """
     if preserves:
-        if progress.demand != now.demand:
+        if progress.request_key != now.request_key:
             return False
         if now.cycle - progress.cycle <= 1:
             return True

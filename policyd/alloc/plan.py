@@ -81,7 +81,7 @@ class Requeue(Value, frozen=True):
         reason: How the attempt failed.
         refusal: What stands in the way, for its condition.
         requests: What each pod set requested in total, by name and resource, in canonical units.
-        parked: Whether it waits aside until something changes, so that the next one is tried.
+        inadmissible: Whether it waits aside until something changes, so that the next one is tried.
         progress: Where the search for flavors is to go on; None from the start.
     """
 
@@ -89,7 +89,7 @@ class Requeue(Value, frozen=True):
     reason: RequeueReason
     refusal: Refusal
     requests: Mapping[str, Mapping[str, int]]
-    parked: bool
+    inadmissible: bool
     progress: Progress | None = None
 
     @property
@@ -127,11 +127,11 @@ class Plan(Value, frozen=True):
     def goes_on(self) -> bool:
         """Whether another cycle may decide more, though nothing else changes.
 
-        Who is neither admitted nor parked, and has no flavors left to try, would be tried again
-        with the same result.
+        A workload that is neither admitted nor inadmissible, and has no flavors left, would be
+        tried again with the same result.
         """
         return any(
             isinstance(each, Admit)
-            or (isinstance(each, Requeue) and (each.parked or each.searches_on))
+            or (isinstance(each, Requeue) and (each.inadmissible or each.searches_on))
             for each in self.actions
         )

@@ -59,20 +59,6 @@ class PreemptionPolicy(Value, frozen=True):
     max_priority_threshold: int | None = None
 
 
-class Protection(Value, frozen=True):
-    """How long the workloads of a queue keep the quota they got; in seconds, 0 for not at all.
-
-    Against workloads of the same queue, of others (`reclaim`), and who preempted them before.
-    """
-
-    preemption: float = 0.0
-    reclaim: float = 0.0
-    repetition: float = 0.0
-
-
-UNPROTECTED = Protection()
-
-
 class QueueExtras(Value, frozen=True):
     """What a queue wants beyond Kueue's rules: nothing, unless an extension says what."""
 
@@ -89,7 +75,6 @@ class QueueSpec(Value, frozen=True):
         groups: What it has quota for; a resource is in one group, a flavor in one group.
         fungibility: When to try the next flavor.
         preemption: Whom to preempt.
-        protection: How long nobody preempts its workloads.
         weight: How much of what is lent it may take, against its siblings; 0 for the leftovers.
         by_usage: Whether what LocalQueues used lately orders their workloads.
         stopped: Whether it gives out no quota for now.
@@ -107,7 +92,6 @@ class QueueSpec(Value, frozen=True):
     groups: tuple[FlavorGroup, ...] = ()
     fungibility: Fungibility = Fungibility()
     preemption: PreemptionPolicy = PreemptionPolicy()
-    protection: Protection = UNPROTECTED
     weight: float = 1.0
     by_usage: bool = False
     stopped: bool = False

@@ -108,7 +108,7 @@ class Objection(Value, frozen=True):
 
 
 class QueuedWorkload(Value, frozen=True):
-    """A job's demand.
+    """What a job requests, and where it queues.
 
     Attributes:
         key: `namespace/name`.

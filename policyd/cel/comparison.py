@@ -1,4 +1,4 @@
-"""Equality and order of values, deep down and across the types of numbers."""
+"""Compare values: equality in depth, and order across the number types."""
 
 import operator
 from collections.abc import Callable

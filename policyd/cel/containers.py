@@ -1,4 +1,4 @@
-"""Access to lists, maps and optionals, and the making of maps.
+"""Read lists, maps and optionals, and make maps.
 
 Each function raises CelError for arguments it has no overload for.
 """
@@ -124,7 +124,7 @@ _GO_TYPES: Final = {
     str: "types.String",
     bytes: "types.Bytes",
 }
-"""What cel-go's message calls what cannot be looped over."""
+"""The names that cel-go's message has for types that cannot be iterated."""
 
 
 def need_optional(value: Value) -> Optional:

@@ -1,4 +1,4 @@
-"""What evaluating an expression may cost, in the API server's units.
+"""Count the cost of an evaluation, in the API server's units, and enforce its limits.
 
 Every step has a cost, known when the expression is compiled or computed from the sizes of what it
 works on before it works. Besides, what the API server's units do not see (deep comparison, copies
@@ -23,8 +23,6 @@ WORK_LIMIT: Final = 250_000
 """Elements one expression may compare or copy beyond what its cost covers. One takes a fifth to a
 third of a microsecond, so that cost and work together stay well below 200 ms."""
 _COST_OF_WORK: Final = EXPRESSION_LIMIT // WORK_LIMIT
-POLICY_WORK_LIMIT: Final = POLICY_LIMIT // _COST_OF_WORK
-"""Elements all expressions of a policy may compare or copy together."""
 REQUEST_LIMIT: Final = 20_000_000
 """Units that all expressions about one request may take together: about two seconds."""
 WORK_UNITS: Final = 3
@@ -56,7 +54,7 @@ Cost = Callable[..., int]
 
 
 class Weight(NamedTuple):
-    """What was found by looking at a value deep down.
+    """The size of a value, found by a walk through all its parts.
 
     Attributes:
         cost: A tenth of each string's bytes, and 1 for each scalar.
@@ -75,7 +73,7 @@ _NO_WEIGHTS: Final[dict[int, tuple[object, Weight]]] = {}
 
 
 class RequestBudget:
-    """What all expressions about one request may take together, in units of cost.
+    """The budget of all expressions of one request, in units of cost.
 
     Half of it is shared out: each policy has as much as any other, whatever those before it took.
     The other half is for those that need more, first come, first served.
@@ -125,7 +123,7 @@ class RequestBudget:
 
 
 class Budget:
-    """What the expressions of one policy may still cost together.
+    """The budget of the expressions of one policy.
 
     It is made for every policy, so that what most do not need has its value from the class.
 
@@ -171,12 +169,12 @@ class Budget:
 
     @property
     def remaining(self) -> int:
-        """What is left; below 0 if the last expression went over."""
+        """The cost that is left; below 0 if the last expression exceeded it."""
         return self.limit - self.spent
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no other expression is to be evaluated."""
+        """Whether no more expressions are to be evaluated."""
         return self.weights is _EXHAUSTED
 
     def charge_work(self, elements: int) -> None:

@@ -1,4 +1,4 @@
-"""What an expression may use: variables, functions, macros, struct types."""
+"""Define an environment: the variables, functions, macros and structs of an expression."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -91,7 +91,7 @@ class Environment:
 
     @property
     def strict_optionals(self) -> bool:
-        """Whether `or` and `orValue` of what is no optional are errors."""
+        """Whether `or` and `orValue` are errors on values that are not optional."""
         return self.cel_go >= _STRICT_OPTIONALS_SINCE
 
     def struct_fields(self, name: str) -> Fields | None:

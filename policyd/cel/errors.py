@@ -1,4 +1,4 @@
-"""What goes wrong in an expression: when it is compiled (issues), when it is evaluated (errors)."""
+"""Define the errors of CEL: issues of compilation, and errors of evaluation."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Types as the checker sees them."""
+"""Define the types that the checker uses."""
 
 from dataclasses import dataclass
 from typing import Final

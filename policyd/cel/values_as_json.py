@@ -1,4 +1,4 @@
-"""Values of CEL as JSON, for people and other programs to read."""
+"""Write CEL values as JSON, for people and other programs to read."""
 
 import base64
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from policyd.cel.cost import WORK_LIMIT, deep_size
 from policyd.cel.errors import CelError
-from policyd.cel.lib.conversions import double_text
 from policyd.cel.lib.network import Cidr, Ip
 from policyd.cel.lib.quantity import CelQuantity
+from policyd.cel.lib.standard import double_text
 from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.values import CelMap, Duration, Optional, Timestamp, TypeValue, Value, type_name
 

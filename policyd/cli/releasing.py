@@ -9,7 +9,7 @@ import click
 from policyd.cli.configuring import KUBECONFIG
 from policyd.cli.formats.report import count
 from policyd.config import environment
-from policyd.controller.releasing import release
+from policyd.controller.queues.in_use import release
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import run

@@ -1,17 +1,17 @@
-"""The scheduling loop: one cycle after the other, as long as cycles decide something.
+"""Scheduling cycles: one after the other, as long as they decide something.
 
-What a cycle decides is assumed at once, so that the next one builds on it, and written by the
-reconciler of the workload, so that nobody else writes to it meanwhile.
+What a cycle decides is assumed at once, so that the next one builds on it, and written later by the
+reconciler of the workload.
 
-A cycle sees one workload of each queue. So a later one may preempt whom the one before admitted:
-somebody borrowed what another queue has a workload for that had no turn yet. That costs a run, if
-it was written. Therefore cycles run in a *burst*, until they decide nothing more, and only then is
-anything handed over to be written: who is preempted before that has begun nothing, and just waits.
+A cycle sees one workload of each queue. So a later one may preempt a workload that the one before
+admitted, because it borrowed quota from a queue whose workload had no turn yet. That costs a run,
+if it was written. Therefore cycles run in a *burst*, until they decide nothing more, and only then
+is anything handed over to be written: a workload that is preempted before that has not started, and
+stays pending.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import NoReturn
+from collections.abc import Iterable
 
 import structlog
 
@@ -38,18 +38,10 @@ workload and the coming of the next would let in a less important one, to be pre
 
 
 class CycleLoop:
-    """Plans cycles, and hands their actions to whoever writes them."""
+    """Plans cycles, and keeps their actions until they are written."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        *,
-        act: Callable[[ReconcileKey, float | None], None],
-        metrics: ControllerMetrics,
-        pace: Pace,
-    ) -> None:
+    def __init__(self, cache: Cache, *, metrics: ControllerMetrics, pace: Pace) -> None:
         self._cache = cache
-        self._act = act
         self._metrics = metrics
         self._pace = pace
         self._changed = asyncio.Event()
@@ -58,6 +50,7 @@ class CycleLoop:
         self._fresh: dict[ReconcileKey, float | None] = {}
         """What of it is not handed over, and how soon it is to be written."""
         self._wait = FIRST_WAIT_SECONDS
+        self._began = 0.0
 
     def wake(self) -> None:
         """Ask for another cycle: something changed."""
@@ -87,21 +80,33 @@ class CycleLoop:
         self._actions.clear()
         self._fresh.clear()
 
-    async def run(self) -> NoReturn:
-        """Run cycles until cancelled."""
-        self._cache.state.wakes.gather_seconds = GATHER_SECONDS
-        while True:
-            self._changed.clear()
-            began = self._pace.clock.monotonic()
-            goes_on = self._burst()
-            # Where much ends and comes, one cycle for many of these does the work of one for each.
-            await self._pace.rest(began, most=LONGEST_REST_SECONDS)
-            if goes_on:
-                await self._pace.sleep(self._pause())
-            else:
-                due = min((at for at in self._moments() if at is not None), default=None)
-                wait = None if due is None else max(0.0, due - self._pace.clock.now())
-                await self._pace.wait(self._changed, wait)
+    def burst(self) -> bool:
+        """Run cycles for a while; tell whether another may decide more."""
+        self._changed.clear()
+        self._began = began = self._pace.clock.monotonic()
+        more, cycles = True, 0
+        while more and cycles < BURST_CYCLES:
+            more, cycles = self.cycle(), cycles + 1
+            if self._pace.clock.monotonic() > began + BURST_SECONDS:
+                break
+        return more
+
+    def hand_over(self) -> list[tuple[ReconcileKey, float | None]]:
+        """Return the workloads that were decided about, and how soon that is to be written."""
+        decided = list(self._fresh.items())
+        self._fresh.clear()
+        return decided
+
+    async def rest(self, *, more: bool) -> None:
+        """Wait after a burst: for a change, or a moment only if another cycle may decide more."""
+        # Where much ends and comes, one cycle for many of these does the work of one for each.
+        await self._pace.rest(self._began, most=LONGEST_REST_SECONDS)
+        if more:
+            await self._pace.sleep(self._pause())
+        else:
+            due = min((at for at in self._moments() if at is not None), default=None)
+            wait = None if due is None else max(0.0, due - self._pace.clock.now())
+            await self._pace.wait(self._changed, wait)
 
     def _await_again(self, keys: Iterable[str], plan: Plan) -> None:
         """Let those wait for another attempt that nothing was decided about."""
@@ -115,23 +120,8 @@ class CycleLoop:
         state = self._cache.state
         return state.extension.next_due(), state.wakes.next_at, self._cache.second_pass.next_at
 
-    def _burst(self) -> bool:
-        """Run cycles for a while; tell whether another may decide more."""
-        clock = self._pace.clock
-        until = clock.monotonic() + BURST_SECONDS
-        goes_on, cycles = True, 0
-        while goes_on and cycles < BURST_CYCLES and clock.monotonic() <= until:
-            goes_on, cycles = self._decide(), cycles + 1
-        self._hand_over()
-        return goes_on
-
     def cycle(self) -> bool:
         """Run one cycle; tell whether another may decide more, though nothing else changes."""
-        goes_on = self._decide()
-        self._hand_over()
-        return goes_on
-
-    def _decide(self) -> bool:
         state, began = self._cache.state, self._pace.clock.monotonic()
         state.now = self._pace.clock.now()
         state.again = tuple(self._cache.second_pass.take_ready(state.now))
@@ -191,11 +181,6 @@ class CycleLoop:
         namespace, _, name = key.partition("/")
         self._fresh[ReconcileKey("Workload", namespace, name)] = _rank(action)
         return False
-
-    def _hand_over(self) -> None:
-        for key, rank in self._fresh.items():
-            self._act(key, rank)
-        self._fresh.clear()
 
 
 def _rank(action: Action) -> float | None:

@@ -1,4 +1,7 @@
-"""What is over: how long it is kept (Kueue's objectRetentionPolicies.workloads), and let go."""
+"""Workloads that are over: declared finished, kept for a while, and deleted.
+
+How long they are kept, Kueue's objectRetentionPolicies.workloads say.
+"""
 
 from dataclasses import dataclass
 
@@ -9,8 +12,10 @@ from policyd.controller.patches import without_finalizer
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_finalizer
+from policyd.jobs.slices import SLICE_REPLACED
 from policyd.kube.resources import WORKLOADS
 from policyd.workload.time_limits import ReadyRules
+from policyd.workload.transitions import finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,3 +99,16 @@ async def drop_finalizer(writes: Writes, mirror: Mirror[Workload], workload: Wor
     """Let a workload vanish when it is deleted."""
     if has_finalizer(workload):
         await writes.patch(mirror, workload, without_finalizer(workload.metadata))
+
+
+async def finish_slice(
+    mirror: Mirror[Workload], writes: Writes, slice_: Workload, message: str
+) -> None:
+    """Declare a slice finished that another one has replaced, and tell for which.
+
+    Raises:
+        ApiError: If a write did not succeed.
+    """
+    status = finish(slice_, reason=SLICE_REPLACED, message=message, now=writes.now)
+    stored = await writes.status(mirror, slice_, status)
+    writes.tell(WORKLOADS, stored.metadata, SLICE_REPLACED, message)

@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 
 import structlog
 
-from policyd.controller.cycle_loop import CycleLoop
-from policyd.controller.handing_over import HandingOver
 from policyd.controller.jobs.job_reconciler import job_reconcilers
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_reconciler import parent_reconcilers
@@ -32,15 +30,15 @@ from policyd.controller.settings import ControllerSettings
 from policyd.controller.topology.placing_again import FAILED_AGAIN
 from policyd.controller.topology.topologies import Topologies
 from policyd.controller.usage import Usage
-from policyd.controller.watch.cache import Cache, Ears
+from policyd.controller.watch.cache import Cache, Hooks
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.watch.queue_changes import QueueChanges
-from policyd.controller.watch.serving import is_served, wait_until_served, watch_later
 from policyd.controller.workload_reconciler import WorkloadReconciler
-from policyd.controller.writes import Writes
+from policyd.controller.writes import Handover, Writes
 from policyd.kube.client import Client
+from policyd.kube.discovery import is_served, wait_until_served
 from policyd.kube.events import EventRecorder
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
@@ -90,10 +88,13 @@ class Controller:
         QueueChanges(self.cache)
         self.queue: WorkQueue[ReconcileKey] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
-        self.handing_over = HandingOver(client, self.writes, self.mirrors.workloads, pace=self.pace)
+        self.handover = Handover(client, self.writes, self.mirrors.workloads, pace=self.pace)
         self.election = self._election()
         metrics = self.health.metrics
-        self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
+        self.workloads = WorkloadReconciler(
+            self.cache, self.writes, add=self._add, metrics=metrics, limits=self.settings.limits
+        )
+        self.mirrors.workloads.listen(self.workloads.changed)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
         metrics.role = "standalone" if self.election is None else "follower"
         counts = self._counts(metrics)
@@ -101,23 +102,16 @@ class Controller:
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.provisioning = Provisioning(self.cache, self.writes)
         self.usage = Usage(self.cache, self.writes, metrics=metrics, settings=self.settings)
-        self.workloads = WorkloadReconciler(
-            self.cache,
-            self.writes,
-            take=self.cycles.take,
-            metrics=metrics,
-            limits=self.settings.limits,
-        )
         self.job_reasons = JobReasons(self.cache, self.writes)
         self.reasons = Reasons(
             self.cache,
-            self.workloads.waiting,
+            self.workloads.writes.waiting,
             self.job_reasons,
             pace=self.pace,
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
-        self.cache.ears = Ears(
+        self.cache.hooks = Hooks(
             reconcile=self._add,
             schedule=self._state_changed,
             report=self.statuses.note,
@@ -149,7 +143,7 @@ class Controller:
             self.statuses.note(queue.metadata.name)
         for local_queue in self.mirrors.local_queues:
             self.statuses.note(local_queue.metadata.key)
-        self.cycles.wake()
+        self.workloads.cycles.wake()
 
     async def run(self) -> None:
         """Run until cancelled; if a part ends, so does the rest, with its error."""
@@ -161,7 +155,7 @@ class Controller:
             for mirror in present:
                 group.create_task(mirror.informer.run())
             for mirror in absent:
-                group.create_task(watch_later(self._client, mirror, self.pace))
+                group.create_task(mirror.watch_when_served(self._client, self.pace))
             for mirror in present:
                 await mirror.informer.synced.wait()
             group.create_task(self.topologies.run())
@@ -187,7 +181,7 @@ class Controller:
             settings.lease,
             namespace=settings.namespace,
             identity=settings.identity,
-            last_word=self.handing_over.last_word,
+            last_word=self.handover.last_word,
             pace=self.pace,
         )
 
@@ -210,7 +204,7 @@ class Controller:
         }
 
     def _state_changed(self) -> None:
-        self.cycles.wake()
+        self.workloads.cycles.wake()
         self.reasons.wake()
 
     def _add(self, key: ReconcileKey, rank: float | None = None) -> None:
@@ -237,7 +231,7 @@ class Controller:
         await self.provisioning.wanted.wait()
         async with asyncio.TaskGroup() as group:
             for mirror in self.mirrors.of_provisioning:
-                group.create_task(watch_later(self._client, mirror, self.pace))
+                group.create_task(mirror.watch_when_served(self._client, self.pace))
             for mirror in self.mirrors.of_provisioning:
                 await mirror.informer.synced.wait()
             for key in self.provisioning.everything():
@@ -277,7 +271,7 @@ class Controller:
             log.info("leading")
             self.everything()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.cycles.run())]
+                tasks = [group.create_task(self.workloads.run())]
                 tasks.append(group.create_task(self.statuses.run()))
                 tasks.append(group.create_task(self.statuses.sample()))
                 tasks.append(group.create_task(self.reasons.run()))
@@ -288,7 +282,6 @@ class Controller:
                 for task in tasks:
                     task.cancel()
             self.health.metrics.lead(leading=False)
-            self.cycles.drop()
             self.workloads.drop()
             self.job_reasons.drop()
             self.usage.drop()
@@ -297,7 +290,7 @@ class Controller:
 
     async def _caught_up(self, election: LeaderElection) -> bool:
         """Learn what the leader before has done; tell whether this is still the one that leads."""
-        ready = asyncio.ensure_future(self.handing_over.catch_up(election.word))
+        ready = asyncio.ensure_future(self.handover.catch_up(election.word))
         lost = asyncio.ensure_future(election.wait_lost())
         try:
             await asyncio.wait({ready, lost}, return_when=asyncio.FIRST_COMPLETED)

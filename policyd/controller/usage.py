@@ -29,6 +29,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
+from policyd.kube.changes import Change, Modified
 from policyd.kube.resources import PODS
 from policyd.workload.usage_book import AdmittedUsage, OutsideUsage, Taker, UsageBook
 
@@ -102,21 +103,17 @@ class Usage:
 
     # What happens.
 
-    def _pod_changed(self, old: RunningPod | None, new: RunningPod | None) -> None:
-        pod = new or old
-        assert pod is not None, "a change has an object before or after"
-        if pod.amounts or (old is not None and old.amounts):
-            self._cache.ears.reconcile(_key(pod))
+    def _pod_changed(self, change: Change[RunningPod]) -> None:
+        if change.object.amounts or (isinstance(change, Modified) and change.old.amounts):
+            self._cache.hooks.reconcile(_key(change.object))
 
-    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
-        workload = new or old
-        assert workload is not None, "a change has an object before or after"
-        name = chain_key(workload)
+    def _workload_changed(self, change: Change[Workload]) -> None:
+        name = chain_key(change.object)
         members = self._book.members(name)
         if members and not self._book.is_within(name, self._share(name)):
             self._look_at(members)
 
-    def _queue_changed(self, _old: ClusterQueue | None, _new: ClusterQueue | None) -> None:
+    def _queue_changed(self, _change: Change[ClusterQueue]) -> None:
         covered = frozenset(
             name
             for queue in self._cache.mirrors.cluster_queues
@@ -126,12 +123,12 @@ class Usage:
         if covered != self._covered:
             self._covered = covered
             for key in self.everything():
-                self._cache.ears.reconcile(key)
+                self._cache.hooks.reconcile(key)
 
     def _look_at(self, paths: tuple[str, ...]) -> None:
         for path in paths:
             namespace, _, name = path.partition("/")
-            self._cache.ears.reconcile(ReconcileKey("Usage", namespace, name))
+            self._cache.hooks.reconcile(ReconcileKey("Usage", namespace, name))
 
     # One pod.
 

@@ -1,7 +1,14 @@
 """Writes, as all reconcilers do them: only while leading, and taken in at once.
 
-A write that has begun is not cut off: the server may carry it out all the same, later, when
-somebody else leads, who has decided without it.
+A write that has begun is not cut off: the server may carry it out all the same, later, when another
+process leads, which has decided without it.
+
+So the next leader, which decides by what its watches told it, must not give quota that the last one
+has given already: what that wrote a moment before it stopped may not have come yet, or may even be
+on its way to the server. The last leader waits for its writes, and leaves in the Lease the latest
+version of a workload that it wrote; the next one waits until its watch is as far. A process that
+lost the Lease, as it or the server was too slow, leaves none, and breaks its writes off before the
+Lease runs out: the next one reads all workloads again.
 """
 
 import asyncio
@@ -10,16 +17,28 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
+import structlog
+
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.patches import status_patch
 from policyd.controller.watch.mirror import Mirror
-from policyd.kube.client import Client, DeleteOptions, PartialObject, PatchOptions
-from policyd.kube.errors import ConflictError, InvalidError, NotFoundError
+from policyd.kube.client import Client, DeleteOptions, PartialObject, PatchOptions, Reader
+from policyd.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Identified, key_of
 from policyd.kube.pace import Pace
+from policyd.kube.pages import pages
 from policyd.kube.resources import WORKLOADS, Resource
+
+log = structlog.get_logger()
+
+CATCH_UP_SECONDS = 5.0
+"""How long a version in the Lease is trusted: after a restore from a backup it may be wrong."""
+LOOK_SECONDS = 0.02
+"""Between looks at how far the watch has come."""
+AGAIN_SECONDS = 0.5
+"""Between tries to read what a slow server does not answer."""
 
 T = TypeVar("T", bound=Identified)
 
@@ -225,3 +244,65 @@ class Writes:
         if not self._leading():
             raise NotLeadingError
         self.count += 1
+
+
+class Handover:
+    """What one leader tells the next, and how the next one makes use of it."""
+
+    def __init__(
+        self, reader: Reader, writes: Writes, workloads: Mirror[Workload], *, pace: Pace
+    ) -> None:
+        self._reader = reader
+        self._writes = writes
+        self._workloads = workloads
+        self._pace = pace
+        self._caught_up = 0
+
+    async def last_word(self) -> str:
+        """Return, once nothing is under way, which version of workloads is the latest known here.
+
+        Who wrote nothing passes on what the leader before left.
+        """
+        await self._writes.settled()
+        known = self._workloads.informer.version
+        return str(max(self._writes.written, self._caught_up, known))
+
+    async def catch_up(self, word: str) -> None:
+        """Wait until what the last leader wrote is known, and what was begun here before.
+
+        Who leads again after it has lost the Lease may have writes under way of which it has
+        forgotten that it decided them.
+
+        Args:
+            word: What it left; empty if it left nothing, and was gone for a whole term.
+        """
+        await self._writes.settled()
+        if word.isdecimal() and await self._reaches(max(int(word), self._writes.written)):
+            return
+        while not await self._read_again():
+            await self._pace.sleep(AGAIN_SECONDS)
+
+    async def _reaches(self, version: int) -> bool:
+        """Wait until the watch of workloads is as far as a version; tell whether it is."""
+        until = self._pace.clock.monotonic() + CATCH_UP_SECONDS
+        while not self._workloads.informer.has_reached(version):
+            if self._pace.clock.monotonic() >= until:
+                log.warning("workloads_behind", version=version)
+                return False
+            await self._pace.sleep(LOOK_SECONDS)
+        self._caught_up = version
+        return True
+
+    async def _read_again(self) -> bool:
+        """Take in all workloads as the server has them: on a slow one watches are far behind."""
+        mirror = self._workloads
+        try:
+            async for page in pages(self._reader, mirror.resource, into=mirror.into):
+                for workload in page.items:
+                    mirror.wrote(workload)
+                if page.resource_version.isdecimal():
+                    self._caught_up = max(self._caught_up, int(page.resource_version))
+        except ApiError as error:
+            log.warning("workloads_not_read", error=str(error))
+            return False
+        return True

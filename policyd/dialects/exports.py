@@ -1,4 +1,4 @@
-"""How policies of each format are written in the API server's own kinds.
+"""Map each format to the function that exports its policies.
 
 Apart from the registry, as `policyd export` alone needs it and the webhooks are to start without.
 """
@@ -37,4 +37,4 @@ class ExportFormat(Protocol):
 
 
 EXPORTS: Final[Mapping[PolicyFormat, ExportFormat]] = {KYVERNO: export_kyverno}
-"""What writes the policies of a format."""
+"""The export function of each format."""

@@ -1,4 +1,4 @@
-"""The formats of other engines whose policies are read besides policyd's and Kubernetes' own."""
+"""List the formats of other engines that policyd reads."""
 
 from typing import Final
 
@@ -12,10 +12,7 @@ FORMATS: Final[tuple[PolicyFormat, ...]] = (KYVERNO,)
 
 
 def dialect_of(
-    version: Version = DEFAULT_VERSION,
-    *,
-    cel_go: Version | None = None,
-    chance: Chance = DICELESS,
+    version: Version = DEFAULT_VERSION, *, cel_go: Version | None = None, chance: Chance = DICELESS
 ) -> Dialect:
     """Return what policies of every format are loaded with.
 

@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from policyd.kube.calls import PAGE_LIMIT
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Bookmark, Lister, ListPage, Paging, Selection, WatchEvent
 from policyd.kube.decoding import decode_object
 from policyd.kube.errors import ApiError, GoneError, UndecodableError
@@ -78,17 +79,16 @@ def key_of(obj: Identified) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
-def ignore(old: object, new: object) -> None:
+def ignore(_change: object) -> None:
     """Do nothing with a change: for informers that are only looked into."""
 
 
 class Informer(Generic[T]):
     """Keeps the objects of one resource. `run` does the work; the rest can be read at any time.
 
-    `on_change(old, new)` is called for every change, after the store has it: `old` is None for
-    what is new, `new` is None for what is gone. Between calls for the same object nothing is left
-    out but what happened while there was no connection; then it is told once, as one change.
-    An object that was deleted and made again meanwhile is told as both.
+    `on_change` is called for every change, after the store has it. Between calls for the same
+    object nothing is left out but what happened while there was no connection; then it is told
+    once, as one change. An object that was deleted and made again meanwhile is told as both.
 
     `into` should be a Struct with `gc=False` that names only the fields that are read; `trim` may
     make less still of an object before it is kept. `page_limit` says how many objects are read at a
@@ -101,7 +101,7 @@ class Informer(Generic[T]):
         resource: Resource,
         *,
         into: type[T],
-        on_change: Callable[[T | None, T | None], None] = ignore,
+        on_change: Callable[[Change[T]], None] = ignore,
         trim: Callable[[T], T] | None = None,
         page_limit: int = PAGE_LIMIT,
         pace: Pace | None = None,
@@ -279,7 +279,7 @@ class Informer(Generic[T]):
             return
         obj = obj if self._trim is None else self._trimmed(self._trim, obj)
         self._objects[key] = obj
-        self._on_change(old, obj)
+        self._on_change(Added(obj) if old is None else Modified(old, obj))
 
     def _trimmed(self, trim: Callable[[T], T], obj: T) -> T:
         try:
@@ -293,7 +293,7 @@ class Informer(Generic[T]):
         self._invalid.pop(key, None)
         old = self._objects.pop(key, None)
         if old is not None:
-            self._on_change(old, None)
+            self._on_change(Deleted(old))
 
     def _reject(self, error: UndecodableError) -> None:
         """Treat an object that cannot be read as gone: what was known of it is no longer true."""

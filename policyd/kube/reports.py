@@ -12,6 +12,7 @@ import structlog
 from policyd.api.meta import Json
 from policyd.engine.offline.report import APIS, NAME, ReportApi, same_report
 from policyd.kube.client import Client, PartialObject
+from policyd.kube.discovery import served_resources
 from policyd.kube.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
 from policyd.kube.resources import Resource
@@ -89,10 +90,7 @@ class Reports:
         return found
 
     async def _serves(self, api: ReportApi) -> bool:
-        try:
-            served = await self._client.served(api.api_version)
-        except NotFoundError:
-            return False
+        served = await served_resources(self._client, api.api_version)
         return {api.kind, api.cluster_kind} <= {resource.kind for resource in served}
 
     async def _try(self, api: ReportApi, namespace: str, merge: Merge) -> bool:

@@ -7,11 +7,11 @@ that are moved. Until they are there, what they will have is held.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from policyd.alloc.cluster_queue import Holding, QueueState, Victim
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.assignment import Assignment
-from policyd.alloc.hierarchy import descendants
+from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.plan import Move
+from policyd.alloc.quota import descendants
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState
 from policyd.optimize.moves import Asker, fewest_moves, may_move, move_to
@@ -53,22 +53,22 @@ def places_held(state: CoreState, moving: Iterable[Move]) -> Iterator[None]:
 
     Of who still runs, they are held beside those that it has.
     """
-    held = [(move.key, state.ground.placements(move.admission)) for move in moving]
+    held = [(move.key, state.ledger.placements(move.admission)) for move in moving]
     if not any(places for _, places in held):
         yield
         return
-    with state.ground.trial():
+    with state.ledger.trial():
         for key, places in held:
-            state.ground.nodes.hold(_place_key(state, key), places)
+            state.ledger.nodes.hold(_place_key(state, key), places)
         yield
 
 
 def hold_places(state: CoreState, moves: Iterable[Move]) -> None:
     """Hold what moves say from now on, as far as a trial goes."""
     for move in moves:
-        places = state.ground.placements(move.admission)
+        places = state.ledger.placements(move.admission)
         if places:
-            state.ground.nodes.hold(_place_key(state, move.key), places)
+            state.ledger.nodes.hold(_place_key(state, move.key), places)
 
 
 def _place_key(state: CoreState, key: str) -> str:
@@ -83,7 +83,8 @@ def _movable(
         options = None if queue is None else queue.options
         if queue is None or options is None or not (queue.active and wants(options.spec).moves):
             continue
-        until = state.now - max(options.spec.protection.preemption, options.spec.protection.reclaim)
+        protection = wants(options.spec).protection
+        until = state.now - max(protection.preemption, protection.reclaim)
         for holding in queue.holdings.values():
             ran = holding.workload.reserved_at
             if may_move(holding, entry.ticket.workload) and ran is not None and ran <= until:

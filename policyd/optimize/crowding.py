@@ -52,7 +52,4 @@ def _domain(tree: TopologyTree, request: PlacementRequest, leaf: int | None) -> 
         return _NOWHERE
     if request.mode != "Required" or request.level not in tree.levels:
         return _EVERYWHERE
-    deep = tree.levels.index(request.level) + 1
-    while len(tree.values[leaf]) > deep:
-        leaf = tree.parent[leaf]
-    return leaf
+    return tree.ancestor(leaf, tree.levels.index(request.level))

@@ -12,9 +12,9 @@ from itertools import combinations, islice
 from math import comb
 from typing import NamedTuple
 
-from policyd.alloc.cluster_queue import Holding, Victim
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.plan import Move
 from policyd.alloc.preemption.search import candidate_rank
 from policyd.alloc.reasons import Mode
@@ -57,7 +57,7 @@ class Asker:
     Attributes:
         state: Where; left as it was.
         workload: Who does not fit.
-        options: What its queue has to offer.
+        options: What its queue can give.
         patience: How long places are looked for.
     """
 
@@ -144,7 +144,7 @@ def _crowded(asker: Asker, ranked: Sequence[Holding], most: int) -> Iterator[tup
     with _without(asker.state, ranked):
         found = _assigned(asker.state, asker.workload, asker.options)
     requests = {} if found is None else found[1].requests
-    for keys in crowds(asker.state.ground.nodes, requests, by_key):
+    for keys in crowds(asker.state.ledger.nodes, requests, by_key):
         some = [by_key[key] for key in keys[:most]]
         number = next((n for n in range(1, len(some) + 1) if _fits(asker, some[:n])), 0)
         some = some[:number]
@@ -157,9 +157,9 @@ def _crowded(asker: Asker, ranked: Sequence[Holding], most: int) -> Iterator[tup
 
 @contextmanager
 def _without(state: CoreState, gone: Iterable[Holding]) -> Iterator[None]:
-    with state.ground.trial():
+    with state.ledger.trial():
         for holding in gone:
-            state.ground.release(holding)
+            state.ledger.release(holding)
         yield
 
 
@@ -215,7 +215,7 @@ def _together(
             asked[workload.key] = found[1].requests
             state.tree.charge(found[0].charges)
         gates, patience = state.settings.gates, asker.patience
-        places = place_together(state.ground.nodes, asked, gates=gates, patience=patience)
+        places = place_together(state.ledger.nodes, asked, gates=gates, patience=patience)
     if places is None:
         return None
     return [replace(a, placements=places[k]) for k, a in zip(asked, got, strict=True)]

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from policyd.alloc.cluster_queue import QueueState
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.extension import CycleExtension, Extension
 from policyd.alloc.flavors.search import FlavorSearch, Pins
+from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Admit, Evict, Move, Plan
 from policyd.alloc.queue import QueueSpec
 from policyd.alloc.quota import QuotaTree
@@ -21,7 +21,7 @@ from policyd.optimize.consolidation import claim_of, consolidate, hold_places, p
 from policyd.optimize.devices import GPU, shared_gpus
 from policyd.optimize.fragmentation import fragments_first
 from policyd.optimize.local_order import local_shares
-from policyd.optimize.opt_ins import NO_OPT_INS, wants
+from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, wants
 from policyd.optimize.packing import PackingSearch
 from policyd.optimize.reservation import Reservations, next_due, stale_gangs
 
@@ -66,6 +66,20 @@ class Optimizer(Extension):
             rule=shared_gpus if want.whole_gpus and gpus > 1 else None,
             tie_break=fragments_first if want.avoids_fragments else None,
         )
+
+    def protects(self, queue: QueueState) -> bool:
+        """Tell whether the workloads of a queue are protected from preemption for some time."""
+        return wants(queue.spec).protection is not UNPROTECTED
+
+    def protected_until(self, holding: Holding, preemptor: QueuedWorkload) -> float:
+        """Return when a workload may be preempted for another, in seconds since the epoch."""
+        workload, queue = holding.workload, holding.admission.cluster_queue
+        given = wants(self._state.queues[queue].spec).protection
+        seconds = given.preemption if queue == preemptor.cluster_queue else given.reclaim
+        if preemptor.uid in self._state.preemptors.get(workload.key, ()):
+            seconds = max(seconds, given.repetition)
+        since = self._state.now if workload.reserved_at is None else workload.reserved_at
+        return since + seconds
 
     def settle(self) -> None:
         """Order LocalQueues by what they have, where their ClusterQueue wants that."""

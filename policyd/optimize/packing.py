@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from policyd.alloc.flavors.offers import FlavorOffer
+from policyd.alloc.flavors.assignment import FlavorOption
 from policyd.alloc.flavors.search import FlavorSearch
 from policyd.alloc.queue import QueueSpec
 from policyd.alloc.quota import QuotaTree
@@ -25,15 +25,15 @@ class PackingSearch(FlavorSearch):
         super().__init__(tree, queue, settings)
         self._weights = weights
 
-    def arranged(self, offers: tuple[FlavorOffer, ...]) -> tuple[FlavorOffer, ...]:
+    def arranged(self, options: tuple[FlavorOption, ...]) -> tuple[FlavorOption, ...]:
         """Return flavors with the fullest first."""
         tree, weights = self.tree, self._weights
 
-        def room(offer: FlavorOffer) -> float:
-            parts = zip(offer.resources, offer.charges.items(), strict=True)
+        def room(option: FlavorOption) -> float:
+            parts = zip(option.resources, option.charges.items(), strict=True)
             return sum(
                 weights.get(name, 0.0) * (tree.available(cell) - n) / (tree.potential[cell] or 1)
                 for name, (cell, n) in parts
             )
 
-        return tuple(sorted(offers, key=room))
+        return tuple(sorted(options, key=room))

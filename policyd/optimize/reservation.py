@@ -17,15 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import Holding, QueueState
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.options import QueueOptions
-from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Holding
 from policyd.alloc.pending import Rank, Ticket
 from policyd.alloc.plan import Evict, Move
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import CoreState
 from policyd.optimize.opt_ins import wants
@@ -94,7 +94,7 @@ class Reservations:
         first: dict[QuotaNode, tuple[Ticket, QueueOptions]] = {}
         for queue in opted.values():
             options, after = queue.options, wants(queue.spec).reserve_seconds
-            ticket = None if after is None else queue.pending.first()
+            ticket = None if after is None else _first(queue)
             if after is None or ticket is None or options is None or not queue.active:
                 continue
             root, due = options.node.root, ticket.workload.queued_at + after
@@ -199,7 +199,7 @@ def next_due(queues: Iterable[QueueState], now: float) -> float | None:
     moments = [due for due, _ in _short_gangs(queues)]
     for queue in queues:
         after = wants(queue.spec).reserve_seconds
-        ticket = None if after is None else queue.pending.first()
+        ticket = None if after is None else _first(queue)
         if ticket is not None and after is not None:
             moments.append(ticket.workload.queued_at + after)
     return min((moment for moment in moments if moment > now), default=None)
@@ -212,3 +212,9 @@ def _short_gangs(queues: Iterable[QueueState]) -> Iterator[tuple[float, Evict]]:
             who, since = holding.workload, holding.workload.short_since
             if since is not None and grace is not None and not holding.stopping:
                 yield since + grace, Evict(workload=who, reason="StaleGang", since=since)
+
+
+def _first(queue: QueueState) -> Ticket | None:
+    """Return the first of all that may be tried, inadmissible or not; None if there is none."""
+    tickets = (t for t in queue.pending if not (t.workload.backing_off or t.workload.objection))
+    return min(tickets, key=attrgetter("rank"), default=None)

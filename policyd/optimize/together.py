@@ -12,10 +12,10 @@ from itertools import islice, permutations, repeat
 
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.assignments import assignment_of
+from policyd.alloc.topology.feasibility import Feasibility, PlacementCircumstances
 from policyd.alloc.topology.goal import Goal, goal_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
-from policyd.alloc.topology.survey import PlacementCircumstances, Survey
 from policyd.alloc.topology.tree import Column, TopologyTree, is_port
 from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement, Unusable
 
@@ -152,7 +152,7 @@ def _ways(
     goal = None if cache is None else goal_of(cache.tree, request, leaders=0, gates=gates)
     if cache is None or goal is None or isinstance(goal, Unusable):
         return
-    room = Survey(cache, goal, request, None, PlacementCircumstances()).room
+    room = Feasibility(cache, goal, request, None, PlacementCircumstances()).room
     tree = cache.tree
     pods = {leaf: room.pods[leaf] for leaf in tree.at[-1]}
     for leaves in _areas(tree, goal):
@@ -166,22 +166,16 @@ def _areas(tree: TopologyTree, goal: Goal) -> Iterator[list[int]]:
     """Yield the leaves of each domain in one of which all pods have to be."""
     areas: dict[int, list[int]] = {}
     for leaf in tree.at[-1]:
-        area = _above(tree, leaf, goal.level) if goal.mode == "Required" else 0
+        area = tree.ancestor(leaf, goal.level) if goal.mode == "Required" else 0
         areas.setdefault(area, []).append(leaf)
     yield from areas.values()
-
-
-def _above(tree: TopologyTree, domain: int, level: int) -> int:
-    while len(tree.values[domain]) > level + 1:
-        domain = tree.parent[domain]
-    return domain
 
 
 def _whole_slices(tree: TopologyTree, goal: Goal, spread: Mapping[int, int]) -> bool:
     for level, size in ((goal.slice_level, goal.slice_size), *goal.inner.items()):
         pods: Counter[int] = Counter()
         for leaf, count in spread.items():
-            pods[_above(tree, leaf, level)] += count
+            pods[tree.ancestor(leaf, level)] += count
         if any(count % size for count in pods.values()):
             return False
     return True

@@ -1,4 +1,4 @@
-"""Objects of built-in kinds as the API server's own types write them.
+"""Encode an object of a built-in kind as the API server's types do.
 
 That is how policies see them, and what webhooks are sent: what a type has no place for is gone, and
 what it always writes is there.

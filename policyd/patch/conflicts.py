@@ -1,4 +1,4 @@
-"""Conflicts of server-side apply, in the API server's words."""
+"""Report conflicts of server-side apply, in the API server's words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Conflict:
 
 
 class ApplyConflictError(PolicydError):
-    """What is applied would change what others own."""
+    """An apply changes fields that other managers own."""
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
         super().__init__(

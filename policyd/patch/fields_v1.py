@@ -1,4 +1,4 @@
-"""Sets of fields, as managedFields writes them (FieldsV1).
+"""Represent sets of fields, and read and write them as FieldsV1.
 
 An element says how one step leads from a container to something in it, and is written as the API
 server writes it: `f:name` is a field, `k:{"name":"main"}` the item of a list with that key,
@@ -28,7 +28,7 @@ _PLAIN = frozenset((str, int, bool))
 
 
 class FieldsError(PolicydError):
-    """What is written under `fieldsV1` is not a set of fields."""
+    """A `fieldsV1` is not a valid set of fields."""
 
 
 class FieldSet:

@@ -1,4 +1,4 @@
-"""What Go's types write though nobody set it, and leave out though somebody did.
+"""Predict which fields Go's types always write, and which they omit when empty.
 
 OpenAPI documents say neither: this comes from the tags of the types. What these do not mark is
 left out if nobody set it and written as it was given, as a pointer, unless it is required, or a
@@ -25,7 +25,7 @@ Object = dict[str, Json]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GoField:
-    """What the type says of a field; nothing of one that is left out only if nobody set it."""
+    """The rules of a Go type for one field; none for a field that is omitted only if unset."""
 
     unset: Literal["", "omitted", "null", "zero"] = ""
     written: Json | msgspec.UnsetType = msgspec.UNSET
@@ -65,10 +65,7 @@ def present(type_name: str) -> Mapping[str, Json]:
     return {n: field.written for n, field in found if field.written is not msgspec.UNSET}
 
 
-LAYOUTS = {
-    "time": "2006-01-02T15:04:05Z07:00",
-    "microtime": "2006-01-02T15:04:05.000000Z07:00",
-}
+LAYOUTS = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
 _DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 _ZONE = r"(Z|[+-]\d\d:\d\d)"
 _TIMES = {

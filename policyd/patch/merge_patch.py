@@ -1,4 +1,4 @@
-"""JSON merge patch (RFC 7386): objects merge, null removes, everything else replaces."""
+"""Apply a JSON merge patch (RFC 7386): objects merge, null removes, other values replace."""
 
 from policyd.api.meta import Json
 

@@ -1,10 +1,11 @@
-"""Server-side apply: merging by schema, with a record of who owns which field.
+"""Apply on the server side: merge by schema, and record which manager owns which field.
 
 Whoever applies says what he wants to be true and nothing else. What he applied once and leaves out
 now is removed, unless somebody else owns it too; what somebody else owns and he wants otherwise is
 a conflict, unless he forces it. Other writes are recorded as well: they take what they change.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +14,7 @@ from operator import is_
 from policyd.api.meta import Json, rfc3339
 from policyd.patch.comparison import ObjectComparison, compare
 from policyd.patch.conflicts import ApplyConflictError, Conflict
-from policyd.patch.fields_v1 import (
-    EMPTY,
-    Element,
-    FieldsError,
-    FieldSet,
-    field_element,
-)
-from policyd.patch.last_applied import KUBECTL, fields_of_last_applied, with_last_applied
+from policyd.patch.fields_v1 import EMPTY, Element, FieldsError, FieldSet, field_element
 from policyd.patch.managed_fields import (
     UNOWNED,
     Manager,
@@ -37,6 +31,7 @@ from policyd.patch.operations import PatchError, same_json
 from policyd.patch.schema import ListSchema, MapSchema, Schema
 from policyd.patch.typed import (
     ABSENT,
+    SchemaError,
     check,
     elements_of,
     fields_of,
@@ -51,19 +46,19 @@ class AtomicError(PatchError):
 
 
 BEFORE_FIRST_APPLY = "before-first-apply"
-"""Who owns what was there when an object without owners is applied to."""
+"""The manager of the fields of an object that had no managers before the first apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldWriter:
-    """Who writes, in which version's words, when, and by which path of the API."""
+    """The writer: a manager, its API version, the time, and the subresource."""
 
     manager: str
     api_version: str
     now: float
     subresource: str = ""
     ignored: FieldSet = EMPTY
-    """What this path does not write, such as the status, with all that is below."""
+    """The fields that this path ignores, such as the status, with all below them."""
 
     def identity(self, kind: WriteKind) -> Manager:
         """Return the writer as managedFields know it."""
@@ -121,7 +116,7 @@ def apply(
     if me in managers and not same_json(before, merged):
         managers[me] = replace(managers[me], time=rfc3339(writer.now))
     if writer.manager == KUBECTL:
-        merged = with_last_applied(merged, applied)
+        merged = _with_last_applied(merged, applied)
     return with_managed_fields(merged, encode_managers(managers))
 
 
@@ -227,7 +222,7 @@ def _refuse_conflicts(
     conflicts: list[Conflict], live: Json, schema: Schema, writer: FieldWriter
 ) -> None:
     if conflicts and writer.manager == KUBECTL:
-        own = fields_of_last_applied(live, schema, api_version=writer.api_version)
+        own = _fields_of_last_applied(live, schema, api_version=writer.api_version)
         conflicts = [conflict for conflict in conflicts if conflict.path not in own]
     if conflicts:
         raise ApplyConflictError(conflicts)
@@ -465,3 +460,47 @@ def _trimmed_fields(value: dict[str, Json], part: MapSchema) -> dict[str, Json]:
             kept[name] = after
     same = len(kept) == len(value) and all(child is value[name] for name, child in kept.items())
     return value if same else kept
+
+
+ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+
+KUBECTL = "kubectl"
+"""The manager that may turn from client-side to server-side apply."""
+
+
+def _fields_of_last_applied(live: Json, schema: Schema, *, api_version: str) -> FieldSet:
+    """Return what client-side apply set and nobody changed since; empty if it was not used."""
+    text = _annotations(live).get(ANNOTATION)
+    try:
+        last_applied = json.loads(text) if text else None
+    except ValueError:
+        return EMPTY
+    if not isinstance(last_applied, dict) or last_applied.get("apiVersion") != api_version:
+        return EMPTY
+    try:
+        check(last_applied, schema, what="")
+    except SchemaError:
+        return EMPTY
+    changes = compare(last_applied, live, schema)
+    return fields_of(last_applied, schema) - changes.written - changes.removed
+
+
+def _with_last_applied(obj: dict[str, Json], applied: dict[str, Json]) -> dict[str, Json]:
+    """Keep the annotation true, if there is one, when kubectl applies on the server."""
+    annotations = _annotations(obj)
+    if not annotations.get(ANNOTATION):
+        return obj
+    own = {**_annotations(applied)}
+    own.pop(ANNOTATION, None)
+    metadata = {**applied.get("metadata", {})}
+    metadata.pop("annotations", None)
+    if own:
+        metadata["annotations"] = own
+    text = json.dumps({**applied, "metadata": metadata}, separators=(",", ":"), sort_keys=True)
+    updated = {**annotations, ANNOTATION: f"{text}\n"}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": updated}}
+
+
+def _annotations(obj: Json) -> dict[str, Json]:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    return (metadata.get("annotations") if isinstance(metadata, dict) else None) or {}

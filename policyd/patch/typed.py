@@ -1,4 +1,4 @@
-"""Values seen through their schema: which shape they have, what they hold, and what is wrong."""
+"""Validate values against their schema, and list the fields that they have."""
 
 import json
 from collections import Counter

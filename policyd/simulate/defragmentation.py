@@ -1,6 +1,6 @@
 """Plans of the fewest moves that let pending workloads start, and what these cost.
 
-A plan is an offer. It is worked out with everybody that runs and is not more important, whatever
+A plan is a proposal. It is worked out with everybody that runs and is not more important, whatever
 protects them; nothing comes of it unless somebody carries it out, or the ClusterQueue says that the
 controller may (`policyd.io/consolidate`).
 """
@@ -8,9 +8,9 @@ controller may (`policyd.io/consolidate`).
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from policyd.alloc.cluster_queue import Holding
-from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Move
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload, ReservedQuota
@@ -99,11 +99,11 @@ def described(state: CoreState, moves: Moves) -> Defragmentation:
 @contextmanager
 def carried_out(state: CoreState, moves: Moves) -> Iterator[None]:
     """Let everybody be, in the block, where moves say."""
-    with state.ground.trial():
+    with state.ledger.trial():
         for victim in moves.victims:
-            state.ground.release(victim.holding)
+            state.ledger.release(victim.holding)
         for move in moves.moves:
-            state.ground.nodes.hold(move.key, state.ground.placements(move.admission))
+            state.ledger.nodes.hold(move.key, state.ledger.placements(move.admission))
         yield
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavors.options import demand_of
+from policyd.alloc.flavors.options import request_key_of
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.state import CoreState
@@ -275,4 +275,4 @@ class Simulation:
 
 def _asked(workload: QueuedWorkload) -> object:
     """Return what is the same for workloads of a queue of which none fits if one does not."""
-    return workload.cluster_queue, workload.priority, demand_of(workload)
+    return workload.cluster_queue, workload.priority, request_key_of(workload)

@@ -75,8 +75,10 @@ def _count_pending(
     active = queue.pending.active if queue.active else []
     own.active, own.parked = len(active), len(queue.pending) - len(active)
     tried = set(active)
-    own.request_keys = {ticket.demand for ticket in active}
-    own.parked_request_keys = {ticket.demand for ticket in queue.pending if ticket not in tried}
+    own.request_keys = {ticket.request_key for ticket in active}
+    own.parked_request_keys = {
+        ticket.request_key for ticket in queue.pending if ticket not in tried
+    }
     for ticket in active:
         counts = local_queues[ticket.workload.local_queue]
         counts.active, counts.parked = counts.active + 1, counts.parked - 1

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import Holding, QueueState
+from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.ledger import Holding
 from policyd.alloc.queue import ClashReason
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value

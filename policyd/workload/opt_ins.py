@@ -7,7 +7,7 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.gangs.hand_over import GANG_SCHEDULER, GANG_WAIT
 from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler
-from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, Order
+from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, OptIns, Order, Protection
 
 QUEUE_ORDER: Final = "policyd.io/queue-order"
 BINPACK: Final = "policyd.io/binpack"
@@ -17,6 +17,9 @@ CLAIM_PREEMPTED: Final = "policyd.io/claim-preempted"
 RESERVE_AFTER: Final = "policyd.io/reserve-after"
 AVOID_SHARED_GPUS: Final = "policyd.io/avoid-shared-gpus"
 AVOID_FRAGMENTS: Final = "policyd.io/avoid-fragments"
+PREEMPT_MIN_RUNTIME: Final = "policyd.io/preempt-min-runtime"
+RECLAIM_MIN_RUNTIME: Final = "policyd.io/reclaim-min-runtime"
+REPEAT_MIN_RUNTIME: Final = "policyd.io/repeat-min-runtime"
 
 _ORDERS: Final[Mapping[str, Order]] = {order: order for order in get_args(Order)}
 
@@ -30,6 +33,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
 
     Raises:
         OptInError: If one of them says something that cannot be meant.
+        DurationError: If a time of protection is not a duration.
     """
     gang_scheduler_of(annotations)
     gang_wait_of(annotations)
@@ -42,6 +46,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
         reserve_seconds=_seconds(annotations, RESERVE_AFTER),
         whole_gpus=_switch(annotations, AVOID_SHARED_GPUS),
         avoids_fragments=_switch(annotations, AVOID_FRAGMENTS),
+        protection=protection_of(annotations),
     )
     return NO_OPT_INS if found == NO_OPT_INS else found
 
@@ -112,3 +117,24 @@ def _number(text: str) -> int:
         hint = "write how many workloads may be moved at a time, such as `4`"
         raise OptInError(f"{CONSOLIDATE}: `{text}` is not a number", hint=hint)
     return int(text)
+
+
+def protection_of(annotations: Mapping[str, str]) -> Protection:
+    """Read for how long the workloads of a ClusterQueue keep what they got.
+
+    Raises:
+        DurationError: If one of them is not a duration.
+    """
+
+    def seconds(name: str) -> float:
+        try:
+            return max(0.0, duration_seconds(annotations.get(name, "0")))
+        except DurationError as error:
+            raise DurationError(f"{name}: {error}", hint=error.hint) from error
+
+    found = Protection(
+        preemption=seconds(PREEMPT_MIN_RUNTIME),
+        reclaim=seconds(RECLAIM_MIN_RUNTIME),
+        repetition=seconds(REPEAT_MIN_RUNTIME),
+    )
+    return UNPROTECTED if found == UNPROTECTED else found

@@ -1,9 +1,9 @@
-"""When parked workloads are tried again, where releases are gathered."""
+"""When inadmissible workloads are tried again, where releases are gathered."""
 
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.waking import LATELY_SECONDS
+from policyd.alloc.state import LATELY_SECONDS
 from tests.alloc.builders import admission, keys, queue, state, workload
 
 SECONDS = 0.25
@@ -78,14 +78,14 @@ def test_who_is_less_important_passes_nobody_who_is_parked():
 
 
 @pytest.mark.parametrize(
-    "parked",
+    "inadmissible",
     [
         pytest.param({"backing_off": True}, id="who-backs-off"),
         pytest.param({"gpu": 1, "queue_name": "other"}, id="who-is-in-another-queue"),
     ],
 )
-def test_who_would_not_be_tried_in_its_queue_lets_others_pass(parked):
-    wanted = {"gpu": 4, "queue_name": "q", **parked}
+def test_who_would_not_be_tried_in_its_queue_lets_others_pass(inadmissible):
+    wanted = {"gpu": 4, "queue_name": "q", **inadmissible}
     of = gathering(workload("waits", priority=2, **wanted), workload("full", "q", gpu=8))
     of.remove_workload("runs-q")
     of.put_workload(workload("small", "q", gpu=1, priority=1))

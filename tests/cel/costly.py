@@ -20,7 +20,7 @@ from policyd.cel.functions import collect
 from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
 from policyd.cel.values import UInt
-from policyd.dialects.kyverno.environment import kyverno_environment, kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_values
 from policyd.engine.model.dialects import Chance
 from policyd.engine.model.functions import FUNCTIONS
 

@@ -144,6 +144,7 @@ class Cluster:
             settings=settings or QueueingSettings(),
             integrations=integrations,
         )
+        self.mirrors.workloads.listen(self.cache.take)
         self.changes = QueueChanges(self.cache)
         self._mirror = {m.resource.kind: m for m in self.mirrors.all()}
         self._version = 0

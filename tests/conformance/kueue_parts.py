@@ -49,10 +49,12 @@ from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
 from policyd.workload.lifecycle import next_status
 from policyd.workload.obstacles import StatusContext
-from policyd.workload.progress import eviction_end, execution_seconds, fell_back
 from policyd.workload.time_limits import ReadyRules, after_checks, give_up_waiting
 from policyd.workload.transitions import (
     after_eviction,
+    eviction_end,
+    execution_seconds,
+    fell_back,
     finish,
     reserve,
     sync_admitted,

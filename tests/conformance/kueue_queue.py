@@ -5,18 +5,17 @@ the attempt is decided: so "pop" here takes it out, and remembers the one taken 
 """
 
 from policyd.alloc.flavors.assignment import Progress
-from policyd.alloc.flavors.options import demand_of
+from policyd.alloc.flavors.options import request_key_of
 from policyd.alloc.pending import waits_aside
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import UsageBasedOrder
-from policyd.alloc.usage_ledger import nanos
+from policyd.alloc.usage_history import nanos
 from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.kueue import Workload
 from policyd.api.pod_requests import amounts
-from policyd.controller.watch.second_pass import SecondPass
-from policyd.controller.watch.workload_values import needs_second_pass
+from policyd.controller.watch.workload_values import SecondPass, needs_second_pass
 from policyd.status.queues import queue_figures
 from tests.conformance.kueue_objects import (
     NOW,
@@ -66,7 +65,7 @@ class Replay:
         self.second = SecondPass()
         self.client = {_key(each, self): _placed(each) for each in _initial(case)}
         self.waiting = []  # Heads that found nobody yet
-        self.cluster.cache.ears.schedule = self._wake
+        self.cluster.cache.hooks.schedule = self._wake
         for key, body in self.objects.items():
             if body.get("kind") == "Namespace" and "#" not in key:
                 self.cluster.put(body)
@@ -100,7 +99,7 @@ class Replay:
             spec = {**each["spec"], "clusterQueue": QUEUE}
             self.cluster.put({"kind": "LocalQueue", "metadata": metadata, "spec": spec})
         for name, consumed in (self.case.input.get("initConsumedResources") or {}).items():
-            self.cluster.state.ledger.seed(name, nanos(amounts(consumed)), NOW)
+            self.cluster.state.history.seed(name, nanos(amounts(consumed)), NOW)
 
     @property
     def pending(self):
@@ -237,7 +236,7 @@ class Replay:
         tried = (last or {}).get("LastTriedFlavorIdx") or ()
         progress = None
         if any(place != -1 for places in tried for place in places.values()):
-            progress = Progress(tried=((0,),), demand=None, generation=0, cycle=0)
+            progress = Progress(tried=((0,),), request_key=None, generation=0, cycle=0)
         reason = args.get("reason") or "Generic"
         strict = any(q.spec.strict for q in self.cluster.state.queues.values() if q.spec)
         if parked is None:
@@ -248,7 +247,7 @@ class Replay:
             reason=reason,
             refusal=Refusal(args.get("quotaReservedReason") or "PendingEvaluation"),
             requests={},
-            parked=parked,
+            inadmissible=parked,
             progress=progress,
         )
         gates = self.cluster.state.settings.gates
@@ -290,11 +289,11 @@ class Replay:
             [QUEUE] if input_.get("queueInadmissibleWorkloads") else []
         )
         state = self.cluster.state
-        parked = sum(queue.pending.parked for queue in state.queues.values())
+        parked = sum(queue.pending.inadmissible for queue in state.queues.values())
         for name in names:
             state.wake(name)
         state.settle()
-        self.moved += parked - sum(queue.pending.parked for queue in state.queues.values())
+        self.moved += parked - sum(queue.pending.inadmissible for queue in state.queues.values())
 
     def _do_queue_second_pass_if_needed(self, args, result):
         workload = decode(args["w"], Workload)
@@ -334,9 +333,9 @@ class Replay:
     def _do_pending_breakdown(self, _args, _result):
         """Compare the sums: by which labels metrics are told apart is another matter."""
         pending, want = self.pending, self.case.want
-        active = len(pending) - pending.parked + (self.inflight is not None)
+        active = len(pending) - pending.inadmissible + (self.inflight is not None)
         wanted = [sum((want[n] or {}).values()) for n in ("wantPending", "wantInadmissible")]
-        return _unlike([active, pending.parked], wanted)
+        return _unlike([active, pending.inadmissible], wanted)
 
     # What the test wanted at the end.
 
@@ -404,7 +403,7 @@ def run_demands(path):
     def failure(case):
         cluster = Cluster(settings_of(case))
         one, other = (cluster.value(case.input[n], QUEUE) for n in ("wl1", "wl2"))
-        same = one.priority == other.priority and demand_of(one) == demand_of(other)
+        same = one.priority == other.priority and request_key_of(one) == request_key_of(other)
         return _unlike(same, case.want["wantSame"])
 
     yield from run_table(path, failure)

@@ -1,14 +1,14 @@
 """Kueue's tables of flavors and topologies together: what is asked of which, and what is wrong."""
 
-from policyd.alloc.flavors.assignment import Assignment
-from policyd.alloc.flavors.offers import (
-    FlavorOffer,
+from policyd.alloc.flavors.assignment import (
+    Assignment,
+    FlavorOption,
     GroupRequests,
     GroupResult,
     PodSetRequests,
     SearchResult,
 )
-from policyd.alloc.flavors.options import RequestsKey
+from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
 from policyd.alloc.nominate import Chooser
 from policyd.alloc.pending import Ticket
@@ -16,7 +16,7 @@ from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
 from policyd.api.kueue import Admission
-from policyd.controller.topology.node_changes import NodeChanges
+from policyd.controller.topology.topologies import NodeChanges
 from policyd.status.placement_texts import placement_text
 from policyd.workload.topology_values import topology_assignment
 from tests.conformance import kueue_flavors
@@ -85,7 +85,7 @@ def assignment_of(pod_sets):
     for each in pod_sets:
         flavors = {r: f["Name"] for r, f in (each.get("Flavors") or {}).items()}
         asked = PodSetRequests(each["Name"], each.get("Count", 0), dict.fromkeys(flavors, 1))
-        searches = [SearchResult(FlavorOffer(name, (r,), {})) for r, name in flavors.items()]
+        searches = [SearchResult(FlavorOption(name, (r,), {})) for r, name in flavors.items()]
         assignment.add(GroupResult(GroupRequests((asked,), (), ""), searches))
     return assignment
 
@@ -141,7 +141,7 @@ def run_net_usage(path):
 
 def _net_usage(case):
     flavors = case.input["cq"]["TASFlavors"]
-    nodes = cluster_of(case, flavors).state.ground.nodes
+    nodes = cluster_of(case, flavors).state.ledger.nodes
     spec = case.input["wl"]["TotalRequests"][0]
     requests = {r: n // spec["Count"] for r, n in spec["Requests"].items()}
     (flavor,) = flavors
@@ -192,7 +192,7 @@ def _groups(case):
     }
     name = case.input["clusterQueue"]["metadata"]["name"]
     workload, options = cluster.value(body, name), state.queues[name].options
-    ticket = Ticket(workload, RequestsKey())
+    ticket = Ticket(workload, RequestKey())
     found = Chooser(state, ticket, options, options.preempts).choose().assignment
     wrong = {pod_set: error["$error"] for pod_set, error in case.want["wantPodSetErrors"].items()}
     if {k: v for k, v in told(found).items() if k in wrong} != wrong:
@@ -219,7 +219,7 @@ class PlacingAssigner(Assigner):
     def choose(self, scan=EVERYWHERE):
         body = next(a["wl"]["Obj"] for _, a, _ in self.case.operations("flavorassigner.New"))
         workload, options = self.cluster.value(body, self.queue), self.options
-        ticket = Ticket(workload, RequestsKey())
+        ticket = Ticket(workload, RequestKey())
         return Chooser(self.state, ticket, options, options.preempts).choose(scan)
 
     @property
@@ -255,7 +255,7 @@ def _recomputed(case):
     for operation, arguments, _ in case.operations("schdcache.ClusterQueueSnapshot.AddUsage"):
         del operation
         for flavor, used in arguments["usage"]["TAS"].items():
-            assigner.state.ground.nodes.hold("other", [_taken(flavor, each) for each in used])
+            assigner.state.ledger.nodes.hold("other", [_taken(flavor, each) for each in used])
     again = assigner.choose(FlavorScan(pins=first.flavors)).assignment
     if first.mode is not Mode.FIT or again.mode is Mode.FIT:
         return f"modes {first.mode} and {again.mode}"
@@ -312,13 +312,13 @@ def _reasons(case):
 def attempts(found):
     """Return why which flavor would not do."""
     obstacles = {
-        attempt.offer.name: attempt.obstacles
+        attempt.option.name: attempt.obstacles
         for group in found.groups
         for search in group.searches
         for attempt in search.attempts
     }
     for group in found.groups:
         for pod_set in group.requests.pod_sets:
-            for offer in group.offers if pod_set.name in found.unplaced else ():
-                obstacles[offer.name] = found.unplaced[pod_set.name]
+            for option in group.options if pod_set.name in found.unplaced else ():
+                obstacles[option.name] = found.unplaced[pod_set.name]
     return {name: most_severe([o.reason for o in why]) for name, why in obstacles.items()}

@@ -70,7 +70,7 @@ def requeue(scene, arguments):
         reason=reason,
         refusal=Refusal(arguments.get("quotaReservedReason") or "PendingEvaluation"),
         requests={},
-        parked=waits_aside(reason, None, strict=False),
+        inadmissible=waits_aside(reason, None, strict=False),
     )
     pending.requeue(action, strict=False, equivalents=True)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,7 @@ from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.patch.draft import Draft
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import review
-from webhooks.defaults import FIRST_LIST_SECONDS, DefaultQueues, DefaultsWatch
+from webhooks.defaults import FIRST_LIST_SECONDS, DefaultQueues, DefaultsWatch, take_class
 
 pytestmark = pytest.mark.anyio
 
@@ -181,7 +182,8 @@ def test_who_marks_pods_of_a_queued_job_as_held_is_warned(owner, annotations, wa
 async def test_the_class_of_default_comes_and_goes():
     clock, known = FakeClock(), DefaultClass()
     client = FakeClient(resources=(WORKLOAD_PRIORITY_CLASSES,))
-    watch = DefaultsWatch(client, WORKLOAD_PRIORITY_CLASSES, known.take, pace=clock.pace())
+    take = partial(take_class, known)
+    watch = DefaultsWatch(client, WORKLOAD_PRIORITY_CLASSES, take, pace=clock.pace())
     running = asyncio.ensure_future(watch.run())
     client.store.create(WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "other"}, "value": 1})
     await watch.first_list()

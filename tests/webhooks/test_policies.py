@@ -10,6 +10,7 @@ from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
 from policyd.engine.compile.load import load_document
 from policyd.errors import ConfigurationError
+from policyd.kube.changes import Added, Deleted
 from policyd.policy_files import MOST_BYTES
 from tests.webhooks.policies import drop, take
 from tests.webhooks.policies import stored as stored_as
@@ -231,10 +232,10 @@ def test_namespaces_come_change_and_go():
     namespaces = Namespaces()
     labelled = Namespace(metadata=ObjectMeta(name="a", labels={"team": "vision"}))
 
-    namespaces.take(None, labelled)
+    namespaces.take(Added(labelled))
     assert namespaces.find("a") == {"metadata": {"name": "a", "labels": {"team": "vision"}}}
 
-    namespaces.take(labelled, None)
+    namespaces.take(Deleted(labelled))
     assert namespaces.find("a") is None
 
 

@@ -333,7 +333,7 @@ async def test_a_policy_of_a_namespace_is_told_of_nothing_else(expression):
     async with door_of_a_namespace() as (says, client):
         message, _ = await says(expression)
 
-    assert "what belongs to namespace `team-a` sees that alone" in message
+    assert "a policy of namespace `team-a` cannot access" in message
     assert client.asked == []
 
 

@@ -11,6 +11,7 @@ import structlog
 from policyd.dialects.kyverno import cluster_policies
 from policyd.dialects.kyverno import policies as new_policies
 from policyd.dialects.kyverno.load import VERSIONS
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
@@ -110,13 +111,17 @@ class _KindPolicies:
     def _kept(self, policy: StoredPolicy) -> StoredPolicy:
         return self._in_force.limits.keep(policy, self._resource)
 
-    def _changed(self, old: StoredPolicy | None, new: StoredPolicy | None) -> None:
-        if new is None:
-            assert old is not None, "a change has an object before or after it"
-            self._in_force.limits.drop(old.key)
-            self._note(old.key, partial(self._in_force.drop, old.key))
-        elif not new.means_the_same(old):
-            self._note(new.key, partial(self._in_force.take, new))
+    def _changed(self, change: Change[StoredPolicy]) -> None:
+        policy = change.object
+        match change:
+            case Deleted():
+                self._in_force.limits.drop(policy.key)
+                self._note(policy.key, partial(self._in_force.drop, policy.key))
+            case Added():
+                self._note(policy.key, partial(self._in_force.take, policy))
+            case Modified(old):
+                if not policy.means_the_same(old):
+                    self._note(policy.key, partial(self._in_force.take, policy))
 
 
 class OwnPolicies:

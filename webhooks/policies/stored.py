@@ -93,11 +93,13 @@ class StoredPolicy(Wire, frozen=True):
             may_deny=_may_deny(self.spec),
         )
 
-    def means_the_same(self, other: "StoredPolicy | None") -> bool:
+    def means_the_same(self, other: "StoredPolicy") -> bool:
         """Tell whether another version of the object differs in nothing that is loaded."""
-        return other is not None and (
-            (self.spec, self.unusable, self.metadata.labels, self.metadata.annotations)
-            == (other.spec, other.unusable, other.metadata.labels, other.metadata.annotations)
+        return (self.spec, self.unusable, self.metadata.labels, self.metadata.annotations) == (
+            other.spec,
+            other.unusable,
+            other.metadata.labels,
+            other.metadata.annotations,
         )
 
 

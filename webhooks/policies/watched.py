@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import msgspec
 
 from policyd.api.meta import Json, ObjectMeta
+from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Bookmark, ListPage, Paging, Reader, Selection, WatchEvent
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
@@ -175,16 +176,16 @@ class Watch:
                 self._error = error
             await self._pace.sleep(backoff.next())
 
-    def _take(self, old: WholeObject | None, new: WholeObject | None) -> None:
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        within = self._objects.setdefault(given.metadata.namespace, {})
-        if new is None and self._limits is not None:
-            self._limits.drop(given.metadata.namespace, given.metadata.name)
-        if new is None or new.value is None:
-            within.pop(given.metadata.name, None)
+    def _take(self, change: Change[WholeObject]) -> None:
+        metadata, value = change.object.metadata, change.object.value
+        within = self._objects.setdefault(metadata.namespace, {})
+        gone = isinstance(change, Deleted)
+        if gone and self._limits is not None:
+            self._limits.drop(metadata.namespace, metadata.name)
+        if gone or value is None:
+            within.pop(metadata.name, None)
         else:
-            within[given.metadata.name] = new.value
+            within[metadata.name] = value
 
     def _kept(self, obj: WholeObject) -> WholeObject:
         """Return an object as it is kept: its name alone if it is beyond the limits."""

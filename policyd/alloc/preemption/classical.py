@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.ledger import Victim
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import QuotaNode, QuotaTree
 
 
 class _Kind(NamedTuple):
@@ -62,10 +61,10 @@ def classical_victims(search: Search) -> list[Victim]:
     """Choose victims so that the claim fits; none if it cannot."""
     levels = [level for level in _levels(search) if any(True for _ in level.options(search))]
     for borrowing in _attempts(search, levels):
-        with search.ground.trial():
+        with search.ledger.trial():
             victims = [] if borrowing or search.claim.places else _own_first(search, levels)
         if not victims:
-            with search.ground.trial():
+            with search.ledger.trial():
                 options = _options(search, levels, borrowing=borrowing)
                 victims = _attempt(search, options, borrowing=borrowing)
         if victims:
@@ -92,7 +91,7 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
     last. Until then an attempt takes everybody else, to spare most of them again. Whom it needs of
     its own for that does not depend on the others; whom of the others, only on these.
     """
-    usage, subtree, ground = search.tree.usage, search.tree.subtree, search.ground
+    usage, subtree, ledger = search.tree.usage, search.tree.subtree, search.ledger
 
     def lacks() -> bool:
         return any(usage[cell] + amount > subtree[cell] for cell, amount in search.charges.items())
@@ -102,7 +101,7 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
     candidates = search.candidates(search.node) if lacks() else []
     waiting = iter(ordered(search, candidates, lambda each: each))
     for _, holding, _ in waiting:
-        ground.release(holding)
+        ledger.release(holding)
         own.append(Victim(holding, _OWN.reason))
         if not lacks():
             break
@@ -110,9 +109,9 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
         return []
     # Not filled back as in an attempt: that would reckon with the others, who are not gone here.
     for index in reversed(range(len(own) - 1)):
-        ground.restore(own[index].holding)
+        ledger.restore(own[index].holding)
         if lacks():
-            ground.release(own[index].holding)
+            ledger.release(own[index].holding)
         else:
             spared.append(own.pop(index))
     if search.fits(borrowing=False):
@@ -150,7 +149,7 @@ def _attempt(search: Search, options: Iterable[_Option], *, borrowing: bool) -> 
     for (_, holding, _), kind in options:
         if kind.path and any(map(search.within_nominal, kind.path)):
             continue
-        search.ground.release(holding)
+        search.ledger.release(holding)
         victims.append(Victim(holding, kind.reason))
         if search.fits(borrowing=borrowing):
             search.fill_back(victims, lambda: search.fits(borrowing=borrowing))

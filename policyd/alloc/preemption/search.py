@@ -6,10 +6,10 @@ from math import inf
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from policyd.alloc.cluster_queue import Holding, QueueState, Victim
-from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.queue import UNPROTECTED, FlavorResource, PreemptionPolicy, Protection
-from policyd.alloc.quota import NOWHERE
+from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.ledger import Holding, Victim
+from policyd.alloc.queue import FlavorResource, PreemptionPolicy
+from policyd.alloc.quota import NOWHERE, QuotaNode
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
 
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
         places: Whether the pods could be placed, with the usage the tree has when it is called;
             None if they go anywhere.
         policy: Whom it may preempt, if that is asked of another policy than its queue's.
-        heedless: Whether those are asked for too who are protected for now.
+        ignores_protection: Whether workloads are candidates too that are protected for now.
     """
 
     workload: QueuedWorkload
@@ -39,7 +39,7 @@ class Claim(NamedTuple):
     removed: Collection[str] = ()
     places: Callable[[], bool] | None = None
     policy: PreemptionPolicy | None = None
-    heedless: bool = False
+    ignores_protection: bool = False
 
 
 class PreemptionCandidate(NamedTuple):
@@ -66,7 +66,7 @@ class Search:
         assert queue.node is not None, "what has a specification is in the tree"
         self.claim = claim
         self.state = state
-        self.ground = state.ground
+        self.ledger = state.ledger
         self.tree = state.tree
         self.node = queue.node
         self.policy = claim.policy or queue.spec.preemption
@@ -90,41 +90,33 @@ class Search:
         if not queue.active:
             return []
         policy = self.policy.within_cluster_queue if own else self.policy.reclaim_within_cohort
-        spec = None if self.claim.heedless else queue.spec
-        protection, removed = UNPROTECTED if spec is None else spec.protection, self.claim.removed
-        if policy not in {"Any", "LowerPriority"} or protection is not UNPROTECTED:
-            found = self._candidates(queue, node, policy, protection)
+        protects = not self.claim.ignores_protection and self.state.extension.protects(queue)
+        removed = self.claim.removed
+        if policy not in {"Any", "LowerPriority"} or protects:
+            found = self._candidates(queue, node, policy, protects=protects)
         else:
             priority = inf if policy == "Any" else self.claim.workload.priority
             known, key = self.state.candidates, (node, own, self.names, priority)
             if key not in known:
-                known[key] = self._candidates(queue, node, policy, protection)
+                known[key] = self._candidates(queue, node, policy, protects=False)
             found = known[key]
         return [c for c in found if c.holding.workload.key not in removed] if removed else found
 
     def _candidates(
-        self, queue: QueueState, node: QuotaNode, policy: str, protection: Protection
+        self, queue: QueueState, node: QuotaNode, policy: str, *, protects: bool
     ) -> list[PreemptionCandidate]:
         own, preemptor, found = node is self.node, self.claim.workload, []
+        extension = self.state.extension
         cells = frozenset([node.cells[names] for names in self.names if names in node.cells])
         for holding in queue.holdings.values() if policy != "Never" else ():
             if cells.isdisjoint(holding.charges):
                 continue
-            heeds = protection is not UNPROTECTED and not holding.stopping
-            if heeds and self.protected_until(protection, holding, own=own) > self.state.now:
+            protected = protects and not holding.stopping
+            if protected and extension.protected_until(holding, preemptor) > self.state.now:
                 continue
             if policy == "Any" or may_preempt(policy, preemptor, holding.workload):
                 found.append(PreemptionCandidate(candidate_rank(holding, own=own), holding, node))
         return sorted(found, key=itemgetter(0))
-
-    def protected_until(self, protection: Protection, holding: Holding, *, own: bool) -> float:
-        """Return when the claim may preempt somebody, in seconds since the epoch."""
-        workload = holding.workload
-        seconds = protection.preemption if own else protection.reclaim
-        if self.claim.workload.uid in self.state.preemptors.get(workload.key, ()):
-            seconds = max(seconds, protection.repetition)
-        since = self.state.now if workload.reserved_at is None else workload.reserved_at
-        return since + seconds
 
     def within_nominal(self, node: QuotaNode) -> bool:
         """Tell whether a node has all it uses of what the claim lacks."""
@@ -157,13 +149,13 @@ class Search:
             holding = victims[index].holding
             if self._exceeds(holding, left):
                 continue
-            self.ground.restore(holding)
+            self.ledger.restore(holding)
             if fits():
                 victims[index] = victims[-1]
                 victims.pop()
                 left = self._left_over(charged=charged)
             else:
-                self.ground.release(holding)
+                self.ledger.release(holding)
 
     def _left_over(self, *, charged: bool) -> dict[int, int]:
         """Return what is left over by the claim, by the pool or cell that it takes from."""

@@ -8,14 +8,15 @@ lowest priority in a queue stands for all who hold its quota.
 
 from collections.abc import Callable, Collection
 
-from policyd.alloc.cluster_queue import QueueState, Victim
+from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.flavors.search import Found
-from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Victim
 from policyd.alloc.preemption.classical import classical_victims
 from policyd.alloc.preemption.fair import fair_victims
 from policyd.alloc.preemption.search import Claim, Search, may_preempt
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
@@ -57,9 +58,9 @@ class Prospects:
         claim = Claim(self._workload, {cell: amount}, (cell,), self._removed)
         search = Search(self._state, claim)
         victims = self._known[cell, amount] = _victims(search)
-        with search.ground.trial():
+        with search.ledger.trial():
             for victim in victims:
-                search.ground.release(victim.holding)
+                search.ledger.release(victim.holding)
             level, _ = search.tree.borrowing_level(cell, amount)
         if not victims:
             return Mode.BLOCKED, level

@@ -116,7 +116,7 @@ def _domain(
     level = level_of(tree, request)
     if request.mode != "Required" or level not in tree.levels:
         return None
-    return _around(tree, next(iter(pods)), level)
+    return tree.ancestor(next(iter(pods)), tree.levels.index(level))
 
 
 def _incomplete(
@@ -125,18 +125,11 @@ def _incomplete(
     """Return the first domain whose slices are whole again with what was lost."""
     if layer.level not in tree.levels:
         return None
-    counts: Counter[int] = Counter()
+    level, counts = tree.levels.index(layer.level), Counter[int]()
     for leaf, count in pods.items():
-        counts[_around(tree, leaf, layer.level)] += count
+        counts[tree.ancestor(leaf, level)] += count
     missing = [d for d, count in counts.items() if (count + lost) % layer.size == 0]
     return min(missing, key=tree.values.__getitem__, default=None)
-
-
-def _around(tree: TopologyTree, leaf: int, level: str) -> int:
-    domain = leaf
-    while len(tree.values[domain]) > tree.levels.index(level) + 1:
-        domain = tree.parent[domain]
-    return domain
 
 
 class KeptPlaces(NamedTuple):

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from math import log2
 from typing import NamedTuple
 
+from policyd.alloc.topology.feasibility import DomainRoom, Units
 from policyd.alloc.topology.fitting import Fit, in_order
-from policyd.alloc.topology.room import DomainRoom, Units
 
 Chosen = tuple[int, "Chosen"] | None
 """Domains, the last one first."""

@@ -5,14 +5,18 @@ on only leaves that changed, and what changed goes up to the domains around them
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from operator import itemgetter
+from typing import TypeVar
 
 from policyd.alloc.topology.tree import UNREAD, Column, Mark, Table, TopologyTree, is_port
 from policyd.alloc.topology.values import NODE_NAME_FIELD, PODS, NodeRule, TopologyNode
 from policyd.alloc.value import Value
 from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration, Term, untolerated
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _Leaf = tuple[int, TopologyNode]
 
@@ -196,7 +200,7 @@ class Counts:
             self._update(changed)
             return
         self._shape = tree.shape
-        self._sum_up()
+        tree.sum_up(self.pods)
 
     def short_of(self, leaves: Iterable[int]) -> Counter[str]:
         """Count leaves that no pod fits into by the first resource, by name, that is missing."""
@@ -214,7 +218,7 @@ class Counts:
 
     @property
     def _table(self) -> Table:
-        return self._tree.offered if self._kind.empty else self._tree.free
+        return self._tree.capacity if self._kind.empty else self._tree.free
 
     def _count_all(self) -> None:
         requests = self._kind.requests
@@ -246,14 +250,6 @@ class Counts:
         assert pods is not None, "every pod needs one of `pods`"
         return pods
 
-    def _sum_up(self) -> None:
-        tree, pods = self._tree, self.pods
-        tree.settle()
-        count = pods.__getitem__
-        for level in reversed(tree.at[:-1]):
-            for domain in level:
-                pods[domain] = sum(map(count, tree.children[domain]))
-
     def _update(self, changed: set[int]) -> None:
         pods, parent = self.pods, self._tree.parent
         for leaf in changed:
@@ -284,20 +280,21 @@ class CountCache:
 
     def counts(self, kind: PodKind) -> Counts:
         """Return up-to-date counts of a kind of pods."""
-        found = self._counts.get(kind)
-        if found is None:
-            found = self._counts[kind] = Counts(self.tree, kind, self._known(kind.needs))
-            if len(self._counts) > _REMEMBERED:
-                self._counts.popitem(last=False)
-        self._counts.move_to_end(kind)
+        found = _recent(self._counts, kind, self._counted)
         found.refresh()
         return found
 
-    def _known(self, needs: NodeNeeds) -> Obstacles:
-        found = self._obstacles.get(needs)
-        if found is None:
-            found = self._obstacles[needs] = Obstacles(self.tree, needs)
-            if len(self._obstacles) > _REMEMBERED:
-                self._obstacles.popitem(last=False)
-        self._obstacles.move_to_end(needs)
-        return found
+    def _counted(self, kind: PodKind) -> Counts:
+        obstacles = _recent(self._obstacles, kind.needs, partial(Obstacles, self.tree))
+        return Counts(self.tree, kind, obstacles)
+
+
+def _recent(known: OrderedDict[K, V], key: K, make: Callable[[K], V]) -> V:
+    """Return the value of a key, made if it is not known; forget those not asked for lately."""
+    found = known.get(key)
+    if found is None:
+        found = known[key] = make(key)
+        if len(known) > _REMEMBERED:
+            known.popitem(last=False)
+    known.move_to_end(key)
+    return found

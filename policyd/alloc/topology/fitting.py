@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from policyd.alloc.topology.room import DomainRoom, Units
+from policyd.alloc.topology.feasibility import DomainRoom, Units
 
 
 class Fit(NamedTuple):

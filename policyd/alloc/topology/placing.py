@@ -4,15 +4,15 @@ Quota is looked for first. If there is quota and no place, others must make room
 missing; if not even a cluster without them had a place, nothing helps.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
-from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.ledger import Victim
 from policyd.alloc.reasons import Mode, Unplaced
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
@@ -51,7 +51,7 @@ class Placer:
         assignment: Assignment,
     ) -> None:
         self._state = state
-        self._nodes = state.ground.nodes
+        self._nodes = state.ledger.nodes
         self._workload = workload
         self._assignment = assignment
         self._asked = _asked(state, options, workload, assignment)
@@ -102,16 +102,16 @@ class Placer:
 
     def after(self, assignment: Assignment, victims: Collection[Victim]) -> Assignment:
         """Return an assignment with the places that there are once victims are gone."""
-        with self._state.ground.trial():
+        with self._state.ledger.trial():
             for victim in victims:
-                self._state.ground.release(victim.holding)
+                self._state.ledger.release(victim.holding)
             placements, unplaced = self._try(empty=False)
         return assignment if unplaced else replace(assignment, placements=placements)
 
     def _try(self, *, empty: bool) -> tuple[dict[str, Placement], _Unplaced]:
         """Return where the pods can go, and why some cannot, by pod set."""
         requests = self._asked.requests
-        with self._state.ground.trial():
+        with self._state.ledger.trial():
             if self._workload.replaces:
                 self._nodes.drop(self._workload.replaces)
             if self._moves:
@@ -169,11 +169,11 @@ def _asked(
     requests: dict[str, list[PlacementRequest]] = {}
     delayed, unusable = set(), {}
     held = _held_before(state, workload)
-    for name, count, flavors in _chosen(assignment):
+    for name, count, flavors in ((p.name, p.count, p.flavors) for p in assignment.pod_sets):
         request = _request(state, options, workload, name, count)
         if request is None:
             continue
-        wanted = sorted(flavor for flavor in flavors if flavor in options.topologies)
+        wanted = sorted(set(flavors.values()) & options.topologies.keys())
         wrong = _unusable(options, workload, request, wanted)
         if options.spec.elsewhere:
             delayed.add(name)
@@ -222,19 +222,6 @@ def _missing(
 
     found = {flavor: list(filter(lacks, wanted)) for flavor, wanted in requests.items()}
     return {flavor: wanted for flavor, wanted in found.items() if wanted}
-
-
-def _chosen(assignment: Assignment) -> Iterator[tuple[str, int, tuple[str, ...]]]:
-    """Yield of each pod set its name, how many pods it has, and its flavors."""
-    if assignment.held is not None:
-        for each in assignment.held.pod_sets:
-            yield each.name, each.count, tuple(dict.fromkeys(each.flavors.values()))
-        return
-    for group in assignment.groups:
-        for pod_set in group.requests.pod_sets:
-            offers = [o for o in group.offers if not pod_set.totals.keys().isdisjoint(o.resources)]
-            offers = offers if pod_set.totals else list(group.offers)
-            yield pod_set.name, pod_set.count, tuple(dict.fromkeys(o.name for o in offers))
 
 
 def _request(

@@ -1,4 +1,4 @@
-"""What the checker finds out about an expression."""
+"""Hold the result of a check: the type of each node, and what each name refers to."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Check names, fields and elements; keep what is known while an expression is checked."""
+"""Check names, fields and elements, and hold the state of a check."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -26,7 +26,7 @@ ELSEWHERE: Final = {
     "authorizer": "validations, mutations and match conditions",
     "variables": "validations, mutations and messages",
 }
-"""Where names are known that are not known everywhere."""
+"""The places where names are declared that are not declared everywhere."""
 
 TYPE_NAMES: Final = {
     **{kind.name: kind for kind in (types.BOOL, types.INT, types.UINT, types.DOUBLE)},
@@ -181,14 +181,14 @@ class Checker:
         operand = self.check(node.operand)
         if node.optional:
             operand = unwrapped(self.found.resolve(operand))
-            return optional_of(flat(self.field_of(node, operand, node.field)))
+            return optional_of(unwrapped(self.field_of(node, operand, node.field)))
         return self.field_of(node, operand, node.field)
 
     def field_of(self, node: ast.ExpressionNode, operand: Type, name: str) -> Type:
         """Return the type of a field of a value."""
         operand = self.found.resolve(operand)
         if operand.name == "optional_type":
-            return optional_of(flat(self.field_of(node, operand.parameters[0], name)))
+            return optional_of(unwrapped(self.field_of(node, operand.parameters[0], name)))
         if operand.name == "map":
             return operand.parameters[1]
         if is_dyn(operand):
@@ -239,7 +239,7 @@ class Checker:
             # cel-go knows no more of it than that it is found: what stands in for it decides.
             return DYN if held is operand else optional_of(self.found.fresh())
         element = self.element_of(node, held, key)
-        return optional_of(flat(element)) if optional else element
+        return optional_of(unwrapped(element)) if optional else element
 
     def element_of(self, node: ast.Index, operand: Type, key: Type) -> Type:
         """Return the type of the elements of a list or map."""
@@ -283,10 +283,5 @@ def _is_absolute(node: ast.ExpressionNode) -> bool:
 
 
 def unwrapped(kind: Type) -> Type:
-    """Return the type of the value of an optional; other types as they are."""
+    """Return the type of the value of an optional, which is never optional; others as they are."""
     return kind.parameters[0] if kind.name == "optional_type" else kind
-
-
-def flat(kind: Type) -> Type:
-    """Return what is made optional: an optional of an optional is one."""
-    return unwrapped(kind)

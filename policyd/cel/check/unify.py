@@ -16,7 +16,7 @@ _LARGEST = 100
 
 
 class Substitution:
-    """What is known of type variables so far."""
+    """The types of type variables, as far as they are known."""
 
     def __init__(self) -> None:
         self._found: dict[Type, Type] = {}

@@ -1,4 +1,4 @@
-"""What compiling may take: so much text, so many expressions, patterns of so many instructions.
+"""Bound what compiling may take: characters, expressions, and instructions of patterns.
 
 Who writes a policy does not wait for it alone: while it is compiled, others do. The allowance is
 that of one document. It counts work and not seconds, so that a policy is used everywhere or
@@ -25,7 +25,7 @@ _HINT: Final = "take the policy apart into several"
 
 @dataclass(slots=True)
 class Allowance:
-    """What is left.
+    """The part of the allowance that is left.
 
     Attributes:
         expressions: Expressions.
@@ -46,7 +46,7 @@ class Allowance:
 
     @property
     def lacking(self) -> tuple[str, str] | None:
-        """What there is too much of, and what to do; None if everything is within bounds."""
+        """The bound that is exceeded, and a hint; None if everything is within bounds."""
         if self.expressions < 0:
             return f"more than {MOST_EXPRESSIONS:,} expressions in one document", _HINT
         if self.characters < 0:

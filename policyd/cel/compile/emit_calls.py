@@ -1,4 +1,4 @@
-"""Write calls: to the one overload that fits where types are sure, else by the actual types."""
+"""Generate calls: of the one matching overload if types are known, else by the actual types."""
 
 from typing import Final
 

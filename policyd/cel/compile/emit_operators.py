@@ -1,4 +1,4 @@
-"""Write operators, with plain Python where the types allow it."""
+"""Generate operators, as plain Python where the types allow it."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""Write names, selections, literals, conditions and logic."""
+"""Generate names, selections, literals, conditions and logic."""
 
 from policyd.cel import cost
 from policyd.cel.check.checked import TypeReference, VariableReference

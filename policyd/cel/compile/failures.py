@@ -1,4 +1,4 @@
-"""Turn what a generated line raises into an error of CEL that says where."""
+"""Turn an exception of generated code into a CEL error with its position."""
 
 from types import FrameType, TracebackType
 from typing import Final

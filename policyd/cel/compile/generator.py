@@ -1,4 +1,4 @@
-"""Write the Python function of an expression, one operation of CEL a line.
+"""Generate the Python function of an expression, one CEL operation a line.
 
 Every value is held in a local variable or is a literal, so that each operand is evaluated once and
 the number of a line says which part of the expression it is. No text of the expression gets into
@@ -28,7 +28,7 @@ _LINES = 8
 
 
 class Atom(NamedTuple):
-    """Where a value is: a name or literal of the generated source.
+    """The location of a value: a name or literal of the generated source.
 
     `kind` is the name of its type if the value is sure to have it, else `dyn`: an object may hold
     anything, whatever the checker was told. `value` is a constant's, wrapped in a tuple.

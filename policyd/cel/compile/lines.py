@@ -1,4 +1,4 @@
-"""Lines of generated source, and what they are for."""
+"""Represent lines of generated source, with their positions in the expression."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from policyd.cel.syntax.record import Record
 
 
 class Probe(NamedTuple):
-    """How to tell what was selected from what when a line fails: names of local variables.
+    """The container and the key that a line selects, by names of local variables, for errors.
 
     `key` is the selected field itself, or the name of the variable that holds it.
     """

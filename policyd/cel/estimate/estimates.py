@@ -1,4 +1,4 @@
-"""What calls may cost, known from the sizes of their arguments: the API server's own formulas.
+"""Estimate the cost of calls from the sizes of their arguments, by the API server's formulas.
 
 The cost of a call when it is evaluated is a function of its arguments; here each of those functions
 has its counterpart over spans of sizes. Some of them differ in more than that, as they do there.
@@ -38,7 +38,7 @@ class Sized:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a call costs, and the size of its result if something is known of it."""
+    """The cost of a call, and the size of its result if that is known."""
 
     cost: Span
     size: Span | None = None
@@ -265,4 +265,4 @@ COUNTERPARTS: Final[dict[Cost, Estimator]] = {
     cost.product: product,
     cost.product_twice: product_twice,
 }
-"""What estimates a function of the cost at run time, where the declaration says nothing else."""
+"""The estimate of each cost function, unless a declaration has another."""

@@ -1,4 +1,4 @@
-"""What is known of an expression's values while its cost is estimated."""
+"""Hold what is known of values while the cost of an expression is estimated."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from policyd.cel.syntax import ast
 from policyd.cel.types import DYN, Type
 
 Path = tuple[str, ...]
-"""How a value is reached: a variable, then fields, `@items`, `@keys` or `@values`."""
+"""The path of a value: a variable, then fields, `@items`, `@keys` or `@values`."""
 SizeOf = Callable[[Path, Type], Span | None]
 """Tells the size of a string, list or map by its path; None if it does not know."""
 
@@ -33,7 +33,7 @@ _UNSELECTED: Final = frozenset(("dyn", "optional_type", "*error*"))
 
 @dataclass(frozen=True, slots=True)
 class KnownValue:
-    """What is known of a value: how it is reached, its size, and that of its elements."""
+    """The known facts of a value: its path, its size, and the size of its elements."""
 
     path: Path = ()
     size: Span | None = None

@@ -1,4 +1,4 @@
-"""Estimate macros: they are charged as what cel-go expands them to."""
+"""Estimate macros, which cost as much as what cel-go expands them to."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Spans of costs and sizes: the least and the most something may be.
+"""Compute with spans: the least and the greatest value of a cost or size.
 
 They saturate: what is unbounded stays so, whatever is added or multiplied.
 """
@@ -33,7 +33,7 @@ class Span:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether something is known about the most: a tenth of everything is not."""
+        """Whether the greatest value is bounded: a tenth of everything is not."""
         return self.most < UNBOUNDED // 1_000
 
     def __str__(self) -> str:

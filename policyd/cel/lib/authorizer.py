@@ -1,4 +1,4 @@
-"""The authorizer: may the user who makes the request do something else as well?
+"""Authorizer: what else the user of a request may do.
 
 The decision itself is made by a function the caller puts into an `Authorizer`.
 """
@@ -25,7 +25,7 @@ _NARROWING_WORK = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizedAction:
-    """What may be done or not: a verb on a resource, or on a path."""
+    """An action to be authorized: a verb on a resource, or on a path."""
 
     verb: str = ""
     path: str = ""
@@ -192,10 +192,6 @@ def _escape_key(key: str) -> str:
 
 JSON_PATCHES: tuple[Overload, ...] = (
     function(
-        "jsonpatch.escapeKey",
-        STRING,
-        returns=STRING,
-        run=_escape_key,
-        size=Size(cost=traverse),
+        "jsonpatch.escapeKey", STRING, returns=STRING, run=_escape_key, size=Size(cost=traverse)
     ),
 )

@@ -23,15 +23,7 @@ from policyd.cel.types import (
     list_of,
     optional_of,
 )
-from policyd.cel.values import (
-    INT_MAX,
-    NONE,
-    Duration,
-    Optional,
-    Timestamp,
-    UInt,
-    no_such_overload,
-)
+from policyd.cel.values import INT_MAX, NONE, Duration, Optional, Timestamp, UInt, no_such_overload
 
 _ZEROS: Final = {INT: 0, UINT: UInt(0), DOUBLE: 0.0, DURATION: Duration(0)}
 _ORDERED: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, DURATION, TIMESTAMP)
@@ -246,12 +238,7 @@ LISTS_EXTENSION: tuple[Overload, ...] = (
         since=_SINCE,
     ),
     method(
-        "flatten",
-        list_of(list_of(A)),
-        returns=_LIST,
-        run=_flatten,
-        size=_FLATTEN,
-        since=_SINCE,
+        "flatten", list_of(list_of(A)), returns=_LIST, run=_flatten, size=_FLATTEN, since=_SINCE
     ),
     method(
         "flatten",
@@ -279,14 +266,7 @@ LISTS_EXTENSION: tuple[Overload, ...] = (
         since=_SINCE,
     ),
     *(
-        method(
-            "sort",
-            list_of(kind),
-            returns=list_of(kind),
-            run=_sort,
-            size=_SORT,
-            since=_SINCE,
-        )
+        method("sort", list_of(kind), returns=list_of(kind), run=_sort, size=_SORT, since=_SINCE)
         for kind in _ORDERED
     ),
     method("first", _LIST, returns=optional_of(A), run=_first, since=_SINCE),

@@ -1,4 +1,4 @@
-"""Regular expressions: RE2's syntax, in time linear in the text."""
+"""Regular expressions: RE2's syntax, in time linear in the length of the text."""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache

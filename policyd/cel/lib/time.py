@@ -1,4 +1,4 @@
-"""Timestamps and durations: reading, writing, and their parts."""
+"""Timestamps and durations: parsing, formatting, and their parts."""
 
 import re
 from collections.abc import Callable

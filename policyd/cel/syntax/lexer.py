@@ -1,4 +1,4 @@
-"""Cut the text of an expression into tokens, and read its literals."""
+"""Split the text of an expression into tokens, and decode its literals."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Recognise macros: calls that bind variables or look at names instead of values."""
+"""Recognize macros: calls that bind variables, or take names instead of values."""
 
 from collections.abc import Callable
 from typing import Final
@@ -46,7 +46,7 @@ USAGES: Final = {
     "least": "math.least(a, b)",
     "greatest": "math.greatest(a, b)",
 }
-"""How each macro is written."""
+"""The form of each macro."""
 
 _KINDS: Final[dict[str, MacroKind]] = {
     "all": "all",

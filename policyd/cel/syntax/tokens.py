@@ -1,4 +1,4 @@
-"""The tokens of an expression one after the other, and what is wrong with them."""
+"""Read the tokens of an expression in order, and collect syntax errors."""
 
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -15,7 +15,7 @@ _HINTS: Final = {
     word: f"did you mean `{operator}`?"
     for word, operator in (("and", "&&"), ("or", "||"), ("not", "!"))
 }
-"""What is meant by words of other languages."""
+"""The operators of CEL for words of other languages."""
 
 
 class UnexpectedError(Exception):

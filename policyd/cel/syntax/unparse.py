@@ -1,4 +1,4 @@
-"""Write a tree as text again: one line, spaces around operators, parentheses where needed."""
+"""Write a tree as text: one line, spaces around operators, parentheses where needed."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -77,7 +77,7 @@ class Children:
             return False
         if elastic:
             # The size of what runs may be said by the child.
-            self._cache.ears.reconcile(
+            self._cache.hooks.reconcile(
                 ReconcileKey("Job", job.metadata.namespace, owner.name, owner.kind)
             )
         if not (self._kind.suspended(job) or _may_run(workloads, elastic=elastic)):

@@ -96,7 +96,7 @@ class ElasticPods:
             await self._writes.patch(
                 self._cache.mirrors.pods, pod, versioned(draft, pod.metadata), kind="json"
             )
-            self._cache.ears.let_go(ELASTIC_JOB, pod, granted)
+            self._cache.hooks.let_go(ELASTIC_JOB, pod, granted)
         except (ConflictError, NotFoundError):
             # Its topology may have let it go in between: its job need not change by that.
             log.debug("pod_changed", pod=pod.metadata.key)

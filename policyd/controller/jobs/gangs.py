@@ -31,6 +31,7 @@ from policyd.jobs.injection import PodInjection
 from policyd.jobs.kinds.registry import PARENTS
 from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
 from policyd.kube.resources import Resource
 from policyd.workload.opt_ins import OptInError, gang_scheduler_of, gang_wait_of
@@ -133,14 +134,21 @@ class Gangs:
         said = f"{message}; {lost}" if lost else message
         self._writes.tell(*about, "GangHandedOver", said, bad=bool(lost))
 
-    def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        if old is None or _is_over(old) or not (new is None or _is_over(new)):
-            return
+    def _changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified(old, new) if not _is_over(old) and _is_over(new):
+                self._ended(old)
+            case Deleted(old) if not _is_over(old):
+                self._ended(old)
+            case Added() | Modified() | Deleted():
+                pass
+
+    def _ended(self, old: Workload) -> None:
         key = old.metadata.key
         if key in self._made:
             self._over[key] = self._made.pop(key)
         if key in self._over or self._scheduler(old) is not None:
-            self._cache.ears.reconcile(
+            self._cache.hooks.reconcile(
                 ReconcileKey("Gang", old.metadata.namespace, old.metadata.name)
             )
 

@@ -13,9 +13,8 @@ from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference
 from policyd.controller.jobs.announcements import JobAnnouncements
 from policyd.controller.jobs.gangs import Gangs
 from policyd.controller.jobs.readiness import AwaitedPods
-from policyd.controller.jobs.slices import finish_slice
 from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
-from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer
+from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, finish_slice
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.priorities import PriorityClassMissingError, priority_of
@@ -218,7 +217,7 @@ class WorkloadSteps:
             self._tell_refused(resource, job, body["metadata"]["name"], error)
             raise
         log.info("workload_created", workload=made.metadata.key)
-        self._cache.ears.made(resource.kind, job)
+        self._cache.hooks.made(resource.kind, job)
         message = f"Created Workload: {made.metadata.key}"
         self._writes.tell(resource, job, "CreatedWorkload", message)
 

@@ -37,6 +37,7 @@ from policyd.jobs.parents import (
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.steps import UpdateWorkload
 from policyd.jobs.workload import Priority, body_of
+from policyd.kube.changes import Change
 from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
 from policyd.workload.transitions import is_admitted
@@ -61,6 +62,7 @@ class ParentReconciler:
         self._steps = steps
         self._resource = job_resource(kind)
         self._pods = ParentPods(kind, cache, writes)
+        self._mirror.listen(self.changed)
 
     @property
     def _mirror(self) -> Mirror[Any]:
@@ -69,6 +71,11 @@ class ParentReconciler:
     @property
     def _workloads(self) -> Mirror[Workload]:
         return self._cache.mirrors.workloads
+
+    def changed(self, change: Change[Parent]) -> None:
+        """Have a parent looked at that changed, and its workloads if it goes."""
+        for key in self._cache.job_keys(change, self._kind.kind):
+            self._cache.hooks.reconcile(key)
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
         """Do what is to be done next. Returns the seconds until it should be looked at again.

@@ -100,7 +100,7 @@ class PodReconciler:
         workload = self._workloads.get(key.path)
         if key.subject == "PodGroup" and workload is not None:
             for owner in owner_keys(workload) - {key}:
-                self._cache.ears.reconcile(owner)
+                self._cache.hooks.reconcile(owner)
 
     def _concerns(self, pod: QueuedPod) -> bool:
         made = SUSPENDING_PARENT in pod.metadata.annotations
@@ -322,7 +322,7 @@ class PodReconciler:
         _raise_first(await asyncio.gather(*calls, return_exceptions=True))
         log.info("pods_started", workload=workload.metadata.key, pods=len(patches))
         for pod, _ in patches:
-            self._cache.ears.let_go(ADMISSION_GATE, pod, workload)
+            self._cache.hooks.let_go(ADMISSION_GATE, pod, workload)
             self._steps.news.started(PODS, pod.metadata, workload)
         return None
 

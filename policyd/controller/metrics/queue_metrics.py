@@ -4,23 +4,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from math import inf, isinf, nan
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from policyd.alloc.fair_sharing import share_of
-from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.queue import FlavorResource, Quota
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.workload import QueuedWorkload
-from policyd.api.kueue import LocalQueue
-from policyd.api.kueue.names import ACTIVE, FINISHED
-from policyd.api.meta import find_condition
+from policyd.api.kueue import LocalQueue, Workload
+from policyd.api.kueue.names import ACTIVE, ADMITTED, FINISHED, QUOTA_RESERVED
+from policyd.api.meta import Condition, find_condition
 from policyd.controller.metrics.counters import ControllerMetrics, MetricsSettings, Role
 from policyd.controller.metrics.custom_labels import CustomLabels, custom_names
 from policyd.controller.metrics.metric_families import MEASURED
-from policyd.controller.metrics.standings import Standings
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.mirror import Mirror
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.status.quantities import in_units
 from policyd.status.queue_counts import CountsOfQueues, QueueCounts, count_queues
 from policyd.status.queues import queue_status
@@ -199,7 +201,7 @@ class QueueGauges(Collector):
         return nan if isinf(share) else share
 
     def _local_queues(self, found: CountsOfQueues) -> Iterator[Sample]:
-        ledger = self._cache.state.ledger
+        history = self._cache.state.history
         for queue in self._cache.mirrors.local_queues:
             if not self._has_metrics(queue):
                 continue
@@ -215,9 +217,9 @@ class QueueGauges(Collector):
                 for (flavor, resource), amount in sorted(held.items()):
                     which = *labels, flavor, resource
                     yield f"local_queue_resource_{name}", which, in_units(resource, amount)
-            if ledger is not None and key in ledger.usage:
+            if history is not None and key in history.usage:
                 about = *labels, queue.spec.cluster_queue
-                yield "local_queue_admission_fair_sharing_usage", about, ledger.usage[key]
+                yield "local_queue_admission_fair_sharing_usage", about, history.usage[key]
 
     def _finished(self) -> Iterator[Sample]:
         """Yield how many workloads have finished and are still there."""
@@ -302,3 +304,66 @@ def _limit(resource: str, amount: int | None) -> float:
 def _add(total: dict[FlavorResource, int], more: Mapping[FlavorResource, int]) -> None:
     for names, amount in more.items():
         total[names] = total.get(names, 0) + amount
+
+
+Standing = tuple[str, str, str, str]
+"""Where a workload stands: its namespace, what LocalQueue it names, why it may not run, and why it
+has no quota, if that is why. Instead of the first reason, `Finished` if it has."""
+
+NOT_TOLD: Final = "PendingEvaluation"
+"""Why who was not looked at yet has no quota."""
+
+
+def standing_of(workload: Workload) -> Standing | None:
+    """Return where a workload stands; None if it may run."""
+    reserved = admitted = None
+    for condition in workload.status.conditions:
+        kind = condition.type
+        if kind == QUOTA_RESERVED:
+            reserved = condition
+        elif kind == ADMITTED:
+            admitted = condition
+        elif kind == FINISHED and condition.status == "True":
+            return workload.metadata.namespace, workload.spec.queue_name, FINISHED, ""
+    if admitted is not None and admitted.status == "True":
+        return None
+    return workload.metadata.namespace, workload.spec.queue_name, *_why(reserved, admitted)
+
+
+def _why(reserved: Condition | None, admitted: Condition | None) -> tuple[str, str]:
+    if reserved is None or reserved.status != "True":
+        return "NoReservation", NOT_TOLD if reserved is None else reserved.reason
+    return "UnsatisfiedAdmissionChecks" if admitted is None else admitted.reason, ""
+
+
+class Standings:
+    """Counts workloads by where they stand."""
+
+    def __init__(self, workloads: Mirror[Workload]) -> None:
+        self._counts: dict[Standing, int] = {}
+        workloads.listen(self._changed)
+
+    def __iter__(self) -> Iterator[tuple[Standing, int]]:
+        """Iterate over where workloads stand, and how many do."""
+        return iter(tuple(self._counts.items()))
+
+    def _changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified(old, new):
+                before, after = standing_of(old), standing_of(new)
+                if before != after:
+                    self._add(before, -1)
+                    self._add(after, 1)
+            case Added(new):
+                self._add(standing_of(new), 1)
+            case Deleted(old):
+                self._add(standing_of(old), -1)
+
+    def _add(self, standing: Standing | None, more: int) -> None:
+        if standing is None:
+            return
+        number = self._counts.get(standing, 0) + more
+        if number:
+            self._counts[standing] = number
+        else:
+            del self._counts[standing]

@@ -29,6 +29,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.bindings import needs_binding
 from policyd.errors import did_you_mean
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Client, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
@@ -316,21 +317,24 @@ class PolicyStatuses:
             return msgspec.structs.replace(given, metadata=kept)
         return msgspec.structs.replace(given, metadata=kept, spec=None)
 
-    def _policy_changed(self, old: PolicyObject | None, new: PolicyObject | None) -> None:
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        name = given.metadata.name
+    def _policy_changed(self, change: Change[PolicyObject]) -> None:
+        name = change.object.metadata.name
         self._queue.add(("Policy", name))
-        if new is None:
-            self._limits.drop("", ("Policy", name))
-        if old is None or new is None:
-            for binding in self.bindings.store.values():
-                self._queue.add(("PolicyBinding", binding.metadata.name))
+        match change:
+            case Modified():
+                return
+            case Deleted():
+                self._limits.drop("", ("Policy", name))
+            case Added():
+                pass
+        for binding in self.bindings.store.values():
+            self._queue.add(("PolicyBinding", binding.metadata.name))
 
-    def _binding_changed(self, old: BindingObject | None, new: BindingObject | None) -> None:
-        if old is not None and new is None:
-            self._limits.drop("", ("PolicyBinding", old.metadata.name))
-        for given in (old, new):
-            if given is not None:
-                self._queue.add(("PolicyBinding", given.metadata.name))
-                self._queue.add(("Policy", given.policy_name))
+    def _binding_changed(self, change: Change[BindingObject]) -> None:
+        name = change.object.metadata.name
+        if isinstance(change, Deleted):
+            self._limits.drop("", ("PolicyBinding", name))
+        self._queue.add(("PolicyBinding", name))
+        if isinstance(change, Modified):
+            self._queue.add(("Policy", change.old.policy_name))
+        self._queue.add(("Policy", change.object.policy_name))

@@ -21,6 +21,7 @@ from policyd.engine.offline.report import ReportApi, ResultKey, Rows, scanned
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject, resources_to_list
 from policyd.jobs.kinds.registry import KINDS
 from policyd.kube.client import Client
+from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.pages import pages
@@ -161,7 +162,7 @@ class Scanner:
     async def _look_at(self, scan: PolicyScan, listed: Listed) -> None:
         """Look at all objects of a resource."""
         api_version = f"{listed.group}/{listed.version}" if listed.group else listed.version
-        served = await self._client.served(api_version)
+        served = await served_resources(self._client, api_version)
         resource = next((each for each in served if each.plural == listed.plural), None)
         if resource is None:
             raise NotFoundError("no such kind is served")

@@ -45,6 +45,7 @@ from policyd.jobs.provisioning import (
     templates,
 )
 from policyd.jobs.provisioning_answers import answered, change_text
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PatchOptions
 from policyd.kube.errors import AlreadyExistsError, ApiError
 from policyd.kube.resources import (
@@ -241,42 +242,48 @@ class Provisioning:
             return None
         return ReconcileKey("Provisioning", workload.metadata.namespace, workload.metadata.name)
 
-    def _workload_changed(self, _old: Workload | None, new: Workload | None) -> None:
-        key = None if new is None else self._key(new)
+    def _workload_changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Added(workload) | Modified(object=workload):
+                self._look_at(workload)
+            case Deleted():
+                pass
+
+    def _look_at(self, workload: Workload) -> None:
+        key = self._key(workload)
         if key is not None:
-            self._cache.ears.reconcile(key)
+            self._cache.hooks.reconcile(key)
 
-    def _check_changed(self, _old: AdmissionCheck | None, new: AdmissionCheck | None) -> None:
-        if new is None or not asks_autoscaler(new):
-            return
-        self.wanted.set()
-        self._cache.ears.reconcile(ReconcileKey("AdmissionCheck", "", new.metadata.name))
-        self._look_at_all()
+    def _check_changed(self, change: Change[AdmissionCheck]) -> None:
+        match change:
+            case Added(check) | Modified(object=check) if asks_autoscaler(check):
+                self.wanted.set()
+                self._cache.hooks.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
+                self._look_at_all()
+            case Added() | Modified() | Deleted():
+                pass
 
-    def _config_changed(self, _old: object, _new: object) -> None:
+    def _config_changed(self, _change: object) -> None:
         for check in self._checks.all():
-            self._cache.ears.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
+            self._cache.hooks.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
         self._look_at_all()
 
     def _look_at_all(self) -> None:
         for workload in self._mirrors.workloads:
-            self._workload_changed(None, workload)
+            self._look_at(workload)
 
-    def _request_changed(
-        self, old: ProvisioningRequest | None, new: ProvisioningRequest | None
-    ) -> None:
-        request = new or old
-        assert request is not None, "a change has an object before or after"
+    def _request_changed(self, change: Change[ProvisioningRequest]) -> None:
+        request = change.object
         for owner in _workloads_of(request.metadata):
             keys = self._by_owner[owner.uid]
-            if new is None:
+            if isinstance(change, Deleted):
                 keys.discard(request.metadata.key)
             else:
                 keys.add(request.metadata.key)
             if not keys:
                 del self._by_owner[owner.uid]
             key = ReconcileKey("Provisioning", request.metadata.namespace, owner.name)
-            self._cache.ears.reconcile(key)
+            self._cache.hooks.reconcile(key)
 
 
 def _workloads_of(metadata: ObjectMeta) -> Iterator[OwnerReference]:

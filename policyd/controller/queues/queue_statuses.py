@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from policyd.alloc.fair_sharing import above, share_of
-from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.quota import QuotaNode
 from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
@@ -34,6 +34,7 @@ from policyd.controller.queues.queue_status_values import (
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import NotLeadingError, Writes
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import ApiError, InvalidError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.unforeseen import going_on
@@ -79,11 +80,14 @@ class QueueStatuses:
         self._most_flavors = MOST_FLAVORS
         cache.mirrors.cohorts.listen(self._cohort_changed)
 
-    def _cohort_changed(self, _old: Cohort | None, new: Cohort | None) -> None:
+    def _cohort_changed(self, change: Change[Cohort]) -> None:
         """Note a cohort: below it there may be no queue whose figures are written."""
-        if new is not None:
-            self._shared[new.metadata.name] = None
-            self._woken.set()
+        match change:
+            case Added(cohort) | Modified(object=cohort):
+                self._shared[cohort.metadata.name] = None
+                self._woken.set()
+            case Deleted():
+                pass
 
     def note(self, name: str) -> None:
         """Note that the figures of a queue may have changed.
@@ -109,8 +113,8 @@ class QueueStatuses:
 
     async def sample(self) -> NoReturn:
         """Follow what LocalQueues use until cancelled, where that orders their workloads."""
-        ledger = self._cache.state.ledger
-        seconds = IDLE_SECONDS if ledger is None else ledger.rules.sampling_seconds
+        history = self._cache.state.history
+        seconds = IDLE_SECONDS if history is None else history.rules.sampling_seconds
         while True:
             await self._pace.sleep(seconds)
             self.sample_once()
@@ -118,14 +122,14 @@ class QueueStatuses:
     def sample_once(self) -> None:
         """Take notice of what every LocalQueue uses, whether or not it is ordered by it."""
         state, now = self._cache.state, self._pace.clock.now()
-        if state.ledger is None:
+        if state.history is None:
             return
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
             with going_on("sample_broke", queue=key):
-                state.ledger.sample(key, state.register.usage_of(key), now)
+                state.history.sample(key, state.usage_of(key), now)
             self.note(key)
-        self._cache.ears.schedule()
+        self._cache.hooks.schedule()
 
     async def flush(self) -> None:
         """Write what has changed; what cannot be written is tried again at the next flush."""
@@ -150,7 +154,7 @@ class QueueStatuses:
             self._woken.set()  # the last change is looked at too
             return
         self._measured = now
-        for found in measured(self._cache.state.ground.nodes):
+        for found in measured(self._cache.state.ledger.nodes):
             self._metrics.devices(*found)
 
     async def _flush_cohorts(self) -> None:
@@ -248,15 +252,15 @@ class QueueStatuses:
     def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
         """Return what a LocalQueue used; None where nobody is ordered by that."""
         state, key = self._cache.state, queue.metadata.key
-        if state.ledger is None:
+        if state.history is None:
             return None
-        if key not in state.ledger.entries:
-            state.ledger.seed(key, state.register.usage_of(key), self._pace.clock.now())
-        entry = state.ledger.entries[key]
+        if key not in state.history.entries:
+            state.history.seed(key, state.usage_of(key), self._pace.clock.now())
+        entry = state.history.entries[key]
         behind = state.queues.get(queue.spec.cluster_queue)
         groups = behind.spec.groups if behind is not None and behind.spec is not None else ()
         known = {name: 0 for group in groups for name in group.resources}
-        forgets = state.ledger.rules.half_life_seconds == 0
+        forgets = state.history.rules.half_life_seconds == 0
         consumed: dict[str, QuantityText] = {
             name: str(Quantity(nano))
             for name, nano in ({} if forgets else {**known, **entry.consumed}).items()

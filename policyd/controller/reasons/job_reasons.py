@@ -17,6 +17,7 @@ from policyd.controller.watch.index import local_queue_key
 from policyd.controller.watch.preemptions import right_of
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.resources import WORKLOADS
 from policyd.status.queues import queue_status
 from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING
@@ -84,9 +85,14 @@ class JobReasons:
     def _room(self) -> int:
         return max(0, ROOM - self._writes.recorder.waiting)
 
-    def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        if old is None or new is None:  # as it was found: somebody told it already
-            return
+    def _changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified(old, new):
+                self._note(old, new)
+            case Added() | Deleted():  # as it was found: somebody told it already
+                pass
+
+    def _note(self, old: Workload, new: Workload) -> None:
         before, after = _reason(old), _reason(new)
         if after and (before != after or _message(old) in _NO_REASONS):
             self._new[new.metadata.key] = None

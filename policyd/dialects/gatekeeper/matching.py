@@ -1,4 +1,4 @@
-"""Which requests a constraint of Gatekeeper's concerns: its `match` block."""
+"""Match requests with the `match` block of Gatekeeper's constraints."""
 
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -25,7 +25,7 @@ class Kinds(Closed, frozen=True):
 
 
 class ConstraintMatch(Closed, frozen=True):
-    """What a constraint concerns; what is not said picks everything."""
+    """The `match` block of a constraint; fields that are left out match everything."""
 
     kinds: tuple[Kinds, ...] = ()
     scope: Literal["*", "Cluster", "Namespaced"] = "*"

@@ -1,4 +1,4 @@
-"""Gatekeeper's suites of tests (`kind: Suite` of test.gatekeeper.sh), run strictly.
+"""Run Gatekeeper's test suites (`kind: Suite` of test.gatekeeper.sh), strictly.
 
 A test names a template and a constraint; its cases name objects and how many violations there are
 to be. A case whose object the constraint does not even name by kind fails: it would show nothing.
@@ -39,7 +39,7 @@ GROUP: Final = "test.gatekeeper.sh"
 
 
 class Assertion(Closed, frozen=True):
-    """How many violations there are to be, of those whose message a pattern is found in."""
+    """The expected number of violations, of those whose message a pattern matches."""
 
     violations: Literal["yes", "no"] | bool | int = "yes"
     message: str | None = None
@@ -110,7 +110,7 @@ class _Constrained:
 
 
 Came = CaseOutcome | Finding | CompiledPolicy
-"""What comes of a suite: how a case went, what keeps tests from being run, what they are about."""
+"""The outcome of a suite: results of cases, reasons for skipping, and policies."""
 
 
 def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
@@ -149,7 +149,7 @@ def _constrained(test: SuiteTest, read: Read) -> _Constrained | CaseOutcome | li
         return findings
     wrong = list(wrong_parameters(template, constraint.value))
     if test.invalid:
-        return _failed(test, None, *([] if wrong else ["the constraint is valid after all"]))
+        return _failed(test, None, *([] if wrong else ["the constraint should be invalid"]))
     if wrong:
         return _failed(test, None, *wrong)
     policy = constrain(template, template_document, constraint)
@@ -174,12 +174,11 @@ def _run_case(
         return _failed(test, case, str(error))
     inventory = [document.value for name in case.inventory for document in read(name)]
     surroundings = PolicyContext(
-        namespaces=namespace_lookup(inventory, {}),
-        params=StoredParams([constrained.constraint]),
+        namespaces=namespace_lookup(inventory, {}), params=StoredParams([constrained.constraint])
     )
     problems = []
     if not of_kind(constrained.match, Facts(request, surroundings)):
-        problems.append(f"the constraint does not concern a {request.kind.kind}")
+        problems.append(f"the constraint does not match a {request.kind.kind}")
     policy_set = PolicySet([constrained.policy], surroundings=surroundings)
     decision = policy_set.validate(request)
     problems += _problems(case.assertions, decision)

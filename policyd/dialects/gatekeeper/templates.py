@@ -1,4 +1,4 @@
-"""Gatekeeper's ConstraintTemplates whose source is CEL, each with one of its constraints.
+"""Compile Gatekeeper's ConstraintTemplates in CEL, each with one of its constraints.
 
 A template is a policy without the requests it concerns: those, and its parameters, are what a
 constraint says. The two together are one policy here.
@@ -25,15 +25,15 @@ from policyd.engine.compile.schema import ForeignShape, schema_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, native_places
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, native_environments
 from policyd.engine.objects.workloads import value_at
 from policyd.patch.operations import Path
 
 KIND: Final = "ConstraintTemplate"
 ENGINE: Final = "K8sNativeValidation"
+"""The engine name of sources in CEL."""
 _SCHEMA: Final[Path] = ("spec", "validation", "openAPIV3Schema")
 _SCHEMAS: Final = Draft202012Validator(Draft202012Validator.META_SCHEMA)
-"""What Gatekeeper calls a template's source in CEL."""
 
 _EVERYTHING: Final = Rule(
     api_groups=("*",),
@@ -45,15 +45,14 @@ _EVERYTHING: Final = Rule(
 _GIVEN: Final = (
     NamedExpression(name="anyObject", expression="object == null ? oldObject : object"),
     NamedExpression(
-        name="params",
-        expression="has(params.spec.parameters) ? params.spec.parameters : null",
+        name="params", expression="has(params.spec.parameters) ? params.spec.parameters : null"
     ),
 )
 """The variables that every template has."""
 
 
 class Source(Closed, frozen=True):
-    """What a template demands, in CEL."""
+    """The source of a template, in CEL."""
 
     validations: tuple[NativeValidation, ...] = ()
     failure_policy: FailurePolicy = "Fail"
@@ -73,7 +72,7 @@ class Code(Closed, frozen=True):
 
 
 class TemplateTarget(Closed, frozen=True):
-    """What a template is for."""
+    """The target of a template."""
 
     target: str = ""
     code: tuple[Code, ...] = ()
@@ -90,7 +89,7 @@ class TemplateSpec(Closed, frozen=True):
 
 
 class ConstraintTemplate(Closed, frozen=True):
-    """What constraints of one kind demand."""
+    """The kind of constraints that a template defines."""
 
     api_version: str
     kind: str
@@ -107,7 +106,7 @@ class UsableTemplate:
     source: Source
     layout: Layout
     schema: Json
-    """What a constraint's parameters must be, as OpenAPI."""
+    """The schema of a constraint's parameters, as OpenAPI."""
 
 
 @cache
@@ -116,7 +115,7 @@ def _shape() -> ForeignShape:
 
 
 class _SourceLayout(Layout):
-    """Where a template has what: the first variables are not written there."""
+    """The paths of a template's fields: the first variables are not in the document."""
 
     def at(self, name: str, *steps: str | int) -> Path:
         if name == "variables" and steps and isinstance(steps[0], int):
@@ -195,7 +194,7 @@ def constrain(
     """
     kind, name = constraint.value.get("kind"), value_at(constraint.value, ("metadata", "name"))
     if kind != template.kind:
-        message = f"`{kind}` is not what template `{template.name}` is for: `{template.kind}`"
+        message = f"`{kind}` is not the kind of template `{template.name}`: `{template.kind}`"
         return [constraint.finding(message, ("kind",))]
     match, findings = read_match(constraint)
     if match is None:
@@ -203,7 +202,7 @@ def constrain(
     compiled = compile_policy(
         in_own_words(ObjectMeta(name=str(name)), _spec(template, constraint.value)),
         document,
-        Form(kind=KIND, places=native_places, layout=template.layout),
+        Form(kind=KIND, environments=native_environments, layout=template.layout),
         dialect,
     )
     if not isinstance(compiled, CompiledPolicy):

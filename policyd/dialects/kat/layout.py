@@ -1,4 +1,4 @@
-"""The files of tests in kat's layout: their names, and the requests that they are together."""
+"""Read the files of kat's tests, whose names say which request they are part of."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from policyd.engine.offline.requests import SOMEONE, RequestCircumstances, reque
 from policyd.errors import PolicydError
 
 FOLDER: Final = "tests"
-"""Where the tests of the policies beside it are."""
+"""The folder of tests, beside their policies."""
 
 _INPUTS: Final = (
     "request.yaml",
@@ -43,7 +43,7 @@ class KatError(PolicydError):
 
 
 class TestRequest(Closed, frozen=True):
-    """What there is to a request besides its objects, or with them."""
+    """The parts of a request besides its objects, or with them."""
 
     api_version: str = ""
     kind: str = ""

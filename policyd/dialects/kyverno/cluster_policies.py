@@ -1,4 +1,4 @@
-"""Kyverno's ClusterPolicy and Policy: the rules that validate by CEL, one policy each."""
+"""Compile the CEL rules of Kyverno's ClusterPolicy and Policy, one policy each."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +19,10 @@ from policyd.dialects.kyverno.api import (
 )
 from policyd.dialects.kyverno.autogen import annotated_controllers, controller_rules
 from policyd.dialects.kyverno.confinement import elsewhere, params_elsewhere, with_own_words
+from policyd.dialects.kyverno.environments import (
+    cluster_policy_environments,
+    namespaced_policy_environments,
+)
 from policyd.dialects.kyverno.filters import (
     filters_of,
     is_plain,
@@ -27,7 +31,6 @@ from policyd.dialects.kyverno.filters import (
     picks,
     rules_of,
 )
-from policyd.dialects.kyverno.places import cluster_policy_places, namespaced_rule_places
 from policyd.dialects.kyverno.policies import namespace_of, not_at_admission, shape_of
 from policyd.engine.compile.native import in_own_words, validation_of
 from policyd.engine.compile.policies import Form, Layout, compile_policy
@@ -40,14 +43,14 @@ from policyd.engine.model.facts import Facts
 GROUP: Final = "kyverno.io"
 KINDS: Final = frozenset({"ClusterPolicy", "Policy"})
 NAMESPACED: Final = f"{GROUP}/Policy"
-"""What Kyverno's Policy is called here, as policyd has a Policy of its own."""
+"""The name for Kyverno's Policy, since policyd has a Policy of its own."""
 
 _OTHER_WORK: Final = {
     "mutate": "changes objects by patterns",
     "generate": "generates objects",
     "verifyImages": "verifies images' signatures",
 }
-"""What rules do that is not CEL, by the field that says so."""
+"""The parts of rules that are not CEL, by field."""
 
 
 def load_cluster_policy(
@@ -78,11 +81,11 @@ def load_cluster_policy(
 def _left_to_kyverno(spec: ClusterPolicySpec, document: Document) -> Iterator[Finding]:
     """Say which fields of a policy are not heeded here, and what that means."""
     said = (
-        (spec.apply_rules == "One", ("applyRules",), "every rule is asked, not only the first"),
+        (spec.apply_rules == "One", ("applyRules",), "all rules are evaluated, not only the first"),
         (
             bool(spec.webhook_configuration.match_conditions),
             ("webhookConfiguration", "matchConditions"),
-            "conditions of Kyverno's webhook are not asked: `celPreconditions` are",
+            "conditions of Kyverno's webhook are not evaluated, only `celPreconditions` are",
         ),
     )
     for given, path, message in said:
@@ -133,8 +136,8 @@ def _rule(
     )
     namespace = namespace_of(policy.metadata, namespaced=policy.kind == "Policy")
     kind = NAMESPACED if namespace else policy.kind
-    places = namespaced_rule_places if namespace else cluster_policy_places
-    form = Form(kind=kind, places=places, layout=layout)
+    environments = namespaced_policy_environments if namespace else cluster_policy_environments
+    form = Form(kind=kind, environments=environments, layout=layout)
     spec = _spec(policy.spec, rule, rule.validate, extended)
     compiled = compile_policy(in_own_words(policy.metadata, spec), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):

@@ -1,4 +1,4 @@
-"""The world outside as a Kyverno test declares it: objects, images, answers, and entries.
+"""Read the external data that a Kyverno test declares: objects, images, responses, entries.
 
 What is not declared is not there; nothing is ever asked of a cluster, a registry or a server.
 """
@@ -9,7 +9,7 @@ from typing import Any
 from policyd.api.kinds import resource as built_in_resource
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
-from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError

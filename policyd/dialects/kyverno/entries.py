@@ -1,4 +1,4 @@
-"""GlobalContextEntries beside policies: what `globalContext.Get` gives.
+"""Serve GlobalContextEntries that are in files beside policies, for `globalContext.Get`.
 
 An entry names a resource, whose objects are in a watched cache, or a call, whose answer is kept.
 Projections are JMESPath, another language than the one of policies: they are not evaluated.
@@ -13,7 +13,7 @@ import msgspec
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.meta import Json, Wire
 from policyd.dialects.kyverno.cluster_policies import GROUP
-from policyd.dialects.kyverno.environment import ClusterReads
+from policyd.dialects.kyverno.environments import ClusterReads
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
@@ -29,7 +29,7 @@ class EntryError(PolicydError):
 
 
 class EntryCall(NamedTuple):
-    """What an entry asks by HTTP.
+    """The HTTP call of an entry.
 
     Attributes:
         method: `GET` or `POST`.

@@ -1,4 +1,4 @@
-"""The match and exclude blocks of ClusterPolicies: which requests a rule concerns."""
+"""Match requests with the `match` and `exclude` blocks of ClusterPolicies."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.workloads import value_at
 
 OPERATIONS: Final = ("CREATE", "UPDATE")
-"""What a rule concerns that names no operations."""
+"""The operations of a rule that names none."""
 
 _KIND = re.compile(
     r"(?:(?:(?P<group>[^/]+)/)?(?P<version>v\d\w*|\*)/)?(?P<kind>[^/.]+)"

@@ -1,4 +1,4 @@
-"""Kyverno's ValidatingPolicy and MutatingPolicy, and their namespaced kinds."""
+"""Compile Kyverno's ValidatingPolicy and MutatingPolicy, and their namespaced kinds."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from policyd.dialects.kyverno.autogen import (
     is_for_pods,
 )
 from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
-from policyd.dialects.kyverno.places import kyverno_places, own_namespace_places
+from policyd.dialects.kyverno.environments import kyverno_environments, namespaced_environments
 from policyd.engine.compile.native import constraints_of, in_own_words, validation_of
 from policyd.engine.compile.policies import Form, compile_policy
 from policyd.engine.compile.schema import ForeignShape, schema_of
@@ -39,7 +39,7 @@ _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
 }
 
 OTHER_MODES: Final = {"JSON": "any JSON", "HTTP": "HTTP requests", "Envoy": "requests of Envoy"}
-"""What policies may be for besides objects of Kubernetes, by their mode."""
+"""The modes of policies that are not for Kubernetes objects."""
 
 KINDS: Final = frozenset(_STRUCTS)
 """The kinds that are read here."""
@@ -64,7 +64,9 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
         return [], [*findings, *wrong]
     policy = in_own_words(read.metadata, _spec(read.spec))
     namespace = namespace_of(read.metadata, namespaced=kind.startswith("Namespaced"))
-    form = Form(kind=kind, places=own_namespace_places if namespace else kyverno_places)
+    form = Form(
+        kind=kind, environments=namespaced_environments if namespace else kyverno_environments
+    )
     compiled = compile_policy(policy, document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
         return [], [*findings, *(with_own_words(compiled) if namespace else compiled)]
@@ -162,8 +164,8 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
         return [_refused(document, message, ("spec", "evaluation", "mode"))]
     existing = evaluation.mutate_existing.enabled or getattr(spec, "target_match_constraints", None)
     if existing:
-        message = "the policy changes objects that exist already: policyd changes what is written"
-        hint = "without `mutateExisting` it changes objects when they are written"
+        message = "the policy changes existing objects: policyd changes objects on requests"
+        hint = "remove `mutateExisting`"
         return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]
     return []
 

@@ -1,4 +1,4 @@
-"""What the files of Kyverno's tests hold: the suite, and values, users and clusters beside it."""
+"""Define the files of Kyverno's tests: the suite, values, users and clusters."""
 
 from dataclasses import replace
 from functools import cache
@@ -17,7 +17,7 @@ from policyd.engine.objects.workloads import value_at
 T = TypeVar("T", bound=msgspec.Struct)
 
 GROUP: Final = "cli.kyverno.io/"
-"""What such a file's `apiVersion` begins with."""
+"""The prefix of `apiVersion` in these files."""
 
 Word = Literal["pass", "fail", "skip", "warn", "error"]
 Texts = tuple[str, ...]
@@ -35,7 +35,7 @@ class ResourceSpec(Closed, frozen=True):
 
 
 class ExpectedResult(Closed, frozen=True):
-    """What must come of some resources."""
+    """The expected result for some resources."""
 
     policy: str
     result: Word
@@ -71,7 +71,7 @@ class NamespaceLabels(Closed, frozen=True):
 
 
 class Values(Closed, frozen=True):
-    """What is known of requests: their operations, and the labels of their namespaces."""
+    """The known values of requests: their operations, and the labels of their namespaces."""
 
     global_values: dict[str, Any] = {}
     policies: tuple[PolicyValues, ...] = ()
@@ -81,7 +81,7 @@ class Values(Closed, frozen=True):
 
 
 class SuiteUser(Closed, frozen=True):
-    """Who sends requests; what roles they have plays no part."""
+    """The user of requests; roles are not read."""
 
     user_info: UserInfo = UserInfo(username="someone")
     roles: Texts = ()
@@ -133,7 +133,7 @@ _NEEDLESS: Final = frozenset(
     )
     for name in names.split()
 )
-"""What is not worth saying: such fields tell what is known, or are for policies of other kinds."""
+"""The fields that are ignored silently: labels for reports, or fields of other kinds."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Kyverno's test suites (`kyverno-test.yaml`), run strictly: every row needs its resource.
+"""Run Kyverno's test suites (`kyverno-test.yaml`), strictly: every row needs its resource.
 
 A row names a policy, resources, and what must come of them. Unlike in Kyverno's own command, a row
 whose resource is not there fails, and numbers keep their size.
@@ -42,7 +42,7 @@ from policyd.patch.json_patch import apply_json_patch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the files of a suite hold.
+    """The content of a suite's files.
 
     Attributes:
         loaded: Policies, bindings and exceptions.
@@ -219,4 +219,4 @@ def _patch_problems(
     result = without_empty(apply_json_patch(obj, decision.operations))
     if wanted is None or any(result == without_empty(each) for each in wanted):
         return ()
-    return (f"the object came out as none of {row.patched_resources}",)
+    return (f"the resulting object is none of {row.patched_resources}",)

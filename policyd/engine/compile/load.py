@@ -1,4 +1,4 @@
-"""Policies from text: read, checked, compiled; one that is wrong leaves the others alone."""
+"""Load policies from text; a policy that is invalid does not affect the others."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ class Loaded:
 
     @property
     def broken(self) -> bool:
-        """Whether a mistake keeps something from being used."""
+        """Whether an error makes a document unusable."""
         return any(finding.severity == "error" for finding in self.findings)
 
 
@@ -173,11 +173,7 @@ def _load_own(document: Document, dialect: Dialect) -> Loaded:
 
 
 def _compiled(
-    policy: Policy | None,
-    document: Document,
-    findings: list[Finding],
-    form: Form,
-    dialect: Dialect,
+    policy: Policy | None, document: Document, findings: list[Finding], form: Form, dialect: Dialect
 ) -> Loaded:
     """Compile a policy; what is wrong with it anywhere keeps it from being used."""
     if policy is None:

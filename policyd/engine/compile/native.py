@@ -1,4 +1,4 @@
-"""The API server's own policies: read in its words, and turned into those of policyd's own kind."""
+"""Read the API server's own policies, and convert them to policyd's kind."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -29,13 +29,15 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.bindings import BINDING_KINDS
 from policyd.engine.model.compiled import MUTATING, VALIDATING, CompiledBinding
-from policyd.engine.model.dialects import native_places
+from policyd.engine.model.dialects import native_environments
 
 GROUP = "admissionregistration.k8s.io"
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 
-FORMS: Final = {kind: Form(kind=kind, places=native_places) for kind in (VALIDATING, MUTATING)}
-"""How the API server's policies are written."""
+FORMS: Final = {
+    kind: Form(kind=kind, environments=native_environments) for kind in (VALIDATING, MUTATING)
+}
+"""The forms of the API server's policies."""
 
 _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     VALIDATING: ValidatingAdmissionPolicy,
@@ -78,7 +80,7 @@ def read_policy(document: Document) -> tuple[Policy | None, list[Finding]]:
     read: Any = msgspec.convert(value, _STRUCTS[kind])
     spec = read.spec
     findings += check_selectors(spec.match_constraints, document, ("spec", "matchConstraints"))
-    common = {
+    common: dict[str, Any] = {
         "match_constraints": constraints_of(spec.match_constraints),
         "match_conditions": spec.match_conditions,
         "variables": spec.variables,

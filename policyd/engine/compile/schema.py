@@ -1,10 +1,10 @@
-"""The shape of what users write: one JSON schema, derived from the Structs that read it.
+"""Validate documents against a JSON schema that is derived from the Structs.
 
 Editors get it from `policyd schema`; the loader checks every document against it and says all that
 is wrong with its shape at once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -24,7 +24,7 @@ from policyd.patch.operations import Path
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 MOST_FINDINGS: Final = 200
-"""What is said of the shape of one document."""
+"""The number of findings for the shape of one document, at most."""
 
 _LONGEST_SHOWN: Final = 100
 """Characters of a value that a finding quotes."""
@@ -43,8 +43,8 @@ _NAME = f"^{SUBDOMAIN}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _LABEL_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
-_SHAPES = {r"^(\d{4}-\d{2}-\d{2})?$": "must be a day, such as 2027-01-31"}
-"""What values must be that have such a pattern."""
+_SHAPES = {r"^(\d{4}-\d{2}-\d{2})?$": "must be a date, such as 2027-01-31"}
+"""The meanings of patterns, for messages."""
 
 _ALPHABETS = {
     _NAME: "lower-case letters, digits, `-` and `.`",
@@ -55,8 +55,8 @@ _ALPHABETS = {
 _TYPES = {
     "object": "an object",
     "array": "a list",
-    "string": "a text",
-    "integer": "a whole number",
+    "string": "a string",
+    "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
     "null": "null",
@@ -318,5 +318,12 @@ def _named(value: object) -> str:
     """Name the type of a value as users know it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower().replace("none", "null")
-    names = {dict: "an object", list: "a list", str: "a text", int: "a number", float: "a number"}
-    return names[type(value)]
+    return _TYPE_NAMES[type(value)]
+
+
+_TYPE_NAMES: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    **dict.fromkeys((int, float), "a number"),
+}

@@ -1,4 +1,4 @@
-"""What stands in for a policy or binding that cannot be used: it guards what can be read of it.
+"""Guard requests in place of a policy or binding that is invalid.
 
 A stand-in concerns what the policy was to concern, as far as that can be read, and more where a
 selector or a condition cannot be. It never says yes: it is a policy that cannot be evaluated, so
@@ -25,7 +25,7 @@ from policyd.api.policy import (
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compile.check import check_rollout, check_selectors
-from policyd.engine.compile.native import FORMS, in_own_words
+from policyd.engine.compile.native import FORMS, constraints_of, in_own_words
 from policyd.engine.compile.policies import OWN_FORM, Form, compile_policy
 from policyd.engine.compile.templated import with_workload_kinds
 from policyd.engine.documents.findings import Finding
@@ -95,7 +95,7 @@ def binding_stand_ins(
 
 
 class PolicyDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be read of a policy."""
+    """The readable parts of a policy."""
 
     name: str
     form: Form
@@ -158,11 +158,10 @@ def _reason(findings: Iterable[Finding]) -> str:
 def _constraints(value: Json, document: Document, *, changes: bool) -> MatchConstraints:
     """Read which requests a policy concerns; what changes objects concerns what is written."""
     read = _resources(value, document) or MatchResources()
-    rules = tuple(filter(None, map(_written, read.resource_rules) if changes else ()))
-    fields: dict[str, Any] = {name: getattr(read, name) for name in read.__struct_fields__}
-    return MatchConstraints(
-        **fields | {"resource_rules": rules if changes else read.resource_rules}
-    )
+    if changes:
+        rules = tuple(filter(None, map(_written, read.resource_rules)))
+        read = msgspec.structs.replace(read, resource_rules=rules)
+    return constraints_of(read)
 
 
 def _written(rule: Rule) -> Rule | None:

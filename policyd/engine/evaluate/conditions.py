@@ -1,9 +1,10 @@
-"""One policy on one request: is it asked, do its conditions hold, and what do its expressions see.
+"""Match one policy with one request, and evaluate its conditions.
 
 An Invocation is a policy by one of its bindings, with one of its params; a Match is one for which
 the conditions hold.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -14,7 +15,6 @@ from policyd.api.meta import Json
 from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT, POLICY_LIMIT, RequestBudget
-from policyd.engine.evaluate.go_words import in_go_words
 from policyd.engine.model.compiled import NATIVE, CompiledBinding, CompiledPolicy
 from policyd.engine.model.confinement import check_params, confined
 from policyd.engine.model.deadline import OutOfTimeError
@@ -31,6 +31,53 @@ from policyd.engine.objects.match import (
 )
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
+
+_NUMBERS: Final = frozenset({"int", "uint", "double"})
+_TIMES: Final = frozenset({"google.protobuf.Duration", "google.protobuf.Timestamp"})
+_TEXTS: Final = frozenset({"string", "bytes"})
+
+_TAKEN: Final = {
+    "_+_": _NUMBERS | _TEXTS | _TIMES | {"list"},
+    "_-_": _NUMBERS | _TIMES | {"string"},
+    **dict.fromkeys(("_*_", "_/_"), _NUMBERS | {"string"}),
+    "_%_": frozenset({"int", "uint", "string"}),
+    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _NUMBERS | _TEXTS | _TIMES | {"bool"}),
+    "-_": frozenset({"string", "bool"}),
+    "sort": frozenset({"string"}),
+    **dict.fromkeys(("size", "_[_]"), frozenset()),
+}
+"""The functions that cel-go leaves to the left operand, of these types; errors lack their names."""
+
+_NAMELESS: Final = frozenset(
+    {"@in", "optional", "contains", "startsWith", "endsWith", "matches", "find", "findAll"}
+)
+"""The functions whose errors do not name them."""
+
+
+def _overload(found: re.Match[str]) -> str:
+    name, types = found.groups()
+    if name in _NAMELESS or types.partition(",")[0] in _TAKEN.get(name, ()):
+        return "no such overload"
+    shown = name if name in _TAKEN else f"{name}({types})"
+    return f"no such overload: {shown}"
+
+
+_CONVERSION: Final = r"type conversion error from 'string' to "
+_RULES: Final = (
+    (re.compile(r"no such overload: (\S+) applied to '\(([^']*)\)'"), _overload),
+    (re.compile(r"no such overload: expected \w+, found \w+"), "no such overload"),
+    (re.compile(r"no such overload: \S+ has no field '([^']*)'"), r"no such key: \1"),
+    (re.compile(rf"({_CONVERSION}'\w+'): '[^']*'"), r"\1"),
+    (re.compile(r"time: invalid duration '[^']*'"), f"{_CONVERSION}'google.protobuf.Duration'"),
+    (re.compile(r"invalid timestamp '[^']*'"), f"{_CONVERSION}'google.protobuf.Timestamp'"),
+)
+
+
+def _in_go_words(message: str) -> str:
+    """Say an error of an expression as cel-go does."""
+    for pattern, words in _RULES:
+        message = pattern.sub(words, message)
+    return message
 
 
 class Invocation(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
@@ -340,7 +387,7 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
 
 def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], bool]:
     """Look up what is the same for every policy that names it, whatever mutations do."""
-    uses, given, missing = policy.uses, facts.surroundings.extra, policy.places.values
+    uses, given, missing = policy.uses, facts.surroundings.extra, policy.environments.values
     variables: dict[str, object] = {}
     for name in uses:
         look_up = _VARIABLES.get(name)
@@ -384,7 +431,7 @@ _VARIABLES: Final[Mapping[str, Callable[[Facts], object]]] = {
     "authorizer": lambda facts: facts.authorizer,
     "authorizer.requestResource": lambda facts: facts.request_resource_check,
 }
-"""What is looked up only if an expression names it."""
+"""The variables that are looked up only if an expression names them."""
 
 
 def stop(error: CelError, budget: Budget) -> None:
@@ -428,7 +475,7 @@ def condition_variables(
 
     Kinds whose conditions are open see it, and the policy's variables.
     """
-    is_open = policy.places.open_conditions
+    is_open = policy.environments.open_conditions
     if is_open and policy.variables:
         seen = dict(variables)
         budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)
@@ -441,4 +488,4 @@ def condition_variables(
 
 def failed_expression(source: str, error: CelError) -> str:
     """Say in the API server's words that an expression failed."""
-    return f"expression '{source}' resulted in error: {in_go_words(error.message)}"
+    return f"expression '{source}' resulted in error: {_in_go_words(error.message)}"

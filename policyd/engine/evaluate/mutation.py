@@ -1,4 +1,4 @@
-"""Mutations in order, each on the result of the one before, until nothing changes any more."""
+"""Run mutations in order, each on the result of the one before, until nothing changes."""
 
 from collections.abc import Collection, Sequence
 
@@ -34,7 +34,7 @@ from policyd.patch.draft import Draft
 from policyd.patch.operations import Operation, same_json
 
 _Edit = tuple[InjectedField, InjectionTarget, Json]
-"""What is set, where, and to which value."""
+"""A change: the field, its path and its value."""
 
 _SHORT = 100
 """Letters of a text that is written like any other value."""
@@ -78,14 +78,14 @@ class _Mutation:
 
     @property
     def operations(self) -> list[Operation]:
-        """What turns the object as it came into the one that there is."""
+        """The operations that turn the original object into the current one."""
         if not self._recorded:
             return difference(self._original, self._facts.object)
         return self._draft.operations if self._draft else []
 
     @property
     def changed(self) -> bool:
-        """Whether any policy changed anything."""
+        """Whether any policy changed the object."""
         return bool(self._changes)
 
     def choose(self, policies: Sequence[CompiledPolicy]) -> None:

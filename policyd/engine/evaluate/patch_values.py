@@ -1,4 +1,4 @@
-"""Values of CEL as a mutation writes them: into a JSON patch, or into what is applied.
+"""Convert CEL values to JSON, for a JSON patch or an apply configuration.
 
 The API server turns the fields of an `Object` into Go's own values one by one, but not what a list
 or map made in an expression holds: a map in a list must be an `Object` as well.
@@ -168,7 +168,7 @@ def _whole(value: int) -> Json:
 def _real(value: float) -> Json:
     if not math.isfinite(value):
         raise MutationError(f"JSON has no number {value}")
-    return int(value) if value.is_integer() and abs(value) <= _SAFE else value
+    return int(value) if abs(value) <= _SAFE and value == int(value) else value
 
 
 def _present(value: Optional) -> Json:
@@ -206,11 +206,11 @@ _APPLIED: Final[_Table] = {
     MadeMap: _opaque_map,
     MadeList: _opaque_list,
 }
-"""What an `Object` that is applied has for values of types that JSON has not, written as by Go."""
+"""The JSON of values of other types in an applied `Object`, as Go writes them."""
 
 _WRITTEN: Final[_Table] = {
     int: lambda value: int(float(value)),
     TypeValue: lambda value: value.name,
     **dict.fromkeys((type(None), Duration, Timestamp, MadeMap, MadeList), _refused),
 }
-"""What an `Object` in a JSON patch has for them."""
+"""The JSON of such values in an `Object` of a JSON patch."""

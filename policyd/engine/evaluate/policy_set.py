@@ -1,4 +1,4 @@
-"""All policies together: which concern a request, what they make of it, what they say about it.
+"""Decide on a request by all policies that match it.
 
 Policies are found by the resource they name, so that those for other resources cost nothing. There
 is no short cut: one answer holds everything that is wrong. Mutations run in order, each on the
@@ -117,15 +117,11 @@ class PolicySet:
         self.surroundings = surroundings
         self._staged = any(policy.staged for policy in by_name)
         self._mutating = _Index(
-            sorted(
-                (p for p in by_name if p.changes),
-                key=lambda p: -p.policy.spec.priority,
-            ),
+            sorted((p for p in by_name if p.changes), key=lambda p: -p.policy.spec.priority),
             surroundings.served,
         )
         self._validating = _Index(
-            (policy for policy in by_name if policy.checks),
-            surroundings.served,
+            (policy for policy in by_name if policy.checks), surroundings.served
         )
 
     @property

@@ -1,4 +1,4 @@
-"""A decision in the API server's words: the body of the answer to a webhook call."""
+"""Write a decision as an AdmissionReview response."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which policies would have had a say in a request that is not judged, by its envelope alone.
+"""Find the policies that match a request that is not evaluated, by its envelope alone.
 
 The object is not known: its labels are taken to be those that policies select, and its conditions
 to hold. A policy that may not be left out speaks against what it may concern.

@@ -1,4 +1,4 @@
-"""Validations: every one of every policy is asked, and each that is not true is a denial."""
+"""Evaluate all validations of all policies; each that is not true is a denial."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""A decision in the making: what each policy says, weighed by its enforcement."""
+"""Build a decision: what each policy says, by its enforcement."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ MOST_FAILURES = 50
 """Failures that this annotation names at most."""
 
 CATCHABLE = (PolicydError, RecursionError)
-"""What evaluating a policy on a hostile object may raise; anything else is a bug."""
+"""The exceptions that a hostile object may cause in a policy; any other is a bug."""
 
 _FORBIDDEN = 403
 

@@ -1,4 +1,4 @@
-"""The part of `inject` that draws pods to nodes, as a patch: what is required joins each own term.
+"""Export injected affinity as a patch: required terms are added to each existing term.
 
 Conditions whose computed values come to nothing are left out, which only the patch can tell; where
 nothing is computed, that is decided here and the patch is shorter.

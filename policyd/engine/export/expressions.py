@@ -1,4 +1,4 @@
-"""Expressions rewritten into the API server's CEL, which knows no `pod.` and no `workload.`.
+"""Rewrite expressions to the API server's CEL, which has no `pod` and no `workload`.
 
 The author's text stays as it is; only the names and calls that the API server does not know are
 replaced, each by plain CEL that comes to the same.
@@ -32,7 +32,7 @@ class NotExportableError(PolicydError):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the names that are not the API server's stand for.
+    """The CEL for names that the API server does not have.
 
     Attributes:
         workload: The object, in CEL.
@@ -116,7 +116,7 @@ class Scope:
 
     def _pod(self) -> str:
         if not self.pod:
-            raise NotExportableError("`pod` stands for several pod templates here")
+            raise NotExportableError("`pod` is one of several pod templates here")
         return self.pod
 
     def _in_all(self, of_pod: OfPod | None) -> str:
@@ -235,7 +235,7 @@ def claims_of(pod: str) -> str:
 
 
 _OF_POD: Mapping[str, OfPod] = {"gpus": gpus_of, "claims": claims_of}
-"""What is counted of one pod, by method."""
+"""The counted fields of one pod, by method."""
 
 
 def _sidecar(container: str) -> str:

@@ -1,4 +1,4 @@
-"""`inject` as one JSON patch in CEL: the same operations, on the same conditions.
+"""Export `inject` as one JSON patch in CEL: the same operations under the same conditions.
 
 What cannot be said exactly is refused, with the field at fault.
 """
@@ -210,11 +210,7 @@ def _gates(injection: ExportedField, patch: PatchText, gates: Sequence[msgspec.S
 
 
 def _append_unless(
-    injection: ExportedField,
-    patch: PatchText,
-    value: Mapping[str, Any],
-    same: str,
-    *steps: str,
+    injection: ExportedField, patch: PatchText, value: Mapping[str, Any], same: str, *steps: str
 ) -> None:
     """Append to a list, unless an item `o` of it is the same."""
     absent = f"!{at(patch.base, *steps)}.orValue([]).exists(o, {same})"

@@ -1,4 +1,4 @@
-"""JSON patches as CEL: an expression that gives the operations, and none where nothing is to do."""
+"""Write JSON patches as CEL expressions that evaluate to the operations."""
 
 from dataclasses import dataclass, field
 from typing import Any

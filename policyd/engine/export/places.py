@@ -1,4 +1,4 @@
-"""Where the pods of a kind are, in plain CEL: what `pod` and `workload` stand for without policyd.
+"""Write where the pods of a kind are in plain CEL, in place of `pod` and `workload`.
 
 A kind has one pod template (a Deployment), several (the head and the workers of a RayCluster), or
 as many as its author lists (the replicated jobs of a JobSet). Expressions of a policy are rewritten
@@ -20,7 +20,7 @@ _ALWAYS_THERE = frozenset({"", "apps", "batch"})
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """Where pods are in an object, in CEL.
+    """The location of pods in an object, in CEL.
 
     Attributes:
         pod: The pod, or the template.

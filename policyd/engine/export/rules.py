@@ -1,4 +1,4 @@
-"""The rules of a policy, taken apart by where the kinds they name have their pods."""
+"""Split the rules of a policy by where the kinds they name have their pods."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class ExportTarget:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What makes a difference between kinds.
+    """The features that distinguish kinds.
 
     Attributes:
         pods: Where the pods are.
@@ -54,7 +54,7 @@ class Needs:
 
     @property
     def nothing(self) -> bool:
-        """Whether all kinds are alike."""
+        """Whether no feature distinguishes kinds."""
         return not (self.pods or self.counts or self.workload or self.gang)
 
 
@@ -106,7 +106,7 @@ def _named(rule: Rule, group: str, resource: str) -> Iterator[tuple[WorkloadKind
     plural, _, part = resource.partition("/")
     found = [kind for kind in KINDS if group in ("*", kind.group) and plural in ("*", kind.plural)]
     if "*" in (group, plural):
-        raise NotExportableError("a rule with `*` cannot be taken apart by kind: name the kinds")
+        raise NotExportableError("a rule with `*` cannot be split by kind: name the kinds")
     other = bool(part) and part not in _SAME_OBJECT
     if not found or other:
         # `batch` and `pods` beside `jobs`: there is no such resource.

@@ -1,4 +1,4 @@
-"""How each thing that `inject` can set joins what the object has already.
+"""Merge each field that `inject` can set with what the object has.
 
 Every function here changes a draft and is idempotent: what it added it finds again. What the author
 set stays, unless the edit overrides. Values are plain JSON, as the API server would take them.
@@ -45,7 +45,7 @@ class InjectError(PolicydError):
 
 
 class Edit(msgspec.Struct, frozen=True):  # made many times a review, three times as fast
-    """Where to merge: `at` is the path of the object, the pod or the pod template in the draft."""
+    """A position to merge at: `at` is the path of the object, pod or pod template in the draft."""
 
     draft: Draft
     at: Path

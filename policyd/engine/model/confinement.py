@@ -1,4 +1,4 @@
-"""What belongs to a namespace sees that namespace: its objects, its params, permissions in it.
+"""Confine a namespaced policy to its namespace: objects, params, permissions.
 
 Whoever may write a policy in one namespace need not be trusted with any other, nor with what the
 webhooks may read and reach. So whatever such a policy asks is answered for its own namespace, by
@@ -26,9 +26,7 @@ class ElsewhereError(PolicydError):
     """Something asks for what is not of its namespace."""
 
     def __init__(self, namespace: str, asked: str) -> None:
-        super().__init__(
-            f"what belongs to namespace `{namespace}` sees that alone, and not {asked}"
-        )
+        super().__init__(f"a policy of namespace `{namespace}` cannot access {asked}")
 
 
 class Confinable(ABC):

@@ -1,4 +1,4 @@
-"""What all policies together say about a request."""
+"""Define a decision: what all policies together say about a request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ class Denial:
 
     @property
     def advice(self) -> str:
-        """What is wrong and what to do, for who is told the path apart."""
+        """The message and the remedy, without the path."""
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class Decision:
 
     @property
     def allowed(self) -> bool:
-        """Whether nothing speaks against the request."""
+        """Whether no policy denies the request."""
         return not self.denials
 
 

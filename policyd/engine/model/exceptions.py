@@ -1,4 +1,4 @@
-"""What is lifted from policies for some requests, and what that leaves to be asked."""
+"""Apply exceptions: lift policies, or parts of them, from some requests."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class ExceptionError(PolicydError):
 
 
 class Lifted(NamedTuple):
-    """What exceptions lift from a policy for one request.
+    """The parts of a policy that exceptions lift for one request.
 
     Attributes:
         whole: Whether all of it is lifted.

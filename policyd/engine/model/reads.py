@@ -1,4 +1,4 @@
-"""What a policy looks at in an object, so that it runs again only if another changed that.
+"""Find the field names that a policy reads, so that only changes of those run it again.
 
 The names of the fields that an expression selects are gathered from its tree. An expression that
 takes in a part of the object whole (compares it, counts it) may depend on anything in it.
@@ -21,7 +21,7 @@ _METHODS = {
     "pods": frozenset[str](),
     "controller": frozenset[str](),
 }
-"""What the engine's own methods look at, of what a mutation can change."""
+"""The fields that the engine's own methods read, as far as mutations can change them."""
 
 _ELSEWHERE = frozenset(("maker", "variables", "request", "namespaceObject", "oldObject", "params"))
 """Variables that no mutation changes; `variables` are looked at by themselves."""

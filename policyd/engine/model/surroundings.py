@@ -1,4 +1,4 @@
-"""What policies may ask about besides the request: namespaces, params, permissions."""
+"""Define what policies may read besides the request: namespaces, params, permissions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ def authorize_nobody(_user: UserInfo, _permission: Permission) -> PermissionDeci
     Raises:
         CelError: Always.
     """
-    raise CelError("nothing is known of users' permissions: declare them")
+    raise CelError("users' permissions are unknown: declare them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyContext:
-    """What policies may ask about.
+    """The data that policies may read besides the request.
 
     Attributes:
         namespaces: Finds the Namespace object of a request's namespace.

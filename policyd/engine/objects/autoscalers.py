@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers in their other version, as the API server converts them.
+"""Convert HorizontalPodAutoscalers between versions, as the API server does.
 
 autoscaling/v1 has a field for the first target of CPU utilization. The rest of what v2 has stands
 in annotations of v1: metrics in the form of a version that is no more, behavior by Go's names.
@@ -44,7 +44,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("{}AverageValue", "{}", "averageValue"),
     ),
 }
-"""What metrics in annotations call a field, and where v2 has it; `{}` is target or current."""
+"""The v1 annotations of a metric's fields, and their paths in v2; `{}` is target or current."""
 
 _NEVER_LEFT_OUT: Final = frozenset(
     {

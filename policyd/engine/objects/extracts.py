@@ -1,4 +1,4 @@
-"""Pods taken out of the objects that hold them, and put back."""
+"""Extract pods from the objects that contain them, and put them back."""
 
 from policyd.api.meta import Json
 from policyd.engine.objects.workloads import value_at
@@ -8,7 +8,7 @@ CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 """The fields of a pod that hold containers."""
 
 _IDENTITY = ("name", "namespace")
-"""What an object is found by, of its metadata."""
+"""The metadata that identifies an object."""
 
 
 def as_pod(obj: Json, template: Path) -> Json:

@@ -1,4 +1,4 @@
-"""Which requests a rule concerns: the API server's matching, for webhooks and policies alike.
+"""Match requests with rules and selectors, as the API server does.
 
 Rules look at the envelope alone. Selectors look at labels, of the namespace or of the object, and
 are asked last. Nothing here evaluates CEL.

@@ -1,4 +1,4 @@
-"""What a pod asks for, as the scheduler counts it.
+"""Compute the requests of a pod, as the scheduler counts them.
 
 Containers add up; sidecars (init containers that keep running) add up with them; other init
 containers run one after the other, so the largest counts. Overhead comes on top. What is given for
@@ -33,7 +33,7 @@ GPU_PREFIXES = ("nvidia.com/mig-", "deviceclass.resource.kubernetes.io/")
 each device that is asked for by its class."""
 
 ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""What nearly every container asks for, and is no GPU."""
+"""The resources that nearly every container requests, none of them a GPU."""
 
 _NOTHING = Quantity(0)
 

@@ -1,4 +1,4 @@
-"""Where the pods are in an object: the pod itself, or the pod templates of the known kinds.
+"""Find the pods in an object: the pod itself, or the pod templates of known kinds.
 
 A template stands at a path; `EACH` in a path stands for every item of a list or object there. How
 many pods come of a template is counted as the kind's controller would.

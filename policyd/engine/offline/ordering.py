@@ -1,4 +1,4 @@
-"""Whether it matters in which order mutations run, asked of one request.
+"""Find mutations whose order changes the result of a request.
 
 The API server's own run in an order that is drawn anew each time, and policyd's by name where no
 `priority` says otherwise. Two that change the same object and come to different ones are found by
@@ -41,7 +41,7 @@ class OrderMatters:
 
     @property
     def difference(self) -> list[str]:
-        """What differs, line by line."""
+        """The difference of the results, line by line."""
         first, second = (f"{policy.name} first" for policy in (self.first, self.second))
         return yaml_diff(self.one_way, self.other_way, first, second)
 

@@ -1,4 +1,4 @@
-"""What policies say of many objects, gathered: a report for each namespace, however many there are.
+"""Gather what policies say about many objects to a report for each namespace.
 
 A report has a result for each policy, validation and outcome, with how many objects it is about and
 the names of the first few. So a cluster has no more reports than namespaces, and a report no more
@@ -31,19 +31,19 @@ LONGEST_MESSAGE: Final = 500
 """Bytes of a message that are kept."""
 
 FORGOTTEN_SECONDS: Final = 24 * 3600.0
-"""How long what was only seen at admission stays in a report after the last time."""
+"""The time that results from admission alone stay in a report, in seconds."""
 
 _ORDER: Final = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
 
 
 class ResultKey(NamedTuple):
-    """What a result is about; each has a count."""
+    """The key of a result; each has a count."""
 
     policy: str
     validation: str
     result: Result
     enforcement: str
-    """What the objection leads to; empty if there is none."""
+    """The enforcement of the failed validation; empty if none failed."""
     shadow_of: str = ""
     """The policy that this one may replace, if it has no say yet."""
 
@@ -59,7 +59,7 @@ class ReportSubject(NamedTuple):
 
 @dataclass(slots=True)
 class ResultCount:
-    """How many objects a result is about, and which were the first."""
+    """The number of objects with a result, and the first of them."""
 
     count: int = 0
     message: str = ""

@@ -1,4 +1,4 @@
-"""Requests made up from objects, for policies that are tried without a cluster."""
+"""Make requests from objects, to try policies without a cluster."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -46,7 +46,7 @@ _CLUSTER_KINDS = frozenset(
 """Custom kinds that belong to the cluster, of those that users of policyd have."""
 
 SOMEONE = UserInfo(username="someone", groups=("system:authenticated",))
-"""Who sends a request, if nobody says."""
+"""The default user of a request."""
 
 BELIEVING: Final = Makers(trusted=True)
 """Objects are taken to belong to what they say: what is true, only who sends them shows."""
@@ -67,12 +67,12 @@ CustomKinds = Mapping[tuple[Json, Json], tuple[str, bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCircumstances:
-    """What a request depends on besides its objects."""
+    """The circumstances of a request besides its objects."""
 
     operation: Operation = "CREATE"
     user: UserInfo = SOMEONE
     namespace: str = DEFAULT_NAMESPACE
-    """Where an object goes that names no namespace."""
+    """The namespace of objects that name none."""
     kinds: CustomKinds = field(default_factory=dict)
     """The kinds that are not built in, as far as they are known."""
 
@@ -161,7 +161,7 @@ _NAMESPACE: Final[dict[str, Json]] = {
     "spec": {"finalizers": ["kubernetes"]},
     "status": {"phase": "Active"},
 }
-"""What every namespace has in a cluster, whatever was written of it."""
+"""The fields that every namespace of a cluster has."""
 
 
 def namespaces_among(objects: Iterable[Json]) -> dict[str, Json]:

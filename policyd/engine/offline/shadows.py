@@ -1,4 +1,4 @@
-"""Policies in the shadow of others: what they would answer instead, which nobody is told but us.
+"""Compare the decisions of candidate policies with those of the policies in force.
 
 Both are asked the same, each alone. What they would change is compared on the object as it came:
 on the result of the one in force, the shadow would find everything done. What they demand is
@@ -22,12 +22,12 @@ from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation
 
 Outcome = Literal["same", "denied", "allowed", "changed"]
-"""How an answer would differ: not, refused, no longer refused, other words or another object."""
+"""The kind of a difference: none, denied, no longer denied, another message or object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowDifference:
-    """How a shadow answers one request, compared with the policy that it may replace.
+    """The decision of a shadow, compared with that of the policy it may replace.
 
     Attributes:
         shadow: The shadow's name.

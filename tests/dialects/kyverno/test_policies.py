@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -651,7 +651,7 @@ def test_a_finding_points_into_the_rule():
         ),
         pytest.param(
             kyverno("MutatingPolicy", mutations=[], targetMatchConstraints={"a": 1}),
-            "changes objects that exist already",
+            "changes existing objects",
             id="existing",
         ),
         pytest.param(

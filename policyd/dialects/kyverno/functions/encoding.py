@@ -1,4 +1,4 @@
-"""Hashes, JSON, YAML and gzip."""
+"""Hash values, and read and write JSON, YAML and gzip."""
 
 import hashlib
 import zlib
@@ -96,11 +96,11 @@ def _decompress(value: bytes) -> str:
     except zlib.error as error:
         raise CelError(f"invalid gzip: {error}") from None
     if unpacking.unconsumed_tail or not unpacking.eof:
-        raise CelError(f"the gzip is broken off, or larger than {_LARGEST} bytes")
+        raise CelError(f"the gzip is truncated, or larger than {_LARGEST} bytes")
     try:
         return unpacked.decode()
     except UnicodeDecodeError:
-        raise CelError("the gzip holds no text") from None
+        raise CelError("the gzip contains no text") from None
 
 
 def _compress(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""References to images: `parseImageReference('ghcr.io/team/app:1.2').registry()`."""
+"""Parse image references: `parseImageReference('ghcr.io/team/app:1.2').registry()`."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What Kyverno's policies ask the world outside for: the cluster, HTTP, registries.
+"""Read external data for Kyverno's policies: the cluster, HTTP, registries.
 
 The variables `resource`, `http`, `globalContext` and `image` are what the caller provides; what it
 does not provide is refused when it is asked for. What belongs to a namespace has `resource` for
@@ -6,20 +6,20 @@ that namespace alone: its functions take no namespace.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+from policyd.api.meta import Json
 from policyd.cel.cost import deep_size
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, method
 from policyd.cel.types import DYN, STRING, Type, map_of
 from policyd.cel.values import Struct
-from policyd.dialects.kyverno.functions.own_objects import OwnObjects
 from policyd.dialects.kyverno.functions.providers import (
     ClusterReads,
     GlobalContext,
     Http,
     ImageData,
-    Json,
+    OwnObjects,
 )
 from policyd.engine.model.confinement import Confinable
 from policyd.errors import PolicydError
@@ -65,13 +65,12 @@ class Provider(Confinable):
             return None
         if isinstance(given, OwnObjects):  # an exception of one namespace, from a policy of one
             return given if given.namespace == namespace else None
-        resources: ClusterReads = given  # type: ignore[assignment]
-        return OwnObjects(resources, namespace)
+        return OwnObjects(cast("ClusterReads", given), namespace)
 
 
 _NEEDS = {
     "resource": "a cluster to read from",
-    "http": "leave to send requests",
+    "http": "permission to send requests",
     "globalContext": "GlobalContextEntries",
     "image": "a registry to read from",
 }
@@ -214,7 +213,7 @@ RESOURCES: tuple[Overload, ...] = (
     *_both("Post", RESOURCE, *_THREE, _BODY, run=_post),
     *_both("Post", RESOURCE, STRING, STRING, _BODY, run=_post_cluster),
 )
-"""What policies of the cluster ask `resource`."""
+"""The functions of `resource` for policies of the cluster."""
 OWN_RESOURCES: tuple[Overload, ...] = (
     *_both("Get", RESOURCE, *_THREE, run=_get_own),
     *_both("Get", *_GVR, run=_by_gvr(_get_own)),
@@ -224,7 +223,7 @@ OWN_RESOURCES: tuple[Overload, ...] = (
     *_both("List", RESOURCE, GVR, _LABELS, run=_by_gvr(_list_own)),
     *_both("Post", RESOURCE, STRING, STRING, _BODY, run=_post_own),
 )
-"""What policies of a namespace ask `resource`."""
+"""The functions of `resource` for namespaced policies."""
 OUTSIDE: tuple[Overload, ...] = (
     *_typed("ToGVR", RESOURCE, STRING, STRING, returns=GVR, run=_to_gvr),
     *_both("Get", HTTP, STRING, run=_http_get),

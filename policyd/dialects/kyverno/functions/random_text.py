@@ -1,4 +1,4 @@
-r"""Text at random by a pattern: `random('[a-z]{4}-\d{2}')`.
+r"""Generate random text by a pattern: `random('[a-z]{4}-\d{2}')`.
 
 Where text for tests is made by running a pattern backwards: of alternatives one is taken, of a
 class one character, of a repetition without an end a few. The dice are the caller's.
