@@ -32,7 +32,7 @@ from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.registration.configurations import exempt_groups
 from webhooks.app import Answer, create_app
 from webhooks.certificate.tls import serve
-from webhooks.defaults import DefaultsWatch
+from webhooks.defaults import DefaultsWatch, take_class
 from webhooks.external_data.owners import Owners, include_own_account
 from webhooks.namespaces import without_cluster
 from webhooks.observe.observing import observers
