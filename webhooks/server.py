@@ -24,8 +24,9 @@ from policyd.admission.handler import AdmissionHandler
 from policyd.admission.jobs import JobAdmission
 from policyd.admission.queues import QueueAdmission
 from policyd.admission.unjudged import Unasked
-from policyd.connections import Bounds, Listening
+from policyd.connections import Listening
 from policyd.engine.evaluate.policy_set import PHASES, Phase
+from policyd.health import HEALTH_BOUNDS, create_health_app
 from policyd.jobs.integrations import Integrations
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.registration.configurations import exempt_groups
@@ -33,7 +34,6 @@ from webhooks.app import Answer, create_app
 from webhooks.certificate.tls import serve
 from webhooks.defaults import DefaultsWatch, take_class
 from webhooks.external_data.owners import Owners, include_own_account
-from webhooks.health import create_health_app
 from webhooks.namespaces import without_cluster
 from webhooks.observe.observing import observers
 from webhooks.policies.in_force import PoliciesInForce
@@ -43,9 +43,6 @@ from webhooks.registering import use_certificate
 from webhooks.settings_checks import serves_old_versions
 from webhooks.shared import Start, WebhookServer
 from webhooks.workers import SWITCH_SECONDS, WORKERS, Workers
-
-HEALTH_BOUNDS = Bounds(connections=64, first=10.0, body=5.0)
-"""Of the connections to health and metrics: probes, and a few scrapers."""
 
 __all__ = ["WebhookServer", "read_policies", "run_webhooks"]
 
@@ -161,7 +158,7 @@ async def _serve_health(
     server: WebhookServer, listener: socket.socket | None, drained: asyncio.Event
 ) -> None:
     if listener is not None:
-        app = create_health_app(server.readiness, server.metrics.registry)
+        app = create_health_app(server.metrics.registry, lambda: server.readiness.reasons)
         listening = Listening(bounds=HEALTH_BOUNDS, count=server.metrics.connection_closed)
         await serve(app, listener, listening=listening, stop=drained, http="httptools")
 

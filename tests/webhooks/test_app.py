@@ -9,13 +9,14 @@ from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
+from policyd.health import create_health_app
 from tests.webhooks.conftest import figures as told_by
 from webhooks import app, bodies
 from webhooks.app import create_app
 from webhooks.bodies import LIGHT_BYTES, LIGHT_ROOM, NO_ROOM
 from webhooks.deadlines import DEFAULT_TIMEOUT_SECONDS, timeout_seconds
-from webhooks.health import Readiness, create_health_app
 from webhooks.metrics import WebhookMetrics
+from webhooks.shared import Readiness
 
 JSON = {"content-type": "application/json"}
 
@@ -340,7 +341,7 @@ def test_a_bug_is_a_500_with_a_reason_and_counted_and_the_next_review_is_answere
 
 def test_it_lives_whatever_happens_and_is_ready_when_nothing_speaks_against_it():
     readiness = Readiness("policies are being read", "namespaces are being read")
-    client = TestClient(create_health_app(readiness, CollectorRegistry()))
+    client = TestClient(create_health_app(CollectorRegistry(), lambda: readiness.reasons))
 
     assert client.get("/livez").text == "ok\n"
     unready = client.get("/readyz")

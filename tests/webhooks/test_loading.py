@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.errors import ConfigurationError
-from policyd.kube.changes import Added, Deleted, Modified
 from policyd.kube.pace import Pace
 from tests.webhooks.policies import stored as stored_as
 from tests.webhooks.reviews import policy, review
@@ -27,15 +26,6 @@ ALWAYS = [{"expression": "true"}]
 
 async def at_once(_seconds):
     await asyncio.sleep(0)
-
-
-def pairwise(note):
-    """Return what notes a change that is given as it was and as it is."""
-
-    def both(old, new):
-        note(Deleted(old) if new is None else Added(new) if old is None else Modified(old, new))
-
-    return both
 
 
 class Case:

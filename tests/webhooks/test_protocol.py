@@ -72,7 +72,7 @@ class Connection:
         self.transport = FakeTransport()
         self.outer = self.protocol
         if framed:
-            self.outer = Framed(Connections(lambda: self.protocol, Listening()), "127.0.0.1")
+            self.outer = Framed(Connections(lambda _: self.protocol, Listening()), "127.0.0.1")
         self.outer.connection_made(self.transport)
 
     async def echo(self, body, _out_of_time):
