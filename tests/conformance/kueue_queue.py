@@ -17,8 +17,7 @@ from policyd.alloc.usage_ledger import nanos
 from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.pod_requests import amounts
-from policyd.status.queue_counts import count_queues
-from policyd.status.queues import queue_figures
+from policyd.status.queues import count_queues, queue_figures
 from tests.conformance.kueue_objects import (
     NOW,
     Cluster,

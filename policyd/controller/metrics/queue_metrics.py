@@ -22,8 +22,7 @@ from policyd.controller.metrics.standings import Standings
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.watch.cache import Cache
 from policyd.status.quantities import in_units
-from policyd.status.queue_counts import CountsOfQueues, QueueCounts, count_queues
-from policyd.status.queues import queue_status
+from policyd.status.queues import CountsOfQueues, QueueCounts, count_queues, queue_status
 from policyd.status.shares import weighted_share
 
 Sample = tuple[str, tuple[str, ...], float]
