@@ -17,8 +17,7 @@ from policyd.alloc.usage_history import nanos
 from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.pod_requests import amounts
-from policyd.status.queue_counts import count_queues
-from policyd.status.queues import queue_figures
+from policyd.status.queues import count_queues, queue_figures
 from tests.conformance.kueue_objects import (
     NOW,
     Cluster,
@@ -239,7 +238,7 @@ class Replay:
         progress = None
         if any(place != -1 for places in tried for place in places.values()):
             progress = Progress(tried=((0,),), request_key=None, generation=0, cycle=0)
-        workload = state.register.waiting(key)
+        workload = state.waiting(key)
         reason = args.get("reason") or "Generic"
         strict = state.queues[workload.cluster_queue].spec.strict
         if parked is None:

@@ -4,7 +4,7 @@ import pytest
 
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
-from policyd.status.places import places
+from policyd.status.queues import places
 from tests.alloc.builders import queue, state, workload
 
 

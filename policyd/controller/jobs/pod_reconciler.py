@@ -25,7 +25,7 @@ from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.injection import FlavorMissingError, PodInjection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import without_prebuilt
-from policyd.jobs.pod_groups import PodGroup, new_group_workload
+from policyd.jobs.pod_groups import PodGroup, Successes, new_group_workload
 from policyd.jobs.pods import (
     SUSPENDING_PARENT,
     QueuedPod,
@@ -47,7 +47,6 @@ from policyd.jobs.steps import (
     Stop,
     UpdateWorkload,
 )
-from policyd.jobs.successes import Successes
 from policyd.jobs.workload import body_of, new_workload
 from policyd.kube.errors import ConflictError
 from policyd.kube.resources import PODS
