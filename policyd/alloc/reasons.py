@@ -34,8 +34,7 @@ FIT, NO_FIT = Mode.FIT, Mode.NO_FIT
 
 Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods"]
 """What stands in the way besides obstacles: earlier workloads of the same cycle took the room, or
-the victims; there will be room thanks to their victims; pods of admitted workloads are not
-ready."""
+the victims; there will be room thanks to their victims; pods of admitted ones are not ready."""
 
 UnsuitableKind = Literal[
     "NotFound", "NotCovered", "NotProvided", "Untolerated", "AffinityMismatch",
