@@ -13,7 +13,7 @@ import msgspec
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.meta import Json, Wire
 from policyd.dialects.kyverno.cluster_policies import GROUP
-from policyd.dialects.kyverno.environments import ClusterReads
+from policyd.dialects.kyverno.functions.providers import ClusterReads
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
