@@ -105,7 +105,7 @@ class Entries:
         """Return the data of an entry; None if there is no such entry.
 
         Raises:
-            PolicydError: If it is none that can be answered, or nobody answers.
+            PolicydError: If the call is not supported, or fails.
         """
         if name not in self._specs:
             return None

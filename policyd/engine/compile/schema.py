@@ -78,7 +78,7 @@ class DocumentShape:
 
 
 class ForeignShape(DocumentShape):
-    """The shape of a kind that is not policyd's own: a field that nobody knows is only doubtful."""
+    """The shape of a kind that is not policyd's own: an unknown field is a warning."""
 
     def read(self, document: Document) -> tuple[Json | None, list[Finding]]:
         """Return the readable part of a document, None if it is unusable, and findings.

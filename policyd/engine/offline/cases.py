@@ -221,7 +221,7 @@ def run_together(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
 
 
 def uncovered(loaded: Loaded, outcomes: Iterable[CaseOutcome]) -> list[tuple[str, str]]:
-    """Return the validations that no case violates: nobody knows whether they refuse anything.
+    """Return the validations that no case violates: they are untested.
 
     Returns:
         The policy's id, and where the validation stands, in the order of the policies.
