@@ -95,7 +95,7 @@ class RequestBudget:
 
         Args:
             policies: How many policies will be asked.
-            is_late: Tells whether whoever waits is about to stop waiting.
+            is_late: Tells whether the caller's timeout is about to expire.
             units: What there is.
         """
         self._pool = units // 2
@@ -111,7 +111,7 @@ class RequestBudget:
         """Record the cost of a policy.
 
         Raises:
-            CelTimeError: If whoever waits is about to stop waiting.
+            CelTimeError: If the caller's timeout is about to expire.
         """
         before = self._taken.get(policy, 0)
         taken = self._taken[policy] = before + units
@@ -196,7 +196,7 @@ class Budget:
         """Report to the allowance the cost of expressions since the last report.
 
         Raises:
-            CelTimeError: If whoever waits is about to stop waiting.
+            CelTimeError: If the caller's timeout is about to expire.
         """
         units = self.spent + WORK_UNITS * self.done - self._settled
         self._settled += units

@@ -27,7 +27,7 @@ from policyd.cel.values import Optional, Value
 MOST_ROUNDS: Final = 10
 """Rounds of a loop that are shown."""
 MOST_STEPS: Final = 500
-"""Parts that are shown: nobody reads more."""
+"""Parts that are shown, at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
 
 @cache
 def always_written(type_name: str) -> frozenset[str]:
-    """Return the fields of a struct that are written even if nobody set them."""
+    """Return the fields of a struct that are written even if they are unset."""
     required = {
         name
         for name, field in kinds.fields(type_name).items()

@@ -116,7 +116,7 @@ EMPTY = FieldSet()
 
 
 def field_set(paths: Iterable[FieldPath]) -> FieldSet:
-    """Return the set of these paths. The empty path, the whole object, is nobody's."""
+    """Return the set of these paths. The empty path, the whole object, has no owner."""
     members: set[Element] = set()
     below: dict[Element, list[FieldPath]] = {}
     for path in paths:

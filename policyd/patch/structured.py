@@ -132,7 +132,7 @@ def track_update(
         writer: Who writes.
 
     Returns:
-        The managedFields of the new object; none if nobody ever owned anything of the old.
+        The managedFields of the new object; none if the old object had no owners.
     """
     managers = _known_managers(old, new, by_subresource=bool(writer.subresource))
     if old is not None and not managers:
@@ -194,7 +194,7 @@ def _title(obj: dict[str, Json]) -> str:
 
 
 def _prune(merged: Json, last: FieldSet, managers: Managers, schema: Schema) -> Json:
-    """Remove fields that the applier applied last and that nobody owns any more."""
+    """Remove fields that the applier applied last and that have no owner any more."""
     wanted = EMPTY
     for owned in managers.values():
         wanted = wanted | owned.fields

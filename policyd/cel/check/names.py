@@ -147,7 +147,7 @@ class Checker:
         return kind
 
     def undeclared(self, node: ast.ExpressionNode, name: str) -> Type:
-        """Report a name nobody knows."""
+        """Report an unknown name."""
         message = f"undeclared reference to '{name}' (in container '{self.environment.container}')"
         self.checked.unknown[node] = message
         return self.issue(node, message, self.hint(name))

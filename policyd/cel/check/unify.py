@@ -1,4 +1,4 @@
-"""Find the types that type variables stand for, by comparing types.
+"""Infer the types of type variables, by comparing types.
 
 The rules are cel-go's: a variable takes the first type it meets, and a more general one later;
 dyn fits everything; null fits what has no value of its own to be zero.
@@ -23,7 +23,7 @@ class Substitution:
         self._names = count()
 
     def fresh(self) -> Type:
-        """Return a type variable nobody has used."""
+        """Return an unused type variable."""
         return Type(f"_var{next(self._names)}", variable=True)
 
     def instantiate(self, types: tuple[Type, ...]) -> tuple[Type, ...]:

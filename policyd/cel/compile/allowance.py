@@ -2,7 +2,7 @@
 
 Who writes a policy does not wait for it alone: while it is compiled, others do. The allowance is
 that of one document. It counts work and not seconds, so that a policy is used everywhere or
-nowhere; where somebody waits, the time is asked for, too.
+nowhere; where a caller waits, the time is checked, too.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Allowance:
         expressions: Expressions.
         characters: Characters of expressions.
         instructions: Instructions of patterns.
-        out_of_time: Tells whether nobody waits any longer.
+        out_of_time: Tells whether the caller's timeout has expired.
     """
 
     expressions: int = MOST_EXPRESSIONS

@@ -149,7 +149,7 @@ class _Writer:
         return f"def cel(A, B):\n try:\n{body}\n except ANY: pass\n return R_whole(A, B)"
 
     def temporary(self) -> str:
-        """Return a name nobody has used."""
+        """Return an unused name."""
         self.temporaries += 1
         return f"t{self.temporaries}"
 

@@ -19,7 +19,7 @@ def emit_literal(generator: Generator, node: ast.Literal) -> Atom:
 
 
 def emit_identifier(generator: Generator, node: ast.Identifier) -> Atom:
-    """Write a variable, a type, or an error for a name nobody knows."""
+    """Write a variable, a type, or an error for an unknown name."""
     generator.charge(cost.IDENTIFIER)
     if not node.absolute and node.name in generator.scope:
         return generator.read(node.name)

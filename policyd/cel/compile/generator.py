@@ -133,7 +133,7 @@ class Generator:
         return atom
 
     def temporary(self) -> str:
-        """Return the name of a variable nobody has used."""
+        """Return the name of an unused variable."""
         self._temporaries += 1
         return f"t{self._temporaries}"
 
@@ -242,7 +242,7 @@ class Generator:
 
     @contextmanager
     def bound(self, variables: dict[str, Local]) -> Iterator[None]:
-        """Let names stand for local variables while the body is written."""
+        """Bind names to local variables while the body is generated."""
         before = self.scope
         self.scope = {**before, **variables}
         yield

@@ -116,7 +116,7 @@ class Program:
         Raises:
             CelError: If the evaluation fails; it says where in the expression.
             CelCostError: If the expression, the policy, or the request costs too much.
-            CelTimeError: If it may have taken too long for whoever waits.
+            CelTimeError: If the caller's timeout is about to expire.
         """
         outer, budget.work = budget.work, 0
         if budget.weights:

@@ -117,7 +117,7 @@ class Estimation:
 
     @contextmanager
     def bound(self, variables: dict[str, KnownValue]) -> Iterator[None]:
-        """Let names stand for local variables for a while."""
+        """Bind names to local variables for a while."""
         before = self.scope
         self.scope = {**before, **variables}
         yield

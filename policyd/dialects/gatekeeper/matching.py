@@ -18,7 +18,7 @@ from policyd.engine.objects.workloads import value_at
 
 
 class Kinds(Closed, frozen=True):
-    """Kinds of some groups; nothing, or `*`, stands for all."""
+    """Kinds of some groups; nothing, or `*`, matches all."""
 
     api_groups: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()

@@ -152,7 +152,7 @@ def _unnamed(test: KatTest, policies: PolicySet, request: AdmissionRequest) -> I
         yield "a rule matches this request, but should not"
     if not named and "skip" not in test.words:
         what = f"{request.operation} of {request.resource.resource}"
-        yield f"no rule names {what}; say `skip` in the name if that is meant"
+        yield f"no rule matches {what}; add `skip` to the name if that is intended"
 
 
 def _problems(test: KatTest, decision: Decision) -> Iterator[str]:

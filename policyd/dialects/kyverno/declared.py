@@ -64,7 +64,7 @@ class _Cluster:
         self,
         api_version: str,
         resource: str,
-        namespace: str,  # noqa: ARG002 - nobody is there to ask
+        namespace: str,  # noqa: ARG002 - declared data has no namespaces
         body: Json,  # noqa: ARG002
     ) -> Json:
         raise UndeclaredError(f"nothing answers {api_version} {resource}")

@@ -13,7 +13,7 @@ import msgspec
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.meta import Json, Wire
 from policyd.dialects.kyverno.cluster_policies import GROUP
-from policyd.dialects.kyverno.environments import ClusterReads
+from policyd.dialects.kyverno.functions.providers import ClusterReads
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
@@ -105,7 +105,7 @@ class Entries:
         """Return the data of an entry; None if there is no such entry.
 
         Raises:
-            PolicydError: If it is none that can be answered, or nobody answers.
+            PolicydError: If the call is not supported, or fails.
         """
         if name not in self._specs:
             return None

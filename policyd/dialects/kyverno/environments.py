@@ -62,14 +62,6 @@ _DECLARED: Final[Mapping[str, Type]] = {
     "yaml": YAML,
     **EXTERNAL_VARIABLES,
 }
-__all__ = [
-    "ClusterReads",
-    "GlobalContext",
-    "Http",
-    "ImageData",
-    "kyverno_environment",
-    "kyverno_values",
-]
 
 
 @lru_cache(maxsize=16)

@@ -189,7 +189,7 @@ def _spec(policy: CompiledPolicy, target: _Target) -> dict[str, Json]:
 
 
 def _name(given: str, index: int) -> str:
-    """Return the name of a condition, or one that the API server takes in its place."""
+    """Return the name of a condition, or another that the API server accepts."""
     return given if is_label_key(given) else f"condition-{index}"
 
 

@@ -94,7 +94,7 @@ def _unknown_controllers(
     spec: Any,  # noqa: ANN401 - of either kind
     document: Document,
 ) -> Iterator[Finding]:
-    """Name the controllers that a policy for pods is to stand for, and does not."""
+    """Report the controllers that a policy for pods is to be extended to, and is not."""
     for index, name in enumerate(_controllers(spec) if is_for_pods(spec.match_constraints) else ()):
         if not is_controller(name):
             path = ("spec", "autogen", "podControllers", "controllers", index)

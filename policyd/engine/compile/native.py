@@ -71,7 +71,7 @@ def read_policy(document: Document) -> tuple[Policy | None, list[Finding]]:
     """Convert a policy to policyd's own kind, and return the findings.
 
     Returns:
-        The policy, None if it cannot be used, and findings. Fields that nobody knows are warnings.
+        The policy, None if it cannot be used, and findings. Unknown fields are warnings.
     """
     kind = document.value["kind"]
     value, findings = shape_of(kind).read(document)

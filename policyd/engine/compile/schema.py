@@ -64,7 +64,7 @@ _TYPES = {
 }
 
 
-class Shape:
+class DocumentShape:
     """A JSON schema that explains its errors in the user's words."""
 
     def __init__(self, schema: Schema) -> None:
@@ -77,8 +77,8 @@ class Shape:
         return _in_order(_explained(document, errors))
 
 
-class ForeignShape(Shape):
-    """The shape of a kind that is not policyd's own: a field that nobody knows is only doubtful."""
+class ForeignShape(DocumentShape):
+    """The shape of a kind that is not policyd's own: an unknown field is a warning."""
 
     def read(self, document: Document) -> tuple[Json | None, list[Finding]]:
         """Return the readable part of a document, None if it is unusable, and findings.
@@ -123,7 +123,7 @@ def _without(value: Json, path: Path) -> Json:
 
 
 @cache
-def policy_shape() -> Shape:
+def policy_shape() -> DocumentShape:
     """Return the shape of a Policy."""
     schema = schema_of(Policy)
     definitions = schema["$defs"]
@@ -137,7 +137,7 @@ def policy_shape() -> Shape:
         definitions[name]["properties"]["expression"]["minLength"] = 1
     _complete_rule(definitions["Rule"])
     _complete_spec(definitions["PolicySpec"])
-    return Shape(schema)
+    return DocumentShape(schema)
 
 
 def schema_of(struct: type[msgspec.Struct]) -> Schema:

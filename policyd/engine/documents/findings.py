@@ -49,7 +49,7 @@ class Finding:
 
     `field` is the path in the object (`spec.validations[0].expression`), for what was not read
     from a file. `excerpt` is the line of the source, for the caret; `rule` says what it is about,
-    for whoever counts: one of RULES, or a policy.
+    for statistics: one of RULES, or a policy.
     """
 
     source: str

@@ -153,7 +153,7 @@ class _Builder:
         return value
 
     def _count(self, node: yaml.ScalarNode) -> None:
-        """Count a text, which an alias may stand for as well."""
+        """Count a text, which an alias may also refer to."""
         size = len(node.value) + 1
         if id(node) in self._texts:
             self._note_alias(node, size)

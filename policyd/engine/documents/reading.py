@@ -68,7 +68,7 @@ def _content(node: yaml.ScalarNode, text: str) -> tuple[int, int]:
 
 
 def _skip_to(character: str, text: str, *, index: int, end: int) -> int:
-    """Return the next index of the source that can stand for `character` of the value."""
+    """Return the next index of the source that can be `character` of the value."""
     while index < end:
         here = text[index]
         if here == character or not here.isspace() or character.isspace():
@@ -297,7 +297,7 @@ def _yaml_hint(error: yaml.MarkedYAMLError) -> str | None:
 
 
 def _items(document: Document) -> list[Document]:
-    """Take a List apart; any other document stands for itself."""
+    """Split a List into its items; return any other document as it is."""
     value = document.value
     if not isinstance(value, dict) or not str(value.get("kind", "")).endswith("List"):
         return [document]

@@ -89,7 +89,7 @@ class _Mutation:
         return bool(self._changes)
 
     def choose(self, policies: Sequence[CompiledPolicy]) -> None:
-        """Choose by the object as it came which foreign policies concern it.
+        """Choose the foreign policies that match the original object.
 
         So does the API server; its conditions are asked of the object as it is by then. On DELETE
         there is nothing to change, and nothing is asked.

@@ -157,7 +157,7 @@ class PolicySet:
         return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        """Say everything that speaks against the request as it is."""
+        """Return all denials of the request as it is."""
         concerned = self._validating.find(request)
         if not concerned:
             return ALLOWED

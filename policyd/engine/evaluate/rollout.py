@@ -112,7 +112,7 @@ def _owner(metadata: Json) -> Json | None:
 
 
 def _without_suffix(owner: Json, labels: object) -> str:
-    """Return the owner of an owner: of a ReplicaSet, or of a Job of a CronJob."""
+    """Return the name of an owner, or of the Deployment or CronJob that it is named after."""
     name, kind = str(owner.get("name") or ""), owner.get("kind")
     if kind == "Job":
         return _CRON_MINUTES.sub("", name)

@@ -1,7 +1,7 @@
 """Find the policies that match a request that is not evaluated, by its envelope alone.
 
 The object is not known: its labels are taken to be those that policies select, and its conditions
-to hold. A policy that may not be left out speaks against what it may concern.
+to hold. A policy that must not be skipped denies what it may match.
 """
 
 from collections.abc import Iterable
@@ -94,7 +94,7 @@ def _may_pick(constraints: MatchConstraints | MatchResources, facts: Facts) -> b
 def _may_select(selector: LabelSelector, facts: Facts) -> bool:
     attributes = facts.attributes
     if attributes.for_namespace:
-        return True  # by its own labels, which nobody read
+        return True  # by its own labels, which were not read
     try:
         return selects_namespace(selector, attributes, None, namespaces=facts.namespaces)
     except UnknownNamespaceError:

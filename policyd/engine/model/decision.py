@@ -88,7 +88,7 @@ class Decision:
         failures: The policies that could not be evaluated.
         objections: The validations that are not true, whatever their enforcement makes of it.
         lifted: What exceptions lifted from the request: the policy, and why.
-        object: The object with the operations applied, for whoever looks at it next; UNSET if no
+        object: The object with the operations applied, for later readers; UNSET if no
             policy needed it decoded. Not part of what is decided.
     """
 

@@ -1,7 +1,11 @@
 """Find the field names that a policy reads, so that only changes of those run it again.
 
-The names of the fields that an expression selects are gathered from its tree. An expression that
-takes in a part of the object whole (compares it, counts it) may depend on anything in it.
+The names of the fields that an expression selects are collected from its tree. An expression that
+uses a part of the object as a whole (compares it, counts it) may depend on anything in it.
+
+Names are enough to decide whether to run a mutation again: one name too many costs a run. Whether
+two pods get the same decision depends on whole paths, and whether a match condition can fail on the
+fields that are sure to exist; both are analyses of their own.
 """
 
 from collections.abc import Iterable

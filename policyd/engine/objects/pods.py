@@ -70,7 +70,7 @@ def gpus(obj: Json) -> int:
 def claims(obj: Json) -> int:
     """Count the ResourceClaims of a pod or pod template, or of all pods of a workload together.
 
-    How many devices a claim stands for, the claim itself says, which is another object.
+    The number of devices of a claim is in the claim itself, which is another object.
 
     Raises:
         PodError: If the pod is misshapen.

@@ -87,7 +87,7 @@ def value_at(obj: Json, path: Path) -> Json:
 
 
 def _expand(obj: Json, pattern: tuple[str, ...]) -> Iterator[Path]:
-    """List the paths that `pattern` stands for, of those at which there is an object."""
+    """List the paths that match `pattern` and have an object."""
     if EACH not in pattern:
         if isinstance(value_at(obj, pattern), dict):
             yield pattern

@@ -19,7 +19,7 @@ from policyd.api.meta import Json
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction
 from policyd.engine.compile.load import Loaded
-from policyd.engine.compile.schema import Shape, schema_of
+from policyd.engine.compile.schema import DocumentShape, schema_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -130,11 +130,11 @@ class CaseOutcome:
 
 
 @cache
-def cases_shape() -> Shape:
+def cases_shape() -> DocumentShape:
     """Return the shape of a file of cases."""
     schema = schema_of(Cases)
     schema["$defs"]["Expectation"]["minProperties"] = 1
-    return Shape(schema)
+    return DocumentShape(schema)
 
 
 def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Finding]]:
@@ -224,7 +224,7 @@ def run_together(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
 
 
 def uncovered(loaded: Loaded, outcomes: Iterable[CaseOutcome]) -> list[tuple[str, str]]:
-    """Return the validations that no case violates: nobody knows whether they refuse anything.
+    """Return the validations that no case violates: they are untested.
 
     Returns:
         The policy's id, and where the validation stands, in the order of the policies.

@@ -49,7 +49,7 @@ class OrderMatters:
 def order_matters(policies: PolicySet, request: AdmissionRequest) -> Iterator[OrderMatters]:
     """Yield the pairs of policies that come to another object if the order is another.
 
-    Policies with different priorities have an order that somebody chose.
+    Policies with different priorities have a chosen order.
 
     Args:
         policies: All policies, of which those that change the object alone are asked in pairs.
