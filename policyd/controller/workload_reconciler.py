@@ -241,7 +241,7 @@ class WorkloadReconciler:
         try:
             stored = await self._writes.status(self._mirror, workload, status)
         except BaseException:  # nobody knows whether it happened: the next cycle may ask again
-            self._cache.state.spare(key)
+            self._cache.state.forget_preemption(key)
             self._cache.ears.schedule()
             raise
         queue = action.preemptor.cluster_queue
@@ -266,7 +266,7 @@ class WorkloadReconciler:
             stored = await self._writes.status(self._mirror, workload, status)
         except BaseException:  # as for a preemption
             self._placing.refused(workload, action.refusal)
-            self._cache.state.spare(workload.metadata.key)
+            self._cache.state.forget_preemption(workload.metadata.key)
             self._cache.ears.schedule()
             raise
         self._announcements.changes(workload, stored)

@@ -6,7 +6,7 @@ the attempt is decided: so "pop" here takes it out, and remembers the one taken 
 
 from policyd.alloc.flavors.assignment import Progress
 from policyd.alloc.flavors.options import request_key_of
-from policyd.alloc.pending import waits_aside
+from policyd.alloc.pending import becomes_inadmissible
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import UsageBasedOrder
@@ -241,7 +241,7 @@ class Replay:
         reason = args.get("reason") or "Generic"
         strict = any(q.spec.strict for q in self.cluster.state.queues.values() if q.spec)
         if parked is None:
-            parked = waits_aside(reason, progress, strict=strict)
+            parked = becomes_inadmissible(reason, progress, strict=strict)
         ticket = next(t for t in pending if t.workload.key == key)
         action = Requeue(
             workload=ticket.workload,
