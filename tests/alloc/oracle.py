@@ -62,7 +62,7 @@ class Tree:
             stored = self.subtree(node, fr) - self.guaranteed(node, fr)
             used = max(0, self.usage(node, fr) - self.guaranteed(node, fr))
             could = min(could, stored - used + limit)
-        return self.forget_preemption(node, fr) + could
+        return self.spare(node, fr) + could
 
     def potential(self, node, fr):
         above = self.above(node)
@@ -80,12 +80,12 @@ class Tree:
         above = self.above(node)
         if self.usage(node, fr) + amount <= self.subtree(node, fr) or above is None:
             return 0, above is not None
-        rest = amount - self.forget_preemption(node, fr)
+        rest = amount - self.spare(node, fr)
         while True:
             node, above = above, self.above(above)
             if self.usage(node, fr) + rest <= self.subtree(node, fr) or above is None:
                 return self.height(node), above is not None
-            rest -= self.forget_preemption(node, fr)
+            rest -= self.spare(node, fr)
 
 
 def plan(queues, cohorts, heads, used):
