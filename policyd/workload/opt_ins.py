@@ -7,8 +7,7 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.gangs.hand_over import GANG_SCHEDULER, GANG_WAIT
 from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler
-from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, Order
-from policyd.workload.protection import protection_of
+from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, OptIns, Order, Protection
 
 QUEUE_ORDER: Final = "policyd.io/queue-order"
 BINPACK: Final = "policyd.io/binpack"
@@ -18,6 +17,9 @@ CLAIM_PREEMPTED: Final = "policyd.io/claim-preempted"
 RESERVE_AFTER: Final = "policyd.io/reserve-after"
 AVOID_SHARED_GPUS: Final = "policyd.io/avoid-shared-gpus"
 AVOID_FRAGMENTS: Final = "policyd.io/avoid-fragments"
+PREEMPT_MIN_RUNTIME: Final = "policyd.io/preempt-min-runtime"
+RECLAIM_MIN_RUNTIME: Final = "policyd.io/reclaim-min-runtime"
+REPEAT_MIN_RUNTIME: Final = "policyd.io/repeat-min-runtime"
 
 _ORDERS: Final[Mapping[str, Order]] = {order: order for order in get_args(Order)}
 
@@ -31,7 +33,6 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
 
     Raises:
         OptInError: If one of them says something that cannot be meant.
-        DurationError: If a time of protection is not a duration.
     """
     gang_scheduler_of(annotations)
     gang_wait_of(annotations)
@@ -44,7 +45,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
         reserve_seconds=_seconds(annotations, RESERVE_AFTER),
         whole_gpus=_switch(annotations, AVOID_SHARED_GPUS),
         avoids_fragments=_switch(annotations, AVOID_FRAGMENTS),
-        protection=protection_of(annotations),
+        protection=_protection(annotations),
     )
     return NO_OPT_INS if found == NO_OPT_INS else found
 
@@ -101,6 +102,15 @@ def _seconds(annotations: Mapping[str, str], name: str) -> float | None:
         return None if text is None else max(0.0, duration_seconds(text))
     except DurationError as error:
         raise OptInError(f"{name}: {error}", hint=error.hint) from error
+
+
+def _protection(annotations: Mapping[str, str]) -> Protection:
+    found = Protection(
+        preemption=_seconds(annotations, PREEMPT_MIN_RUNTIME) or 0.0,
+        reclaim=_seconds(annotations, RECLAIM_MIN_RUNTIME) or 0.0,
+        repetition=_seconds(annotations, REPEAT_MIN_RUNTIME) or 0.0,
+    )
+    return UNPROTECTED if found == UNPROTECTED else found
 
 
 def _switch(annotations: Mapping[str, str], name: str) -> bool:
