@@ -301,12 +301,13 @@ class TopologyTree:
         return not twins or twins[0] == name
 
     def _update(self, before: NodeRoom, after: NodeRoom, leaf: int) -> None:
-        self._shift(leaf, before.amounts, -1, self.free, self.capacity)
-        self._shift(leaf, after.amounts, 1, self.free, self.capacity)
+        old, new = before.amounts, after.amounts
+        more = {name: new.get(name, 0) - old.get(name, 0) for name in {**old, **new}}
+        changed = {name: amount for name, amount in more.items() if amount}
+        self._shift(leaf, changed, 1, self.free, self.capacity)
         if self.to_nodes:
-            old, new = before.node, after.node
-            self._node[leaf] = new
-            if (old.labels, old.taints) != (new.labels, new.taints):
+            self._node[leaf] = node = after.node
+            if (node.labels, node.taints) != (before.node.labels, before.node.taints):
                 self.changed_nodes.extend((leaf,))
 
     def _add(self, domain: DomainValues, name: str) -> None:
