@@ -196,7 +196,7 @@ class WorkloadWrites:
         try:
             stored = await self._writes.status(self._mirror, workload, status)
         except BaseException:
-            self._cache.state.spare(key)
+            self._cache.state.forget_preemption(key)
             self._cache.hooks.schedule()
             raise
         queue = action.preemptor.cluster_queue
@@ -226,7 +226,7 @@ class WorkloadWrites:
             stored = await self._writes.status(self._mirror, workload, status)
         except BaseException:  # as for a preemption
             self._placing.refused(workload, action.refusal)
-            self._cache.state.spare(workload.metadata.key)
+            self._cache.state.forget_preemption(workload.metadata.key)
             self._cache.hooks.schedule()
             raise
         self._announcements.changes(workload, stored)
