@@ -127,7 +127,7 @@ def _volcano_marks(gang: Gang, role: Role) -> Marks:
     return Marks(annotations={VOLCANO_GROUP: gang.name, VOLCANO_TASK: role.name})
 
 
-# KAI: takes its queue from the group, and leaves pods alone that say that somebody groups them.
+# KAI: takes its queue from the group, and skips pods that are marked as grouped.
 
 
 def _kai_queue(gang: Gang) -> str:
