@@ -422,7 +422,7 @@ class Replay:
         return self.pending.head().workload.key != rival.key
 
     def _ready(self):
-        passed = duration_seconds(self.case.input["passTime"])
+        passed = duration_seconds(self.case.input["passTime"] or "0s")
         return set(self.cluster.cache.second_pass.take_ready(NOW + passed))
 
     def _shared(self):

@@ -109,7 +109,9 @@ class Gangs:
         except (AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError) as error:
             missing = isinstance(error, NotFoundError)
             why = f"the API server has no PodGroups of {scheduler.group}" if missing else str(error)
-            self._writes.tell(*about, "GangNotHandedOver", f"Waits: {why}", bad=True)
+            self._writes.tell(
+                *about, "GangNotHandedOver", f"Cannot create the PodGroup: {why}", bad=True
+            )
             log.warning("gang_not_handed_over", workload=workload.metadata.key, error=str(error))
             return False
         self._made[workload.metadata.key] = scheduler, told.specs
@@ -126,13 +128,14 @@ class Gangs:
         self, about: tuple[Resource, ObjectMeta], queue: ClusterQueue, told: HandedOver
     ) -> None:
         scheduler = queue.metadata.annotations[GANG_SCHEDULER]
-        lost = f"{scheduler} is not told {'; '.join(told.lost)}" if told.lost else ""
         if not told.specs:
-            self._writes.tell(*about, "GangNotHandedOver", lost, bad=True)
+            message = f"Not handed over to {scheduler}: {told.hindrance}"
+            self._writes.tell(*about, "GangNotHandedOver", message, bad=True)
             return
         message = f"Handed over to {scheduler} as PodGroup {', '.join(told.specs)}"
-        said = f"{message}; {lost}" if lost else message
-        self._writes.tell(*about, "GangHandedOver", said, bad=bool(lost))
+        if told.unsupported:
+            message += f"; not supported: {'; '.join(told.unsupported)}"
+        self._writes.tell(*about, "GangHandedOver", message, bad=bool(told.unsupported))
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:
