@@ -49,3 +49,13 @@ def subtract(left: int, right: int) -> int:
     if left >= UNLIMITED:
         return 0 if right >= UNLIMITED else UNLIMITED
     return max(_SMALLEST, left - right)
+
+
+def pods_within(requests: Mapping[str, int], capacity: Mapping[str, int]) -> tuple[int, str]:
+    """Tell how many pods of `requests` each go into a capacity, and which resource limits that.
+
+    The first by name of those that limit it most; "" if nothing is requested.
+    """
+    counts = [(max(0, capacity.get(r, 0)) // n, r) for r, n in requests.items() if n > 0]
+    count, resource = min(counts, default=(MOST_PODS, ""))
+    return min(count, MOST_PODS), resource

@@ -30,7 +30,7 @@ class QueueState:
 
     @property
     def least(self) -> QueuedWorkload | None:
-        """Who of those that hold its quota has the lowest priority, of these the newest."""
+        """The workload of lowest priority that holds its quota, of several the newest."""
         if self.node is not None and self._version != self.node.root.version:
             self._version = self.node.root.version
             holders = (holding.workload for holding in self.holdings.values())
@@ -46,7 +46,7 @@ class QueueState:
 
 @dataclass(slots=True, eq=False)
 class NominatedWorkload:
-    """A nominated workload: what it asks, what it would get, and whom it would preempt for that."""
+    """A nominated workload: its requests, its assignment, and the targets to preempt for that."""
 
     ticket: Ticket
     options: QueueOptions
@@ -58,6 +58,16 @@ class NominatedWorkload:
     def queue(self) -> str:
         """The name of its queue."""
         return self.ticket.workload.cluster_queue
+
+    @property
+    def key(self) -> str:
+        """The key of the workload."""
+        return self.ticket.workload.key
+
+    @property
+    def root(self) -> QuotaNode:
+        """The top of its queue's tree."""
+        return self.options.node.root
 
     @property
     def served(self) -> bool:

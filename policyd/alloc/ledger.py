@@ -20,8 +20,8 @@ class Holding:
     Attributes:
         charges: How much, by cell; empty while its queue is not there.
         placements: Where its pods are, as far as topologies placed them.
-        assumed: Whether a plan gave it, and nobody has yet reported that it was written down.
-        preempted: Whether a plan took it, and nobody has yet reported what became of that.
+        assumed: Whether a plan gave it, and it is not yet known to be written down.
+        preempted: Whether a plan took it, and the outcome is not yet known.
     """
 
     workload: QueuedWorkload
@@ -38,14 +38,14 @@ class Holding:
 
 
 class Victim(NamedTuple):
-    """Who is to be preempted, by what it holds, and by which right."""
+    """A workload to preempt, by what it holds, and the reason."""
 
     holding: Holding
     reason: PreemptionReason
 
     @property
     def workload(self) -> QueuedWorkload:
-        """Who it is."""
+        """The workload."""
         return self.holding.workload
 
 
@@ -60,17 +60,13 @@ class Ledger:
     def __init__(
         self, tree: QuotaTree, flavors: Mapping[str, FlavorSpec], *, overlapping: bool = True
     ) -> None:
-        """Begin without nodes; `flavors` are looked at when somebody holds places."""
+        """Begin without nodes; `flavors` tell by which topology pods are placed."""
         self.tree = tree
         self.nodes = Nodes(overlapping=overlapping)
         self._flavors = flavors
 
     def placements(self, admission: ReservedQuota) -> tuple[Placement, ...]:
-        """Return where an admission sends pods.
-
-        A pod set whose pods have all given their quota back has given its places back with it. As
-        long as one goes on, all places stay: nobody knows here which of them is free.
-        """
+        """Return where an admission sends pods; all places stay until no pod of a set is left."""
         return tuple(
             Placement(
                 flavor=self._flavor(each.flavors),
@@ -82,17 +78,17 @@ class Ledger:
         )
 
     def occupy(self, holding: Holding) -> None:
-        """Let a workload have the places that its admission names."""
+        """Hold the places that an admission names."""
         holding.placements = self.placements(holding.admission)
         self.nodes.hold(holding.workload.key, holding.placements)
 
     def vacate(self, key: str) -> None:
-        """Let a workload have no places any more."""
+        """Release the places of a workload, if it has any."""
         if key in self.nodes.held:
             self.nodes.drop(key)
 
     def release(self, holding: Holding) -> None:
-        """Take away, for a trial, all that somebody holds."""
+        """Release, for a trial, all that a workload holds."""
         self.tree.release(holding.charges)
         if holding.placements:
             self.nodes.drop(holding.workload.key)

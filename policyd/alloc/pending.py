@@ -1,14 +1,12 @@
-"""The workloads that wait in one ClusterQueue, and which of them is next.
+"""The pending workloads of one ClusterQueue, and which of them is next.
 
 A workload is either *active*, in the order in which it will be tried, or *inadmissible*: tried
 without success, or backing off, until something changes that could help it.
 
-Next is who has the highest priority, then the longest pending; but before that, where the queue
-orders LocalQueues by what they used, who is of the one that used least; and then who preempted
-others to have its turn, so that nobody takes what it made free.
-
-What did not fit will not fit for another that asks for just the same: until something changes, all
-of them are inadmissible, without a look at each.
+Next is the workload of the highest priority, then the oldest; but before that, where past usage
+orders LocalQueues, one of the LocalQueue that used least; and then the latest preemptor, so that no
+other takes what it made free. When a workload does not fit, all that have the same requests become
+inadmissible without a look at each.
 """
 
 from bisect import insort
@@ -36,7 +34,7 @@ _RETRIED: frozenset[RequeueReason] = frozenset(
     {"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"}
 )
 _SHARED: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandidates"})
-"""Failures that anybody would meet who asks for the same."""
+"""Failures of all workloads with the same requests."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +42,7 @@ class Ticket:
     """A workload's place in its queue, and what it asks of the queue.
 
     Attributes:
-        plain: Whether it could be considered like any other: nobody objects, it replaces none, and
-            asks for no place.
+        plain: Whether it has no objection, replaces no other, and asks for no place.
         rank: The lowest is next.
         gone: Whether it is in the queue no more.
         aside: Whether it is inadmissible for a reason of its own.
@@ -71,7 +68,7 @@ class Ticket:
 
     @property
     def request_key(self) -> tuple[int, RequestKey]:
-        """What decides whether it fits: the same for who asks the same with the same priority."""
+        """What decides whether it fits: its priority and requests."""
         return self.workload.priority, self._asks
 
     @property
@@ -90,7 +87,7 @@ class PendingIndex:
     """Tickets with the same request key, of which the one of the lowest rank is first.
 
     They are kept sorted, so that taking the first compares nothing, however many there are. New
-    ones are put in when somebody asks for the first: a few one by one, many by sorting.
+    ones are put in when the first is asked for: a few one by one, many by sorting.
 
     Attributes:
         listed: The rank by which the index is in a heap; None if it is in none.
@@ -213,9 +210,9 @@ class PendingHeap:
 
 
 def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: bool) -> bool:
-    """Tell whether a workload is inadmissible after an attempt that failed.
+    """Tell whether a workload is inadmissible after a failed attempt.
 
-    It is not where its search for flavors is to go on, or, `strict`, nobody passes the head.
+    It is not if its search for flavors goes on, or, `strict`, no other may pass the head.
     """
     if reason == "NamespaceMismatch":
         return True
@@ -225,7 +222,7 @@ def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: boo
 
 @dataclass(slots=True, eq=False)
 class PendingQueue:
-    """Workloads of one ClusterQueue that wait for quota.
+    """Pending workloads of one ClusterQueue.
 
     INVARIANT: every ticket is either in `_aside` or in the heap of its group. There may be more in
     a heap: tickets that left, changed or were set aside are skipped when they come up. A group is
@@ -245,7 +242,7 @@ class PendingQueue:
         return len(self._tickets)
 
     def __iter__(self) -> Iterator[Ticket]:
-        """Iterate over all that wait, in no particular order."""
+        """Iterate over all tickets, in no particular order."""
         return iter(self._tickets.values())
 
     @property
@@ -264,14 +261,11 @@ class PendingQueue:
         return [ticket for ticket in self if self._is_active(ticket)]
 
     def in_order(self) -> list[Ticket]:
-        """Return all that wait, inadmissible or not, in the order of their turns."""
+        """Return all tickets, inadmissible or not, in the order of their turns."""
         return sorted(self._tickets.values(), key=self.turn)
 
     def order_by(self, usage: Mapping[str, float] | None) -> None:
-        """Let LocalQueues go first whose `usage` is least when somebody is next.
-
-        None is to go by priority and age alone.
-        """
+        """Let LocalQueues of the least `usage` go first; None to go by priority and age alone."""
         regroup = (usage is None) != (self._usage is None)
         self._usage = usage
         if regroup:
@@ -334,9 +328,9 @@ class PendingQueue:
         return min(found, key=self.turn, default=None)
 
     def requeue(self, action: Requeue, *, strict: bool, equivalents: bool) -> None:
-        """Let a workload wait after an attempt, with its `equivalents` if they wait aside too.
+        """Let a workload wait after an attempt, with its `equivalents` if they are to wait too.
 
-        `strict` tells that nobody passes the head of the queue: then nobody needs to be put there.
+        With `strict`, no other passes the head, so that no preemptor needs to be put there.
         """
         ticket = self._tickets[action.workload.key]
         ticket.progress = action.progress

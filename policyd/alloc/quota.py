@@ -71,7 +71,7 @@ class QuotaNode:
 class Hierarchy:
     """The trees of ClusterQueues and Cohorts, those included that are only named.
 
-    It remembers which nodes changed, in their quotas, parent or children, and which are gone.
+    Nodes that `changed` in quotas, parent or children, and those `dropped`, are remembered.
     """
 
     def __init__(self) -> None:
@@ -176,8 +176,8 @@ class QuotaTree:
     """Quota and usage of all ClusterQueues and Cohorts.
 
     Attributes:
-        hierarchy: Who is below whom. Change it there, then `refresh`.
-        node: Whose cell it is, and `names` of which flavor and resource.
+        hierarchy: Its nodes. Change it there, then `refresh`.
+        node: The node of each cell, and `names` its flavor and resource.
         parent: The same flavor and resource one level up, NOWHERE for a root.
         nominal: Own quota of each cell.
         borrowing_limit: Most that may be used beyond the subtree quota; None without a limit.
@@ -187,9 +187,8 @@ class QuotaTree:
         pool: The root's cell, if on the way there nothing is guaranteed or limited; else NOWHERE.
         potential: What could be used if nothing were.
         usage: What is used: of queues directly, of cohorts by what their children overflow.
-        lendable: What others worked out of the quotas: for nodes, what could be lent to those below
-            of each resource. Emptied when quotas change, as the next.
-        shared: Of nodes, what they may borrow.
+        lendable: By node, what could be lent to those below of each resource; `shared`, what it may
+            borrow. Kept for fair sharing until quotas change.
     """
 
     def __init__(self) -> None:
@@ -232,11 +231,10 @@ class QuotaTree:
         return min(bound, spare + subtree[cell] - usage[cell])
 
     def borrowing_level(self, cell: int, amount: int) -> tuple[int, bool]:
-        """Return how far up the tree `amount` more would have to borrow.
+        """Return the height of the lowest subtree whose quota holds `amount` more.
 
-        Returns:
-            The height of the lowest subtree whose quota holds it, 0 without borrowing; and whether
-            that subtree is less than the whole tree, so that what others took could be reclaimed.
+        It is 0 without borrowing. Also tell whether that is less than the whole tree, so that what
+        others took could be reclaimed.
         """
         usage, subtree, parent = self.usage, self.subtree, self.parent
         up = parent[cell]
@@ -251,9 +249,9 @@ class QuotaTree:
     def strained(
         self, charges: Mapping[int, int], assumed: Mapping[int, int]
     ) -> list[tuple[int, int]]:
-        """Return what does not simply fit, as if `assumed` were to be used before.
+        """Return the cells of `charges` that would borrow or have too little, and their needs.
 
-        Every cell of `charges` that would borrow or has too little, and what it needs in all.
+        What is `assumed` is to be used before.
         """
         usage, subtree, pools = self.usage, self.subtree, self.pool
         found = []
@@ -269,10 +267,7 @@ class QuotaTree:
         return found
 
     def fits(self, charges: Mapping[int, int], *, borrowing: bool = True) -> bool:
-        """Tell whether the cells of `charges` could all get their amounts; of nothing, they can.
-
-        Without `borrowing`, none may be beyond its subtree quota then.
-        """
+        """Tell whether all cells of `charges` could get their amounts, perhaps by `borrowing`."""
         usage, subtree, pools = self.usage, self.subtree, self.pool
         for cell, amount in charges.items():
             if not borrowing and usage[cell] + amount > subtree[cell]:

@@ -1,8 +1,8 @@
 """The state that cycles decide on, kept up to date object by object.
 
-Who calls it says what is: flavors, queues, cohorts, workloads pending or with quota. A put of what
-is there already changes nothing. Releasing quota, or changing what there is of it, wakes up the
-inadmissible workloads of the whole tree.
+The caller puts flavors, queues, cohorts and workloads, pending or with quota; an equal one changes
+nothing. Inadmissible workloads of a whole tree are tried again when quota in it is released or
+changed.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -23,62 +23,6 @@ from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.alloc.usage_history import UsageHistory, nanos
 from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
-LATELY_SECONDS = 30.0
-
-
-class Wakes:
-    """Trees in which something changed that may help inadmissible workloads.
-
-    Attributes:
-        gather_seconds: How long changes are gathered after a preemption; 0 for not at all.
-    """
-
-    def __init__(self) -> None:
-        """Begin with nothing changed."""
-        self.gather_seconds = 0.0
-        self._stirred: set[QuotaNode] = set()
-        self._due: dict[QuotaNode, float] = {}
-        self._gathers: dict[QuotaNode, float] = {}
-
-    def preempted(self, node: QuotaNode, now: float) -> None:
-        """Take notice that somebody is preempted for a workload of a queue."""
-        self._gathers = {root: until for root, until in self._gathers.items() if until > now}
-        self._gathers[node.root] = now + LATELY_SECONDS
-
-    def stir(self, node: QuotaNode) -> None:
-        """Take notice of a change at a node, which may belong to another tree from now on."""
-        self._stirred.add(node)
-        if node.parent is not None:
-            self._stirred.add(node.parent)
-
-    def take(self, now: float, *, waits: Callable[[QuotaNode], bool]) -> set[QuotaNode]:
-        """Take out the roots of the trees whose time has come.
-
-        Args:
-            now: Seconds since the epoch.
-            waits: Tells whether the tree of a root has inadmissible workloads.
-        """
-        waiting = {root for root in {node.root for node in self._stirred} if waits(root)}
-        for node in self._stirred:
-            if node.root in waiting:
-                lately = self._gathers.get(node.root, now) > now
-                self._due.setdefault(node, now + self.gather_seconds if lately else now)
-        self._stirred.clear()
-        roots = {node.root for node, at in self._due.items() if at <= now}
-        if roots:
-            self._due = {node: at for node, at in self._due.items() if node.root not in roots}
-        return roots
-
-    @property
-    def gathering(self) -> set[QuotaNode]:
-        """The roots of the trees whose time is to come."""
-        return {node.root for node in self._due}
-
-    @property
-    def next_at(self) -> float | None:
-        """When the first may be taken; None if there is none."""
-        return min(self._due.values(), default=None)
-
 
 class CoreState:
     """Flavors, queues, cohorts and workloads, and the settings for all of them.
@@ -89,12 +33,11 @@ class CoreState:
         deciding: Key of the workload that a cycle is about at present.
         queues: ClusterQueues by name, those included that only workloads know of.
         extension: What decides beyond Kueue's rules.
-        preemptors: For whom workloads were preempted since they are known: uids, by key.
+        preemptors: Uids of the workloads for which each was preempted, by its key.
         local_weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
-        history: What LocalQueues used in the past; None where that orders nobody.
-        local_usage: What each of them used by weight, by `namespace/name`; empty without a history.
-        now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
-        wakes: When inadmissible workloads are tried again.
+        history: The usage history of LocalQueues; None without admission fair sharing.
+        local_usage: What each used by weight, by `namespace/name`; empty without a history.
+        now: Seconds since the epoch, kept right by the planner.
         revision: Grows with every change, and `cycle` with every plan that is carried out.
     """
 
@@ -103,7 +46,7 @@ class CoreState:
         settings: QueueingSettings = DEFAULTS,
         extend: "Callable[[CoreState], Extension] | None" = None,
     ) -> None:
-        """Begin with nothing; `extend` makes what decides beyond Kueue's rules, if anything is."""
+        """Begin with nothing; `extend` makes the extension, if there is to be one."""
         self.settings = settings
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
@@ -111,7 +54,6 @@ class CoreState:
         self.history = None if sharing is None else UsageHistory(sharing)
         self.local_usage = {} if self.history is None else self.history.usage
         self.now = 0.0
-        self.wakes = Wakes()
         self.revision = 0
         self.cycle = 0
         overlapping = settings.gates.tas_handle_overlapping_flavors
@@ -123,12 +65,13 @@ class CoreState:
         self.queues: dict[str, QueueState] = {}
         self._queue_of: dict[str, str] = {}
         self._outdated: dict[str, QueueState] = {}
+        self._changed: set[QuotaNode] = set()
         self._candidates: tuple[int, dict[Hashable, list[Any]]] = (0, {})
         self.extension = Extension() if extend is None else extend(self)
 
     @property
     def candidates(self) -> dict[Hashable, list[Any]]:
-        """Who may be preempted by whom, as searches for victims found it in this revision."""
+        """Candidates for preemption, as searches for victims found them in this revision."""
         if self._candidates[0] != self.revision:
             self._candidates = (self.revision, {})
         return self._candidates[1]
@@ -151,16 +94,16 @@ class CoreState:
     def put_cohort(self, spec: CohortQuotas) -> None:
         """Add or change a Cohort."""
         hierarchy = self.tree.hierarchy
-        self._stir(hierarchy.cohorts.get(spec.name))
+        self._note_change(hierarchy.cohorts.get(spec.name))
         node = hierarchy.put_cohort(spec.name, spec.parent, quotas_of(spec.groups))
         node.weight = spec.weight
-        self._stir(node)
+        self._note_change(node)
 
     def remove_cohort(self, name: str) -> None:
         """Remove a Cohort; it lives on without quota and parent while something names it."""
         node = self.tree.hierarchy.cohorts.get(name)
         if node is not None:
-            self._stir(node)
+            self._note_change(node)
             self.tree.hierarchy.remove_cohort(name)
 
     def put_queue(self, spec: QueueSpec) -> None:
@@ -168,14 +111,14 @@ class CoreState:
         queue = self._queue(spec.name)
         if queue.spec == spec:
             return
-        self._stir(queue.node)
+        self._note_change(queue.node)
         missing = queue.node is None
         node = self.tree.hierarchy.put_queue(spec.name, spec.cohort, quotas_of(spec.groups))
         queue.spec, queue.node = spec, node
         queue.pending.order_by(self.local_usage if self.history and spec.by_usage else None)
         self.extension.put_queue(queue)
         node.weight = spec.weight
-        self._stir(node)
+        self._note_change(node)
         self._outdated[queue.name] = queue
         if missing:
             for holding in queue.holdings.values():
@@ -186,7 +129,7 @@ class CoreState:
         queue = self.queues.get(name)
         if queue is None or queue.node is None:
             return
-        self._stir(queue.node)
+        self._note_change(queue.node)
         self.tree.hierarchy.remove_queue(name)
         queue.spec = queue.node = queue.options = None
         self.extension.put_queue(queue)
@@ -217,31 +160,22 @@ class CoreState:
             self._leave(key)
 
     def retract(self, key: str) -> None:
-        """Take back an admission that could not be written down; the workload is pending again.
-
-        What is no longer only assumed stays as it is.
-        """
+        """Take back an admission that could not be written down, if it is still only assumed."""
         holding = self.holding(key)
         if holding is not None and holding.assumed:
             holding.assumed = False
             self.put_workload(holding.workload)
 
     def wake(self, name: str) -> None:
-        """Let the workloads inadmissible in the tree of ClusterQueue `name` be tried again."""
+        """Let the inadmissible workloads in the tree of a ClusterQueue be tried again."""
         if name in self.queues:
-            self._stir(self.queues[name].node)
-
-    def note_preemptor(self, workload: QueuedWorkload) -> None:
-        """Take notice that others begin to be stopped for a workload."""
-        queue = self.queues.get(workload.cluster_queue)
-        if queue is not None and queue.node is not None:
-            self.wakes.preempted(queue.node, self.now)
+            self._note_change(self.queues[name].node)
 
     def wake_placed(self) -> None:
         """Let workloads be tried again that nodes with more room might help."""
         for queue in self.queues.values():
             if queue.options is not None and queue.options.topologies:
-                self._stir(queue.node)
+                self._note_change(queue.node)
 
     def holding(self, key: str) -> Holding | None:
         """Return the quota a workload holds; None if it holds none."""
@@ -270,17 +204,17 @@ class CoreState:
         """Yield the next workload of every active queue that has one, with the queue's options."""
         self.settle()
         yield from self._to_be_placed()
-        gathering = self.wakes.gathering
+        held_up = self.extension.held_up
         for queue in self.queues.values():
             ticket, options = queue.pending.head(), queue.options
             if ticket is None or options is None or not queue.active:
                 continue
-            if options.node.root in gathering and queue.pending.precedes(ticket):
+            if options.node.root in held_up and queue.pending.precedes(ticket):
                 continue
             yield options, ticket
 
     def _to_be_placed(self) -> Iterator[tuple[QueueOptions, Ticket]]:
-        """Yield who has quota and is to be placed, or placed anew."""
+        """Yield workloads that have quota and are to be placed, or placed again."""
         for key in self.again:
             holding = self.holding(key)
             if holding is not None:
@@ -311,11 +245,11 @@ class CoreState:
             self.wake(name)
 
     def spare(self, key: str) -> None:
-        """Take notice that a preemption could not be written down: it may be tried again."""
+        """Forget a preemption that could not be written down: it may be tried again."""
         self._note_preempted(key, preempted=False)
 
     def settle(self) -> None:
-        """Do what changes left to do: recompute quota, and wake up whom they may help."""
+        """Recompute quota after changes, and activate the workloads that they may help."""
         self.tree.refresh()
         for queue in self._outdated.values():
             spec, node, rules = queue.spec, queue.node, self.settings
@@ -324,14 +258,13 @@ class CoreState:
                 queue.options = QueueOptions(spec, node, self.flavors, search, settings=rules)
         self._outdated.clear()
         self.extension.settle()
-        for root in self.wakes.take(self.now, waits=self._has_inadmissible):
-            for queue in self._queues_below(root):
+        changed, self._changed = self._changed, set()
+        for root in self.extension.due(changed):
+            for queue in self.queues_below(root):
                 queue.pending.wake()
 
-    def _has_inadmissible(self, root: QuotaNode) -> bool:
-        return any(queue.pending.has_inadmissible for queue in self._queues_below(root))
-
-    def _queues_below(self, root: QuotaNode) -> Iterator[QueueState]:
+    def queues_below(self, root: QuotaNode) -> Iterator[QueueState]:
+        """Return the known ClusterQueues of a tree."""
         nodes = (node for node in descendants(root) if node.queue)
         return (self.queues[node.name] for node in nodes if node.name in self.queues)
 
@@ -356,7 +289,7 @@ class CoreState:
                 self.ledger.occupy(holding)
         for queue in self.using(name):
             self._outdated[queue.name] = queue
-            self._stir(queue.node)
+            self._note_change(queue.node)
 
     def _holdings(self) -> Iterator[Holding]:
         return (each for queue in self.queues.values() for each in queue.holdings.values())
@@ -411,7 +344,7 @@ class CoreState:
         if history is not None and workload.admitted and history.awaits(local_queue, workload.key):
             history.settle(local_queue, workload.key, self.usage_of(local_queue), self.now)
         if other_priority or self.extension.holds_for(workload.key):
-            self._stir(node)
+            self._note_change(node)
 
     def _leave(self, key: str) -> None:
         """Forget a workload that is known."""
@@ -426,7 +359,7 @@ class CoreState:
             self.tree.release(holding.charges)
             node.generation += 1
         if holding is not None or self.extension.holds_for(key):
-            self._stir(node)
+            self._note_change(node)
         self._drop_if_idle(queue)
 
     def _assume(self, action: Admit) -> None:
@@ -458,7 +391,10 @@ class CoreState:
         holding.charges = {self.tree.cell(node, names): n for names, n in usage.items()}
         self.tree.charge(holding.charges)
 
-    def _stir(self, node: QuotaNode | None) -> None:
+    def _note_change(self, node: QuotaNode | None) -> None:
+        """Take notice of a change at a node, which may belong to another tree from now on."""
         self.revision += 1
         if node is not None:
-            self.wakes.stir(node)
+            self._changed.add(node)
+            if node.parent is not None:
+                self._changed.add(node.parent)

@@ -1,11 +1,10 @@
-"""What LocalQueues used lately, so that those that used least go first: admission fair sharing.
+"""Admission fair sharing: the usage history of LocalQueues; those that used least go first.
 
-Usage counts by halves: what was used one half-life ago counts half of what is used now. Between two
-samples it moves towards what is used; an admission counts from the moment it is decided, by a
-penalty, until the workload is admitted and the penalty becomes usage.
+Usage of one half-life ago counts half. Between two samples history moves towards the usage; an
+admission counts from its decision on, by a penalty, until the workload is admitted.
 
-Amounts are whole numbers of 10⁻⁹ units (cores, bytes, devices), so that many small steps neither
-round away nor add up to more; what is smaller is cut off, as Kueue's decimals are.
+Amounts are whole numbers of 10⁻⁹ units (cores, bytes, devices), cut off as Kueue's decimals are, so
+that many small steps neither round away nor add up to more.
 """
 
 from collections.abc import Mapping
@@ -47,10 +46,7 @@ def _scaled(amounts: Nanos, factor: float) -> dict[str, int]:
 
 @dataclass(slots=True)
 class ConsumedUsage:
-    """What one LocalQueue `consumed`, as of `updated_at`, in seconds since the epoch.
-
-    And the penalties that its workloads count, by key, that are decided and not yet admitted.
-    """
+    """What one LocalQueue `consumed` until `updated_at`, and penalties of its workloads by key."""
 
     updated_at: float
     consumed: Nanos = field(default_factory=dict)
@@ -63,10 +59,7 @@ class ConsumedUsage:
 
 
 class UsageHistory:
-    """What each LocalQueue used, by `namespace/name`.
-
-    `usage` is what orders them: by the weights of resources, and their own.
-    """
+    """What each LocalQueue used, by `namespace/name`, and the weighted `usage` that orders them."""
 
     def __init__(self, rules: UsageBasedOrder) -> None:
         self.rules = rules
@@ -107,10 +100,7 @@ class UsageHistory:
         return queue in self.entries and workload in self.entries[queue].penalties
 
     def settle(self, queue: str, workload: str, usage: Nanos, now: float) -> None:
-        """Make history of what a workload counts that is admitted now.
-
-        `usage` is what the LocalQueue's admitted workloads use.
-        """
+        """Make history of a penalty whose workload is admitted; `usage` is of the LocalQueue."""
         entry = self.entries[queue]
         self._move(entry, usage, now)
         entry.consumed = total_of(entry.consumed, entry.penalties.pop(workload))

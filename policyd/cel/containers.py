@@ -95,14 +95,14 @@ def finish_map(made: dict[Any, Value]) -> dict[Any, Value]:
 
 
 def elements(container: Value) -> Iterable[Value]:
-    """Return what a macro with one variable loops over: elements, or keys."""
+    """Return the range of a macro with one variable: elements, or keys."""
     if type(container) is list or isinstance(container, dict):
         return container
     raise _no_range(container)
 
 
 def pairs(container: Value) -> Iterable[tuple[Value, Value]]:
-    """Return what a macro with two variables loops over: index and element, or key and value."""
+    """Return the range of a macro with two variables: index and element, or key and value."""
     if isinstance(container, dict):
         return container.items()
     if type(container) is list:

@@ -26,7 +26,7 @@ _COST_OF_WORK: Final = EXPRESSION_LIMIT // WORK_LIMIT
 REQUEST_LIMIT: Final = 20_000_000
 """Units that all expressions about one request may take together: about two seconds."""
 WORK_UNITS: Final = 3
-"""Units of a request that an element takes; what costs 1 takes one."""
+"""Units of a request for one element; a cost of 1 is one unit."""
 # Comparing or copying so many characters takes about as long as an element.
 _CHARACTERS: Final = 100
 
@@ -91,11 +91,11 @@ class RequestBudget:
         *,
         units: int = REQUEST_LIMIT,
     ) -> None:
-        """Share out what there is.
+        """Divide the budget.
 
         Args:
             policies: How many policies will be asked.
-            is_late: Tells whether whoever waits is about to stop waiting.
+            is_late: Tells whether the caller's timeout is about to expire.
             units: What there is.
         """
         self._pool = units // 2
@@ -104,14 +104,14 @@ class RequestBudget:
         self._taken: dict[str, int] = {}
 
     def left(self, policy: str) -> int:
-        """Return what a policy may still take."""
+        """Return the budget that a policy has left."""
         return max(self._share - self._taken.get(policy, 0), 0) + max(self._pool, 0)
 
     def take(self, policy: str, units: int) -> None:
-        """Take note of what a policy took.
+        """Record the cost of a policy.
 
         Raises:
-            CelTimeError: If whoever waits is about to stop waiting.
+            CelTimeError: If the caller's timeout is about to expire.
         """
         before = self._taken.get(policy, 0)
         taken = self._taken[policy] = before + units
@@ -193,10 +193,10 @@ class Budget:
             exceed()
 
     def settle(self) -> None:
-        """Tell the allowance what expressions took since it was told last.
+        """Report to the allowance the cost of expressions since the last report.
 
         Raises:
-            CelTimeError: If whoever waits is about to stop waiting.
+            CelTimeError: If the caller's timeout is about to expire.
         """
         units = self.spent + WORK_UNITS * self.done - self._settled
         self._settled += units
@@ -210,7 +210,7 @@ class Budget:
                 self.renew()
 
     def excuse(self, cost: int) -> None:
-        """Leave a cost out of what the request takes: it stands for what others do."""
+        """Exclude a cost from the request's budget: it represents work of others."""
         self._settled += cost
         self.settle_at += cost
 
@@ -292,7 +292,7 @@ def deep_size(value: object) -> int:
 
 
 def _inside(part: object) -> Collection[Any]:
-    """Return what has to be looked at in a map, an optional, or any other value."""
+    """Return the parts of a map, an optional, or any other value that are to be walked."""
     if isinstance(part, dict):
         return dict.values(part)
     return (getattr(part, "value", None),)

@@ -26,7 +26,7 @@ class Summaries(msgspec.Struct, frozen=True):
 
 @cache
 def summaries() -> Summaries:
-    """Return what the reference and the help say of each function."""
+    """Return the summaries of functions for the reference and the help."""
     return msgspec.json.decode(packaged("policyd.cel", "summaries.json"), type=Summaries)
 
 

@@ -136,7 +136,7 @@ AUTHORIZER: Final[Mapping[str, Type]] = {
     "authorizer": Type("kubernetes.authorization.Authorizer"),
     "authorizer.requestResource": Type("kubernetes.authorization.ResourceCheck"),
 }
-"""The variables that tell what users may do."""
+"""The variables for permissions of users."""
 
 _DECLARED: Final[Mapping[str, Type]] = {
     "object": DYN,

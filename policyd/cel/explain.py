@@ -27,7 +27,7 @@ from policyd.cel.values import Optional, Value
 MOST_ROUNDS: Final = 10
 """Rounds of a loop that are shown."""
 MOST_STEPS: Final = 500
-"""Parts that are shown: nobody reads more."""
+"""Parts that are shown, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ExpressionStep:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An expression, what it evaluates to, and how that comes about.
+    """An expression, its value, and the explanations of its parts.
 
     Attributes:
         source: Its text.

@@ -60,11 +60,11 @@ class Overload:
         return not self.result.variable and self.result not in inner
 
     def taken(self, given: tuple[object, ...]) -> tuple[object, ...]:
-        """Return what of arguments, with or without the budget behind, the code is given."""
+        """Return the arguments that the code gets, with or without the budget."""
         return given if self.counted else given[: len(self.parameters)]
 
     def charge(self, arguments: tuple[Sized, ...]) -> Charge:
-        """Return what a call may cost, by what is known of its arguments."""
+        """Return the estimated cost of a call, from the known facts of its arguments."""
         if self.estimate is not None:
             return self.estimate(arguments)
         if isinstance(self.cost, int):

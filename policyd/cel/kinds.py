@@ -62,7 +62,7 @@ class BuiltinKind:
 
 
 def kind_of(group: str, version: str, plural: str) -> BuiltinKind | None:
-    """Return the kind of a resource, or of what its subresource takes; None if nobody knows."""
+    """Return the kind of a resource, or of its subresource; None if it is unknown."""
     plural, _, part = plural.partition("/")
     found = resource(group, version, plural)
     if found is None:
@@ -127,7 +127,7 @@ class TypeCheck:
         return issues
 
     def expression(self, source: str, environment: Environment) -> tuple[Issue, ...]:
-        """Check an expression: say what is wrong with it for the kind alone.
+        """Check an expression, and return the issues for the kind alone.
 
         Args:
             source: The text.

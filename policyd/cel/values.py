@@ -217,7 +217,7 @@ NONE: Final = Optional(None, present=False)
 
 
 def position_of(key: Value) -> int:
-    """Return the place in a list a key stands for."""
+    """Return the index in a list that a key means."""
     kind = type(key)
     if kind is int or kind is UInt:
         return int(key)

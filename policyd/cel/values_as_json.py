@@ -14,11 +14,11 @@ from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.values import CelMap, Duration, Optional, Timestamp, TypeValue, Value, type_name
 
 _DEEPEST: Final = 200
-"""Levels of JSON that is written; what reads it has a limit, too."""
+"""The depth of the JSON, at most; its readers have a limit, too."""
 
 
 def as_json(value: Value, level: int = 0) -> Any:  # noqa: ANN401 - whatever the value holds
-    """Return a value as JSON has it; what JSON has not becomes a string that says it.
+    """Return a value as JSON; values that JSON does not have become strings.
 
     Args:
         value: The value.

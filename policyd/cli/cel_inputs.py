@@ -52,7 +52,7 @@ def _policy(version: Version) -> Environment:
 def _environments_of(
     written_in: PolicyFormat, version: Version = DEFAULT_VERSION
 ) -> PolicyEnvironments:
-    chance = Chance(now=lambda: int(SystemClock().now() * 10**9), dice=secrets.randbelow)
+    chance = Chance(now=lambda: int(SystemClock().now() * 10**9), random_below=secrets.randbelow)
     dialect = dialect_of(version, chance=chance)
     return written_in.environments(dialect, False)  # noqa: FBT003 - no params
 
@@ -95,10 +95,10 @@ def _environment(_context: click.Context, _option: click.Parameter, value: str) 
 
 def _complete(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
     """Complete the name of an environment, then its version."""
-    place, dash, _ = begun.partition("-")
+    kind, dash, _ = begun.partition("-")
     if not dash:
         return [each for each in _ENVIRONMENTS if each.startswith(begun)]
-    names = (f"{place}-{major}.{minor}" for major, minor in VERSIONS)
+    names = (f"{kind}-{major}.{minor}" for major, minor in VERSIONS)
     return [name for name in names if name.startswith(begun)]
 
 
@@ -107,7 +107,7 @@ ENV: Final = click.option(
     default="vap",
     callback=_environment,
     shell_complete=_complete,
-    metavar="PLACE[-VERSION]",
+    metavar="NAME[-VERSION]",
     help=f"Environment of the expression: {', '.join(_ENVIRONMENTS)}; as in map-1.37.",
 )
 with_inputs = together(

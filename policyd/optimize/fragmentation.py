@@ -1,4 +1,4 @@
-"""Fragmentation: devices that are free, but not where who needs a whole node could use them.
+"""Fragmentation: free devices that a workload which needs whole nodes cannot use.
 
 Theory (Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
 Gradient Descent, USENIX ATC 2023). A node's free GPUs are *fragments* for a task that does not fit
@@ -60,7 +60,7 @@ def free_of(tree: TopologyTree, resource: str) -> Column:
 def fragments_of(tree: TopologyTree, resource: str) -> Column:
     """Return how many fragments there are in each domain.
 
-    A lowest domain of several nodes counts as one: on which of them its pods are, nobody knows.
+    A lowest domain of several nodes counts as one: on which of them its pods are is not known.
     """
     free = _free(tree, resource)
     whole = tree.capacity.columns.get(resource, free)

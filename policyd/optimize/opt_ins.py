@@ -7,13 +7,13 @@ from policyd.alloc.queue import QueueExtras, QueueSpec
 from policyd.alloc.value import Value
 
 Order = Literal["Priority", "DominantShare", "Proportion"]
-"""Whose turn it is in a queue: the most important; or who is of the LocalQueue that has least."""
+"""What is next in a queue: the highest priority, or the LocalQueue that has least."""
 
 
 class Protection(Value, frozen=True):
     """How long the workloads of a queue keep the quota they got; in seconds, 0 for not at all.
 
-    Against workloads of the same queue, of others (`reclaim`), and who preempted them before.
+    Against workloads of the same queue, of others (`reclaim`), and earlier preemptors.
     """
 
     preemption: float = 0.0
@@ -28,7 +28,7 @@ class OptIns(QueueExtras, frozen=True):
     """What a queue wants.
 
     Attributes:
-        order: Whose turn it is.
+        order: What is next.
         packs: How much resources count where flavors are chosen by how full they are; none to
             choose by the queue's order.
         stale_seconds: How long a gang may run with fewer pods than it needs; None for ever.

@@ -2,7 +2,7 @@
 
 One after the other is quick, but the first may take the only place of the next. So other orders are
 tried, and on small clusters then every way to spread pods over the lowest domains, as far as the
-search's patience goes. What is found is a proof; that nothing is found is one if it was all tried.
+search's budget goes. What is found is a proof; that nothing is found is one if it was all tried.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ _Item = tuple[str, str, PlacementRequest]
 
 
 @dataclass(slots=True)
-class Patience:
+class SearchBudget:
     """How much more is tried before a search gives up.
 
     Attributes:
@@ -56,7 +56,7 @@ class Patience:
 
 
 def place_together(
-    nodes: Nodes, asked: Asked, *, gates: Gates, patience: Patience
+    nodes: Nodes, asked: Asked, *, gates: Gates, budget: SearchBudget
 ) -> Places | None:
     """Find places for all of some workloads at once; nothing is charged.
 
@@ -64,17 +64,17 @@ def place_together(
         nodes: What there is; the workloads hold nothing of it.
         asked: What they ask. Those asked for first have the best places.
         gates: Which of Kueue's rules apply.
-        patience: How much is tried; used up on the way.
+        budget: How much is tried; used up on the way.
 
     Returns:
-        None if there are no such places, or, if the patience is exhausted, none were found.
+        None if there are no such places, or, if the budget is exhausted, none were found.
     """
     if _hopeless(nodes, asked, gates):
         return None
     orders = islice(permutations(asked), MOST_ORDERS)
     found = (_one_by_one(nodes, {key: asked[key] for key in order}, gates) for order in orders)
     places = next((each for each in found if each is not None), None)
-    return _everywhere(nodes, asked, gates, patience) if places is None else places
+    return _everywhere(nodes, asked, gates, budget) if places is None else places
 
 
 def _hopeless(nodes: Nodes, asked: Asked, gates: Gates) -> bool:
@@ -111,33 +111,33 @@ def _one_by_one(nodes: Nodes, asked: Asked, gates: Gates) -> Places | None:
     return places
 
 
-def _everywhere(nodes: Nodes, asked: Asked, gates: Gates, patience: Patience) -> Places | None:
+def _everywhere(nodes: Nodes, asked: Asked, gates: Gates, budget: SearchBudget) -> Places | None:
     """Try every way to spread pods; give up at once where that is too much."""
     items = [(key, *each) for key, requests in asked.items() for each in _each(requests)]
     trees = (nodes.trees.get(flavor) for _, flavor, _ in items)
     small = all(tree is None or len(tree.leaves) <= MOST_LEAVES for tree in trees)
     if not small or any(request.group for _, _, request in items):
-        patience.exhausted = True
+        budget.exhausted = True
         return None
     places: Places = {key: {} for key in asked}
     with nodes.trial():
-        return places if _spread(nodes, items, places, gates, patience) else None
+        return places if _spread(nodes, items, places, gates, budget) else None
 
 
 def _spread(
-    nodes: Nodes, items: Sequence[_Item], places: Places, gates: Gates, patience: Patience
+    nodes: Nodes, items: Sequence[_Item], places: Places, gates: Gates, budget: SearchBudget
 ) -> bool:
     """Find places for all that are left; tell whether there are any, and leave them in `places`."""
     if not items:
         return True
     (key, flavor, request), *rest = items
     for assignment in _ways(nodes, flavor, request, gates):
-        if not patience.step():
+        if not budget.step():
             return False
         if assignment is not None:
             places[key][request.pod_set] = _placement(flavor, request, assignment)
             nodes.hold(key, tuple(places[key].values()))
-            if _spread(nodes, rest, places, gates, patience):
+            if _spread(nodes, rest, places, gates, budget):
                 return True
             del places[key][request.pod_set]
             nodes.hold(key, tuple(places[key].values()))

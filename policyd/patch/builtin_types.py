@@ -77,7 +77,7 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
 
 @cache
 def always_written(type_name: str) -> frozenset[str]:
-    """Return the fields of a struct that are written even if nobody set them."""
+    """Return the fields of a struct that are written even if they are unset."""
     required = {
         name
         for name, field in kinds.fields(type_name).items()
@@ -164,7 +164,7 @@ class Decoder:
         return read or DROPPED
 
     def item(self, given: Json, field: FieldType, place: TypePlace) -> Json:
-        """Read an item of a list, in which null is what nobody set.
+        """Read an item of a list, in which null is the unset value.
 
         Raises:
             MistypedError: If it is of another type.
@@ -227,7 +227,7 @@ def _quantity(given: Json) -> str:
 
 
 def go_type(field: FieldType) -> str:
-    """Return what the API server's messages call a type."""
+    """Return the name of a type in the API server's messages."""
     if field.scalar is not None:
         return GO_TYPES.get(field.scalar, field.scalar)
     if field.struct is not None:

@@ -10,7 +10,7 @@ from policyd.patch.managed_fields import Manager
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A field that somebody else owns and wants otherwise."""
+    """A field that another manager owns with another value."""
 
     manager: Manager
     path: FieldPath

@@ -128,7 +128,7 @@ class Draft(Copying):
         self._write(node, path, value=value)
 
     def remove(self, path: Path) -> None:
-        """Take away what is at `path`; nothing happens if nothing is there.
+        """Remove the value at `path`, if there is one.
 
         Raises:
             PatchError: If `path` is empty.
@@ -225,7 +225,7 @@ class Draft(Copying):
         self._records[index] = None if record.op == "add" else _Record("remove", path, None)
 
     def _forget_below(self, path: Path) -> None:
-        """Fold nothing more into what was written below `path`: it is gone, or stands elsewhere."""
+        """Stop folding writes below `path`: the value is removed or moved."""
         depth = len(path)
         for at in tuple(self._written):
             if len(at) > depth and at[:depth] == path:

@@ -41,7 +41,7 @@ UNOWNED = field_set(
         "metadata.resourceVersion",
     )
 )
-"""Fields that nobody owns, as they say which object it is or belong to the API server."""
+"""Fields without owners: they identify the object or belong to the API server."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

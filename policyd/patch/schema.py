@@ -211,7 +211,7 @@ def _defaults(element: kinds.FieldType, keys: tuple[str, ...]) -> Mapping[str, J
 
 
 def _default(key: kinds.FieldType) -> Json:
-    """Return the default of a key: what is required has one too, though no table says so."""
+    """Return the default of a key; required keys have one too, though no table has it."""
     if key.default is not None:
         return key.default
     return 0 if key.scalar in {"int32", "int64"} else ""

@@ -22,7 +22,7 @@ Identity = tuple[type, object]
 
 
 def _identity(item: Json, key: str | None) -> Identity:
-    """Return what tells an item of a list from the others: its merge key, or a scalar itself.
+    """Return the identity of an item of a list: its merge key, or a scalar itself.
 
     Raises:
         PatchError: If it has no such key, or the key is no scalar.
@@ -258,7 +258,7 @@ def _take_scalars(merged: dict[str, Json], field: str, gone: Json) -> None:
 
 
 def _plain(value: Json) -> Json:
-    """Return a patch's value without directives and nulls, as what is new is stored."""
+    """Return a patch's value without directives and nulls, as a new value is stored."""
     if isinstance(value, dict):
         return {
             name: _plain(child)

@@ -132,7 +132,7 @@ def track_update(
         writer: Who writes.
 
     Returns:
-        The managedFields of the new object; none if nobody ever owned anything of the old.
+        The managedFields of the new object; none if the old object had no owners.
     """
     managers = _known_managers(old, new, by_subresource=bool(writer.subresource))
     if old is not None and not managers:
@@ -148,7 +148,7 @@ def merge_applied(
     forbid_atomic: bool = False,
     what: str | None = None,
 ) -> dict[str, Json]:
-    """Merge what a policy applies into an object, without a word on who owns it.
+    """Merge an apply configuration into an object, without managed fields.
 
     With `forbid_atomic`, what cannot be merged but only replaced is refused, as the API server does
     for the ApplyConfiguration of a policy. `what` leads the message of an error of its own.
@@ -174,7 +174,7 @@ def merge_applied(
 
 
 def _without_empty_lists(value: Json) -> Json:
-    """Put null in the place of empty lists: that is what becomes of them in Go on their way."""
+    """Replace empty lists by null, as Go's conversion does."""
     if isinstance(value, dict):
         return {
             key: _without_empty_lists(part) if isinstance(part, dict | list) else part
@@ -194,7 +194,7 @@ def _title(obj: dict[str, Json]) -> str:
 
 
 def _prune(merged: Json, last: FieldSet, managers: Managers, schema: Schema) -> Json:
-    """Take away what the applier applied last and nobody wants any more."""
+    """Remove fields that the applier applied last and that have no owner any more."""
     wanted = EMPTY
     for owned in managers.values():
         wanted = wanted | owned.fields
@@ -231,7 +231,7 @@ def _refuse_conflicts(
 def _others_lose(
     managers: Managers, changes: ObjectComparison, me: Manager | None
 ) -> dict[Manager, Owned]:
-    """Take what changed from all but `me`, and forget who owns nothing any more."""
+    """Remove changed fields from all managers but `me`, and managers without fields."""
     changed = changes.written | changes.removed
     left = {
         manager: owned if manager == me else owned.without(changed)
@@ -271,7 +271,7 @@ def _readable(entries: Json) -> dict[Manager, Owned]:
 def _updated(
     managers: Managers, old: Json, new: Json, schema: Schema, writer: FieldWriter
 ) -> dict[Manager, Owned]:
-    """Give the writer what he changed, and take it from all others and from what he had before."""
+    """Give the writer the changed fields, and remove them from all managers."""
     changes = compare(old, new, schema, stored=True).without(writer.ignored)
     left = _others_lose(managers, changes, None)
     fields = changes.written - UNOWNED
@@ -283,7 +283,7 @@ def _updated(
 
 
 def _atomic_paths(value: Json, schema: Schema, path: str) -> Iterator[str]:
-    """Yield the atomic lists and objects in what is applied."""
+    """Yield the atomic lists and objects of an apply configuration."""
     if isinstance(value, dict) and schema.map is not None:
         if schema.map.atomic:
             yield path
@@ -302,7 +302,7 @@ _SCALARS = frozenset((str, int, float, bool))
 
 
 def merge(live: Json, applied: Json, schema: Schema) -> Json:
-    """Put what `applied` sets into `live`. Nothing is removed; what does not change is shared.
+    """Set the fields of `applied` in `live`. Nothing is removed; unchanged parts are shared.
 
     Lists that merge keep the order of `live` where `applied` says nothing of it. Both are taken to
     be what the schema says, and `applied` to have no duplicates.
@@ -388,7 +388,7 @@ def _merged_order(
 
 
 def remove(value: Json, fields: FieldSet, schema: Schema) -> Json:
-    """Take `fields` out of a value. Of what is emptied null is left, so that its owners stay."""
+    """Remove `fields` from a value. Emptied values become null, so that their owners stay."""
     if not fields or not isinstance(value, dict | list) or not value:
         return value
     part = part_for(schema, value)
@@ -438,7 +438,7 @@ def without_nulls(value: Json, before: Json) -> Json:
 
 
 def trimmed(value: Json, schema: Schema) -> Json:
-    """Drop what the API server's own type leaves out: empty lists and maps that are optional.
+    """Drop empty lists and maps that the API server's own type omits.
 
     Of a built-in kind nulls go too. A custom kind is stored as it is. What does not change is
     shared.
@@ -469,7 +469,7 @@ KUBECTL = "kubectl"
 
 
 def _fields_of_last_applied(live: Json, schema: Schema, *, api_version: str) -> FieldSet:
-    """Return what client-side apply set and nobody changed since; empty if it was not used."""
+    """Return the fields that client-side apply set and that did not change since."""
     text = _annotations(live).get(ANNOTATION)
     try:
         last_applied = json.loads(text) if text else None

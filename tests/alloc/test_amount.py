@@ -3,8 +3,10 @@
 import pytest
 
 from policyd.alloc.amount import (
+    MOST_PODS,
     UNLIMITED,
     add,
+    pods_within,
     quota_amount,
     request_amount,
     subtract,
@@ -54,3 +56,20 @@ def test_requests_stay_within_an_int64(value, expected):
 )
 def test_sums_and_differences_saturate(left, right, sum_, difference):
     assert (add(left, right), subtract(left, right)) == (sum_, difference)
+
+
+@pytest.mark.parametrize(
+    ("requests", "capacity", "expected"),
+    [
+        pytest.param({"cpu": 5, "gpu": 1}, {"cpu": 12, "gpu": 8}, (2, "cpu"), id="scarcest"),
+        pytest.param({"cpu": 1, "gpu": 1}, {"cpu": 0, "gpu": 0}, (0, "cpu"), id="first-by-name"),
+        pytest.param({"gpu": 1}, {}, (0, "gpu"), id="there-is-none"),
+        pytest.param({"gpu": 1}, {"gpu": -3}, (0, "gpu"), id="less-than-none"),
+        pytest.param({"gpu": 0}, {}, (MOST_PODS, ""), id="asks-nothing"),
+        pytest.param({"gpu": 1}, {"gpu": 2**40}, (MOST_PODS, "gpu"), id="more-than-any"),
+    ],
+)
+def test_as_many_pods_go_into_a_capacity_as_the_scarcest_resource_allows(
+    requests, capacity, expected
+):
+    assert pods_within(requests, capacity) == expected

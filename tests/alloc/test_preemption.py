@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from policyd.alloc.preemption.search import Search
-from policyd.alloc.preemption.targets import Claim, Prospects, find_targets
+from policyd.alloc.preemption.targets import Claim, PreemptionOracle, find_targets
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.reasons import Mode
 from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBasedOrder
@@ -182,7 +182,7 @@ def test_one_flavor_says_how_it_could_be_had():
     cell = of.queues["a"].node.cells["default", "gpu"]
 
     def ask(priority, amount):
-        return Prospects(of, workload("new", "a", priority=priority)).possible(cell, amount)
+        return PreemptionOracle(of, workload("new", "a", priority=priority)).possible(cell, amount)
 
     assert ask(0, 2) == (Mode.RECLAIM, 0)
     assert ask(1, 4) == (Mode.PREEMPT, 0)
@@ -372,7 +372,7 @@ def test_a_search_leaves_everything_as_it_was(scenario):
     before = list(of.tree.usage)
 
     find_targets(of, wanted)
-    Prospects(of, wanted.workload).possible(*next(iter(wanted.charges.items())))
+    PreemptionOracle(of, wanted.workload).possible(*next(iter(wanted.charges.items())))
 
     assert of.tree.usage == before
 

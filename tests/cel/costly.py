@@ -286,7 +286,9 @@ def _dice(sides):
 @lru_cache(maxsize=1)
 def environment():
     """Return an environment with all functions and macros that there are."""
-    kyverno = kyverno_environment(mutation=True, chance=Chance(now=lambda: 10**18, dice=_dice))
+    kyverno = kyverno_environment(
+        mutation=True, chance=Chance(now=lambda: 10**18, random_below=_dice)
+    )
     extended = extended_environment()
     functions = {**kyverno.functions}
     for name, overloads in extended.functions.items():

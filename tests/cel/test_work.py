@@ -30,9 +30,9 @@ from policyd.engine.model.functions import FUNCTIONS
 
 _LETTERS = "dlmost"
 _EXTENDED = extended_environment().extend(variables=dict.fromkeys(_LETTERS, DYN))
-_KYVERNO = kyverno_environment(chance=Chance(now=lambda: 0, dice=lambda sides: 7 % sides)).extend(
-    variables=dict.fromkeys(_LETTERS, DYN), functions=FUNCTIONS
-)
+_KYVERNO = kyverno_environment(
+    chance=Chance(now=lambda: 0, random_below=lambda sides: 7 % sides)
+).extend(variables=dict.fromkeys(_LETTERS, DYN), functions=FUNCTIONS)
 _MIB = 1 << 20
 
 

@@ -173,7 +173,7 @@ def test_a_test_passes_if_it_goes_as_its_files_say(files, folder):
         ),
         pytest.param(
             {"owner.a.allow.object.yaml": BARE.replace("kind: Pod", "kind: Secret")},
-            "no rule names CREATE of secrets; say `skip` in the name if that is meant",
+            "no rule matches CREATE of secrets; add `skip` to the name if that is intended",
             id="no-concern",
         ),
         pytest.param(

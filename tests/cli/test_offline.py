@@ -454,7 +454,7 @@ def test_an_expectation_that_matched_nothing_fails(folder):
     result = run("test", folder)
 
     assert result.exit_code == 1
-    assert "no policy concerned this request" in result.stdout
+    assert "no policy matched this request" in result.stdout
 
 
 def test_an_unexpected_denial_fails(folder):

@@ -188,7 +188,8 @@ def flavors_of(group):
         return {}
     found = {}
     for search in group.searches:
-        short = () if search.attempt is None else search.attempt.short
+        notes = () if search.attempt is None else search.attempt.notes
+        short = [cell for cell, _, _, possible in notes if possible]
         for resource, cell in zip(search.option.resources, search.option.charges, strict=True):
             mode = "Preempt" if cell in short else "Fit"
             found[resource] = (search.option.name, mode, search.tried)

@@ -293,6 +293,19 @@ async def test_a_policy_that_is_mended_becomes_ready():
 
 
 @pytest.mark.anyio
+async def test_a_status_that_another_client_changed_is_written_again():
+    async with Cluster() as cluster:
+        await cluster.create("p", spec())
+        await cluster.clock.advance(1)
+        await cluster.client.patch(
+            POLICIES, "p", {"status": {"conditions": []}}, into=dict, subresource="status"
+        )
+        await cluster.clock.advance(1)
+
+        assert await cluster.ready("p") == "True"
+
+
+@pytest.mark.anyio
 async def test_a_stand_by_writes_nothing_until_it_leads():
     async with Cluster() as cluster:
         cluster.leading = False

@@ -18,9 +18,9 @@ from policyd.alloc.topology.values import (
     TopologyPlacement,
 )
 from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, ReservedQuota
-from policyd.optimize.moves import Asker, cost_of, fewest_moves, may_move
+from policyd.optimize.moves import Preemptor, cost_of, fewest_moves, may_move
 from policyd.optimize.opt_ins import OptIns
-from policyd.optimize.together import Patience
+from policyd.optimize.together import SearchBudget
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import queue, workload
 from tests.optimize.builders import state
@@ -78,9 +78,9 @@ def plan(of, key, *, most=3, steps=200_000, sets=500):
     (waiting,) = (
         t.workload for q in of.queues.values() for t in q.pending if t.workload.key == key
     )
-    asker = Asker(of, waiting, of.queues["q"].options, Patience(steps, sets))
+    preemptor = Preemptor(of, waiting, of.queues["q"].options, SearchBudget(steps, sets))
     movable = [each for each in of.queues["q"].holdings.values() if may_move(each, waiting)]
-    return fewest_moves(asker, movable, most=most)
+    return fewest_moves(preemptor, movable, most=most)
 
 
 def moved(found):

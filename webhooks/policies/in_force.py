@@ -19,7 +19,8 @@ from policyd.api.meta import Json
 from policyd.api.policy import GROUP
 from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.kyverno.entries import Entries
-from policyd.dialects.kyverno.environments import ClusterReads, ImageData, kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
+from policyd.dialects.kyverno.functions.providers import ClusterReads, ImageData
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies, unusable
 from policyd.engine.documents.findings import Finding

@@ -13,6 +13,7 @@ from policyd.dialects.kyverno import policies as new_policies
 from policyd.dialects.kyverno.load import VERSIONS
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject, Reader
+from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
 from policyd.kube.namespace_limits import POLICIES_AT_A_TIME
@@ -112,16 +113,15 @@ class _KindPolicies:
         return self._in_force.limits.keep(policy, self._resource)
 
     def _changed(self, change: Change[StoredPolicy]) -> None:
-        policy = change.object
+        key = change.object.key
         match change:
             case Deleted():
-                self._in_force.limits.drop(policy.key)
-                self._note(policy.key, partial(self._in_force.drop, policy.key))
-            case Added():
-                self._note(policy.key, partial(self._in_force.take, policy))
-            case Modified(old):
-                if not policy.means_the_same(old):
-                    self._note(policy.key, partial(self._in_force.take, policy))
+                self._in_force.limits.drop(key)
+                self._note(key, partial(self._in_force.drop, key))
+            case Modified(old, new) if new.means_the_same(old):
+                pass
+            case Added(new) | Modified(object=new):
+                self._note(key, partial(self._in_force.take, new))
 
 
 class OwnPolicies:
@@ -220,11 +220,7 @@ class KyvernoPolicies:
         found: dict[tuple[str, str], Resource] = {}
         for group, kinds in KYVERNO_KINDS.items():
             for version in VERSIONS[group]:
-                try:
-                    resources = await self._reader.served(f"{group}/{version}")
-                except NotFoundError:
-                    continue
-                for resource in resources:
+                for resource in await served_resources(self._reader, f"{group}/{version}"):
                     if resource.kind in kinds:
                         found.setdefault((group, resource.kind), resource)
         return found

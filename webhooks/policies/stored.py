@@ -95,11 +95,12 @@ class StoredPolicy(Wire, frozen=True):
 
     def means_the_same(self, other: "StoredPolicy") -> bool:
         """Tell whether another version of the object differs in nothing that is loaded."""
-        return (self.spec, self.unusable, self.metadata.labels, self.metadata.annotations) == (
+        mine, others = self.metadata, other.metadata
+        return (self.spec, self.unusable, mine.labels, mine.annotations) == (
             other.spec,
             other.unusable,
-            other.metadata.labels,
-            other.metadata.annotations,
+            others.labels,
+            others.annotations,
         )
 
 

@@ -28,17 +28,20 @@ from policyd.alloc.topology.values import Placement
 from policyd.alloc.value import Value
 from policyd.alloc.workload import Delay, PodSetFlavors, ReservedQuota
 
+Note = tuple[int, int, int, bool]
+"""A cell with too little: its need, what is available, and whether that could ever be more."""
+
 
 @dataclass(slots=True, eq=False)
 class FlavorOption:
-    """What one flavor would have to give, of one group of resources.
+    """What one flavor would give of a group of resources.
 
     Attributes:
         name: The flavor.
         resources: Which resources it would give.
         charges: How much of each, by cell, in the same order.
         obstacles: Why it is unsuitable, whatever is free; none if it is not.
-        barred: Whether it is not even to be tried, for that.
+        barred: Whether it is not even tried, for that.
     """
 
     name: str
@@ -54,10 +57,7 @@ class FlavorOption:
 
 @dataclass(slots=True, eq=False)
 class PodSetRequests:
-    """What a pod set asks of a queue: `totals` for all its pods.
-
-    Without any, it `follows` flavors that its group gets, beside whose pods its own are placed.
-    """
+    """What a pod set asks of a queue; without `totals`, it `follows` flavors of its group."""
 
     name: str
     count: int
@@ -85,8 +85,7 @@ class PodSetRequests:
 class GroupRequests:
     """What pod sets that must have the same flavors ask of a queue; most often it is one.
 
-    What is capacity to all of them is in the order of the `searches`, by group of resources; after
-    these a resource was met that is `uncovered`, if that is not "".
+    There is a search for each group of resources; then, unless "", one is `uncovered`.
     """
 
     pod_sets: tuple[PodSetRequests, ...]
@@ -99,13 +98,11 @@ class Attempt:
     """A flavor that was tried, and did not simply fit.
 
     Attributes:
-        option: The flavor's option.
         mode: As the worst of its resources, by the preference of the queue.
         level: How far up the tree that one would borrow.
         hardest: The mode of the resource that is hardest to get: only if all fit it fits.
-        borrowing: How far up the one would that borrows most.
-        notes: What is not there: the cell, how much of it is needed, how much is available, and
-            whether it could ever be more.
+        borrowing: How far up the tree any of them would borrow at most.
+        notes: What is missing.
     """
 
     option: FlavorOption
@@ -113,33 +110,17 @@ class Attempt:
     level: int = 0
     hardest: Mode = FIT
     borrowing: int = 0
-    notes: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
     @property
     def obstacles(self) -> tuple[Obstacle, ...]:
         """What is in the way; made when it is asked for, since most is never read."""
         option = self.option
-        return option.obstacles or tuple(_obstacle(option, *note) for note in self.notes)
-
-    @property
-    def value(self) -> Try:
-        """What is to be told of it."""
-        flavor, obstacles = self.option.name, self.obstacles
-        return Try(flavor=flavor, mode=self.mode, level=self.level, obstacles=obstacles)
-
-    @property
-    def short(self) -> tuple[int, ...]:
-        """The cells that do not have what is needed, though they could."""
-        return tuple(cell for cell, _, _, possible in self.notes if possible)
+        return option.obstacles or tuple([_obstacle(option, note) for note in self.notes])
 
 
-def _obstacle(
-    option: FlavorOption,
-    cell: int,
-    needed: int,
-    available: int,
-    possible: bool,  # noqa: FBT001
-) -> Obstacle:
+def _obstacle(option: FlavorOption, note: Note) -> Obstacle:
+    cell, needed, available, possible = note
     if possible:
         return missing_quota(option, cell, needed, available)
     requested = option.charges[cell]
@@ -186,8 +167,7 @@ class SearchResult:
 class GroupResult:
     """What was found for pod sets that must have the same flavors, by group of resources.
 
-    The search ends with the first that has none. The mode is the worst of them, NO_FIT too if a
-    resource is not covered.
+    The search ends with the first that has none. The mode is the worst; NO_FIT without coverage.
     """
 
     requests: GroupRequests
@@ -256,8 +236,7 @@ class Progress(Value, frozen=True):
     def goes_on(self) -> bool:
         """Whether there are flavors to try that were not tried since the tree changed.
 
-        Each pod set starts over by itself: searches could go round and round for ever, as no one of
-        them ends with the last flavors of all.
+        Each pod set starts over by itself, so that searches could go round for ever.
         """
         left = any(place != -1 for places in self.tried for place in places)
         return left and self.tried not in self.stops
@@ -278,13 +257,13 @@ class Assignment:
         charges: What it would use, by cell. Not to be changed: it may be shared.
         mode: How it would get it: as the worst of its groups.
         level: How far up the tree it borrows, 0 without borrowing.
-        hindered: Whether something that was tried did not simply fit.
+        hindered: Whether a flavor was tried that did not simply fit.
         unfinished: Whether there are flavors that have not been tried.
         placements: Where pods go, by pod set.
         delayed: Pod sets that get their place once there is quota.
         unplaced: Why pods cannot be placed, by pod set.
-        crowded: Cells of flavors on whose nodes others must make room.
-        held: What the workload has already, if it has quota and only needs places.
+        occupied: Cells of flavors on whose nodes others must make room.
+        held: What the workload has already, if it only needs places.
     """
 
     groups: list[GroupResult] = field(default_factory=list)
@@ -296,7 +275,7 @@ class Assignment:
     placements: Mapping[str, Placement] = field(default_factory=dict)
     delayed: frozenset[str] = frozenset()
     unplaced: Mapping[str, tuple[Unplaced, ...]] = field(default_factory=dict)
-    crowded: frozenset[int] = frozenset()
+    occupied: frozenset[int] = frozenset()
     held: ReservedQuota | None = None
     _refusal: Refusal | None = field(default=None, init=False)
     _admission: ReservedQuota | None = field(default=None, init=False)
@@ -334,8 +313,8 @@ class Assignment:
     def short(self) -> frozenset[int]:
         """The cells that must become free."""
         attempts = (search.attempt for group in self.groups for search in group.searches)
-        short = (cell for attempt in attempts if attempt for cell in attempt.short)
-        return self.crowded.union(short)
+        notes = (note for attempt in attempts if attempt for note in attempt.notes)
+        return self.occupied.union([cell for cell, _, _, possible in notes if possible])
 
     @property
     def tried(self) -> tuple[tuple[int, ...], ...]:
@@ -410,12 +389,16 @@ class Assignment:
 
     def considered(self) -> tuple[Considered, ...]:
         """Return which flavors did not simply fit, pod set by pod set."""
-        return tuple(
-            Considered(pod_set=pod_set.name, tries=tries)
-            for group in self.groups
-            if (tries := tuple(attempt.value for s in group.searches for attempt in s.attempts))
-            for pod_set in group.requests.pod_sets
-        )
+        found = []
+        for group in self.groups:
+            tries = tuple(
+                Try(flavor=a.option.name, mode=a.mode, level=a.level, obstacles=a.obstacles)
+                for search in group.searches
+                for a in search.attempts
+            )
+            names = [pod_set.name for pod_set in group.requests.pod_sets if tries]
+            found += [Considered(pod_set=name, tries=tries) for name in names]
+        return tuple(found)
 
 
 def _refusals(group: GroupResult, obstacles: tuple[Obstacle, ...]) -> Iterator[PodSetRefusal]:
@@ -430,10 +413,10 @@ class Requests:
     Attributes:
         groups: What its pod sets ask, those together that must have the same flavors.
         request_key: What it was worked out from; equal keys ask the same.
-        plain: What the workload gets if there is room for all of it in the first flavors without
-            borrowing; None if these are unsuitable.
+        plain: What it gets if the first flavors have room without borrowing; None if they are
+            unsuitable.
         totals: What the pods of each pod set need together, by name and resource.
-        known: What was found for them, whoever asked, in a version of the tree.
+        known: What was found for these requests in a `version` of the tree.
     """
 
     groups: tuple[GroupRequests, ...]

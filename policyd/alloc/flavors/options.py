@@ -1,7 +1,7 @@
 """The flavors that a queue can give, with names turned into cells, and what suits a workload.
 
-Turning names into cell numbers, and comparing labels with taints, costs more than deciding. It is
-done once for all workloads that ask the same, and again only when the queue changes.
+This costs more than deciding: it is done once for all workloads with the same requests, and again
+only when the queue changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ class QueueOptions:
         preempts: Whether its workloads may preempt anybody.
         topologies: Levels of the topologies by which its flavors place pods, by flavor.
         places_all: Whether all its flavors do.
-        adrift: Flavors whose topology does not exist.
+        without_topology: Flavors whose topology does not exist.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class QueueOptions:
         self.topologies = {n: f.levels for n, f in self._flavors.items() if f.topology}
         self.places_all = self.topologies.keys() >= set(spec.flavors)
         lost = tuple(name for name, levels in self.topologies.items() if not levels)
-        self.adrift = () if spec.elsewhere else lost
+        self.without_topology = () if spec.elsewhere else lost
         blocked = spec.stopped or spec.missing_checks or spec.inactive_checks or spec.clashes
-        self.open = not (blocked or self.missing or self.adrift)
+        self.open = not (blocked or self.missing or self.without_topology)
         policy = spec.preemption
         self.preempts = policy.within_cluster_queue != "Never" or (
             bool(spec.cohort) and policy.reclaim_within_cohort != "Never"
@@ -71,10 +71,7 @@ class QueueOptions:
     def requests(
         self, workload: QueuedWorkload, counts: Sequence[int] = (), request_key: object = None
     ) -> Requests:
-        """Work out what a workload asks of the queue, with as many pods as it wants or `counts`.
-
-        Something may stand for this `request_key`, so that it need not be looked at.
-        """
+        """Work out what a workload asks of the queue, with as many pods as it wants or `counts`."""
         key = request_key or request_key_of(workload, counts)
         requests = self._requests.get(key)
         if requests is None:
@@ -190,10 +187,7 @@ def _asked_by(p: QueuedPodSet) -> tuple[object, ...]:
 
 
 def replacing(requests: Requests, admission: ReservedQuota) -> Requests:
-    """Return what a workload asks in addition to what the one has that it replaces.
-
-    Each resource must come from the flavor that it comes from now.
-    """
+    """Return what a workload asks beyond the one that it replaces, of the same flavors."""
     had = {each.name: each for each in admission.pod_sets}
     groups: list[GroupRequests] = []
     for group in requests.groups:

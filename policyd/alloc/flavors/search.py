@@ -1,8 +1,8 @@
 """The search for flavors: which one each pod set gets for each resource, if any.
 
 For every resource group that pod sets need, the flavors are tried in the queue's order. A flavor is
-as good as its worst resource. The queue's fungibility says when to stop looking; if none simply
-fits, the best one seen is kept, because quota may be waited for in it, or taken by preemption.
+as good as its worst resource. The queue's fungibility says when to stop; if none simply fits, the
+best one is kept, since quota of it may come free, or be taken by preemption.
 """
 
 from collections.abc import Callable, Mapping
@@ -79,10 +79,7 @@ class FlavorSearch:
     def assign(
         self, requests: Requests, oracle: Oracle | None = None, scan: FlavorScan = EVERYWHERE
     ) -> Assignment:
-        """Choose flavors for a workload, of those of a scan, given what the queue's tree uses now.
-
-        The oracle tells what preemption could do; None if the workload may preempt nobody.
-        """
+        """Choose flavors of a scan for a workload; without an oracle it has no targets."""
         plain = requests.plain
         if plain and scan is EVERYWHERE and self.tree.fits(plain.charges, borrowing=False):
             return plain

@@ -1,9 +1,9 @@
 """Preemption by priority and nominal quota.
 
-Victims are workloads of the same queue, and of other queues that use more than they have. Who gets
-back what is its own goes first: in a subtree where the claim is within the quota of all below, it
-has an *advantage* over those outside, and takes from them whatever they do. Elsewhere the claim
-would itself have to borrow, and `borrowWithinCohort` says from whom it may take then.
+Victims are workloads of the same queue, and of other queues that use more than they have. In a
+subtree whose quota holds the claim, it has an *advantage* over workloads outside, and may take from
+all of them. Elsewhere the claim would itself have to borrow, and `borrowWithinCohort` says which
+workloads it may preempt then.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,10 +17,9 @@ from policyd.alloc.quota import QuotaNode, QuotaTree
 
 
 class _Kind(NamedTuple):
-    """What is to be known of candidates: those of lower order go first, or are spared in borrowing.
+    """Of candidates: those of lower order go first; some are spared if the claim borrows.
 
-    If a node of the path, from their queue up, is within its quota, nothing is taken from below it.
-    It is empty for the claim's own queue.
+    Nothing is taken below a node of the path, from their queue up, that is within its quota.
     """
 
     order: int
@@ -35,17 +34,14 @@ _Option = tuple[PreemptionCandidate, _Kind]
 
 
 class _Level(NamedTuple):
-    """A cohort above the claim's queue, the child it is reached by, and what the claim has there.
-
-    Without the advantage, and if the queue may never borrow by preemption, everybody is spared.
-    """
+    """A cohort above the claim's queue, the child below it, and the claim's advantage there."""
 
     cohort: QuotaNode
     child: QuotaNode
     advantage: bool
 
     def options(self, search: Search) -> Iterator[_Option]:
-        """Yield the candidates of this level, and what is to be known of them."""
+        """Yield the candidates of this level with their kind."""
         for path in _borrowers(search, self.cohort, self.child):
             if self.advantage or search.policy.borrow_within_cohort == "Never":
                 order, spared = (0, False) if self.advantage else (1, True)
@@ -87,9 +83,9 @@ def _attempts(search: Search, levels: list[_Level]) -> tuple[bool, ...]:
 def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
     """Choose as an attempt without borrowing does, only faster; none if that has to decide.
 
-    What the claim lacks of its own quota it gets back from its own queue only, whose workloads come
-    last. Until then an attempt takes everybody else, to spare most of them again. Whom it needs of
-    its own for that does not depend on the others; whom of the others, only on these.
+    The claim gets back its own quota from its own queue only, whose workloads come last. Until then
+    an attempt takes all others, to spare most of them again. Which of its own it needs does not
+    depend on the others; which of the others, only on these.
     """
     usage, subtree, ledger = search.tree.usage, search.tree.subtree, search.ledger
 
@@ -107,7 +103,7 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
             break
     else:
         return []
-    # Not filled back as in an attempt: that would reckon with the others, who are not gone here.
+    # Not filled back as in an attempt: that would count on the others, which are not gone here.
     for index in reversed(range(len(own) - 1)):
         ledger.restore(own[index].holding)
         if lacks():

@@ -1,4 +1,4 @@
-"""Preemption by shares: from whom borrows the most, while the preemptor's share stays fairer.
+"""Preemption by shares: from queues that borrow most, while the preemptor's share stays fairer.
 
 Candidates are the claim's own queue and all queues of the tree that borrow. At each step the queue
 with the highest share is asked for its next candidate; in a hierarchy the search goes down from the
@@ -48,7 +48,7 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
 
 
 class FairSearch:
-    """One search, with the claim charged to the tree: victims in order, and who was passed over."""
+    """One search, with the claim charged to the tree: victims, and candidates passed over."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
@@ -68,7 +68,7 @@ class FairSearch:
         return self.search.placed()
 
     def turns(self, waiting: Waiting) -> Iterator[QuotaNode]:
-        """Yield whom to ask next: the queue with the highest share, going down from the top.
+        """Yield at each step the queue with the highest share, going down from the top.
 
         Queues without candidates, and nodes that no longer borrow, are left for good.
         """

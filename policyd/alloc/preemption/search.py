@@ -1,4 +1,4 @@
-"""What searches for victims have in common: the claim, who may be a victim, and trying it out."""
+"""What searches for victims have in common: the claim, the candidates, and trying them out."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cmp_to_key
@@ -20,16 +20,16 @@ CandidateRank = tuple[bool, bool, int, float, str]
 
 
 class Claim(NamedTuple):
-    """What somebody is to be preempted for.
+    """What others are to be preempted for.
 
     Attributes:
-        workload: Who wants it; its ClusterQueue is in the state, and has a specification.
+        workload: The preemptor; its ClusterQueue is in the state, and has a specification.
         charges: How much it needs, by cell of its queue; all pod sets together.
         short: The cells of `charges` of which there is not enough: a victim holds some of these.
         removed: Keys of workloads that are no candidates, since their usage is gone already.
         places: Whether the pods could be placed, with the usage the tree has when it is called;
             None if they go anywhere.
-        policy: Whom it may preempt, if that is asked of another policy than its queue's.
+        policy: What it may preempt, if not by its queue's policy.
         ignores_protection: Whether workloads are candidates too that are protected for now.
     """
 
@@ -53,11 +53,7 @@ class PreemptionCandidate(NamedTuple):
 class Search:
     """A search for victims for a claim, in the tree as it is, which is changed in trials only.
 
-    Attributes:
-        node: The ClusterQueue of the claim.
-        policy: Whom it may preempt.
-        charges: What of the claim is not nothing.
-        names: The flavors and resources of which there is not enough.
+    Its `node` is the claim's ClusterQueue, `names` the flavors and resources that are short.
     """
 
     def __init__(self, state: CoreState, claim: Claim) -> None:
@@ -83,8 +79,8 @@ class Search:
     def candidates(self, node: QuotaNode) -> list[PreemptionCandidate]:
         """Return the candidates of a queue, its own or another, in order of rank.
 
-        A queue that gives out no quota, such as one on hold, keeps what it gave: it has none. Who
-        is protected from nobody is the same for all claims of a cycle that may preempt alike.
+        A queue that gives out no quota, such as one on hold, has none. Without protection they are
+        the same for all claims of a cycle with the same policy.
         """
         own, queue = node is self.node, self.state.queues[node.name]
         if not queue.active:
@@ -138,11 +134,10 @@ class Search:
     def fill_back(
         self, victims: list[Victim], fits: Callable[[], bool], *, charged: bool = False
     ) -> None:
-        """Spare every victim without whom the claim `fits` too, those chosen last first.
+        """Spare every victim without which the claim `fits` too, those chosen last first.
 
-        The very last was needed: without it the claim did not fit. Who holds more of the claim's
-        pool than is left over was needed as well, and is not tried. `charged` tells whether the
-        claim is counted as used.
+        The very last was needed, as is one that holds more of the claim's pool than is left over.
+        `charged` tells whether the claim is counted as used.
         """
         left = self._left_over(charged=charged)
         for index in reversed(range(len(victims) - 1)):
@@ -183,10 +178,7 @@ def may_preempt(policy: str, preemptor: QueuedWorkload, candidate: QueuedWorkloa
 
 
 def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
-    """Rank who holds quota among candidates; `own` tells that the preemptor's queue is the same.
-
-    Who is evicted, or is to be by an earlier plan, costs nothing more.
-    """
+    """Rank a candidate, of the preemptor's own queue or another; first those being stopped."""
     workload = holding.workload
     since = inf if workload.reserved_at is None else workload.reserved_at
     return not holding.stopping, own, workload.priority, -since, workload.uid
@@ -195,7 +187,7 @@ def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
 def ordered(
     search: Search, found: list[T], candidate: Callable[[T], PreemptionCandidate]
 ) -> list[T]:
-    """Sort candidates, by what LocalQueues used in the past too where their queue goes by it."""
+    """Sort candidates, also by the usage history of LocalQueues where their queue wants it."""
     queues, past, used = search.state.queues, search.state.local_usage, {}
     for each in map(candidate, found) if past else ():
         spec, name = queues[each.node.name].spec, each.holding.workload.local_queue
@@ -207,10 +199,9 @@ def ordered(
 def in_order(
     found: list[T], used: Mapping[str, float], candidate: Callable[[T], PreemptionCandidate]
 ) -> list[T]:
-    """Sort what has a `candidate`, those to be preempted first at the front.
+    """Sort items by their `candidate`, those to be preempted first at the front.
 
-    Where it counts what LocalQueues `used` in the past, by `namespace/name`: of the same
-    ClusterQueue those go first whose LocalQueue used more, whatever their priority.
+    Of the same ClusterQueue those go first whose LocalQueue `used` more, whatever their priority.
     """
     if not used:
         return sorted(found, key=lambda each: candidate(each).rank)

@@ -1,6 +1,6 @@
 """How many pods of one kind go into each domain, and what keeps them from it, kept up to date.
 
-Nothing is counted until somebody asks. Then all leaves are counted, a column at a time; from then
+Nothing is counted until it is asked for. Then all leaves are counted, a column at a time; from then
 on only leaves that changed, and what changed goes up to the domains around them.
 """
 
@@ -79,11 +79,9 @@ def _written(taint: NodeTaint) -> str:
 
 
 class Obstacles:
-    """What keeps pods from the leaves of a topology, kept up to date.
+    """What keeps pods from leaves of a topology, `by_leaf`, kept up to date.
 
-    Attributes:
-        by_leaf: The obstacle of each leaf that has one. Only nodes have: of larger leaves nobody
-            knows on which node a pod will be.
+    Only leaves that are nodes have obstacles: of others it is not known where a pod will be.
     """
 
     __slots__ = ("_mark", "_needs", "_tree", "by_leaf")
@@ -140,11 +138,8 @@ _REMEMBERED = 64
 class PodKind(Value, frozen=True):
     """What makes pods take the same room.
 
-    Attributes:
-        requests: What one pod needs, by resource in the order of their names, more than 0 each.
-        beside: What another pod takes before they do.
-        needs: What else they need of a node.
-        empty: Whether what workloads hold is left out of account.
+    Requests are more than 0, in the order of resources' names. Another pod, `beside` these, takes
+    its own before. With `empty`, what workloads hold is left out of account.
     """
 
     requests: Requests
@@ -154,22 +149,16 @@ class PodKind(Value, frozen=True):
 
 
 def requests_of(requests: Mapping[str, int], *, ports: bool = True) -> Requests:
-    """Return what a pod takes of a node, itself included, as `PodKind` has it.
+    """Return what a pod takes of a node, itself included.
 
-    Without `ports`, those of nodes are left out: which node of a larger leaf a pod will be on, and
-    with it which ports are free there, nobody knows.
+    Where leaves are not nodes `ports` are left out: it is not known which are free.
     """
     taken = {**requests, PODS: 1}.items()
     return tuple(sorted((r, n) for r, n in taken if n > 0 and (ports or not is_port(r))))
 
 
 class Counts:
-    """How many pods of a kind go into each domain of a topology.
-
-    Attributes:
-        pods: By domain; of inner domains, the sum of those in it.
-        obstacles: What else keeps them from which leaves.
-    """
+    """How many `pods` of a kind go into each domain of a topology, and `obstacles` to others."""
 
     __slots__ = ("_kind", "_mark", "_shape", "_tree", "obstacles", "pods")
 

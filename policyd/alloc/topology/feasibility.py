@@ -22,7 +22,7 @@ Units = Column | dict[int, int]
 class DomainRoom:
     """What goes into each domain, by its number.
 
-    Without leaders `beside` and `slices_beside` are what `pods` and `slices` are, the same lists.
+    Without leaders `beside` and `slices_beside` are the same lists as `pods` and `slices`.
 
     Attributes:
         tree: Whose domains.
@@ -66,11 +66,7 @@ class DomainRoom:
         return other
 
     def most(self) -> int:
-        """Return how many slices could be placed without leaders, in one domain if that is so.
-
-        Domains of one level have as much room together as those of any other, down to the level of
-        slices.
-        """
+        """Return how many slices could be placed without leaders, in one domain if required."""
         slices, goal = self.slices, self.goal
         if goal.mode == "Required":
             return max([slices[domain] for domain in self.tree.at[goal.level]])
@@ -108,11 +104,8 @@ class DomainRoom:
     def best_fit(self, domains: Sequence[int], needed: int, *, leaders: int, units: Units) -> int:
         """Return the domain with the least room that suffices; the first if none does.
 
-        Args:
-            domains: In their order, at least one. Only those of the highest score are looked at.
-            needed: How much has to go there.
-            leaders: How many leaders have to go there too.
-            units: What is counted, by domain.
+        Of `domains`, in their order, only those of the highest score are looked at; `needed` of the
+        `units` have to go there, and so many leaders.
         """
         best, least, score = domains[0], None, self.score
         for domain in domains:
@@ -124,11 +117,9 @@ class DomainRoom:
         return best
 
     def bubble(self, top: Iterable[int] | None = None, *, inner: bool = True) -> None:
-        """Work out inner domains from those in them.
+        """Work out inner domains, all or those in `top`, from those in them.
 
-        Args:
-            top: Only domains in these; None for all.
-            inner: Whether slices within slices are heeded.
+        Without `inner`, slices within slices are ignored.
         """
         tree, goal = self.tree, self.goal
         levels = tree.at if top is None else _below(tree, top)
@@ -181,13 +172,7 @@ def _below(tree: TopologyTree, top: Iterable[int]) -> list[list[int]]:
 
 
 class PlacementCircumstances(NamedTuple):
-    """What a placement has to heed besides the request.
-
-    Attributes:
-        empty: Whether what workloads hold is left out of account.
-        within: Domain that no pod may leave; None if there is none.
-        scored: Whether what pods would prefer matters.
-    """
+    """Whether usage by workloads is ignored, the domain to stay in, if preferences matter."""
 
     empty: bool = False
     within: int | None = None
@@ -195,7 +180,7 @@ class PlacementCircumstances(NamedTuple):
 
 
 class Feasibility:
-    """What was counted for a request: its `room`."""
+    """Where a request is feasible: its `room`, and what excludes the rest."""
 
     def __init__(
         self,
@@ -205,7 +190,7 @@ class Feasibility:
         leader: PlacementRequest | None,
         circumstances: PlacementCircumstances,
     ) -> None:
-        """Count what of a request, and of its leader if it has one, goes where."""
+        """Count what of a request, and of its leader if there is one, goes where."""
         self._tree = cache.tree
         self._within = circumstances.within
         flavor = self._tree.flavor
@@ -231,20 +216,12 @@ class Feasibility:
             self.room.score = self._scores(request.preferred_affinity)
 
     def break_ties(self, request: PlacementRequest) -> None:
-        """Let what a request says decide between places that are as good.
-
-        Who asks whether there is room at all does not need it, and saves milliseconds.
-        """
+        """Let a request decide between equally good places; only needed to choose some."""
         if request.tie_break is not None:
             self.room.ties = request.tie_break(self._tree, request.requests)
 
     def no_room(self, level: int, fitting: int) -> NoRoom:
-        """Say what stood in the way.
-
-        Args:
-            level: At which level there was not enough.
-            fitting: How many slices there was room for.
-        """
+        """Say why only `fitting` slices have room at a level."""
         tree, goal, room = self._tree, self.room.goal, self.room
         best = max(tree.at[level], key=room.slices.__getitem__)
         return NoRoom(

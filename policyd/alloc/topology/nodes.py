@@ -59,7 +59,7 @@ class Nodes:
     """
 
     def __init__(self, *, overlapping: bool = True) -> None:
-        """Start without nodes; see whether flavors of the same nodes know of each other's usage."""
+        """Start without nodes; flavors of the same nodes know of each other if `overlapping`."""
         self.trees: dict[str, TopologyTree] = {}
         self.counts: dict[str, CountCache] = {}
         self.taken: dict[str, dict[str, int]] = {}
@@ -96,11 +96,7 @@ class Nodes:
         return None if room is None else room.node
 
     def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> str:
-        """Count a running pod that no topology placed: it takes `requests` and a pod of a node.
-
-        Returns:
-            The node that has more room now, of any resource; "" if none has.
-        """
+        """Count a running pod that no topology placed; return the node with more room, or ""."""
         pod, before = OtherPod(node, {**requests, PODS: 1}), self._pods.get(key)
         if before == pod:
             return ""
@@ -172,10 +168,7 @@ class Nodes:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Take back, at the end of the block, whatever is held and dropped in it.
-
-        Nodes and flavors stay as they are meanwhile.
-        """
+        """Take back, at the end of the block, whatever is held and dropped in it."""
         log: dict[str, tuple[Placement, ...]] = {}
         outer, self._log = self._log, log
         try:

@@ -7,7 +7,7 @@ domains came or went; a change of what a node has, or of what is used there, cos
 """
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.values import (
@@ -22,10 +22,10 @@ from policyd.alloc.topology.values import (
 _LONGEST = 65_536
 
 Mark = tuple[int, int]
-"""How far somebody has read."""
+"""How far a reader has read."""
 
 UNREAD: Mark = (-1, 0)
-"""The mark of somebody who has read nothing."""
+"""The mark of a reader of nothing."""
 
 
 class ChangeLog:
@@ -39,23 +39,17 @@ class ChangeLog:
 
     @property
     def mark(self) -> Mark:
-        """How far one has read who has read everything."""
+        """The mark of a reader of everything."""
         return self._era, len(self._entries)
 
-    def add(self, number: int) -> None:
-        """Note that something changed."""
-        if len(self._entries) >= _LONGEST:
-            self.forget()
-        self._entries.append(number)
-
-    def extend(self, numbers: list[int]) -> None:
-        """Note that some changed."""
+    def extend(self, numbers: Sequence[int]) -> None:
+        """Note what changed."""
         if len(self._entries) + len(numbers) > _LONGEST:
             self.forget()
         self._entries += numbers
 
     def forget(self) -> None:
-        """Make everybody look at everything again."""
+        """Make all readers look at everything again."""
         self._entries.clear()
         self._era += 1
 
@@ -93,13 +87,9 @@ class Table:
     def shift(
         self, resource: str, counts: Iterable[tuple[int, int]], amount: int, *, size: int
     ) -> None:
-        """Add an amount, which may be negative, as often as leaves' counts say.
+        """Add an amount, which may be negative, to leaves as often as their counts say.
 
-        Args:
-            resource: Of which there is more.
-            counts: Leaves, and how often each gets the amount.
-            amount: How much it is.
-            size: How many numbers there are by now.
+        There are as many numbers of domains by now as `size` says.
         """
         column = self.columns.get(resource)
         if column is None and not is_port(resource):
@@ -131,7 +121,7 @@ def is_port(resource: str) -> bool:
 
 
 NOWHERE = -1
-"""In the place of a domain that is not there, such as the parent of one of the highest level."""
+"""Stands for no domain, such as the parent of one of the highest level."""
 
 
 class NodeRoom:
@@ -157,14 +147,13 @@ class TopologyTree:
         rank: By domain, its place among those of its level in the order of their values.
         at: By level, its domains in the order of their values.
         leaves: Leaves by the values that assignments name them with.
-        names: By domain, if it is a leaf, that name.
+        names: By domain, if it is a leaf, its name in assignments.
         free: By resource and leaf, what can still be had; may be negative.
         capacity: By resource and leaf, what could be had if workloads held nothing.
         changed: Leaves whose amounts changed, or that came.
         changed_nodes: Those whose node changed in more than amounts.
         shape: Grows when domains come or go.
-        twins: Names of nodes with the same host name, which is a mistake; only the first by name
-            is used.
+        twins: Names of nodes with the same host name; only the first by name is used.
         unusable: Nodes with the flavor's labels that pods cannot be sent to, by name.
     """
 
@@ -348,7 +337,7 @@ class TopologyTree:
 
     def _show(self, leaf: int, room: NodeRoom) -> None:
         self._node[leaf] = room.node
-        self.changed_nodes.add(leaf)
+        self.changed_nodes.extend((leaf,))
 
     def _detach(self, domain: DomainValues, room: NodeRoom) -> None:
         leaf = self.leaves[domain]
@@ -356,7 +345,7 @@ class TopologyTree:
         self._below[leaf] -= 1
         if not self._below[leaf]:
             del self.leaves[domain]
-            self.changed_nodes.add(leaf)
+            self.changed_nodes.extend((leaf,))
             self._release(leaf)
 
     def _release(self, domain: int) -> None:
@@ -402,7 +391,7 @@ class TopologyTree:
         for table in tables:
             for resource, amount in amounts.items():
                 table.shift(resource, ((leaf, amount),), sign, size=len(self.values))
-        self.changed.add(leaf)
+        self.changed.extend((leaf,))
 
 
 def _alike(one: TopologyNode, other: TopologyNode) -> bool:

@@ -35,7 +35,7 @@ Reference = VariableReference | TypeReference | FunctionReference
 
 @dataclass(slots=True)
 class Checked:
-    """A tree with the type of each node, and what its names refer to.
+    """A tree with the type of each node, and the references of its names.
 
     A name without a reference is a local variable, or unknown; `unknown` says which.
     """

@@ -25,7 +25,7 @@ from policyd.cel.types import BOOL, DYN, ERROR, Type, is_dyn, list_of, map_of, o
 
 
 def _check_comprehension(checker: Checker, node: ast.Comprehension) -> Type:
-    """Return the type of what a macro makes."""
+    """Return the type of a comprehension's result."""
     first, second = _range_of(checker, node.range)
     bound = (second,) if len(node.variables) == 1 else (first, second)
     if len(node.variables) == 1 and _is_map(checker, node.range):
@@ -60,7 +60,7 @@ def _is_map(checker: Checker, node: ast.ExpressionNode) -> bool:
 
 
 def _range_of(checker: Checker, node: ast.ExpressionNode) -> tuple[Type, Type]:
-    """Return the types of key and value, or of index and element, of what is looped over."""
+    """Return the types of key and value, or of index and element, of a range."""
     kind = checker.found.resolve(checker.check(node))
     if kind.name == "map":
         return kind.parameters[0], kind.parameters[1]

@@ -113,7 +113,7 @@ def _struct_entry(checker: Checker, entry: ast.Field, struct: str | None) -> Non
 
 
 def invalid_literal(call: ast.Call) -> tuple[ast.ExpressionNode, str, str] | None:
-    """Return the literal argument that cannot be, what is wrong in cel-go's words, and why."""
+    """Return an invalid literal argument, cel-go's message, and the reason."""
     style = (call.function, call.target is not None, len(call.arguments))
     parse = _PARSERS.get(style)
     if parse is None:
@@ -141,7 +141,7 @@ def report_mixed_literals(checker: Checker) -> None:
 
 
 def _alike(node: ast.ExpressionNode) -> Iterator[Iterable[tuple[ast.ExpressionNode, bool]]]:
-    """Yield what must be of one type, each with whether it is optional."""
+    """Yield parts that must be of one type, each with whether it is optional."""
     match node:
         case ast.ListLiteral(elements=elements, optionals=optionals):
             yield [(part, place in optionals) for place, part in enumerate(elements)]

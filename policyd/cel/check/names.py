@@ -51,7 +51,7 @@ _LITERALS: Final[dict[type, Type]] = {
 
 
 class Checker:
-    """The state of one check, and what concerns names."""
+    """The state of one check, and the checks of names."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Checker:
         self.scopes: list[tuple[str, Type]] = []
 
     def finish(self) -> Checked:
-        """Return what was found, with all types resolved."""
+        """Return the result, with all types resolved."""
         checked = self.checked
         resolve = self.found.resolve
         checked.types = {n: resolve(t, default=DYN) for n, t in checked.types.items()}
@@ -79,7 +79,7 @@ class Checker:
         return checked
 
     def check(self, node: ast.ExpressionNode) -> Type:
-        """Return the type of a node, and remember it; what is too large to compare is dyn."""
+        """Return the type of a node, and remember it; a type that is too large becomes dyn."""
         kind = self.checks[type(node)](self, node)
         if kind.parameters and self.found.is_too_large(kind):
             kind = DYN
@@ -87,7 +87,7 @@ class Checker:
         return kind
 
     def issue(self, node: ast.ExpressionNode, message: str, hint: str | None = None) -> Type:
-        """Report what is wrong at a node; its type is unknown then."""
+        """Report an issue at a node, whose type is unknown then."""
         if len(self.checked.issues) < MAX_ISSUES:
             self.checked.issues.append(issue_at(self.source, node.position, message, hint))
         return ERROR
@@ -147,13 +147,13 @@ class Checker:
         return kind
 
     def undeclared(self, node: ast.ExpressionNode, name: str) -> Type:
-        """Report a name nobody knows."""
+        """Report an unknown name."""
         message = f"undeclared reference to '{name}' (in container '{self.environment.container}')"
         self.checked.unknown[node] = message
         return self.issue(node, message, self.hint(name))
 
     def hint(self, name: str) -> str | None:
-        """Say what may have been meant, or which version has it."""
+        """Suggest a similar name, or the version that has the name."""
         unavailable = self.environment.unavailable
         inside = (since for other, since in unavailable.items() if other.startswith(f"{name}."))
         since = unavailable.get(name) or next(inside, None)
@@ -223,7 +223,7 @@ class Checker:
         return BOOL
 
     def name_operand(self, operand: ast.ExpressionNode) -> None:
-        """Resolve what stands before the last field of has(), if it is a value."""
+        """Resolve the operand of has(), if it is a value."""
         parts = ast.qualified_name(operand)
         if parts is not None:
             kind = self.resolved(operand, parts, absolute=_is_absolute(operand))

@@ -2,7 +2,7 @@
 
 Who writes a policy does not wait for it alone: while it is compiled, others do. The allowance is
 that of one document. It counts work and not seconds, so that a policy is used everywhere or
-nowhere; where somebody waits, the time is asked for, too.
+nowhere; where a caller waits, the time is checked, too.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Allowance:
         expressions: Expressions.
         characters: Characters of expressions.
         instructions: Instructions of patterns.
-        out_of_time: Tells whether nobody waits any longer.
+        out_of_time: Tells whether the caller's timeout has expired.
     """
 
     expressions: int = MOST_EXPRESSIONS
@@ -40,7 +40,7 @@ class Allowance:
     out_of_time: Callable[[], bool] = lambda: False
 
     def take(self, source: str) -> None:
-        """Take what an expression needs before it is looked at."""
+        """Charge for an expression before it is parsed."""
         self.expressions -= 1
         self.characters -= len(source)
 
@@ -63,7 +63,7 @@ _CURRENT: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
 def current() -> Allowance | None:
-    """Return the allowance of what is being compiled; None if it has none."""
+    """Return the allowance of the current compilation; None if it has none."""
     return _CURRENT.get()
 
 

@@ -100,7 +100,7 @@ def _emit_transform_list(generator: Generator, node: ast.Comprehension) -> Atom:
 
 
 def _empty(generator: Generator, price: int) -> int:
-    """Return what the empty list or map costs that a loop begins with."""
+    """Return the cost of the empty list or map that a loop begins with."""
     return 0 if generator.environment.free_constants else price
 
 

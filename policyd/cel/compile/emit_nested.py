@@ -106,7 +106,7 @@ _DEEPEST: Final = 12
 
 
 def write_nested(checked: Checked) -> str | None:
-    """Return the source of a function `cel` for what is in order; None if there is none.
+    """Return the source of a fast function `cel` for usual values; None if there is none.
 
     It calls `R_whole` where it gives up.
     """
@@ -149,12 +149,12 @@ class _Writer:
         return f"def cel(A, B):\n try:\n{body}\n except ANY: pass\n return R_whole(A, B)"
 
     def temporary(self) -> str:
-        """Return a name nobody has used."""
+        """Return an unused name."""
         self.temporaries += 1
         return f"t{self.temporaries}"
 
     def once(self, loop: NestedLoop, code: str) -> str:
-        """Assign what needs an element alone, once for each, and return the name it gets."""
+        """Assign a value that depends on an element alone, once for each, and return its name."""
         if code not in self.known:
             name = self.known[code] = self.temporary()
             loop.row.append(f"{name} = {code}")
@@ -167,7 +167,7 @@ class _Writer:
         return name
 
     def _charge_if_true(self, result: str) -> None:
-        """Charge what a test costs that is true, where nothing else charges for it."""
+        """Charge the cost of a test that is true, unless it is charged elsewhere."""
         if result in self.if_true:
             self.out.append(f"if {result}: c += {self.if_true.pop(result)}")
 
@@ -215,13 +215,13 @@ class _Writer:
         return value._replace(code=self.once(value.loop, f"{value.code}[{name!r}]"))
 
     def _items(self, node: ast.ExpressionNode) -> NestedValue:
-        """Write what is looped over."""
+        """Generate the range of a loop."""
         value = self.value(node)
         code = f"{value.code} if type({value.code}) is list else R_give_up()"
         return value._replace(code=self.once(value.loop, code))
 
     def _tenths(self, value: NestedValue) -> str:
-        """Write what comparing a value costs besides 1, at most; refuse what is no plain value."""
+        """Generate the extra cost of comparing a value, at most; refuse complex values."""
         code, literal = value.code, value.literal
         if literal is not None:
             return str((len(literal) - 1) // 10) if isinstance(literal, str) else "0"
@@ -231,7 +231,7 @@ class _Writer:
     # --- tests
 
     def test(self, node: ast.ExpressionNode, target: str = "") -> str:
-        """Write what evaluates a test; return the name of the result, or `True` if it is sure."""
+        """Generate a test; return the name of the result, or `True` if it is constant."""
         if isinstance(node, ast.Logic):
             return self._logic(node, target)
         if isinstance(node, ast.Comprehension) and len(node.variables) == 1:
@@ -285,7 +285,7 @@ class _Writer:
         return result
 
     def _body(self, loop: NestedLoop, node: ast.Comprehension, result: str) -> int:
-        """Write a round, and return what is the same in the cost of all."""
+        """Generate a round, and return the part of its cost that is the same in all rounds."""
         outer = self.loop, self.out, self.charged, self.scope
         self.loop, self.out, self.charged = loop, loop.body, 0
         self.scope = {**self.scope, node.variables[0]: loop}

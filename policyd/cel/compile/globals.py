@@ -42,7 +42,7 @@ def _distinct(values: set[Any], items: list[Any]) -> set[Any]:
 
 
 def _tenths(values: set[Any], most: int) -> int:
-    """Return what comparisons with a text cost besides 1, if they cost `most` with a longer one.
+    """Return the extra cost of comparisons with a string, if one with a longer string costs `most`.
 
     Raises:
         _OutOfOrderError: If a value is neither a text nor an integer.

@@ -31,7 +31,7 @@ class SourceLine:
 
 
 class Block(Record):
-    """A block of lines: the first one, which charges what is constant of its cost and work."""
+    """A block of lines: the first line charges the constant part of its cost and work."""
 
     line: SourceLine
     cost: int = 0
@@ -39,7 +39,7 @@ class Block(Record):
 
 
 class Generated(Record):
-    """The source of the function `cel`, its constants, and what each line is for."""
+    """The source of the function `cel`, its constants, and the purpose of each line."""
 
     source: str
     constants: dict[str, Any]

@@ -116,7 +116,7 @@ class Program:
         Raises:
             CelError: If the evaluation fails; it says where in the expression.
             CelCostError: If the expression, the policy, or the request costs too much.
-            CelTimeError: If it may have taken too long for whoever waits.
+            CelTimeError: If the caller's timeout is about to expire.
         """
         outer, budget.work = budget.work, 0
         if budget.weights:
@@ -180,7 +180,7 @@ def _check_allowance(allowance: Allowance, source: str) -> None:
 
 
 def compile_unchecked(source: str, environment: Environment) -> Program:
-    """Compile an expression whatever its types: what cannot work fails when it is evaluated.
+    """Compile an expression regardless of types: errors occur when it is evaluated.
 
     Raises:
         CelCompileError: If the expression cannot be parsed.

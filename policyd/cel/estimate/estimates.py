@@ -49,7 +49,7 @@ Estimator = Callable[[tuple[Sized, ...]], Charge]
 
 
 def fixed(price: int) -> Charge:
-    """Return the charge of a call that costs the same whatever its arguments are."""
+    """Return a charge that does not depend on the arguments."""
     return Charge(exactly(price))
 
 
@@ -103,7 +103,7 @@ def search_pattern(arguments: tuple[Sized, ...]) -> Charge:
 
 
 def find(arguments: tuple[Sized, ...]) -> Charge:
-    """Estimate finding what matches: at most all there is."""
+    """Estimate finding matches: at most the whole text."""
     return Charge(search_pattern(arguments).cost, Span(0, arguments[0].size.most))
 
 
@@ -119,7 +119,7 @@ def each(arguments: tuple[Sized, ...]) -> Charge:
 
 
 def look(arguments: tuple[Sized, ...]) -> Charge:
-    """Estimate looking at each element of a list, whatever it is."""
+    """Estimate looking at each element of a list."""
     return Charge(arguments[0].size)
 
 

@@ -53,7 +53,7 @@ _RULES: Final[dict[type[ast.ExpressionNode], Rule]] = {
 
 
 def estimate_cost(source: str, environment: Environment, *, sizes: SizeOf = unknown_sizes) -> Span:
-    """Return what an expression may cost, at least and at most.
+    """Return the least and the greatest cost of an expression.
 
     Args:
         source: The text.

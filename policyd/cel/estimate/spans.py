@@ -28,7 +28,7 @@ class Span:
         return Span(min(self.least, other.least), max(self.most, other.most))
 
     def over(self, divisor: int) -> "Span":
-        """Return the span divided, rounded up; what is unbounded stays so where Go's does."""
+        """Return the span divided, rounded up; an unbounded end stays so where Go's does."""
         return Span(-(-self.least // divisor), -(-self.most // divisor))
 
     @property

@@ -32,7 +32,7 @@ _AT_ONCE: Final = frozenset(
 
 
 def _operator_charge(name: str, overload: Overload, arguments: tuple[Sized, ...]) -> Charge | None:
-    """Return what an operator costs that looks at its operands; None if it is no such operator."""
+    """Return the charge of an operator that depends on its operands; None for other operators."""
     if name == "_==_":
         return _equality(arguments)
     if name == "_!=_":
@@ -108,7 +108,7 @@ def estimate_select(estimation: Estimation, node: ast.Select) -> Span:
 
 
 def estimate_has(estimation: Estimation, node: ast.Has) -> Span:
-    """Charge what stands before the field; the test itself is free."""
+    """Charge the operand; the test for the field itself is free."""
     reference = estimation.checked.references.get(node)
     estimation.learn(node, NOTHING_KNOWN)
     if isinstance(reference, VariableReference):

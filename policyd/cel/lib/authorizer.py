@@ -55,42 +55,36 @@ Authorize = Callable[[AuthorizedAction], Authorization]
 
 
 @dataclass(frozen=True, slots=True)
-class Authorizer:
-    """The value of the variable `authorizer`."""
-
+class _Check:
     authorize: Authorize
     attributes: AuthorizedAction = AuthorizedAction()
 
+
+class Authorizer(_Check):
+    """The value of the variable `authorizer`."""
+
+    __slots__ = ()
     cel_type_name = AUTHORIZER.name
 
 
-@dataclass(frozen=True, slots=True)
-class PathCheck:
+class PathCheck(_Check):
     """A question about a path."""
 
-    authorize: Authorize
-    attributes: AuthorizedAction
-
+    __slots__ = ()
     cel_type_name = PATH_CHECK.name
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCheck:
+class GroupCheck(_Check):
     """The API group of a question about a resource."""
 
-    authorize: Authorize
-    attributes: AuthorizedAction
-
+    __slots__ = ()
     cel_type_name = GROUP_CHECK.name
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceCheck:
+class ResourceCheck(_Check):
     """A question about a resource."""
 
-    authorize: Authorize
-    attributes: AuthorizedAction
-
+    __slots__ = ()
     cel_type_name = RESOURCE_CHECK.name
 
 

@@ -8,7 +8,7 @@ from policyd.cel.syntax.ast import MacroKind
 
 
 class MacroError(Exception):
-    """The arguments are not what the macro needs."""
+    """The arguments of a macro are invalid."""
 
     def __init__(self, position: int, message: str) -> None:
         super().__init__(message)

@@ -104,7 +104,7 @@ class OperatorChain:
         return self._steps + (1 if level > 3 else 0)
 
     def end(self) -> None:
-        """Count what this expression added no more."""
+        """Remove the counts of this expression."""
         self._nesting.relation = self._relation
         self._nesting.calculation = self._calculation
 

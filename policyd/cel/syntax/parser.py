@@ -241,7 +241,7 @@ class _Parser:
     # --- members
 
     def _member(self, operand: ast.ExpressionNode) -> ast.ExpressionNode:
-        """Read what is selected from a value, and from what was selected."""
+        """Read the selections from a value."""
         outer = self.nesting.member
         self.nesting.member += 1
         while self.tokens.current.kind == "operator":

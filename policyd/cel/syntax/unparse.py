@@ -32,7 +32,7 @@ _ESCAPES: Final = {
 
 
 def unparse(node: ast.ExpressionNode) -> str:
-    """Return the text of an expression; what a macro was, it is again."""
+    """Return the text of an expression, with its macros."""
     return _WRITERS[type(node)](node)
 
 

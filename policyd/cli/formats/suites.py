@@ -94,7 +94,7 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> Given:
         },
         values=next(iter(values), suite.values),
         user=next(iter(users), SuiteUser()).user_info,
-        outside=declared_values(
+        external=declared_values(
             objects=cluster,
             images=[image for each in declared for image in each.images],
             responses=suite.api_call_responses,

@@ -24,8 +24,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.status.quantities import in_units
-from policyd.status.queue_counts import CountsOfQueues, QueueCounts, count_queues
-from policyd.status.queues import queue_status
+from policyd.status.queues import CountsOfQueues, QueueCounts, count_queues, queue_status
 from policyd.status.shares import weighted_share
 
 Sample = tuple[str, tuple[str, ...], float]

@@ -219,6 +219,8 @@ class PolicyStatuses:
         self._pace = pace
         self._limits = limits or NamespaceLimits(MOST_POLICIES, MOST_POLICY_BYTES)
         self._queue: WorkQueue[_Key] = WorkQueue(pace=pace)
+        self._written: dict[str, PolicyStatus] = {}
+        """The statuses of Policies that this process wrote: judging one again takes a while."""
         self.policies = Informer(
             client,
             POLICIES,
@@ -276,6 +278,8 @@ class PolicyStatuses:
         status = await self._status(key, given)
         if status == given.status:
             return
+        if kind == "Policy":
+            self._written[name] = status
         patch = merge_patch(given.metadata, status=status)
         resource = POLICIES if kind == "Policy" else POLICY_BINDINGS
         try:
@@ -319,22 +323,34 @@ class PolicyStatuses:
 
     def _policy_changed(self, change: Change[PolicyObject]) -> None:
         name = change.object.metadata.name
-        self._queue.add(("Policy", name))
         match change:
-            case Modified():
+            case Modified(old, new) if self._is_own_write(old, new):
                 return
             case Deleted():
                 self._limits.drop("", ("Policy", name))
-            case Added():
+            case Added() | Modified():
                 pass
-        for binding in self.bindings.store.values():
-            self._queue.add(("PolicyBinding", binding.metadata.name))
+        self._written.pop(name, None)
+        self._queue.add(("Policy", name))
+        if not isinstance(change, Modified):
+            for binding in self.bindings.store.values():
+                self._queue.add(("PolicyBinding", binding.metadata.name))
+
+    def _is_own_write(self, old: PolicyObject, new: PolicyObject) -> bool:
+        """Tell whether nothing changed but the status, to what this process wrote."""
+        before, after = old.metadata, new.metadata
+        return new.status == self._written.get(new.metadata.name) and (
+            (before.uid, before.generation) == (after.uid, after.generation)
+        )
 
     def _binding_changed(self, change: Change[BindingObject]) -> None:
         name = change.object.metadata.name
-        if isinstance(change, Deleted):
-            self._limits.drop("", ("PolicyBinding", name))
         self._queue.add(("PolicyBinding", name))
-        if isinstance(change, Modified):
-            self._queue.add(("Policy", change.old.policy_name))
         self._queue.add(("Policy", change.object.policy_name))
+        match change:
+            case Modified(old, _):
+                self._queue.add(("Policy", old.policy_name))
+            case Deleted():
+                self._limits.drop("", ("PolicyBinding", name))
+            case Added():
+                pass

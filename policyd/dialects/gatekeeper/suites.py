@@ -46,7 +46,7 @@ class Assertion(Closed, frozen=True):
 
 
 class SuiteCase(Closed, frozen=True):
-    """An object, and what is to be said about it."""
+    """An object, and the assertions about it."""
 
     name: str
     object: str = ""
@@ -95,7 +95,7 @@ def is_suite(value: Json) -> bool:
 
 
 def read_suite(document: Document) -> tuple[Suite | None, list[Finding]]:
-    """Read a suite, and say what is wrong with it."""
+    """Read a suite, and return the findings."""
     value, findings = _shape().read(document)
     return (None if value is None else msgspec.convert(value, Suite)), findings
 
@@ -109,12 +109,12 @@ class _Constrained:
     match: ConstraintMatch
 
 
-Came = CaseOutcome | Finding | CompiledPolicy
+SuiteOutcome = CaseOutcome | Finding | CompiledPolicy
 """The outcome of a suite: results of cases, reasons for skipping, and policies."""
 
 
-def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
-    """Run the tests of a suite; findings are about what it names, and keep tests from being run.
+def run_suite(suite: Suite, read: Read) -> Iterator[SuiteOutcome]:
+    """Run the tests of a suite; findings are about the files it names, and prevent tests.
 
     Args:
         suite: The suite; what it says is to be skipped is.
@@ -125,7 +125,7 @@ def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
             yield from _run_test(test, read)
 
 
-def _run_test(test: SuiteTest, read: Read) -> Iterator[Came]:
+def _run_test(test: SuiteTest, read: Read) -> Iterator[SuiteOutcome]:
     constrained = _constrained(test, read)
     if isinstance(constrained, CaseOutcome):
         yield constrained

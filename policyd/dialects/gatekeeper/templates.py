@@ -82,7 +82,7 @@ class TemplateTarget(Closed, frozen=True):
 
 
 class TemplateSpec(Closed, frozen=True):
-    """The kind of a template's constraints, and what they demand."""
+    """The kind of a template's constraints, and their source."""
 
     crd: dict[str, Any]
     targets: tuple[TemplateTarget, ...]
@@ -171,7 +171,7 @@ def _source_of(spec: TemplateSpec) -> tuple[Path, dict[str, Any]] | None:
 
 
 def wrong_parameters(template: UsableTemplate, constraint: Json) -> Iterator[str]:
-    """Say why a constraint's parameters are not what its template asks for."""
+    """Yield the errors of a constraint's parameters by the schema of its template."""
     given = value_at(constraint, ("spec", "parameters"))
     for error in Draft202012Validator(template.schema).iter_errors({} if given is None else given):
         path = ".".join(("spec.parameters", *map(str, error.absolute_path)))
@@ -184,7 +184,7 @@ def constrain(
     constraint: Document,
     dialect: Dialect = DEFAULT_DIALECT,
 ) -> CompiledPolicy | list[Finding]:
-    """Compile a template with one of its constraints, or say what is wrong with either.
+    """Compile a template with one of its constraints, or return the findings about either.
 
     Args:
         template: The template.

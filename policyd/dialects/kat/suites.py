@@ -36,7 +36,7 @@ class Mocked(Permission, frozen=True):
 
 
 def run_test(test: KatTest, loaded: Loaded) -> CaseOutcome:
-    """Ask the policy that a test names, and compare what comes with what should."""
+    """Evaluate the policy that a test names, and compare the decision with the expected one."""
     policy = _policy_of(test, loaded.policies)
     if policy is None:
         names = ", ".join(sorted(policy.name for policy in loaded.policies))
@@ -152,7 +152,7 @@ def _unnamed(test: KatTest, policies: PolicySet, request: AdmissionRequest) -> I
         yield "a rule matches this request, but should not"
     if not named and "skip" not in test.words:
         what = f"{request.operation} of {request.resource.resource}"
-        yield f"no rule names {what}; say `skip` in the name if that is meant"
+        yield f"no rule matches {what}; add `skip` to the name if that is intended"
 
 
 def _problems(test: KatTest, decision: Decision) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _lines(text: str | None) -> list[str]:
 
 
 def _are(wanted: Sequence[str], warnings: Sequence[str]) -> bool:
-    """Tell whether warnings are what is wanted, in order; each begins with who warns."""
+    """Tell whether warnings are the expected ones, in order; each begins with its policy."""
     return len(wanted) == len(warnings) and all(
         came == line or came.endswith(f": {line}")
         for line, came in zip(wanted, warnings, strict=True)

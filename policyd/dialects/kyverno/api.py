@@ -45,7 +45,7 @@ class Switch(Closed, frozen=True):
 
 
 class Evaluation(Closed, frozen=True):
-    """When a policy is evaluated, and on what."""
+    """The evaluation settings of a policy: mode, admission, existing objects."""
 
     mode: Literal["Kubernetes", "JSON", "HTTP", "Envoy"] = "Kubernetes"
     admission: Switch = Switch()
@@ -123,7 +123,7 @@ class Subject(Closed, frozen=True):
 
 
 class ResourceFilter(Closed, frozen=True):
-    """Objects, by what is known of them; all that is given must hold."""
+    """A filter of objects; every given field must match."""
 
     kinds: Texts = ()
     operations: tuple[Operation, ...] = ()
@@ -136,7 +136,7 @@ class ResourceFilter(Closed, frozen=True):
 
 
 class Filter(Closed, frozen=True):
-    """Requests, by their object and by who sends them."""
+    """A filter of requests, by object and user."""
 
     resources: ResourceFilter = ResourceFilter()
     subjects: tuple[Subject, ...] = ()
@@ -277,7 +277,7 @@ class RuleException(Closed, frozen=True):
 
 
 class PolicyException(Closed, frozen=True):
-    """Lifts Kyverno's policies from some requests, or hands them what they are to allow there."""
+    """Lifts Kyverno's policies from some requests, or passes them allowed values."""
 
     api_version: str
     kind: Literal["PolicyException"]

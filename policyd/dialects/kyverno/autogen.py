@@ -62,7 +62,7 @@ def is_controller(name: str) -> bool:
 
 
 def _group_version_plural(name: str) -> tuple[str, str, str] | None:
-    """Return what a name stands for: a plural, or `jobsets.v1alpha2.jobset.x-k8s.io`."""
+    """Return the resource of a name: a plural, or `jobsets.v1alpha2.jobset.x-k8s.io`."""
     plural, dot, rest = name.partition(".")
     version, _, group = rest.partition(".")
     if dot:

@@ -56,7 +56,7 @@ _OTHER_WORK: Final = {
 def load_cluster_policy(
     document: Document, dialect: Dialect
 ) -> tuple[list[CompiledPolicy], list[Finding]]:
-    """Read and compile the rules of a policy, and say what is wrong with them."""
+    """Compile the rules of a policy, and return the findings."""
     wrong = list(_not_cel(document))
     if wrong:
         return [], wrong
@@ -79,7 +79,7 @@ def load_cluster_policy(
 
 
 def _left_to_kyverno(spec: ClusterPolicySpec, document: Document) -> Iterator[Finding]:
-    """Say which fields of a policy are not heeded here, and what that means."""
+    """Report fields that have no effect here, and the consequence."""
     said = (
         (spec.apply_rules == "One", ("applyRules",), "all rules are evaluated, not only the first"),
         (
@@ -95,7 +95,7 @@ def _left_to_kyverno(spec: ClusterPolicySpec, document: Document) -> Iterator[Fi
 
 
 def _not_cel(document: Document) -> Iterator[Finding]:
-    """Say of each rule that is not CEL what it does instead."""
+    """Report each rule that is not CEL."""
     spec = document.value.get("spec")
     rules = spec.get("rules") if isinstance(spec, dict) else None
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
@@ -159,7 +159,7 @@ def _rule(
 def _withheld(
     compiled: CompiledPolicy, spec: PolicySpec, document: Document, layout: Layout, namespace: str
 ) -> list[Finding]:
-    """Say what a rule of a namespace asks for that is not there for it."""
+    """Report external data that a namespaced rule cannot read."""
     params = params_elsewhere(spec.param_kind, spec.param_ref, document, layout.root, namespace)
     return [*elsewhere(compiled.uses, document, namespace), *params]
 
@@ -167,7 +167,7 @@ def _withheld(
 def _binding(
     whole: ClusterPolicySpec, validate: RuleValidation, spec: PolicySpec
 ) -> CompiledBinding:
-    """Return what a violation of a rule leads to, which may depend on the namespace.
+    """Return the action for a violation of a rule, which may depend on the namespace.
 
     Who asks for no namespace is told the strictest: webhooks must fail closed if one refuses.
     """
@@ -254,7 +254,7 @@ def _has_pod(kinds: tuple[str, ...]) -> bool:
 
 
 def _predicate(rule: PolicyRule, *, templates: bool) -> Callable[[Facts], bool] | None:
-    """Return what tells whether a rule concerns a request, if its kinds alone do not."""
+    """Return a function that tells whether a rule matches a request, if kinds alone do not."""
     match, exclude = rule.match, rule.exclude
     if is_plain(match) and exclude == Filters():
         return None

@@ -20,7 +20,7 @@ WITHHELD: Final[Mapping[str, str]] = {
 
 
 def elsewhere(uses: frozenset[str], document: Document, namespace: str) -> list[Finding]:
-    """Say which variables are used that are not there for what belongs to a namespace."""
+    """Report variables that are not available to namespaced policies."""
     return [
         document.finding(
             f"`{name}` is not available to policies of namespace `{namespace}`: {why}",

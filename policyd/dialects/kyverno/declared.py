@@ -16,7 +16,7 @@ from policyd.errors import PolicydError
 
 
 class UndeclaredError(PolicydError):
-    """An expression asks for what a test does not declare."""
+    """An expression reads external data that a test does not declare."""
 
 
 def declared_values(
@@ -25,7 +25,7 @@ def declared_values(
     responses: Iterable[Json] = (),
     entries: Iterable[Json] = (),
 ) -> dict[str, Any]:
-    """Return the values of Kyverno's variables that stand for the world outside.
+    """Return the values of Kyverno's variables of external data.
 
     Args:
         objects: The objects of the cluster.
@@ -64,7 +64,7 @@ class _Cluster:
         self,
         api_version: str,
         resource: str,
-        namespace: str,  # noqa: ARG002 - nobody is there to ask
+        namespace: str,  # noqa: ARG002 - declared data has no namespaces
         body: Json,  # noqa: ARG002
     ) -> Json:
         raise UndeclaredError(f"nothing answers {api_version} {resource}")

@@ -1,7 +1,7 @@
 """Make the environments of Kyverno's policies, with the libraries of Kyverno.
 
-What such a policy asks the world outside for is provided by the caller: the clock and the dice when
-the environment is made, the rest as values of variables when an expression is evaluated.
+The caller provides external data: a clock and random numbers when the environment is made, the
+rest as values of variables when an expression is evaluated.
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ from policyd.cel.syntax.macros import ALL_MACROS
 from policyd.cel.types import DYN, STRING, Type, list_of, map_of
 from policyd.dialects.kyverno.functions.certificates import CERTIFICATES
 from policyd.dialects.kyverno.functions.encoding import CODECS, ENCODING, JSON, YAML
-from policyd.dialects.kyverno.functions.images import IMAGES
-from policyd.dialects.kyverno.functions.outside import (
-    OUTSIDE,
-    OUTSIDE_STRUCTS,
-    OUTSIDE_VARIABLES,
+from policyd.dialects.kyverno.functions.external_data import (
+    EXTERNAL_DATA,
+    EXTERNAL_STRUCTS,
+    EXTERNAL_VARIABLES,
     OWN_RESOURCES,
     RESOURCES,
-    outside_values,
+    external_values,
 )
+from policyd.dialects.kyverno.functions.images import IMAGES
 from policyd.dialects.kyverno.functions.providers import (
     ClusterReads,
     GlobalContext,
@@ -43,10 +43,10 @@ from policyd.dialects.kyverno.functions.values import (
     VALUES,
     moments,
 )
-from policyd.engine.model.dialects import DICELESS, Chance, Dialect
+from policyd.engine.model.dialects import DETERMINISTIC, Chance, Dialect
 from policyd.engine.model.environments import PolicyEnvironments
 
-_OWN: Final = (REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, VALUES, OUTSIDE)
+_OWN: Final = (REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, VALUES, EXTERNAL_DATA)
 _EXCEPTIONS: Final = {
     "kyverno.Exceptions": {"allowedImages": list_of(STRING), "allowedValues": list_of(STRING)}
 }
@@ -60,27 +60,19 @@ _DECLARED: Final[Mapping[str, Type]] = {
     "exceptions": Type("kyverno.Exceptions"),
     "json": JSON,
     "yaml": YAML,
-    **OUTSIDE_VARIABLES,
+    **EXTERNAL_VARIABLES,
 }
-__all__ = [
-    "ClusterReads",
-    "GlobalContext",
-    "Http",
-    "ImageData",
-    "kyverno_environment",
-    "kyverno_values",
-]
 
 
 @lru_cache(maxsize=16)
 def _base(version: Version, chance: Chance, *, mutation: bool, namespaced: bool) -> Environment:
-    chances = moments(chance.now), random_texts(chance.dice)
+    chances = moments(chance.now), random_texts(chance.random_below)
     libraries = (*LIBRARIES, *_OWN, OWN_RESOURCES if namespaced else RESOURCES, *chances)
     environment = base_environment(version)
     structs = {
         **REQUEST,
         **NAMESPACE,
-        **OUTSIDE_STRUCTS,
+        **EXTERNAL_STRUCTS,
         **_EXCEPTIONS,
         SERVICE_ACCOUNT.name: SERVICE_ACCOUNT_FIELDS,
     }
@@ -101,7 +93,7 @@ def kyverno_environment(
     *,
     variables: Mapping[str, Type] | None = None,
     mutation: bool = False,
-    chance: Chance = DICELESS,
+    chance: Chance = DETERMINISTIC,
     namespaced: bool = False,
 ) -> Environment:
     """Return the environment of the expressions of a Kyverno policy.
@@ -113,7 +105,7 @@ def kyverno_environment(
         version: The version of Kubernetes the policy is written for.
         variables: Types of the policy's own variables by name, those declared so far.
         mutation: Whether `Object` and `JSONPatch` may be made.
-        chance: The clock and the dice.
+        chance: The clock and the random numbers.
         namespaced: Whether the policy belongs to a namespace, and `resource` to that alone.
     """
     environment = _base(version, chance, mutation=mutation, namespaced=namespaced)
@@ -132,11 +124,11 @@ def kyverno_values(
     What is None is refused with a word when an expression asks for it. `images` and `exceptions`
     are of the object and its policy: they are the caller's to add.
     """
-    outside = outside_values(
+    external = external_values(
         resources=resources, http=http, global_context=global_context, images=images
     )
     nothing: dict[str, list[str]] = {"allowedImages": [], "allowedValues": []}
-    return {**outside, **CODECS, "images": {}, "exceptions": nothing}
+    return {**external, **CODECS, "images": {}, "exceptions": nothing}
 
 
 @cache
@@ -178,7 +170,7 @@ def cluster_policy_environments(
     *,
     namespaced: bool = False,
 ) -> PolicyEnvironments:
-    """Return the environments of a ClusterPolicy, which may ask what users may do."""
+    """Return the environments of a ClusterPolicy, which has the authorizer."""
     environments = kyverno_environments(dialect, params, namespaced=namespaced)
     asking = environments.expressions.extend(variables=AUTHORIZER)
     return replace(environments, conditions=asking, expressions=asking, open_conditions=False)

@@ -28,7 +28,7 @@ KIND: Final = "PolicyException"
 def load_exception(
     document: Document, dialect: Dialect
 ) -> tuple[CompiledException | None, list[Finding]]:
-    """Read an exception, and say what is wrong with it."""
+    """Read an exception, and return the findings."""
     value, findings = _read(PolicyException, document)
     if findings:
         return None, findings
@@ -68,13 +68,13 @@ def load_exception(
 
 
 def _read(struct: type[msgspec.Struct], document: Document) -> tuple[Json, list[Finding]]:
-    """Return what an exception says, if all of it is known: what is not might narrow it."""
+    """Return an exception if all its fields are known: an unknown one might narrow it."""
     value, findings = shape_of(struct).read(document)
     return value, [replace(finding, severity="error") for finding in findings]
 
 
 def load_rule_exception(document: Document) -> tuple[CompiledException | None, list[Finding]]:
-    """Read an exception from rules of ClusterPolicies, and say what is wrong with it."""
+    """Read an exception from rules of ClusterPolicies, and return the findings."""
     value, findings = _read(RuleException, document)
     if findings:
         return None, findings
@@ -112,7 +112,7 @@ def _picks_rules(spec: RuleExceptionSpec) -> Callable[[CompiledPolicy, Facts], b
 
 
 def _rule_name(policy: CompiledPolicy, facts: Facts) -> str:
-    """Return what Kyverno calls a rule for the request: one for pods has others by its side."""
+    """Return Kyverno's name of a rule for the request: rules for pods have generated ones."""
     kind = facts.request.kind.kind
     if not policy.templates or kind == "Pod":
         return policy.part

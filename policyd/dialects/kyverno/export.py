@@ -54,7 +54,7 @@ def export_kyverno(
     *,
     version: str = "v1",
 ) -> Exported:
-    """Write what one of Kyverno's documents says in the API server's kinds.
+    """Write one of Kyverno's documents as the API server's own kinds.
 
     Args:
         policies: What was made of the document: one policy, or one for each rule.
@@ -86,7 +86,7 @@ def export_kyverno(
 def _without_counterpart(
     policy: CompiledPolicy, exceptions: tuple[CompiledException, ...]
 ) -> Iterator[str]:
-    """Yield what a policy has that the API server's have not."""
+    """Yield the features of a policy that the API server's own kinds do not have."""
     if policy.applies is not None:
         yield "its match and exclude blocks cannot be written as rules"
     if any(binding.actions_for is not None for binding in policy.bindings):
@@ -189,7 +189,7 @@ def _spec(policy: CompiledPolicy, target: _Target) -> dict[str, Json]:
 
 
 def _name(given: str, index: int) -> str:
-    """Return the name of a condition, or one that the API server takes in its place."""
+    """Return the name of a condition, or another that the API server accepts."""
     return given if is_label_key(given) else f"condition-{index}"
 
 
@@ -252,7 +252,7 @@ def _roots(node: ast.ExpressionNode, above: tuple[ast.ExpressionNode, ...]) -> I
 
 
 def _is_of_pod(above: tuple[ast.ExpressionNode, ...]) -> bool:
-    """Tell whether what is taken of an object is the pod's, and not the object's own.
+    """Tell whether a selected field is the pod's, and not the object's own.
 
     Raises:
         NotExportableError: If it is all of it.

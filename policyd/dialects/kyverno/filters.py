@@ -153,7 +153,7 @@ def _has(wanted: Mapping[str, str], entries: Json) -> bool:
 
 
 def _in_namespace(wanted: ResourceFilter, facts: Facts) -> bool:
-    """Tell whether the namespace is picked; what is in none has no labels, and no Namespace is."""
+    """Tell whether the namespace matches; cluster-scoped objects have no labels."""
     selector = wanted.namespace_selector
     if selector is None or facts.attributes.for_namespace:
         return selector is None

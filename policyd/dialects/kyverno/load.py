@@ -48,7 +48,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "ClusterCleanupPolicy": "deletes objects",
     "CleanupPolicy": "deletes objects",
 }
-"""Kinds that do what policyd does not."""
+"""Kinds that policyd does not support, by what they do."""
 
 _CLEANING: Final = frozenset({"ClusterCleanupPolicy", "CleanupPolicy"})
 """Those of them that are of the older group."""
@@ -66,7 +66,7 @@ def is_kyverno(value: Json) -> bool:
 
 
 def guards(value: Json) -> bool:
-    """Tell whether a document is one of Kyverno's policies that do what policyd does."""
+    """Tell whether a document is a Kyverno policy that policyd evaluates."""
     return is_kyverno(value) and value["kind"] not in {*_REFUSED, exceptions.KIND}
 
 
@@ -75,7 +75,7 @@ def _group_of(value: Mapping[str, Json]) -> str:
 
 
 def misnamed(document: Document) -> list[Finding]:
-    """Say what is wrong with a document of Kyverno's groups that is none of their policies."""
+    """Report a document of Kyverno's groups that is not one of their kinds."""
     group, kind = _group_of(document.value), str(document.value["kind"])
     if group not in KINDS:
         return []
@@ -92,7 +92,7 @@ def misnamed(document: Document) -> list[Finding]:
 def load_kyverno(
     document: Document, dialect: Dialect
 ) -> tuple[list[CompiledPolicy], list[CompiledException], list[Finding]]:
-    """Load one of Kyverno's documents, and say what is wrong with it."""
+    """Load one of Kyverno's documents, and return the findings."""
     kind, group = document.value["kind"], _group_of(document.value)
     version = document.value["apiVersion"].rpartition("/")[2]
     if version not in VERSIONS[group]:
@@ -122,7 +122,7 @@ def _refused(document: Document, kind: str) -> Finding:
 def _kyverno_stand_ins(
     document: Document, reason: str, dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
-    """Return what stands in for a policy that has mistakes."""
+    """Return the stand-ins of an invalid policy."""
     return compiled_stand_ins(_drafts(document), document, reason, dialect)
 
 
@@ -137,7 +137,7 @@ def _drafts(document: Document) -> Iterator[PolicyDraft]:
 
 
 def _of_rules(document: Document) -> Iterator[PolicyDraft]:
-    """Yield what can be read of the rules that validate by CEL."""
+    """Yield the readable parts of the rules that validate by CEL."""
     spec = fields_of(document.value, "spec")
     namespaced = document.value["kind"] == "Policy"
     kind = cluster_policies.NAMESPACED if namespaced else document.value["kind"]
@@ -166,7 +166,7 @@ def _of_rules(document: Document) -> Iterator[PolicyDraft]:
 
 
 def _is_at_admission(spec: Mapping[str, Json]) -> bool:
-    """Tell whether a policy is for what is written to the API server."""
+    """Tell whether a policy is for admission."""
     evaluation = fields_of(spec, "evaluation")
     return (
         evaluation.get("mode") not in policies.OTHER_MODES

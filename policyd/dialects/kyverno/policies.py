@@ -52,7 +52,7 @@ def shape_of(struct: type[msgspec.Struct]) -> ForeignShape:
 
 
 def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPolicy], list[Finding]]:
-    """Read and compile a policy, and say what is wrong with it."""
+    """Compile a policy, and return the findings."""
     kind = document.value["kind"]
     struct = _STRUCTS[kind]
     value, findings = shape_of(struct).read(document)
@@ -94,7 +94,7 @@ def _unknown_controllers(
     spec: Any,  # noqa: ANN401 - of either kind
     document: Document,
 ) -> Iterator[Finding]:
-    """Name the controllers that a policy for pods is to stand for, and does not."""
+    """Report the controllers that a policy for pods is to be extended to, and is not."""
     for index, name in enumerate(_controllers(spec) if is_for_pods(spec.match_constraints) else ()):
         if not is_controller(name):
             path = ("spec", "autogen", "podControllers", "controllers", index)
@@ -104,7 +104,7 @@ def _unknown_controllers(
 
 
 def _scanned(evaluation: Evaluation) -> bool:
-    """Tell whether a policy is for what exists, too, as it is unless it says otherwise."""
+    """Tell whether a policy also applies to existing objects, which is the default."""
     background = evaluation.background
     return not isinstance(background, dict) or background.get("enabled") is not False
 
@@ -128,7 +128,7 @@ def _spec(spec: Any) -> PolicySpec:  # noqa: ANN401 - of either kind
 
 
 def _constraints(spec: Any) -> MatchConstraints:  # noqa: ANN401 - of either kind
-    """Return what a policy concerns: with the controllers, if it is one for pods."""
+    """Return the constraints of a policy, with controllers if it is for pods."""
     constraints = constraints_of(spec.match_constraints)
     rules = tuple(map(_completed, constraints.resource_rules))
     if _extended(spec):
@@ -138,7 +138,7 @@ def _constraints(spec: Any) -> MatchConstraints:  # noqa: ANN401 - of either kin
 
 
 def _completed(rule: Rule) -> Rule:
-    """Let a rule without operations be for what Kyverno takes it for."""
+    """Complete a rule without operations with Kyverno's default."""
     if rule.operations:
         return rule
     return msgspec.structs.replace(rule, operations=("CREATE", "UPDATE"))

@@ -97,7 +97,7 @@ class ClusterSpec(Closed, frozen=True):
 
 
 class SuiteCluster(Closed, frozen=True):
-    """The world outside."""
+    """The external data."""
 
     spec: ClusterSpec = ClusterSpec()
 
@@ -142,7 +142,7 @@ def _shape(struct: type[msgspec.Struct]) -> ForeignShape:
 
 
 def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
-    """Read a file of tests, and say what is wrong with it; what is not known of it is doubtful.
+    """Read a file of tests, and return the findings; unknown fields are warnings.
 
     What would be tested by other means than requests keeps the file from being run, as does a field
     of a row that is not known: what they expect would pass.
@@ -161,7 +161,7 @@ def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
 
 
 def read_as(struct: type[T], document: Document) -> tuple[T | None, list[Finding]]:
-    """Read what a document holds, and say what is wrong with it."""
+    """Read a document, and return the findings."""
     value, found = _shape(struct).read(document)
     findings = [finding for finding in found if finding.message not in _NEEDLESS]
     return (None if value is None else msgspec.convert(value, struct)), findings

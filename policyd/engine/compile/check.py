@@ -25,7 +25,7 @@ _At = tuple[str, Path, str | None]
 def check_selectors(
     constraints: MatchConstraints | MatchResources, document: Document, path: Path
 ) -> list[Finding]:
-    """Say what is wrong with the selectors at `path`."""
+    """Yield the errors of the selectors at `path`."""
     return [
         document.finding(message, at, hint=hint)
         for message, at, hint in _selectors(constraints, path)
@@ -40,7 +40,7 @@ def _selectors(constraints: MatchConstraints | MatchResources, path: Path) -> It
 def check_rollout(
     steps: Iterable[RolloutStep], document: Document, path: Path = ("spec", "rollout")
 ) -> list[Finding]:
-    """Say what is wrong with the steps of a roll-out."""
+    """Return the errors of the steps of a rollout."""
     return [document.finding(message, at, hint=hint) for message, at, hint in _rollout(steps, path)]
 
 
@@ -57,14 +57,14 @@ def _rollout(steps: Iterable[RolloutStep], path: Path) -> Iterator[_At]:
 
 
 def _includes(one: RolloutStep, other: RolloutStep) -> bool:
-    """Tell whether whatever `other` picks is picked by `one`."""
+    """Tell whether `one` matches everything that `other` matches."""
     everywhere = not one.namespaces and one.namespace_selector == LabelSelector()
     alike = (one.namespaces, one.namespace_selector) == (other.namespaces, other.namespace_selector)
     return one.percent >= other.percent and (everywhere or alike)
 
 
 def check_policy(policy: Policy, document: Document) -> list[Finding]:
-    """Say what is wrong with the values of a policy whose shape is right."""
+    """Return the errors in the values of a policy whose shape is valid."""
     return [
         document.finding(message, path, hint=hint, of_key=message.startswith("label"))
         for message, path, hint in _problems(policy)
@@ -98,7 +98,7 @@ def _selector(selector: LabelSelector, path: Path) -> Iterator[_At]:
 
 
 def _label(key: str, values: Iterable[str], path: Path) -> Iterator[_At]:
-    """Say what no label can be: a selector that asks for it selects nothing."""
+    """Yield invalid labels: a selector for one selects nothing."""
     if not is_label_key(key):
         yield f"label `{key}` is not a valid name", path, None
     for value in values:

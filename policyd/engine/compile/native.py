@@ -68,10 +68,10 @@ def is_binding(value: Json) -> bool:
 
 
 def read_policy(document: Document) -> tuple[Policy | None, list[Finding]]:
-    """Read a policy in the words of policyd's own kind, and say what is wrong with it.
+    """Convert a policy to policyd's own kind, and return the findings.
 
     Returns:
-        The policy, None if it cannot be used, and findings. Fields that nobody knows are warnings.
+        The policy, None if it cannot be used, and findings. Unknown fields are warnings.
     """
     kind = document.value["kind"]
     value, findings = shape_of(kind).read(document)
@@ -97,7 +97,7 @@ def read_policy(document: Document) -> tuple[Policy | None, list[Finding]]:
 
 
 def read_binding(document: Document) -> tuple[CompiledBinding | None, list[Finding]]:
-    """Read a binding, and say what is wrong with it."""
+    """Read a binding, and return the findings."""
     kind = document.value["kind"]
     value, findings = shape_of(kind).read(document)
     if value is None:
@@ -141,7 +141,7 @@ def in_own_words(metadata: ObjectMeta, spec: PolicySpec) -> Policy:
 
 
 def constraints_of(given: MatchResources) -> MatchConstraints:
-    """Return what a policy concerns in the words of policyd's own kind."""
+    """Return the constraints of a policy as in policyd's own kind."""
     return MatchConstraints(**{field: getattr(given, field) for field in given.__struct_fields__})
 
 

@@ -67,7 +67,7 @@ class Layout:
     elsewhere: Mapping[str, Path] = field(default_factory=dict)
 
     def at(self, name: str, *steps: str | int) -> Path:
-        """Return the path of a field, or of what is in it."""
+        """Return the path of a field, or of a part of it."""
         return (*self.elsewhere.get(name, (*self.root, name)), *steps)
 
 
@@ -177,7 +177,7 @@ def _is_named_only(constraints: MatchConstraints) -> bool:
 def _reads(
     policy: Policy, steps: tuple[InjectedField, ...], programs: Iterable[Program]
 ) -> frozenset[str]:
-    """Return what decides how a policy changes the object: expressions, its selector, merging."""
+    """Return the inputs of a policy's mutations: expressions, its selector, merging."""
     if policy.spec.mutations:
         return EVERYTHING
     reads = reads_of(p.source for p in programs if p.variables_used & _OBJECTS)
@@ -190,7 +190,7 @@ def _reads(
 
 @dataclass(slots=True)
 class _Compiler:
-    """Compiles the expressions of one policy, and gathers what is wrong with them."""
+    """Compiles the expressions of one policy, and collects findings."""
 
     document: Document
     environments: PolicyEnvironments

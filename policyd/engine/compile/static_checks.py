@@ -46,7 +46,7 @@ class _Expression:
 def static_findings(
     policy: Policy, document: Document, form: Form = OWN_FORM, dialect: Dialect = DEFAULT_DIALECT
 ) -> list[Finding]:
-    """Return what can be said of a policy that compiles, before a request comes.
+    """Return the findings about a valid policy that need no request.
 
     Args:
         policy: The policy, in the words of policyd's own kind.
@@ -91,7 +91,7 @@ def _expressions(policy: Policy, layout: Layout) -> Iterator[_Expression]:
 
 
 def named_kinds(constraints: MatchConstraints) -> tuple[BuiltinKind, ...]:
-    """Return the kinds that rules name; none if they also name what nobody knows the type of."""
+    """Return the kinds that rules name; none if the type of any of them is unknown."""
     named = dict.fromkeys(
         kind_of(group, version, resource)
         for rule in constraints.resource_rules
@@ -146,7 +146,7 @@ def _wrong_fields(
 def _cost_findings(
     expressions: tuple[_Expression, ...], document: Document, environments: PolicyEnvironments
 ) -> Iterator[Finding]:
-    """Yield what is over its limit: an expression, the match conditions, or all the others."""
+    """Yield costs over their limit: of an expression, the match conditions, or all others."""
     totals: dict[bool, Span] = {}
     for expression in expressions:
         span = _estimated(expression, environments)

@@ -49,7 +49,7 @@ class Finding:
 
     `field` is the path in the object (`spec.validations[0].expression`), for what was not read
     from a file. `excerpt` is the line of the source, for the caret; `rule` says what it is about,
-    for whoever counts: one of RULES, or a policy.
+    for statistics: one of RULES, or a policy.
     """
 
     source: str
@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """`file:line:column`, or what there is of it."""
+        """Return `file:line:column`, as far as they are known."""
         if self.line:
             return f"{self.source}:{self.line}:{self.column}"
         return f"{self.source}: {self.field}" if self.field else self.source
@@ -85,7 +85,7 @@ def field_path(path: tuple[str | int, ...]) -> str:
 
 
 def _around(text: str, column: int) -> tuple[str, int]:
-    """Return what of a long line is around a column, and the column there."""
+    """Return the part of a long line around a column, and the column within it."""
     if len(text) <= _WIDEST:
         return text, column
     start = max(0, min(column - 1 - _WIDEST // 2, len(text) - _WIDEST))

@@ -116,7 +116,7 @@ class _Nodes(Composer, yaml.CSafeLoader):
 
 
 class _Builder:
-    """Turns nodes into values; aliases share what they point to.
+    """Converts nodes to values; aliases share the value that they refer to.
 
     Whoever looks at the values does not see that they are shared, so that it is counted how many
     they look like: values, and the characters of their texts.
@@ -153,7 +153,7 @@ class _Builder:
         return value
 
     def _count(self, node: yaml.ScalarNode) -> None:
-        """Count a text, which an alias may stand for as well."""
+        """Count a text, which an alias may also refer to."""
         size = len(node.value) + 1
         if id(node) in self._texts:
             self._note_alias(node, size)

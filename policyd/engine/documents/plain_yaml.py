@@ -40,7 +40,7 @@ class NotPlainError(Exception):
 
 
 class _Step(NamedTuple):
-    """An item or a field: its column, its name (None for an item), and what its line says of it."""
+    """An item or a field: its column, its name (None for an item), and its value."""
 
     column: int
     key: str | None
@@ -148,7 +148,7 @@ class _Reader:
 
 @lru_cache(maxsize=_MOST_LINES)
 def _steps(line: str) -> tuple[_Step, ...]:
-    """Return what a line says.
+    """Parse a line.
 
     Raises:
         NotPlainError: If it says it in another way than most.

@@ -24,7 +24,7 @@ from policyd.patch.operations import Path
 
 
 def _source_position(node: yaml.ScalarNode, text: str, *, line: int, column: int) -> Position:
-    """Return the place in `text` of what is at `line` and `column` of the scalar's value.
+    """Return the position in `text` of a `line` and `column` of the scalar's value.
 
     All count from 1. A place beyond the end is the end.
     """
@@ -68,7 +68,7 @@ def _content(node: yaml.ScalarNode, text: str) -> tuple[int, int]:
 
 
 def _skip_to(character: str, text: str, *, index: int, end: int) -> int:
-    """Return the next index of the source that can stand for `character` of the value."""
+    """Return the next index of the source that can be `character` of the value."""
     while index < end:
         here = text[index]
         if here == character or not here.isspace() or character.isspace():
@@ -98,7 +98,7 @@ class Tree:
     """The nodes of a text, which are looked for only when a place is asked for: few ever are."""
 
     def __init__(self, find: Callable[[], yaml.Node | None]) -> None:
-        """Take what finds the node of the document."""
+        """Remember the function that finds the node of the document."""
         self._find = find
 
     @cached_property
@@ -118,7 +118,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: its value, and what tells where in its text each part stands."""
+    """One document: its value, and the positions of its parts in the text."""
 
     value: Json
     source: str
@@ -168,7 +168,7 @@ class Document:
         of_key: bool = False,
         at: Position | None = None,
     ) -> Finding:
-        """Make a finding about what is at `path`, or at the given place."""
+        """Make a finding about the value at `path`, or at the given position."""
         place = at or self.position(path, of_key=of_key) or Position(0, 0)
         return Finding(
             source=self.source,
@@ -195,7 +195,7 @@ def _lines(text: str) -> tuple[str, ...]:
 def read_documents(
     text: str | bytes, source: str, *, most: int = sys.maxsize
 ) -> tuple[list[Document], list[Finding]]:
-    """Read every document of a text, and say what cannot be read.
+    """Read every document of a text, and report the unreadable parts.
 
     Empty documents are left out; a `List` is taken apart into its items. `source` names the text
     in findings; `most` is how many values and names of fields a document may have.
@@ -213,7 +213,7 @@ def read_documents(
 def each_document(
     text: str | bytes, source: str, *, most: int = sys.maxsize
 ) -> Iterator[Document | Finding]:
-    """Yield every document of a text as it is read, and what cannot be read."""
+    """Yield every document of a text as it is read, and findings for the unreadable parts."""
     try:
         decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text.lstrip("\ufeff")
     except UnicodeDecodeError as error:
@@ -273,7 +273,7 @@ def _read_document(unread: Document, most: int) -> Document | Finding:
 
 
 def _place(mark: Mark | None, document: Document) -> Position:
-    """Return the place of a mark; what is missing at the end belongs to the last line."""
+    """Return the position of a mark; the end of the text belongs to the last line."""
     lines = _lines(document.text)
     if mark is None:
         return Position(document.first_line + 1, 1)
@@ -297,7 +297,7 @@ def _yaml_hint(error: yaml.MarkedYAMLError) -> str | None:
 
 
 def _items(document: Document) -> list[Document]:
-    """Take a List apart; any other document stands for itself."""
+    """Split a List into its items; return any other document as it is."""
     value = document.value
     if not isinstance(value, dict) or not str(value.get("kind", "")).endswith("List"):
         return [document]

@@ -110,7 +110,7 @@ class BindingError(PolicydError):
 
 
 def invocations(policy: CompiledPolicy, facts: Facts) -> Iterable[Invocation]:
-    """Yield what is to be asked of a policy: nothing if it does not concern the request.
+    """Yield the invocations of a policy for a request; none if it does not match.
 
     The policy must be one that names the request's resource and operation.
 
@@ -140,7 +140,7 @@ def invocations(policy: CompiledPolicy, facts: Facts) -> Iterable[Invocation]:
 def _by_bindings(
     policy: CompiledPolicy, facts: Facts, seen: RequestAttributes | None
 ) -> Iterator[Invocation]:
-    """Yield what is to be asked by each binding, of the request as the policy's rule names it."""
+    """Yield the invocations by each binding, with the request as the policy's rule names it."""
     _check_param_kind(policy, facts)
     for given in policy.bindings:
         binding = given if given.actions_for is None else _acting(given, facts)
@@ -163,7 +163,7 @@ def is_of_its_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
 
 
 def _check_param_kind(policy: CompiledPolicy, facts: Facts) -> None:
-    """Check that there is such a kind: else a policy refuses, whatever its bindings say."""
+    """Check that the kind of params exists: if not, the policy denies whatever its bindings."""
     kind = policy.policy.spec.param_kind
     if kind is None or policy.own:
         return
@@ -185,7 +185,7 @@ def _bound(
     facts: Facts,
     matched: RequestAttributes | None,
 ) -> Iterator[Invocation]:
-    """Yield what is to be asked by one binding: once for each of its params."""
+    """Yield the invocations by one binding: one for each of its params."""
     kind = policy.policy.spec.param_kind
     try:
         if binding.constraints is not None and seen_by(binding.constraints, facts) is None:
@@ -275,7 +275,7 @@ class UnusableError(EvaluationError):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """Pods that a policy concerns, the variables its expressions see, and what they may cost."""
+    """The matching pods of a policy, the variables of its expressions, and their budget."""
 
     view: View
     variables: Mapping[str, object]
@@ -309,7 +309,7 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
 
 
 def lifted_by(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> Lifted:
-    """Return what exceptions lift from a policy, and tell its expressions what they allow.
+    """Return the parts that exceptions lift, and pass their allowed values to the expressions.
 
     Raises:
         PolicydError: If an exception cannot be evaluated.
@@ -339,14 +339,14 @@ def make_match(
 
 
 def object_of(invocation: Invocation, facts: Facts, view: View) -> Json:
-    """Return what expressions see as `object`."""
+    """Return the value of `object` for expressions."""
     matched = invocation.matched
     obj = facts.object if matched is None else facts.seen_as(matched).object
     return as_pod(obj, view.template or ()) if invocation.policy.templates else obj
 
 
 def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, object]:
-    """Return what the expressions of a policy see of a request, as far as they name it."""
+    """Return the variables of a policy's expressions, as far as they name them."""
     policy = invocation.policy
     uses = policy.uses
     if not uses:
@@ -386,7 +386,7 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
 
 
 def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], bool]:
-    """Look up what is the same for every policy that names it, whatever mutations do."""
+    """Look up the variables that are the same for every policy, whatever mutations do."""
     uses, given, missing = policy.uses, facts.surroundings.extra, policy.environments.values
     variables: dict[str, object] = {}
     for name in uses:
@@ -404,10 +404,10 @@ def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], b
 def _see_otherwise(
     variables: dict[str, object], invocation: Invocation, facts: Facts, view: View
 ) -> None:
-    """Let a policy see the version that its rule names, and a foreign one what it would at home.
+    """Show a policy the version that its rule names, and a foreign policy its own variables.
 
     That is the object as the API server sends it, pod templates as if they were pods, if it is one
-    that Kyverno extends to them, and of the world outside its own namespace, if it belongs to one.
+    that Kyverno extends to them, and the external data of its own namespace, if it belongs to one.
     """
     policy = invocation.policy
     if invocation.matched is not None:
@@ -471,7 +471,7 @@ def _conditions_hold(policy: CompiledPolicy, facts: Facts, variables: dict[str, 
 def condition_variables(
     policy: CompiledPolicy, facts: Facts, variables: dict[str, object]
 ) -> dict[str, object]:
-    """Return what match conditions see: the API server's code asks without the namespace.
+    """Return the variables of match conditions, which do not see the namespace.
 
     Kinds whose conditions are open see it, and the policy's variables.
     """

@@ -88,7 +88,7 @@ def _fields(
 
 
 def applicable(fields: Struct) -> dict[str, Json]:
-    """Turn an `Object` into what is applied; what is no JSON is `Opaque`, and fits no schema.
+    """Convert an `Object` to an apply configuration; `Opaque` values fit no schema.
 
     Raises:
         MutationError: If there are values that can be no part of it at all.
@@ -114,7 +114,7 @@ def _fields_of(fields: Struct, table: _Table) -> dict[str, Json]:
 
 
 def _converted(value: Any, table: _Table) -> Json:  # noqa: ANN401 - of any type
-    """Turn a value in an `Object` into JSON, as the table says for what JSON has not."""
+    """Convert a value in an `Object` to JSON; the table converts other types."""
     kind = type(value)
     if kind in table and value is not None:
         return table[kind](value)
@@ -180,7 +180,7 @@ def _present(value: Optional) -> Json:
 _OBJECTS: Final = frozenset((dict,))
 _NAMES: Final = frozenset((str,))
 _SAME: Final = frozenset((str, bool, type(None)))
-"""Values of CEL that are the same in JSON, whatever they are."""
+"""The types of CEL values that are the same in JSON."""
 
 _CONVERSIONS: Final[dict[type, Any]] = {
     str: lambda value: value,

@@ -57,7 +57,7 @@ def mutated(  # noqa: PLR0913 - what an object is, and how it is looked at
     checked: bool,
     custom: Mapping[tuple[str, str, str], Schema] = _NONE,
 ) -> Json:
-    """Return an object with what a mutation evaluated to applied; `obj` itself if nothing changes.
+    """Return an object with the result of a mutation applied; `obj` itself if nothing changes.
 
     Args:
         obj: The object, which stays as it is.

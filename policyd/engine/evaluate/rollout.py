@@ -30,7 +30,7 @@ _WORKLOAD_LABELS: Final = (
     "ray.io/cluster",
     "kueue.x-k8s.io/pod-group-name",
 )
-"""Labels of pods that name what they belong to, where their owner is only a part of that."""
+"""Labels of pods that name the whole that a pod's owner is only a part of."""
 
 _CRON_MINUTES: Final = re.compile(r"-\d{8,}$")
 """The suffix of a CronJob's jobs: minutes since the epoch."""
@@ -112,7 +112,7 @@ def _owner(metadata: Json) -> Json | None:
 
 
 def _without_suffix(owner: Json, labels: object) -> str:
-    """Return what an owner is itself made by: a ReplicaSet, or a Job of a CronJob."""
+    """Return the name of an owner, or of the Deployment or CronJob that it is named after."""
     name, kind = str(owner.get("name") or ""), owner.get("kind")
     if kind == "Job":
         return _CRON_MINUTES.sub("", name)

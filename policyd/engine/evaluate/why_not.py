@@ -80,7 +80,7 @@ def _namespace_labels(facts: Facts) -> Mapping[str, str]:
 
 
 def _not_named(rules: tuple[Rule, ...], attributes: RequestAttributes) -> str:
-    """Say what the rule that comes nearest has against the request."""
+    """Explain why the rule that matches best does not match the request."""
     reasons = min((list(_against(rule, attributes)) for rule in rules), key=len, default=[])
     return f"no rule matches it: {'; '.join(reasons)}"
 

@@ -21,7 +21,7 @@ from policyd.patch.operations import pointer
 
 
 def resources(injection: ExportedField, patch: PatchText, given: InjectedResources) -> None:
-    """Set what containers ask for, where their authors did not say."""
+    """Set the requests and limits of containers whose authors left them out."""
     whole = at(patch.base, "spec", "resources")
     for field in ("initContainers", "containers"):
         containers = f"{at(patch.base, 'spec', field)}.orValue([])"
@@ -105,7 +105,7 @@ _IN_PARTS: Final[dict[str, Write]] = {"resources": resources, "affinity": affini
 
 
 class MutationExporter(Exporter):
-    """Writes what a policy changes."""
+    """Exports the mutations of a policy."""
 
     def spec(self) -> dict[str, Json]:
         """Return the spec of a MutatingAdmissionPolicy, empty if there is nothing to change."""
@@ -167,7 +167,7 @@ class MutationExporter(Exporter):
         return f"{gathered}.flatten()"
 
     def _write(self, step: InjectedField, patch: PatchText, scope: Scope) -> None:
-        """Add to a patch what a step sets, under the conditions of its level."""
+        """Add the writes of a step to a patch, under the conditions of its level."""
         inject = self.policy.policy.spec.inject
         assert inject is not None, "a policy with steps injects something"
         injection = ExportedField(

@@ -32,7 +32,7 @@ from policyd.patch.operations import Path
 
 
 class _ValidationExporter(Exporter):
-    """Writes what a policy demands."""
+    """Exports the validations of a policy."""
 
     def spec(self) -> dict[str, Json]:
         """Return the spec of a ValidatingAdmissionPolicy, empty if there is nothing to validate."""
@@ -79,7 +79,7 @@ class _ValidationExporter(Exporter):
         return f"(!({chosen}) || {demanded})" if chosen else demanded
 
     def _message(self, validation: Validation, index: int) -> str:
-        """Return what computes the message and the remedy, empty if both are written out."""
+        """Return the CEL of the message and the remedy, empty if both are constant."""
         compiled = self.policy.validations[index]
         remedy = validation.remedy
         if not validation.message_expression and isinstance(remedy, str):
@@ -178,7 +178,7 @@ def export_policy(
 def _objects(
     policy: CompiledPolicy, bindings: Sequence[CompiledBinding], problems: list[Problem]
 ) -> Iterator[dict[str, Json]]:
-    """Yield the policies of each target, each with its bindings; note what cannot be written."""
+    """Yield the policies of each target with their bindings; note the problems."""
     try:
         targets = _targets(policy)
     except NotExportableError as error:
@@ -210,7 +210,7 @@ def _without_counterpart(spec: PolicySpec) -> Iterable[Problem]:
 
 
 def _of_bindings(policy: CompiledPolicy, bindings: Sequence[CompiledBinding]) -> Iterable[Problem]:
-    """Say what of a policy's bindings has no counterpart, or that it does nothing without."""
+    """Yield the features of bindings that have no counterpart, and a missing binding."""
     for binding in bindings:
         if binding.rollout:
             yield Problem(("spec",), f"`rollout` of binding `{binding.name}` needs policyd")
@@ -272,7 +272,7 @@ def binding_spec(kind: str, name: str, binding: CompiledBinding) -> dict[str, Js
 
 
 def unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
-    """Say what the API server would not accept in what was made."""
+    """Yield the errors that the API server would find in the result."""
     for obj in objects:
         for finding in _read(Document(obj, "export")):
             if finding.severity == "error":
@@ -280,7 +280,7 @@ def unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
 
 
 def _read(document: Document) -> list[Finding]:
-    """Read what was made as the API server does, which estimates no costs of it."""
+    """Read the result as the API server does, without an estimate of its cost."""
     wrong = list(refused(document))
     if is_binding(document.value):
         return [*read_binding(document)[1], *wrong]
@@ -299,7 +299,7 @@ def _finding(document: Document, policy: CompiledPolicy, problem: Problem) -> Fi
 
 
 def _doubts(policy: CompiledPolicy, document: Document) -> Iterable[Finding]:
-    """Warn of what is exported, and may come out differently."""
+    """Warn of features that are exported with a different effect."""
     if policy.policy.spec.priority and (policy.steps or policy.mutations):
         message = "`priority` is not exported: the API server's mutations run in any order"
         path: Path = ("spec", "priority")

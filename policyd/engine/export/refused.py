@@ -28,7 +28,7 @@ _Wrong = tuple[str, Path, str | None]
 
 
 def refused(document: Document) -> Iterator[Finding]:
-    """Yield what keeps the API server from taking a policy or binding of its own kinds."""
+    """Yield the errors for which the API server rejects one of its own policies or bindings."""
     value = document.value
     if is_native(value):
         wrong = _policy(value)

@@ -59,7 +59,7 @@ class Needs:
 
 
 def needs_of(policy: CompiledPolicy, methods: frozenset[str]) -> Needs:
-    """Say what a policy needs to know of kinds; `methods` are those that it calls."""
+    """Return the features of kinds that a policy depends on; `methods` are those that it calls."""
     levels = {step.level for step in policy.steps}
     return Needs(
         pods="pod" in policy.uses
@@ -72,7 +72,7 @@ def needs_of(policy: CompiledPolicy, methods: frozenset[str]) -> Needs:
 
 
 def targets_of(rules: Iterable[Rule], needs: Needs) -> list[ExportTarget]:
-    """Group what the rules name by what the policy needs to know of it."""
+    """Group the kinds of the rules by the features that the policy depends on."""
     rules = tuple(rules)
     if needs.nothing:
         return [ExportTarget(None, rules)]
@@ -123,7 +123,7 @@ def _only(rule: Rule, group: str, resource: str) -> Rule:
 
 
 def _likeness(kind: WorkloadKind | None, rule: Rule, needs: Needs) -> object:
-    """Return what kinds have in common that are exported together."""
+    """Return the common features of kinds that are exported together."""
     if kind is None:
         return None
     guarded = needs.changes and _is_guarded(kind, rule)

@@ -48,7 +48,7 @@ class _Condition:
 
 @dataclass(frozen=True)
 class Exporter:
-    """Writes one policy for one target; what it cannot write is in `problems`.
+    """Exports one policy for one target; `problems` has what cannot be exported.
 
     Attributes:
         policy: The policy.
@@ -61,7 +61,7 @@ class Exporter:
     problems: list[Problem] = field(default_factory=list)
 
     def shared(self) -> dict[str, Json]:
-        """Return what validating and mutating policies both have."""
+        """Return the fields that validating and mutating policies share."""
         spec = self.policy.policy.spec
         constraints = msgspec.structs.replace(
             spec.match_constraints, resource_rules=self.target.rules
@@ -105,7 +105,7 @@ class Exporter:
         return Scope(self.workload, self.places, pod)
 
     def at(self, place: PodPlace) -> Scope:
-        """Return what names stand for at one of several templates."""
+        """Return the scope of expressions about one of several templates."""
         return Scope(self.workload, self.places, place.pod, self.asking)
 
     @cached_property
@@ -145,14 +145,14 @@ class Exporter:
         return asked
 
     def lifting(self, validation: str) -> Iterator[tuple[int, str]]:
-        """Yield what tells whether an exception lifts a validation, or all if none is named."""
+        """Yield the CEL of the exceptions from a validation, or from all if none is named."""
         for index, exception in enumerate(self.policy.policy.spec.exceptions):
             if (validation in exception.validations) if validation else not exception.validations:
                 yield index, _exempting(exception)
 
     @cached_property
     def _conditions(self) -> list[Json]:
-        """The conditions that the API server can ask; what needs the namespace is asked later."""
+        """Return the match conditions; conditions on the namespace are evaluated later."""
         asked: list[Json] = []
         for condition in self.asked:
             if not condition.late and condition not in self.of_pods:
@@ -176,14 +176,14 @@ class Exporter:
         return found
 
     def chosen(self, place: PodPlace) -> str:
-        """Return what tells whether the conditions hold for a template."""
+        """Return the CEL that tells whether the conditions hold for a template."""
         return both(*(self.at(place).rewrite(c.expression) for c in self.of_pods))
 
     def _any(self, condition: Callable[[PodPlace], str]) -> str:
         return " || ".join(place.exists(condition(place)) for place in self.places)
 
     def late(self, expression: str, otherwise: str) -> str:
-        """Ask what the API server shows no match condition: labels of the namespace."""
+        """Add the conditions on the namespace's labels, which match conditions do not see."""
         late = [condition for condition in self.asked if condition.late]
         if not late:
             return expression
@@ -201,7 +201,7 @@ class Exporter:
         return variables
 
     def attempt(self, path: Path, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` does
-        """Return what `make` does; None if it cannot be exported, which is noted."""
+        """Return the result of `make`; None, and a problem noted, if it cannot be exported."""
         try:
             return make()
         except NotExportableError as error:
@@ -225,7 +225,7 @@ class Exporter:
 
 
 def _exempting(exception: LiftedRule) -> str:
-    """Return what tells, in CEL, whether an exception concerns a request.
+    """Return the CEL that tells whether an exception matches a request.
 
     Raises:
         NotExportableError: If it ends some day, as the API server's policies know no clock, or

@@ -52,7 +52,7 @@ class Edit(msgspec.Struct, frozen=True):  # made many times a review, three time
     override: bool = False
 
     def get(self, *path: str | int) -> Json:
-        """Return what is there now, None if nothing is."""
+        """Return the current value, None if there is none."""
         return self.draft.get((*self.at, *path))
 
     def put(self, value: Json, *path: str | int) -> None:
@@ -82,7 +82,7 @@ class Edit(msgspec.Struct, frozen=True):  # made many times a review, three time
 
 
 Merge = Callable[[Edit, Json], None]
-"""Joins a value to what an edit points at."""
+"""Merges a value at the position of an edit."""
 
 
 def set_labels(edit: Edit, labels: Mapping[str, str]) -> None:
@@ -153,7 +153,7 @@ def _taint(toleration: Mapping[str, Json]) -> tuple[Json, Json]:
 
 
 def _identity(toleration: Mapping[str, Json]) -> tuple[Json, ...]:
-    """Return what tells tolerations apart, defaults filled in."""
+    """Return the identity of a toleration, with defaults filled in."""
     operator = toleration.get("operator") or "Equal"
     return (*_taint(toleration), operator, toleration.get("value") or "")
 
@@ -239,7 +239,7 @@ def form_gang_of_job(edit: Edit, gang: Mapping[str, Json]) -> None:
 
 
 def default_resources(edit: Edit, resources: Mapping[str, Mapping[str, Json]]) -> None:
-    """Set what containers ask for, where their authors did not say.
+    """Set the requests and limits of containers whose authors left them out.
 
     A request that is not stated is the limit if there is one, as in the API server; a limit is
     never set below a stated request. What is stated for the pod as a whole counts as stated.

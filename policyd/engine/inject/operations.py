@@ -81,7 +81,7 @@ _FIELDS = (
     _field("schedulingGates", "pods", add_scheduling_gates, "schedulingGates"),
     _field("resources", "pods", default_resources, "resources"),
 )
-"""Everything that can be injected, in the order in which it is, and what it changes."""
+"""All fields that can be injected, in their order, and the fields that each changes."""
 
 READ_BY_MERGING = {
     "gang": frozenset({"labels", "annotations"}),

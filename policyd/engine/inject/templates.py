@@ -143,7 +143,7 @@ def _list(items: list[object], path: Path, compile_: Compile) -> ValueTemplate:
 
 
 def _kind(path: Path) -> Kind:
-    """Return what is wanted at a path, by the nearest field with a meaning of its own."""
+    """Return the result type at a path, by the nearest field that has one."""
     names = [step for step in path if isinstance(step, str)]
     if names[-1] in VALUE_KINDS:
         kind = VALUE_KINDS[names[-1]]

@@ -120,7 +120,7 @@ def _both(one: Rule, other: Rule) -> bool:
 
 
 def _writes(policy: Policy) -> Writes:
-    """Return what a policy sets to values that are written out, whatever the object is."""
+    """Return the fields that a policy sets to constant values, whatever the object."""
     written = _injected(policy.spec.inject) if policy.spec.inject else {}
     for mutation in policy.spec.mutations:
         for given in (mutation.apply_configuration, mutation.json_patch):

@@ -175,7 +175,7 @@ def _joined(node: ast.Logic, reach: Reach) -> Iterator[tuple[ast.ExpressionNode,
 
 
 def _part(node: ast.ExpressionNode, reach: Reach) -> Iterator[tuple[ast.ExpressionNode, Reach]]:
-    """Yield a part that decides; of what is joined itself, the parts of that."""
+    """Yield a deciding part; of a chain, its parts."""
     inner = node
     while isinstance(inner, ast.Call) and inner.function == "!_":
         inner = inner.arguments[0]

@@ -121,7 +121,7 @@ def _least_of(constraints: MatchConstraints, operation: str) -> Iterator[Builtin
 
 
 def _least_object(of: BuiltinResource) -> Json:
-    """Return an object as policies see it that has nothing but what it must have."""
+    """Return an object as policies see it that has only its required fields."""
     version = f"{of.group}/{of.version}" if of.group else of.version
     obj: dict[str, Any] = {"apiVersion": version, "kind": of.kind, "metadata": {"name": "a"}}
     if of.namespaced:
@@ -143,7 +143,7 @@ _SINCE_1_37: Final = ("orValue", "or")
 
 
 def lint(policy: CompiledPolicy) -> Iterator[Finding]:
-    """Yield what is doubtful about a policy."""
+    """Yield the doubts about a policy."""
     never = [*_idle(policy), *never_true(policy)]
     found = chain(
         never, () if never else _surprises(policy), _of_no_optional(policy), _costs(policy)
@@ -176,7 +176,7 @@ def _warning(policy: CompiledPolicy, doubt: Doubt) -> Finding:
 
 
 def lint_document(document: Document) -> Iterator[Finding]:
-    """Yield what is doubtful about a policy as it is written, and what the API server refuses."""
+    """Yield the doubts about a policy's document, and the errors that the API server rejects."""
     value = document.value
     if not isinstance(value, dict):
         return
@@ -206,7 +206,7 @@ def _unknown_params(document: Document) -> Iterator[Finding]:
 
 
 def _surprises(policy: CompiledPolicy) -> Iterator[Doubt]:
-    """Yield what fails for objects with nothing but what they must have."""
+    """Yield the failures for objects that have only their required fields."""
     if policy.ignores_failures or policy.policy.spec.param_kind:
         return
     operations: tuple[Operation, ...] = ("CREATE", "UPDATE")
@@ -255,7 +255,7 @@ def _failing_validations(policy: CompiledPolicy, found: Iterable[Match]) -> Iter
 
 
 def _of_no_optional(policy: CompiledPolicy) -> Iterator[Doubt]:
-    """Yield calls that Kubernetes 1.37 makes an error of: on what is no optional."""
+    """Yield calls on values that are not optional, which are errors from Kubernetes 1.37 on."""
     for _, program, environment in expressions_of(policy):
         try:
             tree = parse(program.source, macros=environment.macros)

@@ -79,7 +79,7 @@ def _contradicted(selector: LabelSelector) -> str:
 
 
 def _conditions(policy: CompiledPolicy) -> Iterator[Doubt]:
-    """Yield the conditions of which a part is false whatever the rules let through."""
+    """Yield the conditions of which a part is false for all requests that the rules match."""
     environment = environments_of(policy).conditions
     requests = list(_requests(policy.constraints))
     for name, program in policy.conditions:
@@ -121,7 +121,7 @@ def _is_never_true(
 
 
 def _names(node: ast.ExpressionNode) -> set[tuple[str, ...]] | None:
-    """Return what an expression asks about; None if it cannot be told, as for loops."""
+    """Return the facts that an expression reads; None if that is unknown, as for loops."""
     path = ast.qualified_name(node)
     if path is not None:
         return {path}
@@ -132,7 +132,7 @@ def _names(node: ast.ExpressionNode) -> set[tuple[str, ...]] | None:
 
 
 def _requests(constraints: MatchConstraints) -> Iterator[dict[str, object]]:
-    """Yield what the rules let through, as far as they tell; nothing if they do not."""
+    """Yield the facts that the rules allow, as far as they are known."""
     named = [_named(constraints, resource) for resource in resources()]
     kinds = [each for each in named if each is not None]
     operations = {o for rule in constraints.resource_rules for o in rule.operations}

@@ -63,7 +63,7 @@ def check_bindings(
 def check_exceptions(
     policies: Iterable[CompiledPolicy], exceptions: Iterable[CompiledException]
 ) -> list[Finding]:
-    """Say which exceptions are from no policy: what they name may be elsewhere."""
+    """Report exceptions from policies that are not loaded: they may be elsewhere."""
     known = {(kind, policy.name) for policy in policies for kind in (policy.kind, "")}
     return [
         _doubt(
@@ -129,7 +129,7 @@ def _excepted(policy: CompiledPolicy, exceptions: tuple[CompiledException, ...])
 
 
 def completed(binding: CompiledBinding, policy: CompiledPolicy) -> CompiledBinding:
-    """Fill in from the policy what a binding of policyd's own kind leaves open."""
+    """Complete a binding of policyd's own kind with the fields of its policy."""
     if binding.actions:
         return binding
     own = policy.bindings[0]

@@ -204,7 +204,7 @@ class CompiledPolicy:
     by_template: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Work out once what each review asks of each policy several times."""
+        """Compute once the values that each review needs several times."""
         name = f"{self.namespace}/{self.name}" if self.namespace else self.name
         whole = name if self.kind == OWN else f"{self.kind}/{name}"
         object.__setattr__(self, "own", self.kind == OWN)

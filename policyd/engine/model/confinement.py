@@ -23,14 +23,14 @@ from policyd.errors import PolicydError
 
 
 class ElsewhereError(PolicydError):
-    """Something asks for what is not of its namespace."""
+    """A namespaced policy reads something outside its namespace."""
 
     def __init__(self, namespace: str, asked: str) -> None:
         super().__init__(f"a policy of namespace `{namespace}` cannot access {asked}")
 
 
 class Confinable(ABC):
-    """The value of a variable that stands for the world outside, and can stand for less of it."""
+    """The value of a variable of external data, which can be confined to a namespace."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class Confinable(ABC):
 
 
 def confined(variables: Mapping[str, object], namespace: str) -> dict[str, object]:
-    """Return what stands for the world outside as something of a namespace sees it."""
+    """Return the external data that a namespaced policy sees."""
     found: dict[str, object] = {}
     for name, value in variables.items():
         if isinstance(value, Confinable):
@@ -51,7 +51,7 @@ def confined(variables: Mapping[str, object], namespace: str) -> dict[str, objec
 
 
 def _within(authorize: Authorize, namespace: str) -> Authorize:
-    """Answer what users may do in a namespace, and what its own service accounts may."""
+    """Authorize users in a namespace, and only the service accounts of that namespace."""
 
     def decide(asked: AuthorizedAction) -> Authorization:
         account = asked.service_account

@@ -17,5 +17,5 @@ class OutOfTimeError(PolicydError):
 
 
 def never() -> bool:
-    """Say that there is time, where nobody waits."""
+    """Return False: there is no deadline."""
     return False

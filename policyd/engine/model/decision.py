@@ -13,7 +13,7 @@ from policyd.patch.operations import Operation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """One reason to refuse, and what to do about it.
+    """A reason to deny the request, and a remedy.
 
     Attributes:
         policy: The policy that says so.
@@ -88,7 +88,7 @@ class Decision:
         failures: The policies that could not be evaluated.
         objections: The validations that are not true, whatever their enforcement makes of it.
         lifted: What exceptions lifted from the request: the policy, and why.
-        object: The object with the operations applied, for whoever looks at it next; UNSET if no
+        object: The object with the operations applied, for later readers; UNSET if no
             policy needed it decoded. Not part of what is decided.
     """
 

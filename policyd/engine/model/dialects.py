@@ -22,15 +22,15 @@ class Chance:
 
     Attributes:
         now: Returns nanoseconds since the epoch.
-        dice: Returns a number from 0 to below its argument.
+        random_below: Returns a number from 0 to below its argument.
     """
 
     now: Callable[[], int] | None = None
-    dice: Callable[[int], int] | None = None
+    random_below: Callable[[int], int] | None = None
 
 
-DICELESS: Final = Chance()
-"""Neither clock nor dice."""
+DETERMINISTIC: Final = Chance()
+"""Neither a clock nor random numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class Dialect:
     Attributes:
         version: The version of Kubernetes they are written for: decides which functions there are.
         cel_go: The version of cel-go whose dialect is spoken, if not that of `version`.
-        chance: The clock and the dice, for formats whose expressions may ask them.
+        chance: The clock and the random numbers, for formats whose expressions may ask them.
         formats: The formats of other engines that are read besides policyd's and Kubernetes' own.
     """
 
     version: Version = DEFAULT_VERSION
     cel_go: Version | None = None
-    chance: Chance = DICELESS
+    chance: Chance = DETERMINISTIC
     formats: "tuple[PolicyFormat, ...]" = ()
 
     def of(self, environment: Environment) -> Environment:

@@ -81,7 +81,7 @@ class _Once(Generic[T]):
 
 
 class Facts:
-    """One request, as policies see it. `object` may be replaced by what mutations made of it."""
+    """The facts of one request. `object` may be replaced by the mutated one."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Facts:
         *,
         asked: int = 1,
     ) -> None:
-        """Begin with what the request says of itself.
+        """Take the facts from the request.
 
         Args:
             request: The request.
@@ -184,7 +184,7 @@ class Facts:
 
     @_Once
     def namespace_object(self) -> Mapping[str, Json] | None:
-        """The namespace of the request; None for what belongs to the cluster, and for namespaces.
+        """The namespace of the request; None for cluster-scoped objects, and for namespaces.
 
         Raises:
             UnknownNamespaceError: If it is not known.

@@ -55,7 +55,7 @@ def _failing(run: Callable[..., T]) -> Callable[..., T]:
 
 
 def _looked_at(pod: Json) -> int:
-    """Return the work of adding up what containers ask for, or what makes pods would make."""
+    """Return the work of adding up the requests of containers."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return 0

@@ -134,7 +134,7 @@ def _first(metrics: Any, side: _Side) -> Json:  # noqa: ANN401 - a list of metri
 
 
 def _utilization(metric: Json, side: _Side) -> Json:
-    """Return the utilization of the CPU, if that is what a metric is."""
+    """Return the utilization of the CPU, if a metric is about that."""
     if value_at(metric, ("resource", "name")) != "cpu":
         return None
     return value_at(metric, ("resource", side, "averageUtilization"))
@@ -217,7 +217,7 @@ def _text(value: Json) -> str:
 
 
 def _read(told: dict[str, str], name: str, kind: type) -> Any:  # noqa: ANN401 - of that kind
-    """Return what an annotation says; None if it says nothing of the kind, which is no error."""
+    """Return the value of an annotation; None if it is invalid, which is not an error."""
     try:
         value = msgspec.json.decode(told[name])
     except (KeyError, msgspec.DecodeError):

@@ -38,14 +38,14 @@ def named(pod: Json, obj: Json) -> Json:
 
 
 def _identity(obj: Json) -> dict[str, Json]:
-    """Return by what an object is found, as far as it says."""
+    """Return the metadata that identifies an object, as far as it has any."""
     given = value_at(obj, ("metadata",))
     metadata = given if isinstance(given, dict) else {}
     return {key: metadata[key] for key in _IDENTITY if metadata.get(key) is not None}
 
 
 def in_template(obj: Json, template: Path, pod: Json) -> Json:
-    """Put what became of a template's pod back into a copy of the object; see `as_pod`."""
+    """Put a changed pod of a template back into a copy of the object; see `as_pod`."""
     if template:
         step, *rest = template
         inner = in_template(obj[step], tuple(rest), pod)

@@ -19,7 +19,7 @@ from policyd.api.meta import Json
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction
 from policyd.engine.compile.load import Loaded
-from policyd.engine.compile.schema import Shape, schema_of
+from policyd.engine.compile.schema import DocumentShape, schema_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -66,7 +66,7 @@ class Expectation(Closed, frozen=True):
 
 
 class Permission(Closed, frozen=True):
-    """Something that the user may do, for policies that ask; what is empty stands for any."""
+    """A permission of the user, for policies that check permissions; empty fields match any."""
 
     verb: str = ""
     group: str = ""
@@ -77,13 +77,13 @@ class Permission(Closed, frozen=True):
     path: str = ""
 
     def allows(self, asked: AuthorizedAction) -> bool:
-        """Tell whether this is what is asked for."""
+        """Tell whether this is the permission that is checked."""
         given = ((field, getattr(self, field)) for field in Permission.__struct_fields__)
         return all(getattr(asked, field) == value for field, value in given if value)
 
 
 class Case(Closed, frozen=True):
-    """One request, and what must come of it.
+    """A request, and the expected decision.
 
     What is updated was as it is, unless `oldObject` says. `params` are objects that policies may
     name as their params; `permissions` are all that the user may do; `subResource` is what of the
@@ -130,11 +130,11 @@ class CaseOutcome:
 
 
 @cache
-def cases_shape() -> Shape:
+def cases_shape() -> DocumentShape:
     """Return the shape of a file of cases."""
     schema = schema_of(Cases)
     schema["$defs"]["Expectation"]["minProperties"] = 1
-    return Shape(schema)
+    return DocumentShape(schema)
 
 
 def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Finding]]:
@@ -159,7 +159,7 @@ def cases_of(documents: Sequence[Document], source: str) -> tuple[Cases | None, 
 
 
 def run_case(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
-    """Send a case's request through policies, and compare what comes with what should."""
+    """Send a case's request through policies, and compare the decision with the expected one."""
     try:
         asked = ask_case(case, cases, loaded)
     except ObjectError as error:
@@ -224,7 +224,7 @@ def run_together(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
 
 
 def uncovered(loaded: Loaded, outcomes: Iterable[CaseOutcome]) -> list[tuple[str, str]]:
-    """Return the validations that no case violates: nobody knows whether they refuse anything.
+    """Return the validations that no case violates: they are untested.
 
     Returns:
         The policy's id, and where the validation stands, in the order of the policies.
@@ -286,7 +286,7 @@ def _compared(expect: Expectation, actual: Json) -> Iterator[tuple[Json, Json]]:
 
 
 def _part(actual: Json, expected: Json) -> Json:
-    """Return the part of `actual` that `expected` speaks of; null for what is not there."""
+    """Return the part of `actual` that `expected` has; null for missing values."""
     if isinstance(actual, dict) and isinstance(expected, dict):
         return {
             key: _part(actual.get(key), value)

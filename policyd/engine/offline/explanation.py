@@ -39,7 +39,7 @@ from policyd.patch.operations import Operation
 
 @dataclass(frozen=True, slots=True)
 class ExplainedExpression:
-    """An expression of a policy: what it is called there, and how its value comes about.
+    """An expression of a policy: its name, and the explanation of its value.
 
     `explanation` is None if an exception lifts it, so that it is not asked at all.
     """
@@ -108,7 +108,7 @@ class PolicyExplanation:
 def explain_policies(
     policies: PolicySet, request: AdmissionRequest, *, names: Iterable[str] = ()
 ) -> Iterator[PolicyExplanation]:
-    """Yield what each policy makes of a request: those that change first, in their order.
+    """Yield the explanation of each policy: mutating ones first, in their order.
 
     Shadows come last, and see what the policies in force see.
 
@@ -127,7 +127,7 @@ def explain_policies(
 def _turns(
     policies: PolicySet, request: AdmissionRequest
 ) -> Iterator[tuple[CompiledPolicy, Facts, Phase]]:
-    """Yield which policy is asked when, and what it sees then."""
+    """Yield each policy in the order of evaluation, and the facts that it sees."""
     facts = Facts(request, policies.surroundings)
     for policy in policies.mutating:
         yield policy, facts, "mutate"

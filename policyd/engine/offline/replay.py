@@ -48,7 +48,7 @@ class ReplayedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A request, and what was answered if that was kept."""
+    """A request, and the recorded answer if there is one."""
 
     request: AdmissionRequest
     answer: ReplayedAnswer | None

@@ -96,7 +96,7 @@ Decide = Callable[[AdmissionRequest, OutOfTime], Decision]
 
 
 def deciders(shadow: Shadow, phase: Phase) -> tuple[Decide, Decide]:
-    """Return what decides for the policy in force, and for its shadow."""
+    """Return the decisions of the policy in force, and of its shadow."""
     if phase == "mutate":
         return shadow.old.mutate, shadow.new.mutate
     return shadow.old.review, shadow.new.review
@@ -128,7 +128,7 @@ def compared(
 def shadow_differences(
     policies: PolicySet, request: AdmissionRequest, result: Decision
 ) -> Iterator[ShadowDifference]:
-    """Yield what shadows would answer differently, as both webhooks ask them one after the other.
+    """Yield the differences of shadows, evaluated as both webhooks evaluate them in turn.
 
     Args:
         policies: All policies.
@@ -154,7 +154,7 @@ def shadow_differences(
 
 
 def _said(decision: Decision) -> tuple[str, ...]:
-    """Return what a decision objects to, without the policy's name, which differs anyway."""
+    """Return the denials of a decision without the policy's name, which always differs."""
     said = [
         f"{'+'.join(o.actions)}: {f'{o.path}: ' if o.path else ''}{o.advice}"
         for o in decision.objections

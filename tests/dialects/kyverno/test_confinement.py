@@ -30,7 +30,7 @@ WORLD = (
     {**obj("Gate", "g", data={"word": "cluster-word"}), "apiVersion": "example.com/v1"},
     {**obj("Key", "k", OTHER, data={"word": "other-word"}), "apiVersion": "example.com/v1"},
 )
-OUTSIDE = declared_values(
+EXTERNAL_DATA = declared_values(
     objects=WORLD,
     images=[{"image": "i", "data": {"word": "other-word"}}],
     responses=[{"url": "https://a", "response": {"data": {"word": "other-word"}}}],
@@ -92,7 +92,7 @@ def load(*documents):
     return load_policies(yaml.safe_dump_all(documents), "p.yaml", EVERY_FORMAT)
 
 
-def decide(*documents, subject=None, authorize=None, extra=OUTSIDE, params=()):
+def decide(*documents, subject=None, authorize=None, extra=EXTERNAL_DATA, params=()):
     loaded = load(*documents)
     assert not loaded.findings, "\n".join(map(str, loaded.findings))
     more = {} if authorize is None else {"authorize": authorize}

@@ -20,7 +20,7 @@ from policyd.errors import PolicydError
 
 DIGEST = "sha256:" + "a" * 64
 NOW = 1_767_323_045_000_000_000  # 2026-01-02T03:04:05Z
-CHANCE = Chance(now=lambda: NOW, dice=lambda below: below - 1)
+CHANCE = Chance(now=lambda: NOW, random_below=lambda below: below - 1)
 
 
 class Cluster:

@@ -601,10 +601,10 @@ def test_a_policy_without_a_namespace_is_of_the_default_one():
     ("spec", "said", "used"),
     [
         pytest.param({"admission": False}, "the policy is not for admission", False, id="scans"),
-        pytest.param({"applyRules": "One"}, "every rule is asked", True, id="first-rule"),
+        pytest.param({"applyRules": "One"}, "all rules are evaluated", True, id="first-rule"),
         pytest.param(
             {"webhookConfiguration": {"matchConditions": [{"name": "a", "expression": "false"}]}},
-            "conditions of Kyverno's webhook are not asked",
+            "conditions of Kyverno's webhook are not evaluated",
             True,
             id="conditions",
         ),

@@ -64,7 +64,7 @@ def _parse_yaml(_codec: Codec, text: str) -> Any:  # noqa: ANN401 - whatever it 
 
 
 def _of_yaml(value: object) -> object:
-    """Return what JSON would say of a value of YAML: keys and dates are strings."""
+    """Return a YAML value as JSON: keys and dates are strings."""
     if isinstance(value, dict):
         return {_key(key): _of_yaml(part) for key, part in value.items()}
     if isinstance(value, list):

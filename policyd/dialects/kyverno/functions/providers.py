@@ -47,7 +47,7 @@ class GlobalContext(Protocol):
     """Reads GlobalContextEntries."""
 
     def get(self, name: str, projection: str) -> Json:
-        """Return what an entry holds; None if there is none."""
+        """Return the data of an entry; None if there is none."""
         ...
 
 
@@ -90,7 +90,7 @@ class OwnObjects:
         return self._resources.list(api_version, resource, self.namespace, labels)
 
     def post(self, api_version: str, resource: str, body: Json) -> Json:
-        """Answer what somebody may do in the namespace: a LocalSubjectAccessReview.
+        """Answer a LocalSubjectAccessReview: permissions in the namespace.
 
         Raises:
             PolicydError: If it asks anything else, or there is no answer.

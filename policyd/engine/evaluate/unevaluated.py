@@ -1,7 +1,7 @@
 """Find the policies that match a request that is not evaluated, by its envelope alone.
 
 The object is not known: its labels are taken to be those that policies select, and its conditions
-to hold. A policy that may not be left out speaks against what it may concern.
+to hold. A policy that must not be skipped denies what it may match.
 """
 
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ from policyd.engine.model.facts import Facts
 from policyd.engine.objects.match import UnknownNamespaceError, selects_namespace
 
 
-class Unheard(NamedTuple):
-    """The names of policies that a request may concern, and that nobody asked.
+class UnevaluatedPolicies(NamedTuple):
+    """The names of policies that may match a request, and were not evaluated.
 
     Attributes:
         refusing: Those that must not be passed unasked.
@@ -30,7 +30,7 @@ class Unheard(NamedTuple):
     ignored: tuple[str, ...] = ()
 
 
-def unheard(policies: PolicySet, head: Head, phase: Phase) -> Unheard:
+def unevaluated_policies(policies: PolicySet, head: Head, phase: Phase) -> UnevaluatedPolicies:
     """Return the policies that the request of a review may concern."""
     if not head.whole:
         return _sorted_out(policies.mutating if phase == "mutate" else policies.validating)
@@ -39,22 +39,24 @@ def unheard(policies: PolicySet, head: Head, phase: Phase) -> Unheard:
     return _sorted_out(policy for policy in concerned if _may_concern(policy, facts))
 
 
-def must_be_asked(policy: CompiledPolicy) -> bool:
-    """Tell whether a policy speaks against what it could not be asked about, somewhere at least."""
-    return stops_unasked(policy) and any(map(_refuses, policy.bindings))
+def _denies_unevaluated(policy: CompiledPolicy) -> bool:
+    """Tell whether a policy denies anything if it cannot be evaluated, in any namespace."""
+    return fails_closed(policy) and any(map(_refuses, policy.bindings))
 
 
-def stops_unasked(policy: CompiledPolicy) -> bool:
+def fails_closed(policy: CompiledPolicy) -> bool:
     """Tell whether a policy is in force and does not say that failures are ignored."""
     return not policy.shadow_of and not policy.ignores_failures
 
 
-def _sorted_out(policies: Iterable[CompiledPolicy]) -> Unheard:
+def _sorted_out(policies: Iterable[CompiledPolicy]) -> UnevaluatedPolicies:
     refusing: dict[str, None] = {}
     ignored: dict[str, None] = {}
     for policy in policies:
-        (refusing if must_be_asked(policy) else ignored)[policy.name] = None
-    return Unheard(tuple(refusing), tuple(name for name in ignored if name not in refusing))
+        (refusing if _denies_unevaluated(policy) else ignored)[policy.name] = None
+    return UnevaluatedPolicies(
+        tuple(refusing), tuple(name for name in ignored if name not in refusing)
+    )
 
 
 def _refuses(binding: CompiledBinding) -> bool:
@@ -92,7 +94,7 @@ def _may_pick(constraints: MatchConstraints | MatchResources, facts: Facts) -> b
 def _may_select(selector: LabelSelector, facts: Facts) -> bool:
     attributes = facts.attributes
     if attributes.for_namespace:
-        return True  # by its own labels, which nobody read
+        return True  # by its own labels, which were not read
     try:
         return selects_namespace(selector, attributes, None, namespaces=facts.namespaces)
     except UnknownNamespaceError:

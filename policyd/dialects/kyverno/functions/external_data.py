@@ -56,7 +56,7 @@ class Provider(Confinable):
             raise CelError(f"failed to {question} {self.name}: {error}") from error
 
     def within(self, namespace: str) -> "Provider":
-        """Return what something of a namespace sees: its own objects, and nothing else."""
+        """Return the provider of one namespace, which has that namespace's objects alone."""
         return Provider(self.name, RESOURCE, self._own(namespace))
 
     def _own(self, namespace: str) -> OwnObjects | None:
@@ -76,7 +76,7 @@ _NEEDS = {
 }
 
 
-def outside_values(
+def external_values(
     *,
     resources: ClusterReads | None = None,
     http: Http | None = None,
@@ -92,17 +92,17 @@ def outside_values(
     }
 
 
-OUTSIDE_VARIABLES: Mapping[str, Type] = {
+EXTERNAL_VARIABLES: Mapping[str, Type] = {
     "resource": RESOURCE,
     "http": HTTP,
     "globalContext": GLOBAL_CONTEXT,
     "image": IMAGE_DATA,
 }
 """The types of the variables."""
-OUTSIDE_STRUCTS: Mapping[str, Mapping[str, Type]] = {
+EXTERNAL_STRUCTS: Mapping[str, Mapping[str, Type]] = {
     GVR.name: {"Group": STRING, "Version": STRING, "Resource": STRING}
 }
-"""The fields of what they answer with."""
+"""The fields of the results."""
 
 
 def _get(context: Provider, version: str, resource: str, namespace: str, name: str) -> Json:
@@ -177,7 +177,7 @@ def _asking_work(*given: object) -> int:
     return 5 + 2 * sum(map(deep_size, given))
 
 
-# An answer from outside costs about as much as a hundred selections, even from a cache.
+# External data costs about as much as a hundred selections, even from a cache.
 _ASKING = Size(cost=100, work=_asking_work)
 _NAMING = Size(work=_asking_work)
 
@@ -224,7 +224,7 @@ OWN_RESOURCES: tuple[Overload, ...] = (
     *_both("Post", RESOURCE, STRING, STRING, _BODY, run=_post_own),
 )
 """The functions of `resource` for namespaced policies."""
-OUTSIDE: tuple[Overload, ...] = (
+EXTERNAL_DATA: tuple[Overload, ...] = (
     *_typed("ToGVR", RESOURCE, STRING, STRING, returns=GVR, run=_to_gvr),
     *_both("Get", HTTP, STRING, run=_http_get),
     *_both("Get", HTTP, STRING, _LABELS, run=_http_get),

@@ -3,8 +3,9 @@
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.state import LATELY_SECONDS
-from tests.alloc.builders import admission, keys, queue, state, workload
+from policyd.optimize.reservation import LATELY_SECONDS
+from tests.alloc.builders import admission, keys, queue, workload
+from tests.optimize.builders import state
 
 SECONDS = 0.25
 
@@ -20,10 +21,10 @@ def gathering(*things):
         ),
         *things,
     )
-    of.wakes.gather_seconds = SECONDS
+    of.extension.gather_seconds = SECONDS
     while planned(of):
         pass
-    of.note_preemptor(workload("preemptor", "q"))
+    of.extension.preempting(workload("preemptor", "q"))
     return of
 
 
@@ -44,9 +45,9 @@ def test_parked_workloads_are_tried_a_moment_after_something_came_free():
     of.remove_workload("runs-q")
 
     assert admitted(of) == []
-    assert of.wakes.next_at == SECONDS
+    assert of.extension.next_due() == SECONDS
     assert admitted(of, after=SECONDS) == ["waits"]
-    assert of.wakes.next_at is None
+    assert of.extension.next_due() is None
 
 
 def test_what_comes_free_meanwhile_does_not_make_it_longer():
@@ -57,7 +58,7 @@ def test_what_comes_free_meanwhile_does_not_make_it_longer():
     of.remove_workload("runs-other")
     planned(of)
 
-    assert of.wakes.next_at == SECONDS
+    assert of.extension.next_due() == SECONDS
 
 
 def test_who_is_more_important_comes_at_once():
@@ -104,7 +105,7 @@ def test_who_would_not_be_tried_in_its_queue_lets_others_pass(inadmissible):
 def test_where_nobody_was_preempted_lately_nobody_waits(queue_name, after):
     of = gathering(workload("waits", "q", gpu=4), queue("elsewhere"))
     of.now += LATELY_SECONDS
-    of.note_preemptor(workload("preemptor", queue_name))
+    of.extension.preempting(workload("preemptor", queue_name))
     of.now += after
     of.remove_workload("runs-q")
 
@@ -116,7 +117,7 @@ def test_where_nobody_is_parked_there_is_nothing_to_wait_for():
     of.remove_workload("runs-q")
     planned(of)
 
-    assert of.wakes.next_at is None
+    assert of.extension.next_due() is None
 
 
 def test_a_tree_waits_for_itself_alone():
@@ -124,7 +125,7 @@ def test_a_tree_waits_for_itself_alone():
     of.put_queue(queue("alone", gpu=1))
     of.put_workload(workload("holds", "alone", admission=admission("alone", gpu=1)))
     of.put_workload(workload("next", "alone", gpu=1))
-    of.note_preemptor(workload("preemptor", "alone"))
+    of.extension.preempting(workload("preemptor", "alone"))
     planned(of)
     of.remove_workload("runs-q")
     planned(of)
