@@ -15,7 +15,7 @@ from typing import Final
 
 from starlette.types import Receive, Scope
 
-from policyd.admission.unjudged import HEAD_BYTES
+from policyd.admission.unevaluated import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES
 from policyd.errors import PolicydError
 from webhooks.deadlines import LATE, timeout_seconds

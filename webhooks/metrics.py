@@ -86,7 +86,7 @@ class WebhookMetrics:
             "policyd_certificate_loads_total", "Certificates put to use.", registry=registry
         )
 
-    def review_not_judged(self, path: str, outcome: str) -> None:
+    def review_not_evaluated(self, path: str, outcome: str) -> None:
         """Count a review that was answered without being judged."""
         self.unjudged_reviews.labels(path, outcome).inc()
 

@@ -1,4 +1,4 @@
-"""What the door makes of a review: policies first, then jobs; and what hostile bodies come to."""
+"""Answers of the webhooks: policies first, then jobs; and hostile bodies."""
 
 import json
 
@@ -29,7 +29,7 @@ JOB = {
 
 
 def client_with(folder, *policies, clock=None, prepare=None):
-    """Build the whole door, without its socket, on these policies."""
+    """Build the webhooks, without a socket, on these policies."""
     (folder / "policies.yaml").write_text("\n---\n".join(map(json.dumps, policies)))
     metrics = WebhookMetrics(CollectorRegistry())
     loaded = PoliciesInForce(namespaces=without_cluster, metrics=metrics)
@@ -351,4 +351,4 @@ def test_whoever_sends_what_cannot_be_judged_does_not_fill_the_log(tmp_path):
         for _ in range(100):
             ask(client, "/validate", b'{"request": {"uid": "u-1", "object": ')
 
-    assert sum(line["event"] == "review_unjudged" for line in log) == EACH
+    assert sum(line["event"] == "review_unevaluated" for line in log) == EACH

@@ -1,4 +1,4 @@
-"""The door knows what there is named `default`, from when there may be something."""
+"""The webhooks follow the objects named `default`, once their kind is served."""
 
 import asyncio
 from contextlib import asynccontextmanager

@@ -15,7 +15,7 @@ from webhooks.certificate.old_versions import OldVersions
 
 NEW = "kueue.x-k8s.io/v1beta2"
 QUEUES = "clusterqueues.kueue.x-k8s.io"
-SERVICE = ServiceEndpoint(namespace="policyd", name="door")
+SERVICE = ServiceEndpoint(namespace="policyd", name="webhooks")
 
 
 @pytest.mark.parametrize("version", old_versions().values(), ids=old_versions())
@@ -52,7 +52,7 @@ def test_definitions_serve_both_versions_and_are_written_once():
     config = spec["conversion"]["webhook"]["clientConfig"]
     assert config["service"] == {
         "namespace": "policyd",
-        "name": "door",
+        "name": "webhooks",
         "port": 443,
         "path": "/convert",
     }

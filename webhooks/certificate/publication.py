@@ -100,7 +100,7 @@ class Publication:
         sent = (("mutate", wanted.rules.mutate), ("validate", wanted.rules.validate))
         found = set().union(*(named_in_vain(c, verb, wanted.left_out) for verb, c in sent))
         if found - self._left_out:
-            log.warning("policies_unheard", about=sorted(found), hint=LEFT_OUT_REMEDY)
+            log.warning("policies_excluded", about=sorted(found), hint=LEFT_OUT_REMEDY)
         self._left_out = found
 
     async def _register(self, wanted: Registration) -> None:

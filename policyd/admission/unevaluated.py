@@ -42,7 +42,7 @@ MOST_NAMED: Final = 5
 HEAD_BYTES: Final = 64 * 1024
 """How much is kept of a review that is not read whole."""
 
-Unjudged = Callable[[bytes, str], bytes]
+AnswerUnevaluated = Callable[[bytes, str], bytes]
 """Answers a review that is not evaluated, given its first bytes (all of it, or `HEAD_BYTES` at
 least) and the reason. Raises ReviewError if these do not identify the review."""
 
@@ -62,7 +62,7 @@ def refuse(head: bytes, reason: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unasked:
+class UnevaluatedReviews:
     """The policies and the queue, which may concern a request.
 
     Attributes:
@@ -81,7 +81,7 @@ class Unasked:
     count: Callable[[str, str], None]
     gives_queue: Callable[[str], bool] = nowhere
 
-    def answers(self, phase: Phase) -> Unjudged:
+    def answers(self, phase: Phase) -> AnswerUnevaluated:
         """Return the function that answers unevaluated reviews of one phase."""
         held = self._held(phase)
 
