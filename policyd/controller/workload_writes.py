@@ -21,6 +21,7 @@ from policyd.controller.reasons.workload_reasons import Waiting
 from policyd.controller.retention import TimeLimits, drop_finalizer, finish_slice, keep
 from policyd.controller.topology.placing_again import PlacingAgain, no_replacement_message
 from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.preemptions import (
     preempt,
@@ -48,7 +49,15 @@ from policyd.workload.lifecycle import (
     to_be_deactivated,
 )
 from policyd.workload.obstacles import StatusContext
-from policyd.workload.transitions import evict, finish, holding_queue, reserve, with_status
+from policyd.workload.time_limits import stop_left
+from policyd.workload.transitions import (
+    after_eviction,
+    evict,
+    finish,
+    holding_queue,
+    reserve,
+    with_status,
+)
 
 log = structlog.get_logger()
 
@@ -301,8 +310,27 @@ class WorkloadWrites:
             stored = await self._writes.status(self._mirror, workload, status)
             self._announcements.changes(workload, stored)
             workload = stored
+        if stop_left(workload, now=now) is not None:
+            self._cache.hooks.reconcile(_ownerless(workload))
         left = (time_left(workload, around, now=now), self._protection.left(workload, now))
         return min((seconds for seconds in left if seconds is not None), default=None)
+
+    async def release_ownerless(self, key: ReconcileKey) -> float | None:
+        """Return the quota of an evicted workload without an owner, if no job did so in time.
+
+        Returns the seconds until then.
+
+        Raises:
+            ApiError: If the write did not succeed.
+        """
+        workload = self._mirror.get(key.path)
+        left = None if workload is None else stop_left(workload, now=self._writes.now)
+        if workload is None or left is None or left > 0:
+            return left
+        status = after_eviction(workload, now=self._writes.now, detailed=self._detailed)
+        stored = await self._writes.status(self._mirror, workload, status)
+        self._announcements.changes(workload, stored)
+        return None
 
     def _surroundings(self, workload: Workload) -> StatusContext:
         local_queue = self._cache.local_queue_of(workload)
@@ -331,6 +359,10 @@ class WorkloadWrites:
             workload = await self._writes.status(self._mirror, workload, status)
             log.info("workload_finished", workload=workload.metadata.key, reason="OwnerNotFound")
         await drop_finalizer(self._writes, self._mirror, workload)
+
+
+def _ownerless(workload: Workload) -> ReconcileKey:
+    return ReconcileKey("Ownerless", workload.metadata.namespace, workload.metadata.name)
 
 
 class RefusedAdmissions:
