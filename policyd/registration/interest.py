@@ -15,7 +15,7 @@ from policyd.engine.model.compiled import (
     CompiledPolicy,
 )
 from policyd.jobs.integrations import Integrations
-from policyd.registration.atoms import RuleAtom, atoms_of
+from policyd.registration.atoms import RuleAtom, atoms_of, coarser
 from policyd.registration.conditions import exported, label_condition, name_condition
 from policyd.registration.implied import implied_labels
 from policyd.registration.queue_atoms import (
@@ -46,6 +46,15 @@ _PLAIN: Final = frozenset({OWN, VALIDATING, MUTATING})
 
 MOST_NAMED: Final = 100
 """Namespaces that a selector names: the API server goes through them at each request."""
+
+
+MOST_ATOMS: Final = 256
+"""Combinations that the rules of one policy name, or of all policies of one namespace; beyond that,
+wildcards stand in the place of lists."""
+
+MOST_OF_NAMESPACES: Final = 1024
+"""Combinations that the policies of all namespaces name together. Deriving what is sent compares
+each with each; wildcards come first in the namespaces that name the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +129,42 @@ def _within(namespaces: frozenset[str]) -> Requirements:
     return named(*sorted(namespaces)) if len(namespaces) <= MOST_NAMED else frozenset()
 
 
-def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:
-    """Return what is to be asked, and what must be: of a roll-out, where a step refuses."""
+def named_too_much(policies: Iterable[CompiledPolicy]) -> frozenset[str]:
+    """Return the namespaces whose own policies name too many combinations, alone or together."""
+    found: dict[str, set[RuleAtom]] = {}
+    for policy in policies:
+        atoms = found.setdefault(policy.namespace, set())
+        for binding in policy.bindings if policy.namespace and len(atoms) <= MOST_ATOMS else ():
+            rules = coarser(_rules(_constraints(policy, binding)), MOST_ATOMS)
+            atoms.update(atom for rule in rules for atom in atoms_of(rule))
+    left = sum(map(len, found.values()))
+    greedy = set()
+    for namespace, atoms in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
+        if len(atoms) <= MOST_ATOMS and left <= MOST_OF_NAMESPACES:
+            break
+        greedy.add(namespace)
+        left -= len(atoms)
+    return frozenset(greedy)
+
+
+def checks_of(
+    policy: CompiledPolicy, binding: CompiledBinding, *, coarse: bool = False
+) -> Iterable[Given]:
+    """Return what is to be asked, and what must be: of a roll-out, where a step refuses.
+
+    Args:
+        policy: The policy.
+        binding: By which it is applied.
+        coarse: Whether wildcards stand in the place of what its rules name.
+    """
     stops = stops_unasked(policy)
     refuses = stops and "Deny" in binding.actions
-    yield from interests_of(policy, binding, "Fail" if refuses else "Ignore")
+    most = 0 if coarse else MOST_ATOMS
+    yield from interests_of(policy, binding, "Fail" if refuses else "Ignore", most=most)
     for step in binding.rollout if stops and not refuses else ():
         if step.enforcement == "Deny":
-            yield from interests_of(policy, binding, "Fail", within=namespaces_of(step))
+            within = namespaces_of(step)
+            yield from interests_of(policy, binding, "Fail", within=within, most=most)
 
 
 def interests_of(
@@ -136,9 +173,10 @@ def interests_of(
     failure_policy: FailurePolicy,
     *,
     within: Requirements = frozenset(),
+    most: int = MOST_ATOMS,
 ) -> Iterable[Given]:
     """Return what a policy asks for where one binding has it applied, rule by rule."""
-    constraints = [c for c in (policy.constraints, binding.constraints) if c is not None]
+    constraints = _constraints(policy, binding)
     conditions_as_said = policy.policy.spec.match_conditions if policy.kind in _PLAIN else ()
     expressions = [condition.expression for condition in conditions_as_said]
     namespaces = (requirements_of(c.namespace_selector) for c in constraints)
@@ -150,12 +188,19 @@ def interests_of(
         objects=selectors[0] if selectors else frozenset(),
     )
     others = [label_condition(in_order(selector)) for selector in selectors[1:]]
-    for rule in _rules(constraints):
+    for rule in coarser(_rules(constraints), most):
         conditions = {*exported(expressions, rule), *others}
         if rule.resource_names:
             conditions.add(name_condition(rule.resource_names))
         objects = interest.objects or implied_labels(expressions, rule)
-        yield replace(interest, objects=objects, conditions=frozenset(conditions)), atoms_of(rule)
+        asked = replace(interest, objects=objects, conditions=frozenset(conditions))
+        yield asked, frozenset(atoms_of(rule))
+
+
+def _constraints(
+    policy: CompiledPolicy, binding: CompiledBinding
+) -> list[MatchConstraints | MatchResources]:
+    return [c for c in (policy.constraints, binding.constraints) if c is not None]
 
 
 def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:
