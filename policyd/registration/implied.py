@@ -4,7 +4,7 @@ A selector of labels costs the API server next to nothing, where a condition cos
 millisecond. So a condition that asks for a label is narrowed by a selector as well.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from policyd.api.admission import Rule
@@ -25,17 +25,17 @@ def implied_labels(expressions: Iterable[str], rule: Rule) -> Requirements:
         expressions: CEL that compiles, and that is asked of the request as a whole.
         rule: The requests that they are asked about.
     """
-    keys = frozenset().union(*(_keys(parse(text), rule.operations) for text in expressions))
+    keys = frozenset().union(*(_keys(parse(text), rule) for text in expressions))
     return frozenset(Requirement(key=key, operator="Exists") for key in sorted(keys)[:1])
 
 
-def _keys(node: ast.ExpressionNode, operations: Sequence[str]) -> frozenset[str]:
+def _keys(node: ast.ExpressionNode, rule: Rule) -> frozenset[str]:
     match node:
         case ast.Logic(conjunction=True, operands=operands):
-            return frozenset().union(*(_keys(each, operations) for each in operands))
+            return frozenset().union(*(_keys(each, rule) for each in operands))
         case ast.Logic(operands=operands):
-            left = [each for each in operands if not _never(each, operations)]
-            found = [_keys(each, operations) for each in left]
+            left = [each for each in operands if not _never(each, rule)]
+            found = [_keys(each, rule) for each in left]
             return frozenset.intersection(*found) if found else frozenset()
         case ast.Call(function="_!=_", arguments=(value, ast.Literal(value=""))):
             return _key(value)
@@ -43,9 +43,11 @@ def _keys(node: ast.ExpressionNode, operations: Sequence[str]) -> frozenset[str]
             return frozenset()
 
 
-def _never(node: ast.ExpressionNode, operations: Sequence[str]) -> bool:
-    """Tell whether a node asks for an operation that no request of the rule is."""
+def _never(node: ast.ExpressionNode, rule: Rule) -> bool:
+    """Tell whether a node is true of no request of the rule: by its operation, or its resource."""
     match node:
+        case ast.Logic(conjunction=True, operands=operands):
+            return any(_never(each, rule) for each in operands)
         case ast.Call(
             function="_==_",
             arguments=(
@@ -53,7 +55,18 @@ def _never(node: ast.ExpressionNode, operations: Sequence[str]) -> bool:
                 ast.Literal(value=str() as operation),
             ),
         ):
-            return operation not in operations and "*" not in operations
+            return operation not in rule.operations and "*" not in rule.operations
+        case ast.Call(
+            function="_!=_",
+            arguments=(
+                ast.Select(
+                    operand=ast.Select(operand=ast.Identifier(name="request"), field="resource"),
+                    field="resource",
+                ),
+                ast.Literal(value=str() as resource),
+            ),
+        ):
+            return set(rule.resources) == {resource}
         case _:
             return False
 
