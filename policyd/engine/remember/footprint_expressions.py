@@ -27,6 +27,7 @@ _OWNERS: Final = ("metadata", "ownerReferences")
 _METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "gpus": ASKED_FOR,
     "claims": (("spec", "resourceClaims"),),
+    "devices": (*ASKED_FOR, ("spec", "resourceClaims")),
     "requests": ASKED_FOR,
     "limits": ASKED_FOR,
     "pods": (),
@@ -55,7 +56,7 @@ def _ask(place: Footprint, method: str) -> None:
     """Look at what a method of the engine does; one that counts devices, not at memory and such."""
     for path in _METHODS[method]:
         part = place.at(*path)
-        if method == "gpus" and path[-1] == "resources":
+        if method in {"gpus", "devices"} and path[-1] == "resources":
             part.devices = True
         else:
             part.take()
