@@ -130,7 +130,7 @@ class CycleLoop:
             plan = plan_cycle(state)
         except Exception:
             # One workload that nobody foresaw must not stop the queue for all the others.
-            log.exception("cycle_broke", workload=state.deciding)
+            log.exception("cycle_error", workload=state.deciding)
             return self._set_aside(state.deciding)
         self._await_again(state.again, plan)
         reserves = plan.reserved != state.extension.reserved

@@ -63,7 +63,7 @@ class Dispatcher:
             # One object that nobody foresaw must not stop the queue for all the others.
             self.queue.requeue(key)
             self._metrics.failed(key.subject)
-            log.exception("reconcile_broke", key="/".join(key))
+            log.exception("reconcile_error", key="/".join(key))
         else:
             self.queue.forget(key)
             if wait is not None:

@@ -91,7 +91,7 @@ async def keep(
     if not deleted:
         await writes.delete(mirror, workload)
         message = "Deleted finished workload due to elapsed retention"
-        writes.tell(WORKLOADS, workload.metadata, "Deleted", message)
+        writes.record(WORKLOADS, workload.metadata, "Deleted", message)
     return None
 
 
@@ -111,4 +111,4 @@ async def finish_slice(
     """
     status = finish(slice_, reason=SLICE_REPLACED, message=message, now=writes.now)
     stored = await writes.status(mirror, slice_, status)
-    writes.tell(WORKLOADS, stored.metadata, SLICE_REPLACED, message)
+    writes.record(WORKLOADS, stored.metadata, SLICE_REPLACED, message)

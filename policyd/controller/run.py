@@ -27,7 +27,7 @@ from policyd.controller.reasons.job_reasons import JobReasons
 from policyd.controller.reasons.refreshing import Reasons
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.settings import ControllerSettings
-from policyd.controller.topology.placing_again import FAILED_AGAIN
+from policyd.controller.topology.second_pass import SECOND_PASS_FAILED
 from policyd.controller.topology.topologies import Topologies
 from policyd.controller.usage import Usage
 from policyd.controller.watch.cache import Cache, Hooks
@@ -70,7 +70,7 @@ class Controller:
         self.pace = pace or Pace()
         self._client = client
         self.recorder = EventRecorder(
-            client, component=COMPONENT, pace=self.pace, apart={FAILED_AGAIN}
+            client, component=COMPONENT, pace=self.pace, apart={SECOND_PASS_FAILED}
         )
         annotated = self.settings.queueing.gates.workload_identifier_annotations
         self.mirrors = open_mirrors(
@@ -104,7 +104,7 @@ class Controller:
         self.job_reasons = JobReasons(self.cache, self.writes)
         self.reasons = Reasons(
             self.cache,
-            self.workloads.writes.waiting,
+            self.workloads.writes.reasons,
             self.job_reasons,
             pace=self.pace,
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
@@ -114,8 +114,8 @@ class Controller:
             reconcile=self._add,
             schedule=self._state_changed,
             report=self.statuses.note,
-            made=counts.made,
-            let_go=counts.let_go,
+            workload_created=counts.workload_created,
+            ungated=counts.ungated,
             preempted=self.job_reasons.preempted,
         )
 
@@ -134,10 +134,10 @@ class Controller:
         """Tell whether this process may write."""
         return self.election is None or self.election.leading
 
-    def everything(self) -> None:
+    def sweep(self) -> None:
         """Have everything that there is looked at."""
         parts = (self.cache, self.in_use, self.topologies, self.provisioning, self.usage)
-        self.queue.sweep([key for part in parts for key in part.everything()])
+        self.queue.sweep([key for part in parts for key in part.all_keys()])
         for queue in self.mirrors.cluster_queues:
             self.statuses.note(queue.metadata.name)
         for local_queue in self.mirrors.local_queues:
@@ -168,7 +168,7 @@ class Controller:
             if self.election is not None:
                 group.create_task(self.election.run())
             if self.settings.policies:
-                group.create_task(self._judge_policies())
+                group.create_task(self._write_policy_statuses())
             group.create_task(self._lead_when_elected())
 
     def _election(self) -> LeaderElection | None:
@@ -180,7 +180,7 @@ class Controller:
             settings.lease,
             namespace=settings.namespace,
             identity=settings.identity,
-            last_word=self.handover.last_word,
+            leave=self.handover.latest_version,
             pace=self.pace,
         )
 
@@ -233,10 +233,10 @@ class Controller:
                 group.create_task(mirror.watch_when_served(self._client, self.pace))
             for mirror in self.mirrors.of_provisioning:
                 await mirror.informer.synced.wait()
-            for key in self.provisioning.everything():
+            for key in self.provisioning.all_keys():
                 self._add(key)
 
-    async def _judge_policies(self) -> None:
+    async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""
         await wait_until_served(self._client, POLICIES, self.pace)
         statuses = PolicyStatuses(self._client, leading=self.leading, pace=self.pace)
@@ -262,7 +262,7 @@ class Controller:
                     continue
             self.health.metrics.lead(leading=True)
             log.info("leading")
-            self.everything()
+            self.sweep()
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self.workloads.run())]
                 tasks.append(group.create_task(self.statuses.run()))
@@ -283,7 +283,7 @@ class Controller:
 
     async def _caught_up(self, election: LeaderElection) -> bool:
         """Learn what the leader before has done; tell whether this is still the one that leads."""
-        ready = asyncio.ensure_future(self.handover.catch_up(election.word))
+        ready = asyncio.ensure_future(self.handover.catch_up(election.handed_over))
         lost = asyncio.ensure_future(election.wait_lost())
         try:
             await asyncio.wait({ready, lost}, return_when=asyncio.FIRST_COMPLETED)

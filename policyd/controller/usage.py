@@ -91,7 +91,7 @@ class Usage:
         """Return what looks after pods that may run outside of quota."""
         return {"Usage": self._reconcile}
 
-    def everything(self) -> list[ReconcileKey]:
+    def all_keys(self) -> list[ReconcileKey]:
         """Return a key for every pod that takes anything, as after a start."""
         return [_key(pod) for pod in self.pods if pod.amounts]
 
@@ -122,7 +122,7 @@ class Usage:
         )
         if covered != self._covered:
             self._covered = covered
-            for key in self.everything():
+            for key in self.all_keys():
                 self._cache.hooks.reconcile(key)
 
     def _look_at(self, paths: tuple[str, ...]) -> None:
@@ -266,7 +266,7 @@ class Usage:
         taken = ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))
         message = f"takes {taken} that no queue has given it: {_WHY[reason]}"
         self._metrics.found_outside(reason)
-        self._writes.tell(PODS, pod.metadata, OUTSIDE, message, bad=True)
+        self._writes.record(PODS, pod.metadata, OUTSIDE, message, warning=True)
         log.warning("outside_quota", pod=pod.metadata.key, reason=reason, takes=taken)
 
 

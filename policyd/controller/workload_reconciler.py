@@ -83,7 +83,7 @@ class WorkloadReconciler:
         return left if held is None else min(held, held if left is None else left)
 
     async def _carry_out(self, workload: Workload, action: Action) -> float | None:
-        self.writes.waiting.overtaken(workload.metadata.key)
+        self.writes.reasons.overtaken(workload.metadata.key)
         # 6. Patch the status: an admission with flavors, quota and places is one write.
         match action:
             case Admit():
@@ -101,4 +101,4 @@ class WorkloadReconciler:
     def drop(self) -> None:
         """Forget what is not written: this process no longer leads."""
         self.cycles.drop()
-        self.writes.waiting.drop()
+        self.writes.reasons.drop()

@@ -207,7 +207,7 @@ class Writes:
         reason: str,
         message: str,
         *,
-        bad: bool = False,
+        warning: bool = False,
     ) -> None:
         """Record an event about an object.
 
@@ -216,11 +216,11 @@ class Writes:
             metadata: Which one.
             reason: A CamelCase word.
             message: A sentence.
-            bad: Whether somebody should look.
+            warning: Whether a person has to act on it.
         """
         self.recorder.record(
             resource.reference(metadata),
-            kind="Warning" if bad else "Normal",
+            kind="Warning" if warning else "Normal",
             reason=reason,
             message=message,
         )
@@ -258,7 +258,7 @@ class Handover:
         self._pace = pace
         self._caught_up = 0
 
-    async def last_word(self) -> str:
+    async def latest_version(self) -> str:
         """Return, once nothing is under way, which version of workloads is the latest known here.
 
         Who wrote nothing passes on what the leader before left.
@@ -267,17 +267,17 @@ class Handover:
         known = self._workloads.informer.version
         return str(max(self._writes.written, self._caught_up, known))
 
-    async def catch_up(self, word: str) -> None:
+    async def catch_up(self, left: str) -> None:
         """Wait until what the last leader wrote is known, and what was begun here before.
 
         Who leads again after it has lost the Lease may have writes under way of which it has
         forgotten that it decided them.
 
         Args:
-            word: What it left; empty if it left nothing, and was gone for a whole term.
+            left: What it left; empty if it left nothing, and was gone for a whole term.
         """
         await self._writes.settled()
-        if word.isdecimal() and await self._reaches(max(int(word), self._writes.written)):
+        if left.isdecimal() and await self._reaches(max(int(left), self._writes.written)):
             return
         while not await self._read_again():
             await self._pace.sleep(AGAIN_SECONDS)

@@ -168,7 +168,7 @@ class Informer(Generic[T]):
         self.last_error = error
         wait = max(self._backoff.next(), error.retry_after or 0.0)
         log.warning(
-            "informer_waits", resource=self._resource.plural, seconds=wait, error=str(error)
+            "informer_backoff", resource=self._resource.plural, seconds=wait, error=str(error)
         )
         return wait
 
@@ -281,7 +281,7 @@ class Informer(Generic[T]):
             return trim(obj)
         except Exception:
             # One object that nobody foresaw must not stop the mirror of all the others.
-            log.exception("trim_broke", resource=self._resource.plural, object=key_of(obj))
+            log.exception("trim_error", resource=self._resource.plural, object=key_of(obj))
             return obj
 
     def _drop(self, key: str) -> None:

@@ -31,7 +31,7 @@ from policyd.kube.resources import LEASES
 
 log = structlog.get_logger()
 
-LAST_WORD = "policyd.io/last-word"
+HANDOVER = "policyd.io/last-word"
 """Annotation of a Lease: what its holder left for the next one."""
 
 _MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # the server demands all six digits
@@ -74,8 +74,8 @@ class LeaseTerms:
             raise ValueError("a call must be shorter than the renewal, and that than the lease")
 
 
-async def say_nothing() -> str:
-    """Leave no word for the next leader."""
+async def leave_nothing() -> str:
+    """Leave nothing for the next leader."""
     return ""
 
 
@@ -93,11 +93,11 @@ class LeaderElection:
         namespace: str,
         identity: str,
         terms: LeaseTerms | None = None,
-        last_word: Callable[[], Awaitable[str]] = say_nothing,
+        leave: Callable[[], Awaitable[str]] = leave_nothing,
         pace: Pace | None = None,
     ) -> None:
         self._client = client
-        self._last_word = last_word
+        self._leave = leave
         self._name = name
         self._namespace = namespace
         self.identity = identity
@@ -108,7 +108,7 @@ class LeaderElection:
         self._seen_version = ""
         self._changed_at = 0.0
         self._leads_until = 0.0
-        self.word = ""
+        self.handed_over = ""
         """What the holder before left, if it gave the Lease up; empty if it was gone."""
         self._elected = asyncio.Event()
         self._lost = asyncio.Event()  # cleared with each election
@@ -203,10 +203,8 @@ class LeaderElection:
         sent_at = self._pace.clock.monotonic()
         spec = self._spec(lease)
         if self.holder != self.identity:
-            self.word = (
-                ""
-                if lease is None or self.holder
-                else lease.metadata.annotations.get(LAST_WORD, "")
+            self.handed_over = (
+                "" if lease is None or self.holder else lease.metadata.annotations.get(HANDOVER, "")
             )
         if lease is None:
             written = await self._client.create(
@@ -259,7 +257,7 @@ class LeaderElection:
             log.warning("lease_not_released", lease=self._name, error=str(error))
 
     async def _give_back(self, lease: Lease) -> None:
-        left = {LAST_WORD: await self._last_word()}
+        left = {HANDOVER: await self._leave()}
         now = _micro_time(self._pace.clock.now())
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
         try:

@@ -313,7 +313,7 @@ class Cell:
             "_broke",
             "object_unreadable",
             "writes_refused",
-            "start_waits",
+            "job_start_delayed",
         )
         lines = [line for line in log if self.name in line and any(f in line for f in failed)]
         events = self.api.find("Event", self.name)

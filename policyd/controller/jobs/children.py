@@ -58,7 +58,9 @@ class Children:
             owner = self._owner(job.metadata, unwatched)
         except NestingError as error:
             message = f"cannot tell which job this one belongs to: {error}"
-            self._writes.tell(self._resource, job.metadata, "JobNestingTooDeep", message, bad=True)
+            self._writes.record(
+                self._resource, job.metadata, "JobNestingTooDeep", message, warning=True
+            )
             return True
         if owner is not None and group_kind(owner) in self._cache.integrations.external:
             return True
@@ -73,7 +75,9 @@ class Children:
                 f"asks for more than {owner.kind} `{owner.name}` was admitted with, so that it"
                 " cannot be a part of it: it queues by itself"
             )
-            self._writes.tell(self._resource, job.metadata, "NotOfItsOwner", message, bad=True)
+            self._writes.record(
+                self._resource, job.metadata, "NotOfItsOwner", message, warning=True
+            )
             return False
         if elastic:
             # The size of what runs may be said by the child.
@@ -194,7 +198,7 @@ class Children:
         mirror = self._cache.mirrors.jobs[self._kind.kind]
         await self._writes.patch(mirror, job, versioned(draft, job.metadata), kind="json")
         message = "Kueue managed child job suspended"
-        self._writes.tell(self._resource, job.metadata, "Suspended", message)
+        self._writes.record(self._resource, job.metadata, "Suspended", message)
 
 
 def _requested(pod_sets: Iterable[PodSet]) -> Counter[str]:

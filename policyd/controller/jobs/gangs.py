@@ -109,7 +109,7 @@ class Gangs:
         except (AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError) as error:
             missing = isinstance(error, NotFoundError)
             why = f"the API server has no PodGroups of {scheduler.group}" if missing else str(error)
-            self._writes.tell(*about, "GangNotHandedOver", f"Waits: {why}", bad=True)
+            self._writes.record(*about, "GangNotHandedOver", f"Waits: {why}", warning=True)
             log.warning("gang_not_handed_over", workload=workload.metadata.key, error=str(error))
             return False
         self._made[workload.metadata.key] = scheduler, told.specs
@@ -128,11 +128,11 @@ class Gangs:
         scheduler = queue.metadata.annotations[GANG_SCHEDULER]
         lost = f"{scheduler} is not told {'; '.join(told.lost)}" if told.lost else ""
         if not told.specs:
-            self._writes.tell(*about, "GangNotHandedOver", lost, bad=True)
+            self._writes.record(*about, "GangNotHandedOver", lost, warning=True)
             return
         message = f"Handed over to {scheduler} as PodGroup {', '.join(told.specs)}"
         said = f"{message}; {lost}" if lost else message
-        self._writes.tell(*about, "GangHandedOver", said, bad=bool(lost))
+        self._writes.record(*about, "GangHandedOver", said, warning=bool(lost))
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:

@@ -98,7 +98,7 @@ class JobReconciler:
         owned = self._cache.workloads_of(job.metadata.uid)
         named = self._cache.mirrors.workloads.get(f"{key.namespace}/{view.prebuilt}")
         workload, step = choose(view, owned, named, watched=self._steps.watches)
-        self._steps.news.checks(self._resource, job.metadata, workload)
+        self._steps.events.checks(self._resource, job.metadata, workload)
         if step is None:
             return await self._stay(job, view, workload)
         return await self._take(job, view, step)
@@ -228,7 +228,7 @@ class JobReconciler:
             counts = admitted_counts(workload)
             start(draft, job, kind=self._kind, given=given, counts=counts)
         except FlavorMissingError as error:
-            log.warning("start_waits", job=job.metadata.key, error=str(error))
+            log.warning("job_start_delayed", job=job.metadata.key, error=str(error))
             return FLAVOR_SECONDS
         except StartError as error:
             await self._steps.fail_to_start(workload, str(error))
@@ -242,7 +242,7 @@ class JobReconciler:
             draft.remove(("metadata", "annotations", STOPPING))
         await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
         log.info("job_started", job=job.metadata.key, workload=workload.metadata.key)
-        self._steps.news.started(self._resource, job.metadata, workload)
+        self._steps.events.started(self._resource, job.metadata, workload)
         return None
 
     async def _stop(self, job: JobObject, step: Stop) -> None:
@@ -262,7 +262,7 @@ class JobReconciler:
             patch = versioned(draft, job.metadata)
             job = await self._writes.patch(self._mirror, job, patch, kind="json")
             log.info("job_stopped", job=job.metadata.key, reason=step.reason)
-            self._writes.tell(self._resource, job.metadata, "Stopped", step.message)
+            self._writes.record(self._resource, job.metadata, "Stopped", step.message)
         reset = self._kind.reset(job)
         if reset is not None:  # of this version alone: one that has ended keeps when it started
             patch = merge_patch(job.metadata, **reset)

@@ -10,9 +10,9 @@ import structlog
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
 from policyd.api.kueue.names import ADMISSION_GATED_BY
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference
-from policyd.controller.jobs.announcements import JobAnnouncements
 from policyd.controller.jobs.gangs import Gangs
 from policyd.controller.jobs.readiness import AwaitedPods
+from policyd.controller.jobs.workload_events import JobEvents
 from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
 from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, finish_slice
 from policyd.controller.watch.cache import Cache
@@ -84,7 +84,7 @@ class WorkloadSteps:
         self.keys = replace(keys, annotations=annotations, gates=gates.admission_gated_by)
         """Which of the labels and annotations of a job its workload has too."""
         self._readiness = AwaitedPods(cache, every=limits.ready is not None)
-        self.news = JobAnnouncements(writes)
+        self.events = JobEvents(writes)
         self.gangs = Gangs(cache, writes)
 
     def copied(self, *jobs: ObjectMeta) -> Copied:
@@ -148,7 +148,7 @@ class WorkloadSteps:
         }
         await self._writes.patch(self._mirror, workload, {"metadata": patch})
         message = f'Updated workload AdmissionGatedBy to "{gates or ""}"'
-        self._writes.tell(resource, job, "UpdatedWorkload", message)
+        self._writes.record(resource, job, "UpdatedWorkload", message)
 
     async def _resize(self, workload: Workload, pod_sets: Iterable[PodSet]) -> None:
         wanted, draft = {each.name: each.count for each in pod_sets}, draft_of(workload)
@@ -201,7 +201,7 @@ class WorkloadSteps:
         try:
             return priority_of(job, pod_sets, self._cache.mirrors, named=named)
         except PriorityClassMissingError as error:
-            self._writes.tell(resource, job, f"{error.kind}NotFound", str(error), bad=True)
+            self._writes.record(resource, job, f"{error.kind}NotFound", str(error), warning=True)
             return None
 
     async def create(self, resource: Resource, job: ObjectMeta, body: Json) -> None:
@@ -217,16 +217,16 @@ class WorkloadSteps:
             self._tell_refused(resource, job, body["metadata"]["name"], error)
             raise
         log.info("workload_created", workload=made.metadata.key)
-        self._cache.hooks.made(resource.kind, job)
+        self._cache.hooks.workload_created(resource.kind, job)
         message = f"Created Workload: {made.metadata.key}"
-        self._writes.tell(resource, job, "CreatedWorkload", message)
+        self._writes.record(resource, job, "CreatedWorkload", message)
 
     def _tell_refused(
         self, resource: Resource, job: ObjectMeta, name: str, error: InvalidError
     ) -> None:
         """Say on a job that it cannot queue: what it demands does not fit into a Workload."""
         message = f"the Workload {name} is refused: {error}"
-        self._writes.tell(resource, job, "ErrWorkloadCompose", message, bad=True)
+        self._writes.record(resource, job, "ErrWorkloadCompose", message, warning=True)
 
     async def update(
         self, resource: Resource, job: ObjectMeta, step: UpdateWorkload, body: Json
@@ -242,7 +242,7 @@ class WorkloadSteps:
             raise
         if not step.fits:
             message = f"Updated not matching Workload for suspended job: {workload.metadata.key}"
-            self._writes.tell(resource, job, "UpdatedWorkload", message)
+            self._writes.record(resource, job, "UpdatedWorkload", message)
 
     async def change_priority(
         self, resource: Resource, job: ObjectMeta, workload: Workload, priority: Priority
@@ -258,7 +258,7 @@ class WorkloadSteps:
         patch = merge_patch(workload.metadata, spec=spec)
         await self._writes.patch(self._mirror, workload, patch)
         message = f"Updated workload priority class: {workload.metadata.key}"
-        self._writes.tell(resource, job, "UpdatedWorkload", message)
+        self._writes.record(resource, job, "UpdatedWorkload", message)
 
     async def delete(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Delete a workload that does not fit its job."""
@@ -267,7 +267,7 @@ class WorkloadSteps:
             return
         await self._writes.delete(self._mirror, workload)
         message = f"Deleted not matching Workload: {workload.metadata.key}"
-        self._writes.tell(resource, job, "DeletedWorkload", message)
+        self._writes.record(resource, job, "DeletedWorkload", message)
 
     async def finish(
         self, resource: Resource, job: ObjectMeta, workload: Workload, outcome: JobOutcome
@@ -277,7 +277,7 @@ class WorkloadSteps:
         status = finish(workload, reason=reason, message=outcome.message, now=self._writes.now)
         await self._writes.status(self._mirror, workload, status)
         log.info("workload_finished", workload=workload.metadata.key, reason=reason)
-        self.news.finished(resource, job, workload)
+        self.events.finished(resource, job, workload)
 
     def deactivated_left(self, workload: Workload) -> float | None:
         """Return the seconds for which the job of a workload is kept; None if for ever."""
@@ -295,7 +295,7 @@ class WorkloadSteps:
         if left is not None and left <= 0:
             await self._writes.delete(jobs, job)
             message = "Deleted job: deactivation retention period expired"
-            self._writes.tell(jobs.resource, job.metadata, "Deleted", message)
+            self._writes.record(jobs.resource, job.metadata, "Deleted", message)
             return None
         return left
 
@@ -338,5 +338,5 @@ class WorkloadSteps:
     async def drop_finalizer(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Let a workload vanish when it is deleted."""
         if is_finished(workload):
-            self.news.finished(resource, job, workload)
+            self.events.finished(resource, job, workload)
         await drop_finalizer(self._writes, self._mirror, workload)

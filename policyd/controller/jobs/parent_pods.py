@@ -57,7 +57,7 @@ class ParentPods:
         message = (
             f"{kind.kind} `{name}` is gone, and nothing requests quota for this pod: delete it"
         )
-        self._writes.tell(PODS, pod.metadata, "HeldWithoutOwner", message, bad=True)
+        self._writes.record(PODS, pod.metadata, "HeldWithoutOwner", message, warning=True)
 
     async def place(self, pod: QueuedPod, seat: Seat[Any]) -> None:
         """Make a pod one of its group, if it can be in one.

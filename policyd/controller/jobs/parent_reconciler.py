@@ -228,7 +228,7 @@ class ParentReconciler:
         await self._writes.patch(self._workloads, workload, patch)
         if not same:
             message = f'Updated workload AdmissionGatedBy to "{gates[1] or ""}"'
-            self._writes.tell(self._resource, parent.metadata, "UpdatedWorkload", message)
+            self._writes.record(self._resource, parent.metadata, "UpdatedWorkload", message)
 
     async def _drop_others(self, parent: Parent, groups: dict[str, ParentPodGroup]) -> None:
         """Delete the workloads of groups that are no more."""

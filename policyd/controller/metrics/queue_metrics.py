@@ -87,7 +87,7 @@ class QueueGauges(Collector):
         self._role = role
         self._has_metrics = has_metrics
         self._custom = CustomLabels(cache.mirrors, settings.custom)
-        self._standings = Standings(cache.mirrors.workloads)
+        self._workload_counts = WorkloadCounts(cache.mirrors.workloads)
 
     def describe(self) -> list[Metric]:
         """Return nothing: what it tells is not known before somebody asks."""
@@ -224,7 +224,7 @@ class QueueGauges(Collector):
     def _finished(self) -> Iterator[Sample]:
         """Yield how many workloads have finished and are still there."""
         mirrors, of_local, of_queue = self._cache.mirrors, Counter[str](), Counter[str]()
-        for (namespace, name, reason, _), number in self._standings:
+        for (namespace, name, reason, _), number in self._workload_counts:
             if reason == FINISHED:
                 of_local[f"{namespace}/{name}"] += number
         for local_queue in mirrors.local_queues:
@@ -241,7 +241,7 @@ class QueueGauges(Collector):
         if not self._cache.state.settings.gates.unadmitted_workloads_observability:
             return
         mirrors, of_queue = self._cache.mirrors, Counter[tuple[str, str, str]]()
-        for (namespace, name, reason, cause), number in self._standings:
+        for (namespace, name, reason, cause), number in self._workload_counts:
             queue = mirrors.local_queues.get(f"{namespace}/{name}")
             if queue is None or reason == FINISHED:
                 continue
@@ -306,7 +306,7 @@ def _add(total: dict[FlavorResource, int], more: Mapping[FlavorResource, int]) -
         total[names] = total.get(names, 0) + amount
 
 
-Standing = tuple[str, str, str, str]
+CountedAs = tuple[str, str, str, str]
 """Where a workload stands: its namespace, what LocalQueue it names, why it may not run, and why it
 has no quota, if that is why. Instead of the first reason, `Finished` if it has."""
 
@@ -314,7 +314,7 @@ NOT_TOLD: Final = "PendingEvaluation"
 """Why who was not looked at yet has no quota."""
 
 
-def standing_of(workload: Workload) -> Standing | None:
+def counted_as(workload: Workload) -> CountedAs | None:
     """Return where a workload stands; None if it may run."""
     reserved = admitted = None
     for condition in workload.status.conditions:
@@ -336,34 +336,34 @@ def _why(reserved: Condition | None, admitted: Condition | None) -> tuple[str, s
     return "UnsatisfiedAdmissionChecks" if admitted is None else admitted.reason, ""
 
 
-class Standings:
+class WorkloadCounts:
     """Counts workloads by where they stand."""
 
     def __init__(self, workloads: Mirror[Workload]) -> None:
-        self._counts: dict[Standing, int] = {}
+        self._counts: dict[CountedAs, int] = {}
         workloads.listen(self._changed)
 
-    def __iter__(self) -> Iterator[tuple[Standing, int]]:
+    def __iter__(self) -> Iterator[tuple[CountedAs, int]]:
         """Iterate over where workloads stand, and how many do."""
         return iter(tuple(self._counts.items()))
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:
             case Modified(old, new):
-                before, after = standing_of(old), standing_of(new)
+                before, after = counted_as(old), counted_as(new)
                 if before != after:
                     self._add(before, -1)
                     self._add(after, 1)
             case Added(new):
-                self._add(standing_of(new), 1)
+                self._add(counted_as(new), 1)
             case Deleted(old):
-                self._add(standing_of(old), -1)
+                self._add(counted_as(old), -1)
 
-    def _add(self, standing: Standing | None, more: int) -> None:
-        if standing is None:
+    def _add(self, labels: CountedAs | None, more: int) -> None:
+        if labels is None:
             return
-        number = self._counts.get(standing, 0) + more
+        number = self._counts.get(labels, 0) + more
         if number:
-            self._counts[standing] = number
+            self._counts[labels] = number
         else:
-            del self._counts[standing]
+            del self._counts[labels]

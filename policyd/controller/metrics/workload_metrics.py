@@ -61,13 +61,13 @@ class WorkloadMetrics:
             return False
         return settings.selector is None or settings.selector.matches(queue.metadata.labels)
 
-    def made(self, kind: str, job: ObjectMeta) -> None:
+    def workload_created(self, kind: str, job: ObjectMeta) -> None:
         """Observe how long after a job its workload was made."""
         if self._settings.creation and job.creation_timestamp is not None:
             took = max(0.0, self._cache.now - job.creation_timestamp.timestamp())
             self._metrics.observe("workload_creation_latency_seconds", took, kind)
 
-    def let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
+    def ungated(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
         """Observe how long after the admission of its workload a pod lost a gate."""
         admitted, queue = time_of(workload, ADMITTED), holding_queue(workload)
         if admitted is not None and queue:

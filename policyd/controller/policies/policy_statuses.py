@@ -215,7 +215,7 @@ class PolicyStatuses:
         condition = find_condition(status.conditions, READY)
         assert condition is not None, "a status says whether its object is ready"
         said = {"ready": condition.status, "reason": condition.reason, "message": condition.message}
-        log.info("policy_judged", object=f"{kind} {name}", **said)
+        log.info("policy_status_written", object=f"{kind} {name}", **said)
 
     def _status(self, given: PolicyObject | BindingObject) -> PolicyStatus:
         now = self._pace.clock.now()

@@ -134,7 +134,7 @@ class Scanner:
                 log.warning("scan_failed", reason=str(error))
             except Exception:  # a bug, which must not stop the queue beside it
                 self._metrics.scans.labels("failed").inc()
-                log.exception("scan_broke")
+                log.exception("scan_error")
             if await self._pace.wait(self.changed, self._settings.every_seconds):
                 await self._pace.sleep(SETTLE_SECONDS)
 

@@ -65,7 +65,7 @@ class InUse:
         mirrors.topologies.listen(partial(self._changed, "Topology"))
         mirrors.checks.listen(partial(self._changed, "CheckInUse"))
 
-    def everything(self) -> Iterator[ReconcileKey]:
+    def all_keys(self) -> Iterator[ReconcileKey]:
         """Yield what has to be held, and what may have to be let go."""
         for subject, kind in self._kinds.items():
             for obj in kind.mirror:

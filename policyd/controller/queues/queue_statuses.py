@@ -126,7 +126,7 @@ class QueueStatuses:
             return
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
-            with going_on("sample_broke", queue=key):
+            with going_on("sample_error", queue=key):
                 state.ledger.sample(key, state.register.usage_of(key), now)
             self.note(key)
         self._cache.hooks.schedule()
@@ -136,7 +136,7 @@ class QueueStatuses:
         due, self._due = self._due, {}
         for name in due:
             try:
-                with going_on("queue_status_broke", ApiError, NotLeadingError, queue=name):
+                with going_on("queue_status_error", ApiError, NotLeadingError, queue=name):
                     await self._write(name)
             except NotFoundError:
                 continue  # it is gone, and so is its status
@@ -144,7 +144,7 @@ class QueueStatuses:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
         await self._flush_cohorts()
-        with going_on("devices_broke"):
+        with going_on("devices_error"):
             self._measure()
 
     def _measure(self) -> None:
@@ -162,7 +162,7 @@ class QueueStatuses:
         due, self._shared = self._shared, {}
         for name in due:
             try:
-                with going_on("cohort_status_broke", ApiError, NotLeadingError, cohort=name):
+                with going_on("cohort_status_error", ApiError, NotLeadingError, cohort=name):
                     await self._write_cohort(name)
             except NotFoundError:
                 continue
@@ -247,7 +247,7 @@ class QueueStatuses:
                 f"the status tells the usage of {told} of {all_} flavors: the definition"
                 f" {mirror.resource.plural}.{mirror.resource.group} takes no more"
             )
-            self._writes.tell(mirror.resource, queue.metadata, LEFT_OUT, message, bad=True)
+            self._writes.record(mirror.resource, queue.metadata, LEFT_OUT, message, warning=True)
 
     def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
         """Return what a LocalQueue used; None where nobody is ordered by that."""

@@ -109,7 +109,7 @@ class JobReasons:
             return False
         text = self._text(workload, present)
         if text:
-            self._record(workload, present.reason, text, bad=present.reason not in _USUAL)
+            self._record(workload, present.reason, text, warning=present.reason not in _USUAL)
         return bool(text)
 
     def _text(self, workload: Workload, present: Condition) -> str:
@@ -156,10 +156,10 @@ class JobReasons:
     def _tell_preempted(self, workload: Workload, action: Preempt) -> None:
         preemptor = naming_for(self._cache, workload.metadata.key).one(action.preemptor.key)
         text = f"preempted by {preemptor}, due to {right_of(action.reason)}"
-        self._record(workload, PREEMPTED_BY, text, bad=False)
-        self._writes.tell(WORKLOADS, workload.metadata, PREEMPTED_BY, text)
+        self._record(workload, PREEMPTED_BY, text, warning=False)
+        self._writes.record(WORKLOADS, workload.metadata, PREEMPTED_BY, text)
 
-    def _record(self, workload: Workload, reason: str, text: str, *, bad: bool) -> None:
+    def _record(self, workload: Workload, reason: str, text: str, *, warning: bool) -> None:
         metadata = workload.metadata
         for owner in metadata.owner_references[:MOST_OWNERS]:
             about = ObjectReference(
@@ -170,7 +170,7 @@ class JobReasons:
                 uid=owner.uid,
             )
             self._writes.recorder.record(
-                about, kind="Warning" if bad else "Normal", reason=reason, message=text
+                about, kind="Warning" if warning else "Normal", reason=reason, message=text
             )
 
 

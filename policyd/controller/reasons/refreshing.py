@@ -24,7 +24,7 @@ from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import find_condition
 from policyd.controller.reasons.job_reasons import JobReasons
 from policyd.controller.reasons.shortage import naming_for
-from policyd.controller.reasons.workload_reasons import AGAIN_SECONDS, Said, Waiting
+from policyd.controller.reasons.workload_reasons import AGAIN_SECONDS, PendingReason, PendingReasons
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey, workload_key
 from policyd.kube.pace import Pace
@@ -67,7 +67,7 @@ class KnownReason:
     stamp: object
     at: float
     refusal: Refusal | None
-    own: Said | None
+    own: PendingReason | None
     behind: dict[str, str] = field(default_factory=dict)
 
 
@@ -111,14 +111,14 @@ class Reasons:
     def __init__(
         self,
         cache: Cache,
-        waiting: Waiting,
+        written: PendingReasons,
         jobs: JobReasons,
         *,
         pace: Pace,
         hand_out: Callable[[ReconcileKey], None],
     ) -> None:
         self._cache = cache
-        self._waiting = waiting
+        self._written = written
         self._jobs = jobs
         self._pace = pace
         self._hand_out = hand_out
@@ -141,7 +141,7 @@ class Reasons:
             await self._pace.sleep(
                 min(max(SWEEP_SECONDS, SHARE * self._took), LONGEST_REST_SECONDS)
             )
-            with going_on("reasons_broke"):
+            with going_on("reasons_error"):
                 await self.sweep()
 
     async def sweep(self) -> None:
@@ -149,8 +149,8 @@ class Reasons:
         now, began = self._pace.clock.now(), self._pace.clock.monotonic()
         found = self._compared(now)
         self._took = self._pace.clock.monotonic() - began
-        self._waiting.crowded = crowded = found.count > FEW
-        room = (SLOW if crowded else FAST) - len(self._waiting.due)
+        self._written.crowded = crowded = found.count > FEW
+        room = (SLOW if crowded else FAST) - len(self._written.due)
         for each in nsmallest(max(0, room), found.missing, key=attrgetter("since")):
             await self._say(each, now)
         corrections = FEWER_CORRECTIONS if crowded else CORRECTIONS
@@ -166,7 +166,7 @@ class Reasons:
         for each in self._pending():
             found.count += 1
             found.leaders.setdefault(each.leader.workload.key, each)
-            told = self._waiting.told(each.workload)
+            told = self._written.told(each.workload)
             self._open = self._open or told is None or self._is_old(each)
             if told is None:
                 late = replace(each, since=queued_since(each.workload))
@@ -204,7 +204,7 @@ class Reasons:
 
     def _stamp(self, pending: Pending) -> object:
         """Return what is another where a workload might be refused for another reason."""
-        decided = self._waiting.decided.get(pending.leader.workload.key)
+        decided = self._written.decided.get(pending.leader.workload.key)
         version = pending.options.node.root.version
         nodes = self._cache.state.revision if pending.options.topologies else 0
         return version, nodes, decided
@@ -230,17 +230,17 @@ class Reasons:
             return known
         if ticket.gone or pending.queue.options is not pending.options:
             return None
-        decided = self._waiting.decided.get(key)
+        decided = self._written.decided.get(key)
         refusal: Refusal | None = None
         own = None
-        with going_on("reason_broke", workload=key):
+        with going_on("reason_error", workload=key):
             if decided is not None:
                 refusal = decided.refusal
             else:
                 refusal = refused_now(self._cache.state, ticket, pending.options)
             if refusal is not None:
                 requests = ticket.requests(pending.options).totals
-                own = self._waiting.own(ticket.workload, refusal, requests, decided)
+                own = self._written.own(ticket.workload, refusal, requests, decided)
         known = self._known[key] = KnownReason(stamp, now, refusal, own)
         await self._pace.sleep(0)  # others have their turn
         return known
@@ -250,7 +250,7 @@ class Reasons:
         known = await self._look(pending, now)
         said = None if known is None else self._said(pending, known)
         if said is not None and not pending.ticket.gone:
-            self._waiting.due[pending.ticket.workload.key] = said
+            self._written.due[pending.ticket.workload.key] = said
             self._hand_out(workload_key(pending.workload))
 
     def _differs(self, pending: Pending, told: str) -> bool:
@@ -258,7 +258,7 @@ class Reasons:
         said = None if known is None else self._said(pending, known)
         return said is not None and said.message != told
 
-    def _said(self, pending: Pending, known: KnownReason) -> Said | None:
+    def _said(self, pending: Pending, known: KnownReason) -> PendingReason | None:
         """Return what to tell a workload; None if nothing is known that would be of use."""
         shared = pending.queue.pending.shared_refusal(pending.ticket.workload.key)
         if pending.ahead is None:
@@ -268,7 +268,7 @@ class Reasons:
         reason: str = shared or "PendingEvaluation"
         if shared is None and present is not None and present.reason in BY_SCHEDULER:
             reason = present.reason
-        return Said(reason, self._behind(pending, known))
+        return PendingReason(reason, self._behind(pending, known))
 
     def _behind(self, pending: Pending, known: KnownReason) -> str:
         key, ahead = pending.ticket.workload.key, pending.leader.workload.key

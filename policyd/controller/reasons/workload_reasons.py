@@ -39,7 +39,7 @@ _FROM_STATE: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandida
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PendingReason:
     """What is to be told to a workload.
 
     Attributes:
@@ -56,14 +56,14 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WrittenReason:
     """What a workload was told, and when."""
 
-    said: Said
+    said: PendingReason
     at: float
 
 
-class Waiting:
+class PendingReasons:
     """Writes why workloads wait.
 
     Attributes:
@@ -77,8 +77,8 @@ class Waiting:
         self._writes = writes
         self._readiness = readiness
         self._pace = writes.pace
-        self._told: dict[str, Told] = {}
-        self.due: dict[str, Said] = {}
+        self._told: dict[str, WrittenReason] = {}
+        self.due: dict[str, PendingReason] = {}
         self.decided: dict[str, Requeue] = {}
         self.crowded = False
         self._busy = False
@@ -99,7 +99,7 @@ class Waiting:
         for each in (self._told, self.due, self.decided):
             each.clear()
 
-    def told(self, workload: Workload) -> Told | None:
+    def told(self, workload: Workload) -> WrittenReason | None:
         """Return what a workload was told; None if its condition says something else."""
         told = self._told.get(workload.metadata.key)
         present = find_condition(workload.status.conditions, QUOTA_RESERVED)
@@ -143,19 +143,19 @@ class Waiting:
         refusal: Refusal,
         requests: Mapping[str, Mapping[str, int]],
         action: Requeue | None = None,
-    ) -> Said:
+    ) -> PendingReason:
         """Return what to tell a workload that was refused, by an action of a cycle, or would be."""
         if action is not None and action.reason == "PreemptionGated":
-            return Said(GATED, GATED_MESSAGE, GATED, requests)
+            return PendingReason(GATED, GATED_MESSAGE, GATED, requests)
         state, naming = self._cache.state, naming_for(self._cache, value.key)
         core = message_of(refusal, naming) + nodes_missed(state, refusal, value.cluster_queue)
         message = core + held_by(shortages(state, refusal, value.cluster_queue), naming)
         remedy = cheapest(state, value, refusal)
         if remedy is not None and not isinstance(remedy, Wait):  # those to wait for are named
             message += f"; to help it: {remedy_text(remedy, naming)}"
-        return Said(refusal.reason, message, refusal.reason + core, requests)
+        return PendingReason(refusal.reason, message, refusal.reason + core, requests)
 
-    async def _write(self, workload: Workload, said: Said) -> None:
+    async def _write(self, workload: Workload, said: PendingReason) -> None:
         key, status = workload.metadata.key, self._status(workload, said)
         if status != workload.status:
             before = find_condition(workload.status.conditions, QUOTA_RESERVED)
@@ -164,14 +164,14 @@ class Waiting:
             new = before is None or before.reason != reason
             if said.requests is not None and (new or key not in self._told):
                 metadata = workload.metadata
-                self._writes.tell(WORKLOADS, metadata, reason, said.message, bad=True)
-        self._told[key] = Told(said, self._writes.now)
+                self._writes.record(WORKLOADS, metadata, reason, said.message, warning=True)
+        self._told[key] = WrittenReason(said, self._writes.now)
 
     @property
     def _detailed(self) -> bool:
         return self._cache.state.settings.gates.unadmitted_workloads_observability
 
-    def _status(self, workload: Workload, said: Said) -> WorkloadStatus:
+    def _status(self, workload: Workload, said: PendingReason) -> WorkloadStatus:
         now, detailed = self._writes.now, self._detailed
         if said.message == GATED_MESSAGE:
             workload = blocked_on_gates(workload, now=now)

@@ -74,7 +74,7 @@ class NodeFailures:
             await self._look_at(workload, key.name, node, left)
         return left or None
 
-    def everything(self) -> list[ReconcileKey]:
+    def all_keys(self) -> list[ReconcileKey]:
         """Return all nodes that workloads were sent to."""
         return [_key(name) for name in sorted(self._sent_to)]
 
@@ -165,7 +165,7 @@ class NodeFailures:
         log.info("node_failed", node=node, workload=workload.metadata.key)
         if condition_true(stored.status.conditions, EVICTED):
             evicted = next(c for c in stored.status.conditions if c.type == EVICTED)
-            self._writes.tell(
+            self._writes.record(
                 WORKLOADS, stored.metadata, f"EvictedDueTo{NODE_FAILURES}", evicted.message
             )
 
@@ -182,9 +182,9 @@ class NodeFailures:
             try:
                 await self._writes.patch(self._mirrors.placed, pod, patch, subresource="status")
             except ApiError as error:  # the workload is not to wait for it
-                log.warning("pod_not_ended", pod=pod.metadata.key, error=str(error))
+                log.warning("pod_status_not_written", pod=pod.metadata.key, error=str(error))
                 continue
-            self._writes.tell(PODS, pod.metadata, TERMINATED_EVENT, message)
+            self._writes.record(PODS, pod.metadata, TERMINATED_EVENT, message)
 
 
 def _key(node: str) -> ReconcileKey:

@@ -48,10 +48,10 @@ class Topologies:
         """Return what looks after pods that wait for their places, and after nodes."""
         return {"Places": self._ungating.reconcile, "Node": self._failures.reconcile}
 
-    def everything(self) -> list[ReconcileKey]:
+    def all_keys(self) -> list[ReconcileKey]:
         """Return a key for all there is, as after a start."""
         waiting = [key for pod in self._mirrors.placed for key in places_keys(pod)]
-        return [*dict.fromkeys(waiting), *self._failures.everything()]
+        return [*dict.fromkeys(waiting), *self._failures.all_keys()]
 
     async def run(self) -> None:
         """Watch nodes and pods once a flavor has a topology, until cancelled."""
@@ -60,7 +60,7 @@ class Topologies:
             for mirror in self._mirrors.of_topologies:
                 group.create_task(mirror.informer.run())
                 await mirror.informer.synced.wait()
-            self._look_at(self.everything())
+            self._look_at(self.all_keys())
             group.create_task(self._changes.run())
 
     async def settle(self) -> None:
@@ -100,7 +100,7 @@ class Topologies:
                 pass
 
     def _let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
-        self._cache.hooks.let_go(gate, pod, workload)
+        self._cache.hooks.ungated(gate, pod, workload)
 
     def _look_at(self, keys: list[ReconcileKey]) -> None:
         # Before they are listed, nodes are not gone but unknown.

@@ -64,11 +64,11 @@ class Hooks:
     """The state changed: another cycle may decide otherwise."""
     report: Callable[[str], None] = lambda _name: None
     """The figures of this ClusterQueue changed; or, as `namespace/name`, of this LocalQueue."""
-    made: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
+    workload_created: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
     """A workload was made for this job."""
     preempted: Callable[[Preempt], None] = lambda _action: None
     """A workload is being stopped for another."""
-    let_go: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None
+    ungated: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None
     """A pod of a workload lost a gate."""
 
 
@@ -148,7 +148,7 @@ class Cache:
         queue = self.state.queues.get(cluster_queue)
         return None if queue is None else queue.pending.shared_refusal(key)
 
-    def everything(self) -> Iterable[ReconcileKey]:
+    def all_keys(self) -> Iterable[ReconcileKey]:
         """Yield a key for all there is, as after a start."""
         for workload in self.mirrors.workloads:
             yield workload_key(workload)

@@ -114,7 +114,7 @@ class Mirror(Generic[T]):
             except Exception:
                 # One object that nobody foresaw must not stop the controller for all the others.
                 resource, key = self.resource.plural, key_of(change.object)
-                log.exception("object_broke", resource=resource, object=key)
+                log.exception("object_error", resource=resource, object=key)
 
 
 def _newer(obj: Identified, current: Identified) -> bool:

@@ -18,7 +18,7 @@ from policyd.workload.transitions import sync_admitted, with_status
 
 log = structlog.get_logger()
 
-FAILED_AGAIN = "SecondPassFailed"
+SECOND_PASS_FAILED = "SecondPassFailed"  # noqa: S105 - no password
 """Each failure is an event of its own, as in Kueue: the waits between them grow to 30 seconds."""
 
 
@@ -36,7 +36,7 @@ def no_replacement_message(workload: Workload) -> str:
     return f"Workload was evicted as there was no replacement for unhealthy node(s): {names}"
 
 
-class PlacingAgain:
+class SecondPassWrites:
     """Writes down places that were found for workloads with quota, or that none were."""
 
     def __init__(
@@ -81,5 +81,7 @@ class PlacingAgain:
         """Say that a workload with quota has no place, and have it tried again later."""
         if refusal is not None and has_quota(workload):
             message = message_of(refusal, self._naming(workload))
-            self._writes.tell(WORKLOADS, workload.metadata, FAILED_AGAIN, message, bad=True)
+            self._writes.record(
+                WORKLOADS, workload.metadata, SECOND_PASS_FAILED, message, warning=True
+            )
             self._try_again(workload)

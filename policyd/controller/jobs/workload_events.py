@@ -34,7 +34,7 @@ _TARGETS: Final = {
 """What is told of a workload that is to be stopped for good, by the reason of its condition."""
 
 
-class Announcements:
+class WorkloadEvents:
     """Tells of workloads whose status was written."""
 
     def __init__(self, writes: Writes) -> None:
@@ -59,7 +59,7 @@ class Announcements:
         message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
         if considered:
             message += f"; Flavors considered: {considered}"
-        self._writes.tell(WORKLOADS, workload.metadata, "QuotaReserved", message)
+        self._writes.record(WORKLOADS, workload.metadata, "QuotaReserved", message)
         if is_admitted(workload):
             self._admitted(workload)
 
@@ -77,7 +77,7 @@ class Announcements:
 
     def preempted(self, victim: Workload, message: str) -> None:
         """Tell a workload that it was preempted."""
-        self._writes.tell(WORKLOADS, victim.metadata, "Preempted", message)
+        self._writes.record(WORKLOADS, victim.metadata, "Preempted", message)
 
     def preempting(
         self, preemptor: Workload, victim: Workload, important: str, *, naming: Naming
@@ -88,7 +88,7 @@ class Announcements:
         if naming.names(metadata.key):
             what = f"workload {metadata.key} (UID: {metadata.uid})"
         message = f"Preempted {what} in ClusterQueue {queue}; {important}"
-        self._writes.tell(WORKLOADS, preemptor.metadata, "PreemptedWorkload", message)
+        self._writes.record(WORKLOADS, preemptor.metadata, "PreemptedWorkload", message)
 
     def _tell_targets(self, before: Workload, after: Workload) -> None:
         """Tell why a workload is to be stopped for good."""
@@ -99,7 +99,7 @@ class Announcements:
         event, what = _TARGETS[target.reason]
         limit = after.spec.maximum_execution_time_seconds
         message = what.format(message=target.message, limit=limit)
-        self._writes.tell(WORKLOADS, after.metadata, event, message, bad=True)
+        self._writes.record(WORKLOADS, after.metadata, event, message, warning=True)
 
     def _tell_gates(self, before: Workload, after: Workload) -> None:
         was, now = (
@@ -109,10 +109,10 @@ class Announcements:
         if gated == [False, True]:
             gates = after.metadata.annotations.get(ADMISSION_GATED_BY, "")
             message = f"Workload admission is gated by: {gates}"
-            self._writes.tell(WORKLOADS, after.metadata, "AdmissionGated", message)
+            self._writes.record(WORKLOADS, after.metadata, "AdmissionGated", message)
         elif gated == [True, False]:
             message = "Admission gate cleared, workload is now admissible"
-            self._writes.tell(WORKLOADS, after.metadata, "AdmissionGateCleared", message)
+            self._writes.record(WORKLOADS, after.metadata, "AdmissionGateCleared", message)
 
     def _admitted(self, workload: Workload) -> None:
         admission = workload.status.admission
@@ -125,7 +125,7 @@ class Announcements:
             passed = admitted.last_transition_time - reserved.last_transition_time
             waited = max(0, int(passed.total_seconds()))
         log.info("workload_admitted", workload=workload.metadata.key, cluster_queue=queue)
-        self._writes.tell(
+        self._writes.record(
             WORKLOADS,
             workload.metadata,
             "Admitted",
@@ -134,10 +134,10 @@ class Announcements:
 
     def _evicted(self, workload: Workload, reason: str, message: str) -> None:
         log.info("workload_evicted", workload=workload.metadata.key, reason=reason)
-        self._writes.tell(WORKLOADS, workload.metadata, f"EvictedDueTo{reason}", message)
+        self._writes.record(WORKLOADS, workload.metadata, f"EvictedDueTo{reason}", message)
 
 
-class JobAnnouncements:
+class JobEvents:
     """Tells of jobs what becomes of their workloads."""
 
     def __init__(self, writes: Writes) -> None:
@@ -148,7 +148,7 @@ class JobAnnouncements:
     def started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Say that a job runs now, and of which quota."""
         message = f"Admitted by clusterQueue {holding_queue(workload)}"
-        self._writes.tell(resource, job, "Started", message)
+        self._writes.record(resource, job, "Started", message)
 
     def finished(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Say that a job is over for the queue, once: when that is written, or is found so."""
@@ -159,7 +159,7 @@ class JobAnnouncements:
         if len(self._ended) > MOST_REMEMBERED:
             self._ended.pop(next(iter(self._ended)))
         message = f"Workload '{workload.metadata.key}' is declared finished"
-        self._writes.tell(resource, job, "FinishedWorkload", message)
+        self._writes.record(resource, job, "FinishedWorkload", message)
 
     def checks(self, resource: Resource, job: ObjectMeta, workload: Workload | None) -> None:
         """Say what the admission checks say that a job waits for, whenever that changes."""
@@ -167,7 +167,7 @@ class JobAnnouncements:
         pending = (check for check in checks if check.state == "Pending" and check.message)
         message = "; ".join(f"{check.name}: {check.message}" for check in pending)
         if message and self._told.get(job.uid) != message:
-            self._writes.tell(resource, job, "UpdatedAdmissionCheck", message)
+            self._writes.record(resource, job, "UpdatedAdmissionCheck", message)
             self._told[job.uid] = message
         elif not message:
             self._told.pop(job.uid, None)
