@@ -200,7 +200,7 @@ class Writes:
         with suppress(NotFoundError):
             await self.client.delete(resource, name, namespace=namespace)
 
-    def tell(
+    def record(
         self,
         resource: Resource,
         metadata: ObjectMeta,
