@@ -60,10 +60,10 @@ FOR_EVER = Retention()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """What time does to workloads.
+    """Time limits of workloads.
 
     Attributes:
-        ready: How long their pods may take to get ready; None if nobody waits for them.
+        ready: How long their pods may take to become ready; None for no limit.
         retention: How long those that are over are kept.
     """
 
@@ -72,7 +72,7 @@ class TimeLimits:
 
 
 NO_LIMITS = TimeLimits()
-"""Nobody waits, and nothing is deleted."""
+"""Pods may take any time, and nothing is deleted."""
 
 
 async def keep(

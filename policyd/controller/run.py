@@ -1,7 +1,7 @@
 """The controller, put together: mirrors, cycles, reconcilers, statuses and the election.
 
-A stand-by keeps its mirrors and its state warm and writes nothing. Elected, it looks at everything
-there is, as after a start: what another controller left half done is taken up there.
+A follower keeps its mirrors and its state up to date and writes nothing. Once elected, it
+reconciles all objects, as after a start, and so finishes what another controller left half done.
 """
 
 import asyncio
@@ -51,11 +51,11 @@ COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
 SPARE_SECONDS = 1.0
-"""Before somebody else may lead, what was begun here has been broken off for so long."""
+"""How long before another process may lead all writes of this one are broken off."""
 
 
 class Controller:
-    """The parts, wired. `run` runs them all; tests drive them one by one."""
+    """All parts of the controller. `run` runs them; tests drive them one by one."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class Controller:
         )
 
     def _counts(self, metrics: ControllerMetrics) -> WorkloadMetrics:
-        """Have counted what becomes of workloads.
+        """Register the metrics of queues and workloads.
 
-        What the last leader wrote is not counted again by who has only to learn of it.
+        Changes that the last leader wrote are not counted again by a follower that learns of them.
         """
 
         def counting() -> bool:
@@ -135,7 +135,7 @@ class Controller:
         return self.election is None or self.election.leading
 
     def sweep(self) -> None:
-        """Have everything that there is looked at."""
+        """Queue the keys of all objects, as after a start."""
         parts = (self.cache, self.in_use, self.topologies, self.provisioning, self.usage)
         self.queue.sweep([key for part in parts for key in part.all_keys()])
         for queue in self.mirrors.cluster_queues:

@@ -1,4 +1,4 @@
-"""What is written of one Workload: decisions of cycles, and what else its status should say."""
+"""Writes of one Workload: decisions of cycles, and other changes of its status."""
 
 from contextlib import suppress
 
@@ -104,7 +104,7 @@ class WorkloadWrites:
         """Write an admission: the quota, the flavors and the places that were assigned.
 
         Raises:
-            ApiError: If it was refused, or nobody knows whether it was written.
+            ApiError: If it was refused, or it is not known whether it was written.
         """
         await self._admit(workload, action)
         self.reasons.forget(workload.metadata.key)
@@ -141,7 +141,7 @@ class WorkloadWrites:
         await self._replace(stored, action.workload.replaces)
 
     async def _without_leftover(self, workload: Workload) -> Workload:
-        """Clear an admission without quota, which somebody else has left: none may replace it."""
+        """Clear an admission without quota that another client has left: it cannot be replaced."""
         if workload.status.admission is None:
             return workload
         cleared = msgspec.structs.replace(workload.status, admission=None)
@@ -172,7 +172,7 @@ class WorkloadWrites:
         """Begin to stop a workload for another one.
 
         Raises:
-            ApiError: If nobody knows whether that was written; the next cycle may ask again.
+            ApiError: If it is not known whether that was written; the next cycle may ask again.
         """
         key, now = workload.metadata.key, self._writes.now
         if not has_quota(workload):  # what it has was only assumed, and nothing runs
@@ -345,8 +345,8 @@ class RefusedAdmissions:
     def put(self, key: str, error: ApiError) -> Objection | None:
         """Take an admission back that was refused, and keep the workload from being tried.
 
-        The first time it goes back to its queue at once, as in Kueue. Returns what to tell, unless
-        somebody was only faster.
+        The first time it goes back to its queue at once, as in Kueue. Returns what to record,
+        unless another client was only faster.
         """
         backoff = self._backoffs.get(key)
         if backoff is None:

@@ -44,7 +44,7 @@ T = TypeVar("T", bound=Identified)
 
 
 class NotLeadingError(Exception):
-    """Somebody else may be leading by now: nothing must be written."""
+    """Another process may lead by now: nothing must be written."""
 
 
 class Writes:
@@ -135,7 +135,7 @@ class Writes:
     async def status(
         self, mirror: Mirror[Workload], workload: Workload, status: WorkloadStatus
     ) -> Workload:
-        """Give a workload a status; nothing is written if it has it."""
+        """Write the status of a workload, unless it has it already."""
         patch = status_patch(workload, status)
         if patch is None:
             return workload
@@ -158,7 +158,7 @@ class Writes:
     async def settled(self, *, within: float | None = None) -> None:
         """Wait until no write is under way; what takes longer than `within` seconds is broken off.
 
-        Nobody knows whether a write happened that was broken off; but it will not happen later.
+        A write that was broken off may have happened or not; but it will not happen later.
         """
         try:
             if within is not None:
@@ -226,7 +226,7 @@ class Writes:
         )
 
     async def _carried_out(self, mirror: Mirror[T], write: Coroutine[Any, Any, T]) -> T:
-        """Wait for a write, which goes on if whoever waits is cancelled."""
+        """Wait for a write, which goes on if the waiting task is cancelled."""
         task = asyncio.ensure_future(write)
         self._under_way.add(task)
         task.add_done_callback(partial(self._ended, mirror.resource))
@@ -247,7 +247,7 @@ class Writes:
 
 
 class Handover:
-    """What one leader tells the next, and how the next one makes use of it."""
+    """Passes the latest written version from one leader to the next."""
 
     def __init__(
         self, reader: Reader, writes: Writes, workloads: Mirror[Workload], *, pace: Pace
@@ -261,7 +261,7 @@ class Handover:
     async def latest_version(self) -> str:
         """Return, once nothing is under way, which version of workloads is the latest known here.
 
-        Who wrote nothing passes on what the leader before left.
+        A leader that wrote nothing passes on what the one before left.
         """
         await self._writes.settled()
         known = self._workloads.informer.version
@@ -270,8 +270,8 @@ class Handover:
     async def catch_up(self, left: str) -> None:
         """Wait until what the last leader wrote is known, and what was begun here before.
 
-        Who leads again after it has lost the Lease may have writes under way of which it has
-        forgotten that it decided them.
+        A process that leads again after it has lost the Lease may have writes under way of which
+        it has forgotten that it decided them.
 
         Args:
             left: What it left; empty if it left nothing, and was gone for a whole term.

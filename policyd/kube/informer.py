@@ -1,4 +1,4 @@
-"""A collection of objects, kept equal to the API server's, and told to whoever asked.
+"""A collection of objects, kept equal to the API server's, with a callback for changes.
 
 Theory of operation. A list gives the state at one version; a watch from that version gives every
 change after it. A watch that ends, for whatever reason, is resumed from the last version seen, so
@@ -94,7 +94,7 @@ class Informer(Generic[T]):
     make less still of an object before it is kept.
     """
 
-    def __init__(  # noqa: PLR0913 - what is read, how much is kept, who is told
+    def __init__(  # noqa: PLR0913 - what is read, how much is kept, a callback
         self,
         reader: Lister,
         resource: Resource,
@@ -280,7 +280,7 @@ class Informer(Generic[T]):
         try:
             return trim(obj)
         except Exception:
-            # One object that nobody foresaw must not stop the mirror of all the others.
+            # An unforeseen error about one object must not stop the mirror of all the others.
             log.exception("trim_error", resource=self._resource.plural, object=key_of(obj))
             return obj
 

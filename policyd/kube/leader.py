@@ -1,6 +1,6 @@
 """One leader among many candidates, by a Lease.
 
-Theory of operation. The holder renews the Lease; a candidate takes it when nobody holds it, or
+Theory of operation. The holder renews the Lease; a candidate takes it when it has no holder, or
 when it has not changed for a whole term. Both measure on their own monotonic clocks, from what they
 themselves saw or sent: the times written in the Lease are for people, so clocks may be wrong.
 
@@ -11,8 +11,9 @@ no hanging call, and no process frozen and woken, can delay it.
 
 Every write carries the resource version that it is based on, so that of two candidates one wins.
 
-Who stops in good order gives the Lease up once its last writes have ended, and leaves word in it of
-how far it came: the next one's watches may be behind that. If they do not end, the Lease runs out.
+A holder that is stopped gives the Lease up once its last writes have ended, and leaves in it the
+latest version that it wrote: the next one's watches may be behind that. If the writes do not end,
+the Lease runs out.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ _MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # the server demands all six digits
 
 
 class LeaseSpec(Wire, frozen=True):
-    """Who holds a Lease, and for how long. Times are text: they are shown, never compared."""
+    """The holder of a Lease, and for how long. Times are text: shown, never compared."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -122,12 +123,12 @@ class LeaderElection:
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last seen; empty for nobody."""
+        """The holder of the Lease when it was last seen; empty for none."""
         return (self._lease.spec.holder_identity or "") if self._lease else ""
 
     @property
     def spare_seconds(self) -> float:
-        """How long after the end of leading nobody else can lead: what was begun has to end."""
+        """How long after the end of leading no other candidate can lead: writes have to end."""
         return self._terms.lease_seconds - self._terms.renew_seconds
 
     async def wait_elected(self) -> None:
@@ -280,7 +281,7 @@ class LeaderElection:
         return min(self._terms.retry_seconds * spread, left)
 
     def _tell(self) -> None:
-        """Wake those who wait for a change of `leading`."""
+        """Wake the tasks that wait for a change of `leading`."""
         if self.leading and not self._elected.is_set():
             self._lost.clear()
             self._elected.set()

@@ -14,7 +14,7 @@ from policyd.api.meta import Condition, condition_true, find_condition, timestam
 from policyd.workload.transitions import evict, is_admitted, set_condition
 
 JITTER = 0.0001
-"""Share of a wait that chance may add, so that those who failed together do not come together."""
+"""Share of a wait that chance may add, so that workloads that failed together spread out."""
 
 MOST_DOUBLINGS = 62
 """Beyond these a wait is longer than any limit."""
@@ -47,7 +47,7 @@ def ready_time_left(
     """Return what the pods of a workload are waited for, and how many seconds more.
 
     Returns:
-        None if nobody waits for them: there are no rules, they are ready, or the workload is not
+        None if there is no limit: there are no rules, they are ready, or the workload is not
         to run.
     """
     admitted = find_condition(workload.status.conditions, ADMITTED)

@@ -1,4 +1,4 @@
-"""How a workload's status changes: conditions, reasons and messages as Kueue writes them.
+"""Changes of a workload's status: conditions, reasons and messages as Kueue writes them.
 
 Each function takes a workload and returns the status it then has. The time is an argument, so that
 nothing here depends on when it runs.

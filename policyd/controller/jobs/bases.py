@@ -1,4 +1,4 @@
-"""What jobs are made from, where that is an object of its own: read when it is needed."""
+"""Objects that jobs are made from, such as the runtime of a TrainJob: read when needed."""
 
 from typing import Any
 

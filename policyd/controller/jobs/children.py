@@ -48,7 +48,7 @@ class Children:
         """Suspend a job until the one that it belongs to may run, if it belongs to one.
 
         Returns:
-            Whether it does, or nobody can tell, so that there is nothing else to do for it.
+            Whether it does, or that cannot be known, so that there is nothing else to do for it.
 
         Raises:
             ApiError: If it could not be suspended, or an owner not be looked up.
@@ -113,7 +113,7 @@ class Children:
             try:
                 await self._suspend(job)
             finally:
-                mirror.forget(path)  # it is not watched there: nobody would forget it
+                mirror.forget(path)  # it is not watched there, so it would never be forgotten
 
     def _may_run(
         self, child: ObjectMeta, unwatched: Mapping[str, ObjectMeta], *, gates: Gates
@@ -131,10 +131,10 @@ class Children:
         return _may_run(workloads, elastic=may_grow(kind, parent.metadata, gates))
 
     def _fits(self, job: JobObject, workloads: Iterable[Workload]) -> bool:
-        """Tell whether a job asks for no more than that which it belongs to was admitted with.
+        """Tell whether a job requests no more than its owner was admitted with.
 
-        The webhooks ask who makes a job for another one; this is for what was made while they
-        were not there.
+        The webhooks check which user creates a job for an owner; this is for jobs that were created
+        while the webhooks did not run.
         """
         admitted = [each for each in workloads if is_admitted(each)]
         if self._cache.integrations.makers.trusted or not admitted:
@@ -144,7 +144,7 @@ class Children:
         return all(given[name] >= amount for name, amount in wanted.items())
 
     async def _unwatched(self, job: ObjectMeta) -> dict[str, ObjectMeta]:
-        """Look up those above a job whose kinds are off, so that nobody watches them, by uid."""
+        """Look up the owners of a job whose kinds are off, and so not watched, by uid."""
         found: dict[str, ObjectMeta] = {}
         above: ObjectMeta | None = job
         for _ in range(LONGEST_CHAIN):
@@ -169,7 +169,7 @@ class Children:
 
         def lookup(owner: OwnerReference) -> ObjectMeta:
             found = unwatched.get(owner.uid) or self._watched(owner, job.namespace)
-            # Of other kinds, what is in no queue is not watched: nobody can tell who has made it.
+            # Jobs of other kinds without a queue are not watched, so their owners are not known.
             return ObjectMeta(uid=owner.uid) if found is None else found
 
         try:

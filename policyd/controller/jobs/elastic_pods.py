@@ -23,7 +23,7 @@ from policyd.workload.transitions import is_admitted
 log = structlog.get_logger()
 
 AGAIN_SECONDS = 0.2
-"""Until a pod is tried again that somebody else changed."""
+"""Until a pod is tried again that another client changed."""
 MISSING_SECONDS = 1.0
 """Until it is looked whether a flavor is there."""
 
@@ -104,5 +104,7 @@ class ElasticPods:
         else:
             return True
         finally:
-            if MANAGED not in pod.metadata.labels:  # it is not watched: nobody would forget it
+            if (
+                MANAGED not in pod.metadata.labels
+            ):  # it is not watched, so it would never be forgotten
                 self._cache.mirrors.pods.forget(pod.metadata.key)

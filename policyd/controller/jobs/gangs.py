@@ -46,7 +46,7 @@ Specs = Mapping[str, Json]
 
 
 class Gangs:
-    """What other schedulers are told of gangs that were admitted."""
+    """Hands gangs that were admitted over to other schedulers."""
 
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache

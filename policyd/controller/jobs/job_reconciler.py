@@ -40,7 +40,7 @@ STOPPING = "kueue.x-k8s.io/stopping"
 """Annotation of a job that was suspended, and whose template is still to be put back."""
 
 PREBUILT_SECONDS = 5.0
-"""Between looks for the workload that somebody is to make for a job, and that is not there yet."""
+"""Between looks for a prebuilt workload that a job names, and that does not exist yet."""
 FLAVOR_SECONDS = 1.0
 """Between looks for a flavor that is not there yet."""
 

@@ -1,4 +1,4 @@
-"""Steps that are the same for jobs of every kind: those that concern the workload."""
+"""Steps that jobs of all kinds share: those that change the workload."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -60,13 +60,13 @@ D = TypeVar("D", bound=JobObject | QueuedPod)
 QuietStep = Release | Report | TellReady | Retire | Resize
 
 MAY_GO = ("maximumExecutionTimeSeconds", "priorityClassRef", "queueName")
-"""What a workload has only if its job says it."""
+"""Fields that a workload has only if its job sets them."""
 HELD = "The job cannot use quota for now; workload on hold"
 NOT_HELD = "Workload no longer on hold; waiting for quota reservation"
 
 
 class WorkloadSteps:
-    """Does to the workload of a job what the next step says, and tells it on the job."""
+    """Takes the next step for the workload of a job, and records it on the job."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class WorkloadSteps:
         await self._writes.patch(self._mirror, workload, patch, kind="json")
 
     async def adopt(self, workload: Workload, owner: OwnerReference) -> None:
-        """Take over a workload that somebody made for a job."""
+        """Make a job the owner of a workload that was created for it."""
         metadata = {
             "resourceVersion": workload.metadata.resource_version,
             "labels": uid_label(owner.uid),
@@ -175,7 +175,7 @@ class WorkloadSteps:
         return bool(named) and integrations.covers(labels)
 
     def watches(self, workload: Workload) -> bool:
-        """Tell whether anybody waits for the pods of a workload."""
+        """Tell whether the readiness of the pods of a workload is watched."""
         return self._readiness.watches(workload)
 
     def demanded(self, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
@@ -185,7 +185,7 @@ class WorkloadSteps:
         return tuple(msgspec.structs.replace(each, topology_request=None) for each in pod_sets)
 
     async def tell_ready(self, workload: Workload, condition: Condition) -> None:
-        """Say whether the pods of a workload run."""
+        """Write the condition PodsReady of a workload."""
         status = set_condition(workload, condition, now=self._writes.now)
         await self._writes.status(self._mirror, workload, status)
 
@@ -209,7 +209,7 @@ class WorkloadSteps:
         try:
             made = await self._writes.create(self._mirror, body, namespace=job.namespace)
         except AlreadyExistsError:
-            # Made before a restart, or by somebody else: the next look says which.
+            # Created before a restart, or by another client: the next reconciliation finds out.
             key = f"{job.namespace}/{body['metadata']['name']}"
             await self._writes.look(self._mirror, key)
             return

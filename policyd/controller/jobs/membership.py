@@ -39,11 +39,11 @@ from policyd.workload.usage_book import AdmittedUsage
 AT_ONCE = 8
 """Pods let out at a time."""
 CALLED_OFF_SECONDS = 10.0
-"""How long a group is kept all of whose pods were deleted: whoever replaces them may be at it."""
+"""How long a group is kept whose pods were all deleted: they may be being replaced."""
 
 
 class Membership:
-    """Keeps the workload of a group in step with who is in the group."""
+    """Keeps the workload of a group in step with the pods of the group."""
 
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
@@ -81,7 +81,7 @@ class Membership:
             await self._writes.patch(self._cache.mirrors.pods, pod, patch)
 
     async def call_off(self, group: PodGroup, workload: Workload | None) -> float | None:
-        """Let a group go all of whose pods were deleted, and that nobody is to replace.
+        """Release a group whose pods were all deleted, and are not to be replaced.
 
         Returns:
             The seconds until that is so; None if it is not, or is done.

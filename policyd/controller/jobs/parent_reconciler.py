@@ -210,7 +210,7 @@ class ParentReconciler:
         held, wanted = _submission(workload), _submission(new)
         kept = set(held) - {"queueName"} if not may_take(workload, priority) else set[str]()
         if is_admitted(workload):
-            kept.add("queueName")  # the API server lets nobody change it
+            kept.add("queueName")  # the API server does not let it change
         wanted |= {name: held[name] for name in kept}
         spec = merge_difference(held, wanted)
         gates = [gates_of(each.metadata) for each in (workload, parent)]

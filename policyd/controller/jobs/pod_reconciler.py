@@ -46,8 +46,8 @@ from policyd.kube.resources import PODS
 log = structlog.get_logger()
 
 MEMBERS_SECONDS = 5.0
-"""How long a group may be incomplete before that is said: whoever makes it is still at it. After
-twice as long it is said how many pods there are."""
+"""How long a group may be incomplete before that is recorded: its pods are still being created.
+After twice as long, the event has their number."""
 
 
 class PodReconciler:
@@ -152,7 +152,7 @@ class PodReconciler:
         return await self._membership.call_off(group, workload)
 
     async def _retire(self, group: PodGroup, workload: Workload, left: float) -> float | None:
-        """Delete what the queue has deactivated, once it was kept long enough: nobody replaces it.
+        """Delete pods whose workload was deactivated, once they were kept long enough.
 
         Returns what `reconcile` does.
         """
@@ -171,12 +171,12 @@ class PodReconciler:
                 return Adopt(named)
             return without_prebuilt(view, next(iter(others), None))
         if workload is not None and is_on_hold(workload):
-            return None  # who made it says when it may queue again
+            return None  # its creator says when it may queue again
         watched = workload is not None and self._steps.watches(workload)
         return next_step(view, workload, others, watched=watched)
 
     def _await(self, group: PodGroup, view: JobView) -> float | None:
-        """Say that pods of a group are missing, once nobody has added one for a while."""
+        """Record that pods of a group are missing, once none was added for a while."""
         if group.prebuilt and view.outcome is None:
             return PREBUILT_SECONDS
         newest = group.pods[-1].metadata.creation_timestamp

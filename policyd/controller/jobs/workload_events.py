@@ -1,4 +1,4 @@
-"""Says what became of workloads and their jobs: events and the log."""
+"""Events and log lines about workloads and their jobs."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ from policyd.workload.transitions import holding_queue, is_admitted, queued_sinc
 log = structlog.get_logger()
 
 MOST_REMEMBERED = 10_000
-"""Workloads whose end was told, until nobody asks for it again."""
+"""Workloads whose end was recorded, until it is not asked for any more."""
 
 _TARGETS: Final = {
     "AdmissionCheck": ("AdmissionCheckRejected", "Deactivated due to {message}"),
@@ -31,11 +31,11 @@ _TARGETS: Final = {
         "The maximum execution time ({limit}s) exceeded",
     ),
 }
-"""What is told of a workload that is to be stopped for good, by the reason of its condition."""
+"""Events of a workload that is to be stopped for good, by the reason of its condition."""
 
 
 class WorkloadEvents:
-    """Tells of workloads whose status was written."""
+    """Records events on workloads whose status was written."""
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
@@ -43,7 +43,7 @@ class WorkloadEvents:
     def reserved(
         self, before: Workload, workload: Workload, *, now: float, considered: str
     ) -> None:
-        """Tell that a workload got quota.
+        """Record that a workload got quota.
 
         Args:
             before: As it was while it waited.
@@ -64,7 +64,7 @@ class WorkloadEvents:
             self._admitted(workload)
 
     def changes(self, before: Workload, after: Workload) -> None:
-        """Tell that a workload was admitted, evicted, gated or is to be stopped, if it was."""
+        """Record that a workload was admitted, evicted, gated or is to be stopped, if it was."""
         if is_admitted(after) and not is_admitted(before):
             self._admitted(after)
         self._tell_targets(before, after)
@@ -76,13 +76,13 @@ class WorkloadEvents:
             self._evicted(after, eviction.reason, eviction.message)
 
     def preempted(self, victim: Workload, message: str) -> None:
-        """Tell a workload that it was preempted."""
+        """Record on a workload that it was preempted."""
         self._writes.record(WORKLOADS, victim.metadata, "Preempted", message)
 
     def preempting(
         self, preemptor: Workload, victim: Workload, important: str, *, naming: Naming
     ) -> None:
-        """Tell a workload whom it preempted, and how important both are."""
+        """Record on a workload which one it preempted, and the priorities of both."""
         metadata, queue = victim.metadata, holding_queue(victim)
         what = naming.one(metadata.key)
         if naming.names(metadata.key):
@@ -91,7 +91,7 @@ class WorkloadEvents:
         self._writes.record(WORKLOADS, preemptor.metadata, "PreemptedWorkload", message)
 
     def _tell_targets(self, before: Workload, after: Workload) -> None:
-        """Tell why a workload is to be stopped for good."""
+        """Record why a workload is to be stopped for good."""
         target = find_condition(after.status.conditions, DEACTIVATION_TARGET)
         known = condition_true(before.status.conditions, DEACTIVATION_TARGET)
         if target is None or known or target.reason not in _TARGETS:
@@ -138,7 +138,7 @@ class WorkloadEvents:
 
 
 class JobEvents:
-    """Tells of jobs what becomes of their workloads."""
+    """Records events on jobs about their workloads."""
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
@@ -146,12 +146,12 @@ class JobEvents:
         self._ended: dict[str, None] = {}
 
     def started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
-        """Say that a job runs now, and of which quota."""
+        """Record that a job was started, and in which ClusterQueue."""
         message = f"Admitted by clusterQueue {holding_queue(workload)}"
         self._writes.record(resource, job, "Started", message)
 
     def finished(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
-        """Say that a job is over for the queue, once: when that is written, or is found so."""
+        """Record once that the workload of a job has finished: when that is written, or found."""
         uid = workload.metadata.uid
         if uid in self._ended:
             return
@@ -162,7 +162,7 @@ class JobEvents:
         self._writes.record(resource, job, "FinishedWorkload", message)
 
     def checks(self, resource: Resource, job: ObjectMeta, workload: Workload | None) -> None:
-        """Say what the admission checks say that a job waits for, whenever that changes."""
+        """Record the messages of pending admission checks on a job, whenever they change."""
         checks = () if workload is None else workload.status.admission_checks
         pending = (check for check in checks if check.state == "Pending" and check.message)
         message = "; ".join(f"{check.name}: {check.message}" for check in pending)

@@ -1,4 +1,4 @@
-"""How the controller is: liveness, readiness and metrics, over HTTP."""
+"""Liveness, readiness and metrics of the controller, over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,12 +14,12 @@ from policyd.exposition import Exposition
 from policyd.serving import KEEP_ALIVE_SECONDS, listen
 
 BOUNDS = Bounds(connections=64, first=10.0, body=5.0)
-"""What connections may take: probes, a few that scrape, the API server for its users."""
+"""Limits of connections: probes, a few scrapers, the API server for its users."""
 
 
 @dataclass(slots=True)
 class ControllerHealth:
-    """How the controller is, for probes and tests."""
+    """The health of the controller, for probes and tests."""
 
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
     missing: tuple[str, ...] = ()

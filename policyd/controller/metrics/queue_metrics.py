@@ -1,4 +1,4 @@
-"""Usage and pending workloads of queues, looked up when somebody asks for the metrics."""
+"""Usage and pending workloads of queues, looked up when the metrics are scraped."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -46,14 +46,14 @@ def measure(
     *,
     leading: Callable[[], bool],
 ) -> WorkloadMetrics:
-    """Have what happens to workloads counted, and what queues hold told when it is asked.
+    """Register the metrics of workloads, and those of queues, which are looked up when scraped.
 
     Returns:
-        Who counts what happens to workloads, and does not see all of it by itself.
+        The counters of workloads, which have to be told of some changes.
 
     Args:
         cache: The queues and workloads.
-        metrics: Where it is counted and told.
+        metrics: The registry and its counters.
         settings: Which metrics there are.
         leading: Whether this process is the one that counts.
     """
@@ -90,7 +90,7 @@ class QueueGauges(Collector):
         self._workload_counts = WorkloadCounts(cache.mirrors.workloads)
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what it tells is not known before somebody asks."""
+        """Return nothing: the values are not known before they are scraped."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -307,15 +307,15 @@ def _add(total: dict[FlavorResource, int], more: Mapping[FlavorResource, int]) -
 
 
 CountedAs = tuple[str, str, str, str]
-"""Where a workload stands: its namespace, what LocalQueue it names, why it may not run, and why it
+"""What a workload is counted as: its namespace, its LocalQueue, why it is not admitted, and why it
 has no quota, if that is why. Instead of the first reason, `Finished` if it has."""
 
 NOT_TOLD: Final = "PendingEvaluation"
-"""Why who was not looked at yet has no quota."""
+"""Why a workload has no quota that was not considered yet."""
 
 
 def counted_as(workload: Workload) -> CountedAs | None:
-    """Return where a workload stands; None if it may run."""
+    """Return what a workload is counted as; None if it is admitted."""
     reserved = admitted = None
     for condition in workload.status.conditions:
         kind = condition.type
@@ -337,14 +337,14 @@ def _why(reserved: Condition | None, admitted: Condition | None) -> tuple[str, s
 
 
 class WorkloadCounts:
-    """Counts workloads by where they stand."""
+    """Counts the workloads that are not admitted, or have finished."""
 
     def __init__(self, workloads: Mirror[Workload]) -> None:
         self._counts: dict[CountedAs, int] = {}
         workloads.listen(self._changed)
 
     def __iter__(self) -> Iterator[tuple[CountedAs, int]]:
-        """Iterate over where workloads stand, and how many do."""
+        """Iterate over the labels, and how many workloads have them."""
         return iter(tuple(self._counts.items()))
 
     def _changed(self, change: Change[Workload]) -> None:

@@ -1,4 +1,4 @@
-"""Counts what happens to workloads, by Kueue's names: told by what is watched, whoever did it."""
+"""Metrics of workloads, by Kueue's names, counted as their conditions change in the watch."""
 
 from collections.abc import Callable
 

@@ -36,7 +36,7 @@ IN_FORCE = "InForce"
 that generation's number."""
 
 LONGEST_MESSAGE = 32768
-"""What the API server allows a condition's message to have."""
+"""The longest message of a condition that the API server allows."""
 
 BINDINGS_SECONDS = 30.0
 """How long the kind PolicyBinding is waited for, which may be missing."""

@@ -1,8 +1,8 @@
 """The background scan: every policy on every object it concerns, over and over, without haste.
 
 Objects are listed in pages and forgotten with them, a few at a time, so that neither memory nor
-processor notice. Only who leads scans. A scan that is broken off writes nothing: a report with half
-of what there is would say that the rest is in order.
+processor notice. Only the leader scans. A scan that is broken off writes nothing: a report on half
+of the objects would say that the rest is in order.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSettings:
-    """How scans go."""
+    """Settings of scans."""
 
     every_seconds: float = 900.0
     """From the end of a scan to the beginning of the next, if no policy changes."""
@@ -63,7 +63,7 @@ class ScanSettings:
 
 
 class ScanMetrics:
-    """What is counted of scans."""
+    """Metrics of scans."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.scans = Counter(
@@ -201,7 +201,7 @@ class Scanner:
 
 
 def found_of(listed: Listed, resource: Resource, item: Json) -> ScannedObject:
-    """Return an item of a list as the object it is; who manages which field is left out."""
+    """Return an item of a list as the object it is, without managedFields."""
     metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
     named = {"apiVersion": resource.api_version, "kind": resource.kind}
     return ScannedObject(

@@ -88,7 +88,7 @@ class InUse:
             await self._writes.patch(kind.mirror, obj, without_finalizer(obj.metadata))
 
     def _holds_quota(self, queue: str) -> bool:
-        # Whoever looks is told by a change of the status, in which these are counted.
+        # A change of the status, which has these counts, causes the next look.
         return queue_figures(self._cache.state, queue).reserving > 0
 
     def _is_in_a_queue(self, flavor: str) -> bool:

@@ -82,7 +82,7 @@ class Provisioning:
         return {"Provisioning": self.reconcile, "AdmissionCheck": self._checks.reconcile}
 
     def all_keys(self) -> Iterator[ReconcileKey]:
-        """Yield a key for all there is, as after a start."""
+        """Yield the keys of all objects, as after a start."""
         yield from (
             ReconcileKey("AdmissionCheck", "", each.metadata.name) for each in self._checks.all()
         )

@@ -47,7 +47,7 @@ log = structlog.get_logger()
 S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
 
 IDLE_SECONDS = 3_600.0
-"""Between looks at usage that nobody is ordered by."""
+"""Between looks at usage that does not order workloads."""
 GATHER_SECONDS = 1.0
 """Between two times that changes are written, at least."""
 MOMENT_SECONDS = 0.05
@@ -107,7 +107,7 @@ class QueueStatuses:
             self._woken.clear()
             began = clock.monotonic()
             free_at = began + GATHER_SECONDS
-            with suppress(NotLeadingError):  # who leads again looks at all queues anew
+            with suppress(NotLeadingError):  # the next leader looks at all queues
                 await self.flush()
             await self._pace.rest(began, most=LONGEST_REST_SECONDS)
 
@@ -250,7 +250,7 @@ class QueueStatuses:
             self._writes.record(mirror.resource, queue.metadata, LEFT_OUT, message, warning=True)
 
     def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
-        """Return what a LocalQueue used; None where nobody is ordered by that."""
+        """Return what a LocalQueue used; None where that does not order workloads."""
         state, key = self._cache.state, queue.metadata.key
         if state.ledger is None:
             return None

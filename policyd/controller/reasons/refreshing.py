@@ -1,10 +1,10 @@
-"""Sees to it that each pending workload has its reason, and that the reason is true.
+"""Keeps a reason on each pending workload, and keeps the reasons true.
 
-A cycle tries one workload of a queue and parks all that ask for the same, or lets them wait behind
-the head. So most are never told anything by a cycle; and what was told grows old when others get
-quota, which wakes nobody. Every second, what all pending workloads should be told is compared with
-what they were. It is worked out once for those who are told the same, and again only if quota,
-usage or nodes changed. What is to be written is handed out by a budget: see ADR 25.
+A cycle tries one workload of a queue and parks all with the same requests, or lets them wait behind
+the head. So most get no reason from a cycle; and a reason grows old when others get quota, which
+wakes no workload. Every second, the reason that each pending workload should have is compared with
+the one it has. It is worked out once for workloads that share it, and again only if quota, usage or
+nodes changed. The writes have a budget: see ADR 25.
 """
 
 import asyncio
@@ -47,14 +47,14 @@ FAST, SLOW = 150, 10
 CORRECTIONS, FEWER_CORRECTIONS = 20, 5
 """Reasons that are handed out in a sweep because something else is true by now: likewise."""
 LOOKS = 50
-"""Reasons that are worked out anew in a sweep, beside those of who has none."""
+"""Reasons that are worked out anew in a sweep, beside those of workloads without one."""
 FRESH_SECONDS = 5.0
-"""What was worked out is not worked out again before, for corrections."""
+"""A reason is not worked out again before, for corrections."""
 
 
 @dataclass(slots=True)
 class KnownReason:
-    """What was worked out about a workload.
+    """The reason that was worked out for a workload.
 
     Attributes:
         stamp: Of the state that it is true for.
@@ -73,7 +73,7 @@ class KnownReason:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A workload that waits, in its queue, and who is before it; None if it was tried itself."""
+    """A pending workload in its queue, and the one ahead of it; None if it was tried itself."""
 
     workload: Workload
     ticket: Ticket
@@ -84,19 +84,19 @@ class Pending:
 
     @property
     def leader(self) -> Ticket:
-        """Whose refusal is the reason."""
+        """The workload whose refusal is the reason."""
         return self.ahead or self.ticket
 
 
 @dataclass(slots=True)
 class PendingSurvey:
-    """What a look at all that is pending found.
+    """The result of a look at all pending workloads.
 
     Attributes:
         count: How much is pending.
-        missing: Who has no reason yet, and since when it waits.
-        wrong: Who was told what is no longer true, and when.
-        leaders: One of those who have the same reason, by whose refusal that is.
+        missing: Workloads without a reason, and since when they are pending.
+        wrong: Workloads whose reason is no longer true, and when it was written.
+        leaders: One of the workloads that share a reason, by the workload whose refusal it is.
     """
 
     count: int = 0
@@ -106,7 +106,7 @@ class PendingSurvey:
 
 
 class Reasons:
-    """Finds out who is to be told what."""
+    """Finds out which workloads need another reason."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Reasons:
         return 0.0 if known is None else known.at
 
     async def _look(self, pending: Pending, now: float) -> KnownReason | None:
-        """Work out the reason of a workload, or of who is before it, if that may be another now.
+        """Work out the reason of a workload, or of the one ahead of it, if that may have changed.
 
         None if it waits no longer.
         """

@@ -1,8 +1,8 @@
-"""Tells workloads why they wait: in their condition and by an event, no more often than of use.
+"""Writes why workloads are pending: in their condition and as an event, not too often.
 
-What a cycle decided is told at once where the API server is idle. The rest is told by `Reasons`,
-which hands out what is to be said; it is written here, by the reconciler of the workload, so that
-nobody else writes to it meanwhile.
+What a cycle decided is written immediately where the API server is idle. The rest is found out by
+`Reasons`, which queues the workloads; it is written here, by the reconciler of the workload, so
+that no other worker writes to it meanwhile.
 """
 
 from collections.abc import Mapping
@@ -35,17 +35,17 @@ AGAIN_SECONDS = 10.0
 LONGEST_REST_SECONDS = 1.0
 """Between two that are told at once, on a server so slow that what was decided should go first."""
 _FROM_STATE: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandidates"})
-"""Failures that anybody can find again who looks at the state."""
+"""Failures that can be found again in the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
-    """What is to be told to a workload.
+    """Why a workload is pending, as it is written.
 
     Attributes:
         reason: Of its condition.
         message: All of it.
-        core: What of the message is written at once when it changes: not who holds what.
+        core: The part of the message that is written at once when it changes: without the holders.
         requests: What it would need; None to leave that as it is.
     """
 
@@ -57,7 +57,7 @@ class PendingReason:
 
 @dataclass(frozen=True, slots=True)
 class WrittenReason:
-    """What a workload was told, and when."""
+    """The reason that a workload has, and when it was written."""
 
     said: PendingReason
     at: float
@@ -85,17 +85,17 @@ class PendingReasons:
         self._free_at = 0.0
 
     def forget(self, key: str) -> None:
-        """Take notice that a workload is gone, or was let in."""
+        """Forget a workload that is gone, or was admitted."""
         self._told.pop(key, None)
         self.overtaken(key)
 
     def overtaken(self, key: str) -> None:
-        """Take notice that something newer was decided than what is still to be told."""
+        """Drop a reason that is not written yet: something newer was decided."""
         self.due.pop(key, None)
         self.decided.pop(key, None)
 
     def drop(self) -> None:
-        """Forget what is to be told and what was told: somebody else tells it from now on."""
+        """Forget what is to be written and what was: another process leads from now on."""
         for each in (self._told, self.due, self.decided):
             each.clear()
 
@@ -119,7 +119,7 @@ class PendingReasons:
         said = self.own(action.workload, action.refusal, action.requests, action)
         told = self.told(workload)
         if told is not None and told.said.core == said.core:
-            return  # it is for the next sweep to say who holds it now
+            return  # the next sweep corrects which workloads hold it now
         began = self._pace.clock.monotonic()
         self._busy = True
         try:

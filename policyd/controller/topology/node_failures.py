@@ -1,4 +1,4 @@
-"""Follows the nodes that workloads were sent to: who fails is noted on the workloads."""
+"""Follows the nodes that workloads were placed on: a failed one is noted on the workloads."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""Workloads that have quota and get their places later: after a check, or after a node failed."""
+"""The second pass of workloads with quota: after a check, or after a node failed."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def no_replacement_message(workload: Workload) -> str:
 
 
 class SecondPassWrites:
-    """Writes down places that were found for workloads with quota, or that none were."""
+    """Writes the second pass: new topology assignments of workloads with quota, or failures."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SecondPassWrites:
             ApiError: If that did not succeed.
         """
         before = workload.status.admission
-        assert before is not None, "who is placed again has its quota"
+        assert before is not None, "a workload that is placed again has its quota"
         admission = placed_again(before, found)
         status = placed_status(workload, admission, now=self._writes.now, detailed=detailed)
         stored = await self._writes.status(self._mirror, workload, status)
@@ -78,7 +78,7 @@ class SecondPassWrites:
         self._changed(workload, stored)
 
     def refused(self, workload: Workload, refusal: Refusal | None) -> None:
-        """Say that a workload with quota has no place, and have it tried again later."""
+        """Record that a second pass failed, and have it tried again later."""
         if refusal is not None and has_quota(workload):
             message = message_of(refusal, self._naming(workload))
             self._writes.record(

@@ -49,7 +49,7 @@ class Topologies:
         return {"Places": self._ungating.reconcile, "Node": self._failures.reconcile}
 
     def all_keys(self) -> list[ReconcileKey]:
-        """Return a key for all there is, as after a start."""
+        """Return the keys of all objects, as after a start."""
         waiting = [key for pod in self._mirrors.placed for key in places_keys(pod)]
         return [*dict.fromkeys(waiting), *self._failures.all_keys()]
 
@@ -110,7 +110,7 @@ class Topologies:
 
 
 NODE_SECONDS = 1.0
-"""How long changes of nodes are gathered before anybody is tried again for them."""
+"""How long changes of nodes are gathered before workloads are tried again for them."""
 POD_SECONDS = 10.0
 """The same for pods that leave room: there are many."""
 

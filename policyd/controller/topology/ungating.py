@@ -34,7 +34,7 @@ class Ungating:
     that went, and of which workload it is.
     """
 
-    def __init__(  # noqa: PLR0913 - what is seen, what is written, who is told
+    def __init__(  # noqa: PLR0913 - mirrors, writes, a callback
         self,
         workloads: Mirror[Workload],
         pods: Mirror[QueuedPod],
