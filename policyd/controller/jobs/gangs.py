@@ -136,11 +136,13 @@ class Gangs:
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new) if not _is_over(old) and _is_over(new):
-                self._ended(old)
-            case Deleted(old) if not _is_over(old):
-                self._ended(old)
-            case Added() | Modified() | Deleted():
+            case Modified():
+                if _is_over(change.object) and not _is_over(change.old):
+                    self._ended(change.old)
+            case Deleted():
+                if not _is_over(change.object):
+                    self._ended(change.object)
+            case Added():
                 pass
 
     def _ended(self, old: Workload) -> None:

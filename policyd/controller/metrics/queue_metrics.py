@@ -349,15 +349,15 @@ class WorkloadCounts:
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new):
-                before, after = counted_as(old), counted_as(new)
+            case Modified():
+                before, after = counted_as(change.old), counted_as(change.object)
                 if before != after:
                     self._add(before, -1)
                     self._add(after, 1)
-            case Added(new):
-                self._add(counted_as(new), 1)
-            case Deleted(old):
-                self._add(counted_as(old), -1)
+            case Added():
+                self._add(counted_as(change.object), 1)
+            case Deleted():
+                self._add(counted_as(change.object), -1)
 
     def _add(self, labels: CountedAs | None, more: int) -> None:
         if labels is None:

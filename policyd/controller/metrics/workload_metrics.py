@@ -77,9 +77,10 @@ class WorkloadMetrics:
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new) if self._leading():
-                self._count_changes(old, new)
-            case Added() | Modified() | Deleted():
+            case Modified():
+                if self._leading():
+                    self._count_changes(change.old, change.object)
+            case Added() | Deleted():
                 pass
 
     def _count_changes(self, old: Workload, new: Workload) -> None:

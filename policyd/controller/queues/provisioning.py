@@ -244,8 +244,8 @@ class Provisioning:
 
     def _workload_changed(self, change: Change[Workload]) -> None:
         match change:
-            case Added(workload) | Modified(object=workload):
-                self._look_at(workload)
+            case Modified() | Added():
+                self._look_at(change.object)
             case Deleted():
                 pass
 

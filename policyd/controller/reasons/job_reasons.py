@@ -87,8 +87,8 @@ class JobReasons:
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new):
-                self._note(old, new)
+            case Modified():
+                self._note(change.old, change.object)
             case Added() | Deleted():  # as it was found: it has been recorded already
                 pass
 

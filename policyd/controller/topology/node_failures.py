@@ -110,14 +110,14 @@ class NodeFailures:
 
     def _workload_changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new):
-                if old.status.admission != new.status.admission:
-                    self._drop(old)
-                    self._take(new)
-            case Added(new):
-                self._take(new)
-            case Deleted(old):
-                self._drop(old)
+            case Modified():
+                if change.old.status.admission != change.object.status.admission:
+                    self._drop(change.old)
+                    self._take(change.object)
+            case Added():
+                self._take(change.object)
+            case Deleted():
+                self._drop(change.object)
 
     def _take(self, workload: Workload) -> None:
         for name in assigned_nodes(workload.status.admission):

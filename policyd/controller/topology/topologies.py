@@ -80,24 +80,30 @@ class Topologies:
         self._look_at(self._failures.of_pod(change))
         # One that ends leaves its place to one that was made for it and waits.
         match change:
-            case Modified(old, new):
-                self._look_at(places_keys(new))
-                if old.status.phase != new.status.phase:
-                    self._look_at(self._ungating.beside(old))
-            case Added(new):
-                self._look_at(places_keys(new))
-            case Deleted(old):
-                self._look_at(self._ungating.beside(old))
+            case Modified():
+                self._look_at(places_keys(change.object))
+                if change.old.status.phase != change.object.status.phase:
+                    self._look_at(self._ungating.beside(change.old))
+            case Added():
+                self._look_at(places_keys(change.object))
+            case Deleted():
+                self._look_at(self._ungating.beside(change.object))
 
     def _workload_changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new) if old.status == new.status:
+            case Modified():
+                if change.old.status != change.object.status:
+                    self._look_at_places(change.object)
+            case Added():
+                self._look_at_places(change.object)
+            case Deleted():
                 pass
-            case Added(new) | Modified(object=new) if new.status.admission is not None:
-                self._look_at(self._failures.of_workload(new))
-                self._look_at([ReconcileKey("Places", new.metadata.namespace, new.metadata.name)])
-            case Added() | Modified() | Deleted():
-                pass
+
+    def _look_at_places(self, workload: Workload) -> None:
+        if workload.status.admission is not None:
+            metadata = workload.metadata
+            self._look_at(self._failures.of_workload(workload))
+            self._look_at([ReconcileKey("Places", metadata.namespace, metadata.name)])
 
     def _let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
         self._cache.hooks.ungated(gate, pod, workload)
@@ -154,9 +160,9 @@ class NodeChanges:
 
     def _pod_changed(self, change: Change[QueuedPod]) -> None:
         match change:
-            case Added(pod) | Modified(object=pod):
-                if put_pod(self._nodes, pod):
+            case Modified() | Added():
+                if put_pod(self._nodes, change.object):
                     self._freed.set()
-            case Deleted(pod):
-                if self._nodes.remove_pod(pod.metadata.key):
+            case Deleted():
+                if self._nodes.remove_pod(change.object.metadata.key):
                     self._freed.set()

@@ -284,8 +284,8 @@ class Cache:
         """Take in a change of a workload; return the keys to reconcile because of it."""
         workload = change.object
         match change:
-            case Modified(old):
-                self._leave(old)
+            case Modified():
+                self._leave(change.old)
                 self._enter(workload)
             case Added():
                 self._enter(workload)
@@ -335,14 +335,14 @@ class Cache:
 
     def _pod_changed(self, change: Change[QueuedPod]) -> None:
         match change:
-            case Modified(old, new):
-                self._drop_pod(old)
-                self._take_pod(new)
-            case Added(new):
-                self._take_pod(new)
-            case Deleted(old):
-                self._drop_pod(old)
-                for workload in self.workloads_of(old.metadata.uid):
+            case Modified():
+                self._drop_pod(change.old)
+                self._take_pod(change.object)
+            case Added():
+                self._take_pod(change.object)
+            case Deleted():
+                self._drop_pod(change.object)
+                for workload in self.workloads_of(change.object.metadata.uid):
                     self.hooks.reconcile(workload_key(workload))
 
     def _take_pod(self, pod: QueuedPod) -> None:

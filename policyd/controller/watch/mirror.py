@@ -95,9 +95,10 @@ class Mirror(Generic[T]):
 
     def _seen(self, change: Change[T]) -> None:
         match change:
-            case Added() | Modified():
+            case Modified() | Added():
                 self.wrote(change.object)
-            case Deleted(gone):
+            case Deleted():
+                gone = change.object
                 self._bury(gone.metadata.uid)
                 current = self._objects.get(key_of(gone))
                 if current is not None and current.metadata.uid == gone.metadata.uid:
