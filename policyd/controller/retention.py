@@ -1,7 +1,4 @@
-"""Workloads that are over: declared finished, kept for a while, and deleted.
-
-How long they are kept, Kueue's objectRetentionPolicies.workloads say.
-"""
+"""Workloads that have finished: kept for a while, and deleted, by objectRetentionPolicies."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a ClusterQueue wants beyond Kueue's rules, as its annotations say."""
+"""Annotations of a ClusterQueue that ask for more than Kueue's rules."""
 
 from collections.abc import Mapping
 from typing import Final, get_args

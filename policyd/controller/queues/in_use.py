@@ -1,10 +1,10 @@
-"""Queues and what they are made of, deleted while they are in use: they stay until they are not.
+"""Finalizers that keep queues, flavors, topologies and admission checks while they are in use.
 
-A finalizer holds them. The webhooks give it to queues, flavors and topologies when they are
-created, as Kueue does; admission checks, and objects made while there were no webhooks, get it
-here. It is removed here: from a ClusterQueue once no workload holds its quota, from a
-ResourceFlavor or an AdmissionCheck once no ClusterQueue has it, from a Topology once no
-ResourceFlavor names it.
+The webhooks add the finalizer to queues, flavors and topologies when they are created, as Kueue
+does; admission checks, and objects that were created without webhooks, get it here. It is removed
+here: from a ClusterQueue once no workload holds its quota, from a ResourceFlavor or an
+AdmissionCheck once no ClusterQueue has it, from a Topology once no ResourceFlavor names it.
+`release` removes it from everything, before policyd is uninstalled.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator

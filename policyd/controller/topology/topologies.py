@@ -1,4 +1,4 @@
-"""The parts of the controller that only matter where flavors have topologies, put together.
+"""Nodes and pods, where flavors have topologies: their changes go into the allocator's state.
 
 Nodes and all pods are many. They are watched from when the first flavor with a topology is seen.
 """

@@ -1,4 +1,4 @@
-"""Everything that the queue watches, one mirror a resource."""
+"""Mirrors of all resources that the controller watches, and what is kept of their objects."""
 
 from dataclasses import dataclass
 from sys import intern

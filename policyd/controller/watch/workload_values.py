@@ -1,4 +1,4 @@
-"""Workloads of the API as the allocator sees them: requests become integers."""
+"""Workloads of the API as the allocator sees them, and those that wait for a second pass."""
 
 from collections.abc import Mapping
 from contextlib import suppress
