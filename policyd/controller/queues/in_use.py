@@ -4,7 +4,7 @@ The webhooks add the finalizer to queues, flavors and topologies when they are c
 does; admission checks, and objects that were created without webhooks, get it here. It is removed
 here: from a ClusterQueue once no workload holds its quota, from a ResourceFlavor or an
 AdmissionCheck once no ClusterQueue has it, from a Topology once no ResourceFlavor names it.
-`release` removes it from everything, before policyd is uninstalled.
+`release` removes it, and the one of pods, before policyd is uninstalled.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
