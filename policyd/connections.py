@@ -112,12 +112,15 @@ class Answering(asyncio.Protocol):
 class Connections:
     """The connections of one listener."""
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], listening: Listening) -> None:
-        """Have none yet.
+    def __init__(
+        self, make: Callable[[frozenset[str]], asyncio.Protocol], listening: Listening
+    ) -> None:
+        """Begin with no connections.
 
         Args:
-            make: Makes what answers a connection.
-            listening: How they are treated.
+            make: Returns the protocol that answers a connection, given the names in the caller's
+                certificate.
+            listening: The bounds of the connections, and their TLS.
         """
         self.make = make
         self.listening = listening
@@ -286,15 +289,16 @@ class BoundedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Hand it to what answers, if its caller may ask."""
         self._transport = transport
-        names = self._connections.listening.names
-        if self.ending is not None or (names and not names & certificate_names(transport)):
+        listening = self._connections.listening
+        names = frozenset() if listening.tls is None else certificate_names(transport)
+        if self.ending is not None or (listening.names and not listening.names & names):
             self.end("caller_unknown")
             return
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        if self._connections.listening.tls is not None:  # the others have no buffer to read from
+        if listening.tls is not None:  # other transports have no such buffer
             transport.set_read_buffer_limits(high=READ_BUFFER_BYTES)  # type: ignore[attr-defined]
         self._phase, self.ends_at = "no_request", self._loop.time() + self._bounds.first
-        self._inner = self._connections.make()
+        self._inner = self._connections.make(names)
         self._answering = self._inner if isinstance(self._inner, Answering) else None
         self._inner.connection_made(Outgoing(transport, self))  # type: ignore[arg-type]
 
@@ -465,10 +469,12 @@ class Outgoing:
         return getattr(self._transport, name)
 
 
-def certificate_names(transport: asyncio.BaseTransport) -> set[str]:
-    """Return who the caller is by its certificate: the common name, and the alternative ones."""
-    shown = transport.get_extra_info("peercert") or {}
+def certificate_names(transport: asyncio.BaseTransport) -> frozenset[str]:
+    """Return the names in the caller's certificate: the common name and the alternative ones."""
+    shown = transport.get_extra_info("peercert")
+    if not shown:
+        return frozenset()
     subject = (pair for part in shown.get("subject", ()) for pair in part)
-    return {value for key, value in subject if key == "commonName"} | {
+    return frozenset(value for key, value in subject if key == "commonName") | {
         value for _, value in shown.get("subjectAltName", ())
     }

@@ -5,9 +5,11 @@ import ctypes
 import gc
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
@@ -24,6 +26,10 @@ GARBAGE = 10_000
 """Containers that may be made, less those that are gone, before garbage is looked for: a review of
 a large object holds some thousands and leaves none behind, as a reconciliation does, so that
 looking through them finds nothing. What garbage there is takes a few megabytes by then."""
+
+LOADING_STACK_BYTES: Final = 64 * 1024 * 1024
+"""Room for the stack of a thread that loads policies: an expression may nest as deep as the
+language allows, and some systems give a thread 128 KiB."""
 
 
 def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
@@ -48,6 +54,17 @@ def _keep_buffers() -> None:
         allocator = ctypes.CDLL(None)
         allocator.mallopt(_MMAP_THRESHOLD, KEPT_BYTES)
         allocator.mallopt(_TRIM_THRESHOLD, 16 * KEPT_BYTES)
+
+
+def loading_thread() -> ThreadPoolExecutor:
+    """Return an executor of one thread, with room on its stack to load policies."""
+    before = threading.stack_size(LOADING_STACK_BYTES)
+    try:
+        made = ThreadPoolExecutor(max_workers=1, thread_name_prefix="loading")
+        made.submit(int).result()  # the thread begins now, while the size counts
+    finally:
+        threading.stack_size(before)
+    return made
 
 
 def keep_for_good() -> None:

@@ -1,7 +1,8 @@
-"""HTTP as a part of a program: the socket, the TLS context, and uvicorn without its own ways.
+"""HTTP as a part of a program: the socket, the TLS context, and uvicorn's server for ASGI.
 
-Which methods of its server uvicorn calls (`startup`, `main_loop`, `shutdown`, `capture_signals`),
-and what it keeps its protocols in, is its own affair: tests state what is relied on.
+All listeners of policyd are served by this. The methods that uvicorn calls of its server
+(`startup`, `main_loop`, `shutdown`, `capture_signals`) and the state of its protocols are private
+to it: tests state what is relied on.
 """
 
 import asyncio
@@ -10,11 +11,11 @@ import errno
 import socket
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from policyd.certificates import CertificatePair
 from policyd.connections import Connections, Listening
@@ -26,6 +27,12 @@ who closes first must not be us, or the close can cross a request on its way."""
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: a burst past 25 in flight opens one for each review."""
+
+CALLER_NAMES = "caller_names"
+"""The key in the state of an ASGI scope of the names in the caller's certificate."""
+
+GRACE_SECONDS = 5
+"""How long requests in flight may take when a listener closes."""
 
 RECEIVE_BYTES = 32 * 1024
 """What the kernel may hold of what a caller sends: more than a review, so that those come in at
@@ -137,11 +144,11 @@ class Server(uvicorn.Server):
         self.ready = asyncio.Event()
         """Set once it answers."""
 
-    def _protocol(self) -> asyncio.Protocol:
+    def _protocol(self, names: frozenset[str]) -> asyncio.Protocol:
         made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config,
             server_state=self.server_state,
-            app_state={},
+            app_state={CALLER_NAMES: names},
             _loop=asyncio.get_running_loop(),
         )
         return made
@@ -194,7 +201,7 @@ class Server(uvicorn.Server):
 
 
 def server_config(
-    app: Any,  # noqa: ANN401 - an ASGI application, of either framework
+    app: ASGIApp,
     *,
     grace_seconds: int,
     http: type[asyncio.Protocol] | str = "httptools",
@@ -221,3 +228,31 @@ def server_config(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
     )
+
+
+@contextlib.asynccontextmanager
+async def served(
+    app: ASGIApp, listening: Listening, *, host: str, port: int, option: str
+) -> AsyncIterator[int]:
+    """Serve an application while the block runs; give the port.
+
+    Args:
+        app: The application.
+        listening: The bounds of its connections, and their TLS.
+        host: The address.
+        port: The port; 0 lets the system choose.
+        option: The option that the user gave the port by.
+
+    Raises:
+        ConfigurationError: If the port is taken.
+    """
+    listener, stop = listen(host, port, option=option), asyncio.Event()
+    given: int = listener.getsockname()[1]
+    server = Server(server_config(app, grace_seconds=GRACE_SECONDS), listening, stop=stop)
+    serving = asyncio.create_task(server.serve_on(listener))
+    try:
+        await server.ready.wait()
+        yield given
+    finally:
+        stop.set()
+        await serving

@@ -8,7 +8,7 @@ from policyd.cel.environments import base_environment, extended_environment
 from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload
 from policyd.cel.lib.authorizer import JSON_PATCHES
-from policyd.dialects.kyverno.environment import kyverno_environment
+from policyd.dialects.kyverno.environments import kyverno_environment
 from policyd.engine.model.functions import expression_environment
 
 NEWEST = (1, 37)

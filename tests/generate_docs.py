@@ -39,7 +39,7 @@ from webhooks.metrics import WebhookMetrics
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- Made from the code by `python -m tests.generate_docs`. Do not edit. -->\n"
-SCALARS = {str: "text", int: "whole number", bool: "true or false", datetime: "timestamp"}
+SCALARS = {str: "string", int: "integer", bool: "true or false", datetime: "timestamp"}
 
 
 def documents() -> dict[str, str]:
@@ -179,7 +179,7 @@ GENERIC = {
     typing.Union: union_text,
     typing.Literal: literal_text,
     tuple: lambda arguments: f"list of {element_text(arguments[0])}",
-    dict: lambda arguments: f"map of text to {element_text(arguments[1])}",
+    dict: lambda arguments: f"map of string to {element_text(arguments[1])}",
 }
 
 

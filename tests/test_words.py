@@ -58,7 +58,6 @@ IDENTIFIERS = {
 CLASSES: dict[str, str] = {
     "Head": "of an HTTP message, and what is read of a review before the rest",
     "Owners": "each side of the wall between controller and webhooks looks owners up by itself",
-    "Shape": "what a schema allows, and the form of a v1beta1 field",
 }
 """Public classes that two modules define, and why; at most five."""
 

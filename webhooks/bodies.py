@@ -1,10 +1,9 @@
-"""Room for the bodies of reviews: so many bytes in all, and of large bodies a few at a time.
+"""The bodies of reviews in memory: so many bytes in all, and of large bodies a few at a time.
 
-A small body takes room as it comes in. Where there is none left, the one that has been coming in
-for the longest is given up: a caller that means it has sent a small body within milliseconds. A
-large one waits for room for all of it, and meanwhile its caller cannot send on; one that has room
-and does not come in while others wait is given up. Whoever is given up gets an answer without a
-verdict.
+A small body takes room as it arrives. Where no room is left, the one that has been arriving for the
+longest is given up: an API server sends a small body within milliseconds. A large body waits for
+room for all of it, and meanwhile its caller cannot send more; one that has room and does not arrive
+while others wait is given up. The caller of such a body gets an answer without a verdict.
 """
 
 import asyncio
@@ -14,9 +13,12 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
+from starlette.types import Receive, Scope
+
 from policyd.admission.unjudged import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES
 from policyd.errors import PolicydError
+from webhooks.deadlines import LATE, timeout_seconds
 
 MEBIBYTE: Final = 1024 * 1024
 LIGHT_BYTES: Final = MEBIBYTE
@@ -55,6 +57,10 @@ class UnreadError(PolicydError):
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+class CallerGoneError(Exception):
+    """The caller hung up before its body was complete: there is nobody to answer."""
 
 
 class Body:
@@ -245,5 +251,84 @@ class BodyBudget:
         self._watch()
 
 
+async def read_body(body: Body, room: BodyBudget, scope: Scope, receive: Receive) -> None:
+    """Read a call's body.
+
+    Raises:
+        UnreadError: If it is too large, does not come in time, or there is no room for it.
+        CallerGoneError: If the caller hung up.
+    """
+    length, seconds = _length(scope), LATE * timeout_seconds(scope["query_string"])
+    reasons: list[str] = []
+
+    def give_up(reason: str) -> None:
+        room.complete(body)
+        body.cut()
+        if not limit.expired():
+            reasons.append(reason)
+            limit.reschedule(0.0)
+
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            body.give_up = give_up
+            room.expect(body)
+            while not reasons and await _more(body, room, receive, length):
+                pass
+    except TimeoutError:
+        if not reasons:
+            raise UnreadError(HTTPStatus.REQUEST_TIMEOUT, late_body(seconds)) from None
+    finally:
+        room.complete(body)
+    if room.full and not body.reserved:
+        reasons.append(NO_ROOM)
+    if reasons:
+        raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0])
+
+
+async def _have_room(body: Body, room: BodyBudget, length: int | None) -> None:
+    """Wait for room if a body is large, its head being there.
+
+    Raises:
+        UnreadError: If it is too large, or too many wait.
+    """
+    most = LIGHT_BYTES if length is None else MAXIMUM_REVIEW_BYTES
+    if (length or body.size) > most:
+        more = "" if length else ", and the request has no Content-Length"
+        raise UnreadError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the review has more than {most} bytes{more}"
+        )
+    if length is not None and length > LIGHT_BYTES:
+        await room.reserve(body, length)
+
+
+async def _more(body: Body, room: BodyBudget, receive: Receive, length: int | None) -> bool:
+    """Read on, and have room for it; tell whether there is more."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise CallerGoneError
+    body.add(message.get("body", b""))
+    if body.size >= HEAD_BYTES and not body.reserved:
+        await _have_room(body, room, length)
+    return bool(message.get("more_body", False))
+
+
+def _length(scope: Scope) -> int | None:
+    given = header_of(scope, b"content-length")
+    return int(given) if given.isdigit() else None
+
+
+def header_of(scope: Scope, wanted: bytes) -> bytes:
+    """Return the first header of a name in lower case; empty if there is none."""
+    for name, value in scope["headers"]:
+        if name == wanted:
+            return bytes(value)
+    return b""
+
+
+def late_body(seconds: float) -> str:
+    """Return the message for a caller whose body did not arrive in time."""
+    return f"the review did not come in within {seconds:g} s"
+
+
 def _nobody(_reason: str) -> None:
-    """Give up what nobody reads yet."""
+    """Do nothing: the body is not being read."""

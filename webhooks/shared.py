@@ -18,7 +18,6 @@ from policyd.kube.pace import Pace
 from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultQueues
 from webhooks.external_data.inquiries import Inquiries
-from webhooks.health import Readiness
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespaces
 
@@ -26,6 +25,26 @@ Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
 """Starts what runs as long as the server does."""
 
 log = structlog.get_logger(__name__)
+
+
+class Readiness:
+    """The reasons why this process is not ready; without a reason, it is."""
+
+    def __init__(self, *reasons: str) -> None:
+        self._reasons = dict.fromkeys(reasons)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons, in the order they were added."""
+        return tuple(self._reasons)
+
+    def block(self, reason: str) -> None:
+        """Add a reason."""
+        self._reasons[reason] = None
+
+    def unblock(self, reason: str) -> None:
+        """Remove a reason, if it is there."""
+        self._reasons.pop(reason, None)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.api.policy import GROUP
 from policyd.api.selectors import LabelSelector
 from policyd.engine.evaluate.policy_set import Phase, PolicySet
-from policyd.engine.evaluate.unjudged import Unheard, unheard
+from policyd.engine.evaluate.unevaluated import UnevaluatedPolicies, unevaluated_policies
 from policyd.engine.objects.match import NamespaceLookup, attributes_of, labels_of, rules_match
 from policyd.jobs.integrations import Integrations
 from policyd.registration.configurations import exempt_groups
@@ -87,7 +87,7 @@ class Unasked:
 
         def answer(text: bytes, reason: str) -> bytes:
             head = read_head(text[:HEAD_BYTES])
-            found = unheard(self.policies(), head, phase)
+            found = unevaluated_policies(self.policies(), head, phase)
             response = self._respond(head, found, reason, queues=self._may_queue(head, held, text))
             outcome = "allowed" if response.allowed else "denied"
             self.count(f"/{phase}", outcome)
@@ -107,7 +107,7 @@ class Unasked:
         )
 
     def _respond(
-        self, head: Head, found: Unheard, reason: str, *, queues: bool
+        self, head: Head, found: UnevaluatedPolicies, reason: str, *, queues: bool
     ) -> AdmissionResponse:
         uid = head.request.uid
         if self._is_exempt(head.request) or head.request.kind.group == GROUP:

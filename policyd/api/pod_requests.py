@@ -7,9 +7,10 @@ it. Overhead comes on top. What is negative counts as nothing, so that it takes 
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Final
 
-from policyd.api.pods import Container, PodSpec, Resources
+from policyd.api.pods import PodSpec, Resources
 from policyd.api.quantity import parse_quantity
 from policyd.api.schema import QuantityText
 
@@ -25,20 +26,36 @@ def pod_requests(spec: PodSpec) -> Amounts:
     Raises:
         QuantityError: If a quantity cannot be read.
     """
-    running = _sum(stated(c.resources) for c in spec.containers)
-    starting: Amounts = {}
-    sidecars: Amounts = {}
-    for container in spec.init_containers:
-        needed = _sum((sidecars, stated(container.resources)))
-        starting = _most(starting, needed)
-        if _is_sidecar(container):
-            sidecars = needed
-    total = _most(_sum((running, sidecars)), starting)
+    running = [stated(container.resources) for container in spec.containers]
+    total = _sum(running)
+    if spec.init_containers:
+        starting = [
+            (stated(c.resources), c.restart_policy == "Always") for c in spec.init_containers
+        ]
+        for resource in dict.fromkeys(chain(total, *(each for each, _ in starting))):
+            total[resource] = effective(
+                (each.get(resource, 0) for each in running),
+                ((each.get(resource, 0), stays) for each, stays in starting),
+            )
     if spec.resources is not None:
         for resource, number in _read(_merged(spec.resources)).items():
             if is_stated_for_pods(resource):
                 total[resource] = number if number >= 0 else total.get(resource, 0)
     return _sum((total, amounts(spec.overhead)))
+
+
+def effective(running: Iterable[int], starting: Iterable[tuple[int, bool]]) -> int:
+    """Return what the containers of a pod need of one resource at most at a time.
+
+    Args:
+        running: What each container needs.
+        starting: What each init container needs, in their order, and whether it goes on running.
+    """
+    largest = sidecars = 0
+    for needed, stays in starting:
+        largest = max(largest, sidecars + needed)
+        sidecars += needed if stays else 0
+    return max(sum(running) + sidecars, largest)
 
 
 def stated(resources: Resources) -> Amounts:
@@ -70,17 +87,9 @@ def _read(quantities: Mapping[str, QuantityText]) -> Amounts:
     return {resource: amount(resource, quantity) for resource, quantity in quantities.items()}
 
 
-def _is_sidecar(container: Container) -> bool:
-    return container.restart_policy == "Always"
-
-
 def _sum(parts: Iterable[Mapping[str, int]]) -> Amounts:
     total: Amounts = {}
     for part in parts:
         for resource, number in part.items():
             total[resource] = total.get(resource, 0) + number
     return total
-
-
-def _most(a: Amounts, b: Amounts) -> Amounts:
-    return {resource: max(a.get(resource, 0), b.get(resource, 0)) for resource in {**a, **b}}

@@ -64,6 +64,8 @@ def command(
     loaded = load_documents(documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]))
     doubts = [*_doubts(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
     loaded = replace(loaded, findings=(*loaded.findings, *doubts))
+    if not loaded.policies and not loaded.findings:
+        raise click.UsageError(f"no policy in {', '.join(paths)}")
     if output == "json":
         policies = [{"name": p.name, "kind": p.kind, "source": p.place} for p in loaded.policies]
         findings = [as_json(finding) for finding in loaded.findings]
@@ -74,8 +76,6 @@ def command(
         show_all(loaded.findings)
         found = f", {count(len(loaded.findings), 'finding')}" if loaded.findings else ""
         click.echo(f"{count(len(loaded.policies), 'policy')} valid{found}", err=bool(found))
-    if not loaded.policies and not loaded.findings:
-        raise click.UsageError(f"no policy in {', '.join(paths)}")
     sys.exit(exit_code(loaded.findings))
 
 

@@ -10,7 +10,7 @@ from policyd.api.meta import Json
 from policyd.cli.options import GROUPS, USER, together
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.evaluate.unknown_labels import undecided
+from policyd.engine.evaluate.why_not import undecided
 from policyd.engine.offline.requests import (
     CustomKinds,
     RequestCircumstances,

@@ -1,20 +1,58 @@
 """`policyd devices`: which GPUs nodes have, and what part of one each device is."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from math import lcm
 from typing import Any, Literal
 
 import click
 import yaml
 
+from policyd.alloc.value import Value
 from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_number
 from policyd.cli.formats.scenarios import scenario_nodes, scenario_objects
 from policyd.cli.formats.tables import show_table
-from policyd.optimize.devices import SLICES, Devices, inventory
-from policyd.status.gpu_slices import GpuSlices, gpu_slices
+from policyd.optimize.devices import GPU, SLICES, Devices, inventory
+from policyd.optimize.mig import MIG, profiles_of
 
 _HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS")
+
+
+class GpuSlices(Value, frozen=True):
+    """How resources are counted.
+
+    Attributes:
+        gpu: How many slices a GPU is.
+        resources: How many one of each resource is.
+        unclear: Resources that are not the same on all nodes: what part of a GPU one is on each.
+            One counts as the biggest.
+    """
+
+    gpu: int
+    resources: Mapping[str, int]
+    unclear: Mapping[str, tuple[Fraction, ...]]
+
+
+def gpu_slices(devices: Iterable[Devices]) -> GpuSlices:
+    """Work out how to count the devices of a cluster.
+
+    Where a product is cut up, all its profiles are counted, also those of which there are none now.
+    """
+    shares: dict[str, set[Fraction]] = {}
+    for each in devices:
+        shares.setdefault(each.resource, set()).add(each.share)
+        if each.resource.startswith(MIG):
+            for profile in profiles_of(each.product):
+                shares.setdefault(profile.resource, set()).add(profile.share)
+    shares.setdefault(GPU, {Fraction(1)})
+    gpu = lcm(*(share.denominator for found in shares.values() for share in found))
+    return GpuSlices(
+        gpu=gpu,
+        resources={name: int(max(found) * gpu) for name, found in sorted(shares.items())},
+        unclear={n: tuple(sorted(found)) for n, found in sorted(shares.items()) if len(found) > 1},
+    )
 
 
 @click.command("devices")

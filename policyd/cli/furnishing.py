@@ -63,7 +63,8 @@ def definitions() -> list[Json]:
 
 def default_policies(library: Path) -> list[Json]:
     """Return the policies of a library that are installed unless others are chosen."""
-    return [yaml.safe_load(file.read_text()) for file in default_files(library)]
+    # A subclass of SafeLoader, several times as fast.
+    return [yaml.load(file.read_text(), yaml.CSafeLoader) for file in default_files(library)]
 
 
 async def _once(client: Client, what: str, items: Iterable[Json]) -> None:

@@ -51,12 +51,14 @@ def command(
 ) -> None:
     r"""Run the cases next to the policies in PATHS.
 
-    The cases of a folder are in its cases.yaml and concern the policies beside it; those of
-    standard input (-) concern the policies in the current folder. Tests in other layouts are
-    run too: Kyverno's (kyverno-test.yaml), Gatekeeper's suites (kind Suite, for templates in
-    CEL), and those of kat (a folder tests/ beside the policies). A case gives an object and the
-    expected result. An expectation fails if no policy matches the request; a changed object is
-    sent a second time and must not change again.
+    The cases of a folder are in its cases.yaml and concern the policies beside it. Cases and their
+    policies can also be documents of one file, or of standard input (-); cases alone that come
+    from there concern the policies in the current folder. Below a folder, hidden files and
+    node_modules are skipped. Tests in other layouts are run too: Kyverno's (kyverno-test.yaml),
+    Gatekeeper's suites (kind Suite, for templates in CEL), and those of kat (a folder tests/
+    beside the policies). A case gives an object and the expected result. An expectation fails if
+    no policy matches the request; a changed object is sent a second time and must not change
+    again.
 
     A validation that no case violates may never refuse anything: --coverage names those, and
     --branches names the parts of && and || and of conditionals that never take one of their

@@ -1,10 +1,11 @@
 """`policyd up`: all of policyd on an embedded cluster, in one process."""
 
 import asyncio
+import fcntl
 import itertools
 import os
-from collections.abc import Coroutine, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,10 @@ from policyd.cli.formats.files import load
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
-from policyd.cli.locking import kept_to_itself
 from policyd.config import Settings, environment
 from policyd.controller.run import run_controller
 from policyd.controller.settings import ControllerSettings
-from policyd.errors import ConfigurationError
+from policyd.errors import ConfigurationError, system_reason
 from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.connection import connection_from
@@ -192,7 +192,7 @@ async def _run(
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
-    door = WebhookServer(
+    webhook_server = WebhookServer(
         settings=_webhook_settings(options, address),
         client=clients.own,
         integrations=settings.integrations,
@@ -203,7 +203,7 @@ async def _run(
     ]
     closing = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        webhooks = group.create_task(run_webhooks(door, listener, stop=closing))
+        webhooks = group.create_task(run_webhooks(webhook_server, listener, stop=closing))
         tasks = [group.create_task(part) for part in parts]
         if await _opens(client, stop):
             click.echo(welcome(server.address, address, options))
@@ -323,3 +323,43 @@ Type that in another terminal, and then:
 
 Ctrl-C ends it.
 """
+
+
+@contextmanager
+def kept_to_itself(path: Path) -> Iterator[None]:
+    """Keep other processes from using a file in this way while the block runs.
+
+    The lock is a file beside it, since the file itself is replaced when it is written. It ends with
+    the process, however that ends.
+
+    Raises:
+        ConfigurationError: If another process keeps it, or no file can be made there.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write next to `{path}`: {system_reason(error)}", hint="name another file"
+        ) from error
+    with os.fdopen(descriptor, "r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise _taken(path, file.read().strip()) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _taken(path: Path, process: str) -> ConfigurationError:
+    by = f"process {process}" if process else "another process"
+    return ConfigurationError(
+        f"`{path}` is in use by {by}, another `policyd up`",
+        hint="stop that one, or name another file: `--kubeconfig`, and `--state` if there is one",
+    )

@@ -118,7 +118,7 @@ class CycleLoop:
     def _moments(self) -> tuple[float | None, ...]:
         """Return when time alone may let a cycle decide otherwise."""
         state = self._cache.state
-        return state.extension.next_due(), state.wakes.next_at, self._cache.second_pass.next_at
+        return state.extension.next_due(), self._cache.second_pass.next_at
 
     def cycle(self) -> bool:
         """Run one cycle; tell whether another may decide more, though nothing else changes."""
@@ -176,7 +176,7 @@ class CycleLoop:
             self._cache.retract(key)
             return True
         if isinstance(action, Preempt):
-            self._cache.state.note_preemptor(action.preemptor)
+            self._cache.state.extension.preempting(action.preemptor)
         self._actions[key] = action, self._generation(key)
         namespace, _, name = key.partition("/")
         self._fresh[ReconcileKey("Workload", namespace, name)] = _rank(action)

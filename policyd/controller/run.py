@@ -44,6 +44,7 @@ from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
 from policyd.kube.resources import POLICIES
 from policyd.kube.workqueue import WorkQueue
+from policyd.process import loading_thread
 
 log = structlog.get_logger()
 
@@ -239,11 +240,17 @@ class Controller:
     async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""
         await wait_until_served(self._client, POLICIES, self.pace)
-        statuses = PolicyStatuses(self._client, leading=self.leading, pace=self.pace)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(statuses.policies.run())
-            group.create_task(statuses.bindings.run())
-            group.create_task(statuses.run())
+        executor = loading_thread()
+        statuses = PolicyStatuses(
+            self._client, leading=self.leading, executor=executor, pace=self.pace
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(statuses.policies.run())
+                group.create_task(statuses.bindings.run())
+                group.create_task(statuses.run())
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
 
     def _note_missing(self, missing: tuple[str, ...]) -> None:
         if missing and missing != self.health.missing:

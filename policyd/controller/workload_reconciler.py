@@ -54,7 +54,7 @@ class WorkloadReconciler:
 
     async def run(self) -> NoReturn:
         """Decide about Workloads whenever something changed, until cancelled."""
-        self._cache.state.wakes.gather_seconds = GATHER_SECONDS
+        self._cache.state.extension.gather_seconds = GATHER_SECONDS
         while True:
             # 3. Decide: run cycles, one after the other, as long as they decide something.
             more = self.cycles.burst()

@@ -35,6 +35,7 @@ from policyd.kube.errors import ApiError, ConflictError, ForbiddenError, Invalid
 from policyd.kube.events import MESSAGE_BYTES
 from policyd.kube.pace import Backoff, Pace
 from policyd.kube.resources import WORKLOADS
+from policyd.optimize.opt_ins import wants
 from policyd.status.naming import Naming
 from policyd.status.queues import queue_status
 from policyd.status.words import considered_text
@@ -47,7 +48,15 @@ from policyd.workload.lifecycle import (
     to_be_deactivated,
 )
 from policyd.workload.obstacles import StatusContext
-from policyd.workload.transitions import evict, finish, holding_queue, reserve, with_status
+from policyd.workload.time_limits import stop_left
+from policyd.workload.transitions import (
+    after_eviction,
+    evict,
+    finish,
+    holding_queue,
+    reserve,
+    with_status,
+)
 
 log = structlog.get_logger()
 
@@ -294,13 +303,20 @@ class WorkloadWrites:
         now = self._writes.now
         around = self._surroundings(workload)
         status = next_status(workload, around, now=now)
+        unstopped = stop_left(workload, now=now)
+        if status == workload.status and unstopped is not None and unstopped <= 0:
+            status = after_eviction(workload, now=now, detailed=self._detailed)
         if status != workload.status:
             if not has_quota(workload):
                 status = self._readiness.begun(with_status(workload, status), now=now)
             stored = await self._writes.status(self._mirror, workload, status)
             self._events.changes(workload, stored)
             workload = stored
-        left = (time_left(workload, around, now=now), self._protection.left(workload, now))
+        left = (
+            time_left(workload, around, now=now),
+            stop_left(workload, now=now),
+            self._protection.left(workload, now),
+        )
         return min((seconds for seconds in left if seconds is not None), default=None)
 
     def _surroundings(self, workload: Workload) -> StatusContext:
@@ -394,8 +410,8 @@ class ProtectionTimer:
         key, name = workload.metadata.key, holding_queue(workload)
         queue, holding = self._cache.state.queues.get(name), self._cache.state.holding(key)
         ends: list[float] = []
-        if queue is not None and queue.spec is not None and holding is not None:
-            given, since = queue.spec.protection, holding.workload.reserved_at
+        if queue is not None and holding is not None:
+            given, since = wants(queue.spec).protection, holding.workload.reserved_at
             lengths = {given.preemption, given.reclaim, given.repetition}
             ends = [end for length in lengths if (end := (since or now) + length) > now]
         if len(ends) < self._ahead.pop(key, 0):

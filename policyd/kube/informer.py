@@ -91,7 +91,8 @@ class Informer(Generic[T]):
     once, as one change. An object that was deleted and made again meanwhile is told as both.
 
     `into` should be a Struct with `gc=False` that names only the fields that are read; `trim` may
-    make less still of an object before it is kept.
+    make less still of an object before it is kept. `page_limit` says how many objects are read at a
+    time, where a page of many could be too large for memory.
     """
 
     def __init__(  # noqa: PLR0913 - what is read, how much is kept, a callback
@@ -102,6 +103,7 @@ class Informer(Generic[T]):
         into: type[T],
         on_change: Callable[[Change[T]], None] = ignore,
         trim: Callable[[T], T] | None = None,
+        page_limit: int = PAGE_LIMIT,
         pace: Pace | None = None,
         **selection: Unpack[Selection],
     ) -> None:
@@ -110,6 +112,7 @@ class Informer(Generic[T]):
         self._into = into
         self._on_change = on_change
         self._trim = trim
+        self._page_limit = page_limit
         self._pace = pace or Pace()
         self._selection = selection
         self._objects: dict[str, T] = {}
@@ -203,7 +206,9 @@ class Informer(Generic[T]):
 
     async def _page(self, continue_: str) -> ListPage[T]:
         paging = Paging(
-            limit=0 if self._whole_lists else PAGE_LIMIT, continue_=continue_, **self._selection
+            limit=0 if self._whole_lists else self._page_limit,
+            continue_=continue_,
+            **self._selection,
         )
         try:
             return await self._reader.page(self._resource, into=self._into, **paging)

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
-from policyd import __version__
+from policyd.http_sessions import open_session
 from policyd.kube.calls import ApiCall
 from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import (
@@ -30,7 +30,6 @@ from policyd.kube.errors import (
 from policyd.kube.pace import Backoff, Pace
 
 _LATER = (UnreachableError, ThrottledError, UnavailableError)
-_MERGED = 1 << 18  # bytes buffered a connection: fewer, larger chunks of a watch or a list
 
 _CERTIFICATE_HINT = "check `certificate-authority-data` and `tls-server-name` of the kubeconfig"
 _SERVER_HINT = "is the API server running, and the kubeconfig's `server` right?"
@@ -85,16 +84,11 @@ class Transport:
 
     async def open(self) -> None:
         """Make the pool, in the loop that is running."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.tls or True),
-            headers=(
-                ("Accept", "application/json"),
-                # Compressed lists cost both sides more time than they save on a cluster's network.
-                ("Accept-Encoding", "identity"),
-                ("User-Agent", f"policyd/{__version__}"),
-                *self._connection.impersonation,
-            ),
-            read_bufsize=_MERGED,
+        self._session = open_session(
+            tls=self._connection.tls,
+            keep_alive_seconds=15.0,
+            decompress=True,
+            headers=(("Accept", "application/json"), *self._connection.impersonation),
         )
 
     async def close(self) -> None:

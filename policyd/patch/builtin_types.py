@@ -1,4 +1,4 @@
-"""Reading an object of a built-in kind as the API server's own types do.
+"""Decode an object of a built-in kind as the API server's types do.
 
 What no type knows is left out and named; null is as good as absent; an empty list or map is none;
 quantities are written in their one canonical form.
@@ -31,7 +31,7 @@ PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
     "microtime": str,
     "intstr": (int, str),
 }
-"""What JSON has for each scalar; what is not here is read in its own way."""
+"""The JSON types of each scalar; scalars that are missing here have readers of their own."""
 
 _BITS = {"int32": 32, "int64": 64}
 
@@ -51,7 +51,7 @@ ZEROS: Mapping[str, Json] = {
     "quantity": "0",
     "intstr": 0,
 }
-"""What Go writes for a scalar that nobody set; null for others."""
+"""The value that Go writes for an unset scalar; null for others."""
 
 DROPPED: Any = object()
 """Stands for a value that the type has no place for."""
@@ -77,7 +77,7 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
 
 @cache
 def always_written(type_name: str) -> frozenset[str]:
-    """Return the fields of a struct that are written even if nobody set them."""
+    """Return the fields of a struct that are written even if they are unset."""
     required = {
         name
         for name, field in kinds.fields(type_name).items()
@@ -88,7 +88,7 @@ def always_written(type_name: str) -> frozenset[str]:
 
 
 class TypePlace:
-    """Where a value stands: the struct, the path as Go writes it, and with indices."""
+    """The position of a value: the struct, the path as Go writes it, and with indices."""
 
     __slots__ = ("indexed", "plain", "struct")
 
@@ -164,7 +164,7 @@ class Decoder:
         return read or DROPPED
 
     def item(self, given: Json, field: FieldType, place: TypePlace) -> Json:
-        """Read an item of a list, in which null is what nobody set.
+        """Read an item of a list, in which null is the unset value.
 
         Raises:
             MistypedError: If it is of another type.
@@ -227,7 +227,7 @@ def _quantity(given: Json) -> str:
 
 
 def go_type(field: FieldType) -> str:
-    """Return what the API server's messages call a type."""
+    """Return the name of a type in the API server's messages."""
     if field.scalar is not None:
         return GO_TYPES.get(field.scalar, field.scalar)
     if field.struct is not None:

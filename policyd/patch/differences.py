@@ -1,4 +1,4 @@
-"""The patch between two objects, as small as the change."""
+"""Compute the JSON patch between two objects, as small as the change."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile

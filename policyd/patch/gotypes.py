@@ -1,7 +1,7 @@
-"""What Go's types write though nobody set it, and leave out though somebody did.
+"""Predict which fields Go's types always write, and which they omit when empty.
 
 OpenAPI documents say neither: this comes from the tags of the types. What these do not mark is
-left out if nobody set it and written as it was given, as a pointer, unless it is required, or a
+left out if it is unset and written as it was given, as a pointer, unless it is required, or a
 struct that is always there. What is always present is what users and controllers meet in statuses,
 events and pods.
 """
@@ -25,7 +25,7 @@ Object = dict[str, Json]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GoField:
-    """What the type says of a field; nothing of one that is left out only if nobody set it."""
+    """The rules of a Go type for one field; none for a field that is omitted only if unset."""
 
     unset: Literal["", "omitted", "null", "zero"] = ""
     written: Json | msgspec.UnsetType = msgspec.UNSET
@@ -46,7 +46,7 @@ def unset(type_name: str, what: Literal["omitted", "null", "zero"]) -> frozenset
     Args:
         type_name: The struct.
         what: `omitted` for those whose zero value is as good as none, `null` and `zero` for those
-            that are written so if nobody set them.
+            that are written so if they are unset.
 
     Raises:
         KeyError: If the table of kinds has no such struct.
@@ -65,10 +65,7 @@ def present(type_name: str) -> Mapping[str, Json]:
     return {n: field.written for n, field in found if field.written is not msgspec.UNSET}
 
 
-LAYOUTS = {
-    "time": "2006-01-02T15:04:05Z07:00",
-    "microtime": "2006-01-02T15:04:05.000000Z07:00",
-}
+LAYOUTS = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
 _DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 _ZONE = r"(Z|[+-]\d\d:\d\d)"
 _TIMES = {
@@ -79,7 +76,7 @@ _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
 
 
 def completed(decoded: Object, type_name: str) -> None:
-    """Give a struct, in place, what its type always writes, and take what it never does."""
+    """Add the fields that a struct's type always writes, in place; remove those it omits."""
     for name in unset(type_name, "omitted"):
         if decoded.get(name) in ("", 0):
             del decoded[name]
@@ -114,7 +111,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def check_base64(text: str) -> None:
-    """Check what is to be bytes.
+    """Check that a value is valid base64.
 
     Raises:
         ValueError: If it is not base64; the text is Go's.

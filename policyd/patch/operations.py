@@ -1,4 +1,4 @@
-"""RFC 6902 operations: the form in which changes are sent and recorded."""
+"""Represent RFC 6902 operations and JSON pointers."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from policyd.api.meta import Json
 from policyd.errors import PolicydError
 
 Path = tuple[str | int, ...]
-"""Where a value stands in an object: field names, and indices of lists."""
+"""The position of a value in an object: field names, and indices of lists."""
 
 Verb = Literal["add", "remove", "replace", "move", "copy", "test"]
 

@@ -1,12 +1,15 @@
 """What each policy asks to be sent to the webhooks, and what must not pass if nobody answers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.api.admission import FailurePolicy, Rule
 from policyd.api.policy import MatchConstraints, MatchResources
-from policyd.engine.evaluate.unjudged import stops_unasked
+from policyd.api.selectors import Requirement
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.engine.evaluate.unevaluated import fails_closed
 from policyd.engine.model.compiled import (
     MUTATING,
     OWN,
@@ -17,7 +20,6 @@ from policyd.engine.model.compiled import (
 from policyd.jobs.integrations import Integrations
 from policyd.registration.atoms import RuleAtom, atoms_of
 from policyd.registration.conditions import exported, label_condition, name_condition
-from policyd.registration.implied import implied_labels
 from policyd.registration.queue_atoms import (
     HELD_FOR_A_SET,
     IN_A_QUEUE,
@@ -40,6 +42,8 @@ from policyd.registration.requirements import (
     requirements_of,
     text_of,
 )
+
+_OBJECTS: Final = frozenset({"object", "oldObject"})
 
 _PLAIN: Final = frozenset({OWN, VALIDATING, MUTATING})
 """Kinds whose conditions see the object itself. Kyverno's may see a template of it."""
@@ -122,7 +126,7 @@ def _within(namespaces: frozenset[str]) -> Requirements:
 
 def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:
     """Return what is to be asked, and what must be: of a roll-out, where a step refuses."""
-    stops = stops_unasked(policy)
+    stops = fails_closed(policy)
     refuses = stops and "Deny" in binding.actions
     yield from interests_of(policy, binding, "Fail" if refuses else "Ignore")
     for step in binding.rollout if stops and not refuses else ():
@@ -161,3 +165,66 @@ def interests_of(
 def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:
     """Return the rules of a policy, or of its binding where it has none."""
     return next((c.resource_rules for c in constraints if c.resource_rules), ())
+
+
+def implied_labels(expressions: Iterable[str], rule: Rule) -> Requirements:
+    """Return a label that there is, before or after, where all conditions hold; empty if none.
+
+    A selector of labels costs the API server next to nothing, where a condition costs half a
+    millisecond. One label at most: a selector asks for all that it names of one object, either the
+    old or the new one.
+
+    Args:
+        expressions: CEL that compiles, and that is asked of the request as a whole.
+        rule: The requests that they are asked about.
+    """
+    keys = frozenset().union(*(_keys(parse(text), rule.operations) for text in expressions))
+    return frozenset(Requirement(key=key, operator="Exists") for key in sorted(keys)[:1])
+
+
+def _keys(node: ast.ExpressionNode, operations: Sequence[str]) -> frozenset[str]:
+    match node:
+        case ast.Logic(conjunction=True, operands=operands):
+            return frozenset().union(*(_keys(each, operations) for each in operands))
+        case ast.Logic(operands=operands):
+            left = [each for each in operands if not _never(each, operations)]
+            found = [_keys(each, operations) for each in left]
+            return frozenset.intersection(*found) if found else frozenset()
+        case ast.Call(function="_!=_", arguments=(value, ast.Literal(value=""))):
+            return _key(value)
+        case _:
+            return frozenset()
+
+
+def _never(node: ast.ExpressionNode, operations: Sequence[str]) -> bool:
+    """Tell whether a node asks for an operation that no request of the rule is."""
+    match node:
+        case ast.Call(
+            function="_==_",
+            arguments=(
+                ast.Select(operand=ast.Identifier(name="request"), field="operation"),
+                ast.Literal(value=str() as operation),
+            ),
+        ):
+            return operation not in operations and "*" not in operations
+        case _:
+            return False
+
+
+def _key(node: ast.ExpressionNode) -> frozenset[str]:
+    """Return the label that `object.metadata.?labels[?'key'].orValue('')` is the value of."""
+    match node:
+        case ast.Call(
+            function="orValue",
+            target=ast.Index(
+                operand=ast.Select(
+                    operand=ast.Select(operand=ast.Identifier(name=name), field="metadata"),
+                    field="labels",
+                ),
+                index=ast.Literal(value=str() as key),
+            ),
+            arguments=(ast.Literal(value=""),),
+        ) if name in _OBJECTS:
+            return frozenset({key})
+        case _:
+            return frozenset()

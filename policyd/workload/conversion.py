@@ -32,7 +32,7 @@ from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
 from policyd.node_rules import NodeTaint, TaintToleration
 from policyd.status.quantities import format_amount
-from policyd.workload.opt_ins import opt_ins_of, protection_of
+from policyd.workload.opt_ins import opt_ins_of
 
 _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionCheck")})
 """Evictions after which a workload queues behind those that came meanwhile."""
@@ -80,7 +80,6 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
         groups=_groups(spec.resource_groups),
         fungibility=_fungibility(spec.flavor_fungibility),
         preemption=_preemption(spec.preemption),
-        protection=protection_of(queue.metadata.annotations),
         weight=weight_of(spec.fair_sharing),
         by_usage=spec.admission_scope is not None
         and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",

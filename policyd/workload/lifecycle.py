@@ -95,9 +95,11 @@ def _changes(workload: Workload, around: StatusContext, now: float) -> Iterator[
         yield unreserved(workload, around, now)
     if not is_admitted(workload):
         detailed = around.gates.unadmitted_workloads_observability
-        yield sync_admitted(workload, now=now, detailed=detailed)
-    if has_quota(workload):
-        yield _reserved(workload, around, now)
+        workload = with_status(workload, sync_admitted(workload, now=now, detailed=detailed))
+        if is_admitted(workload):
+            yield workload.status
+    # Why a workload is not admitted yet is written together with what follows from it.
+    yield _reserved(workload, around, now) if has_quota(workload) else workload.status
 
 
 def _without_leftover(workload: Workload) -> WorkloadStatus:

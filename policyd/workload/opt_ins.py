@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from policyd.alloc.queue import UNPROTECTED, Protection
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.gangs.hand_over import GANG_SCHEDULER, GANG_WAIT
 from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler
-from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, Order
+from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, OptIns, Order, Protection
 
 QUEUE_ORDER: Final = "policyd.io/queue-order"
 BINPACK: Final = "policyd.io/binpack"
@@ -34,6 +33,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
 
     Raises:
         OptInError: If one of them says something that cannot be meant.
+        DurationError: If a time of protection is not a duration.
     """
     gang_scheduler_of(annotations)
     gang_wait_of(annotations)
@@ -46,6 +46,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
         reserve_seconds=_seconds(annotations, RESERVE_AFTER),
         whole_gpus=_switch(annotations, AVOID_SHARED_GPUS),
         avoids_fragments=_switch(annotations, AVOID_FRAGMENTS),
+        protection=protection_of(annotations),
     )
     return NO_OPT_INS if found == NO_OPT_INS else found
 

@@ -91,6 +91,23 @@ class Replay:
     _do_add_or_update_cohort = _put
     _do_add_or_update_topology = _put
     _do_add_or_update_workload_without_lock = _put
+    _do_assume_workload = _put
+
+    def _do_update_local_queue(self, args, _result):
+        self.cluster.put(args["newQ"])
+
+    def _delete(self, args, _result):
+        """Delete what is given as an object."""
+        (body,) = (each for each in args.values() if isinstance(each, dict))
+        body = _placed(body)
+        metadata = body["metadata"]
+        parts = (metadata.get("namespace"), metadata["name"])
+        self.cluster.remove(body["kind"], "/".join(filter(None, parts)))
+
+    _do_delete_cluster_queue = _delete
+    _do_delete_local_queue = _delete
+    _do_delete_resource_flavor = _delete
+    _do_delete_admission_check = _delete
 
     def _do_add_or_update_workload(self, args, result):
         self._put(args)
@@ -100,8 +117,8 @@ class Replay:
         known = holding is not None and self._queue(holding.admission.cluster_queue) is not None
         return _unlike(known, result[0]) if result[0] else ""
 
-    def _do_delete_cluster_queue(self, args, _result):
-        self.cluster.remove("ClusterQueue", args["cq"]["metadata"]["name"])
+    def _do_delete_topology(self, args, _result):
+        self.cluster.remove("Topology", args["topologyName"])
 
     def _do_terminate_cluster_queue(self, args, _result):
         self._terminate(args["name"])
@@ -120,7 +137,30 @@ class Replay:
         if self.cluster.mirrors.workloads.get(key) is not None:
             self.cluster.remove("Workload", key)
 
+    _do_forget_workload = _do_delete_workload
+
     # What is asked.
+
+    def _do_cluster_queue_empty(self, args, result):
+        queue = self._queue(args["name"])
+        return _unlike(queue is None or not queue.holdings, result[0])
+
+    def _do_is_added(self, args, result):
+        return _unlike(self.cluster.state.holding(_key(args["w"]["Obj"])) is not None, result[0])
+
+    def _do_matching_cluster_queues(self, args, result):
+        got = [
+            queue.metadata.name
+            for queue in self.cluster.mirrors.cluster_queues
+            if queue.spec.namespace_selector is not None
+            and queue.spec.namespace_selector.matches(args["nsLabels"] or {})
+        ]
+        return _unlike(sorted(got), sorted(result[0] or ()))
+
+    def _do_get_cache_local_queue(self, args, result):
+        queue = self.cluster.mirrors.local_queues.get(_key_text(args["lqKey"]))
+        got = queue is not None and queue.spec.cluster_queue == args["cqName"]
+        return _unlike(got and self._queue(args["cqName"]) is not None, bool(result[0]))
 
     def _do_cluster_queue_readiness(self, args, result):
         return _unlike(list(self._active(args["name"])), result)
@@ -148,7 +188,7 @@ class Replay:
         return _unlike(sorted(self.cluster.changes.with_check(args["ac"])), sorted(result[0] or ()))
 
     def _do_pods_ready_for_all_admitted_workloads(self, _args, result):
-        return _unlike(not self.cluster.state.register.awaits_pods(), result[0])
+        return _unlike(not self.cluster.state.awaits_pods(), result[0])
 
     def _do_usage(self, args, result):
         name = args["cqObj"]["metadata"]["name"]

@@ -12,9 +12,9 @@ from policyd.api.configuration import (
     v1beta1,
     validate_gates,
 )
-from policyd.api.configuration.custom_labels import validate_custom_labels
 from policyd.api.configuration.defaults import with_defaults
 from policyd.api.configuration.kinds import Configuration
+from policyd.api.configuration.validation import validate_custom_labels
 from policyd.api.kueue.v1beta1 import downgraded, upgraded
 from policyd.errors import ConfigurationError
 from tests.conformance.kueue_objects import run_table

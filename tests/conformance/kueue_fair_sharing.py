@@ -2,9 +2,9 @@
 
 from collections import deque
 
-from policyd.alloc.entry import standing
+from policyd.alloc.cycle import standing
 from policyd.alloc.fair_sharing import BorrowedShare, share_of
-from policyd.alloc.flavors.options import RequestsKey
+from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.fair import FairSearch
 from policyd.alloc.preemption.search import Search
@@ -12,7 +12,7 @@ from policyd.alloc.preemption.targets import Claim
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import Gates
 from policyd.status.shares import rounded_share, share_text
-from tests.conformance.kueue_objects import run_table
+from tests.conformance.kueue_objects import Cluster, run_table, settings_of
 from tests.conformance.kueue_preemption import cluster_of, key_of, pending_value
 
 
@@ -62,6 +62,23 @@ def _cluster_with_usage(case):
 def _charges(tree, node, amounts):
     """Turn `flavor/resource` and amounts into charges."""
     return {tree.cell(node, tuple(k.split("/", 1))): amount for k, amount in amounts.items()}
+
+
+def run_lendable(path):
+    """Sum up by resource what a cohort could lend to the queues below it."""
+    return run_table(path, _lendable)
+
+
+def _lendable(case):
+    cluster = Cluster(settings_of(case))
+    cluster.put_all(case)
+    cluster.state.settle()
+    tree, found = cluster.state.tree, {}
+    for node in tree.hierarchy.queues.values():
+        share_of(tree, node)
+        found |= {r: amount for r, amount in tree.lendable.get(node.parent, {}).items() if amount}
+    wanted = {r: amount for r, amount in (case.want["wantLendable"] or {}).items() if amount}
+    return "" if found == wanted else f"expected {wanted}, got {found}"
 
 
 def run_borrowing(path):
@@ -115,7 +132,7 @@ def _standing(case, cluster, name, gates):
     entry = case.input[name]
     key = key_of(entry["Obj"])
     drs = (case.input.get("drsValues") or {}).get(f"test-cohort/{key}", {})
-    ticket = Ticket(pending_value(cluster, entry["Obj"], ""), RequestsKey())
+    ticket = Ticket(pending_value(cluster, entry["Obj"], ""), RequestKey())
     ticket.preemptor = entry.get("IsPreemptor", False)
     asked = (case.input.get("requestedFRs") or {}).get(key, {})
     wanted = [tuple(n.split("/", 1)) for n, amount in asked.items() if amount]

@@ -188,10 +188,11 @@ def flavors_of(group):
         return {}
     found = {}
     for search in group.searches:
-        short = () if search.attempt is None else search.attempt.short
-        for resource, cell in zip(search.offer.resources, search.offer.charges, strict=True):
+        notes = () if search.attempt is None else search.attempt.notes
+        short = [cell for cell, _, _, possible in notes if possible]
+        for resource, cell in zip(search.option.resources, search.option.charges, strict=True):
             mode = "Preempt" if cell in short else "Fit"
-            found[resource] = (search.offer.name, mode, search.tried)
+            found[resource] = (search.option.name, mode, search.tried)
     return found
 
 
@@ -203,11 +204,11 @@ def run_modes(path):
 def _names(case):
     _, found = assigned(case)
     flavors = {
-        resource: offer.name
+        resource: option.name
         for group in found.groups
         if group.mode is not Mode.NO_FIT
-        for offer in group.offers
-        for resource in offer.resources
+        for option in group.options
+        for resource in option.resources
     }
     got = {
         "wantMode": mode_of(found),
@@ -236,7 +237,7 @@ def compared_reasons(case):
         for attempt in (a for search in group.searches for a in search.attempts):
             if attempt.mode is Mode.NO_FIT:
                 got = most_severe([o.reason for o in attempt.obstacles])
-                name = attempt.offer.name
+                name = attempt.option.name
                 if name in wanted and got != wanted[name]:
                     return f"{name}: expected {wanted.get(name)}, got {got}"
     return ""

@@ -38,7 +38,7 @@ def run_jobs(path):
         job["spec"]["template"], job["spec"]["parallelism"] = pod_set["template"], pod_set["count"]
         for body in (*copy.deepcopy(case.input.get("objs") or ()), job):
             scene.put(body)
-        return scene.reconcile_until([job_key(job)], lambda: unlike(scene, case.want))
+        return scene.unlike_once_reconciled([job_key(job)], lambda: unlike(scene, case.want))
 
     yield from run_table(path, failure)
 

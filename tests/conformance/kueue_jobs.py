@@ -14,7 +14,7 @@ from policyd.jobs.rules.defaults import ELASTIC_GATE, default_on_create, gate_el
 from policyd.jobs.rules.surroundings import JobContext
 from policyd.jobs.rules.validation import validate_job
 from policyd.patch.draft import Draft
-from tests.conformance.kueue_objects import TRUSTED, TRUSTING, run_table, settings_of
+from tests.conformance.kueue_objects import TRUSTED, TRUSTING, run_table
 from tests.conformance.kueue_scene import (
     Scene,
     compared,
@@ -48,7 +48,7 @@ def run_reconciler(path):
         if job is None or job["metadata"].get("deletionTimestamp"):
             # Its workloads find out by themselves.
             keys += [workload_key(each) for each in case.input.get("workloads") or ()]
-        return scene.reconcile_until(keys, lambda: unlike(scene, case.want, kind))
+        return scene.unlike_once_reconciled(keys, lambda: unlike(scene, case.want, kind))
 
     yield from run_table(path, failure)
 
@@ -162,7 +162,7 @@ def run_defaults(path):
         draft = Draft(given(case))
         group = draft.object["apiVersion"].rpartition("/")[0]
         default_on_create(draft, group=group, kind=draft.object["kind"], around=around(case))
-        if case.want.get("want", "") is None:
+        if "want" in case.want and case.want["want"] is None:
             policy = draft.get(("spec", "runPolicy")) or draft.get(("spec",)) or {}
             return difference(policy.get("managedBy"), case.want["wantManagedBy"], "managed by")
         names = ("want", "wantTrainJob")
@@ -241,9 +241,7 @@ def run_pod_sets(path):
 
     def failure(case):
         kind, job = read(path, case)
-        pod_sets = kind.pod_sets(job)
-        if not settings_of(case).gates.topology_aware_scheduling:
-            pod_sets = [msgspec.structs.replace(each, topology_request=None) for each in pod_sets]
+        pod_sets = Scene(case).steps.demanded(kind.pod_sets(job))
         wanted = msgspec.convert(case.data["observed"]["gotPodSets"], list[PodSet])
         return difference([repr(each) for each in pod_sets], [repr(each) for each in wanted], "")
 

@@ -13,7 +13,7 @@ import msgspec
 from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.api.makers import Makers
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.mirrors import open_mirrors
+from policyd.controller.watch.mirrors import open_mirrors, without_annotated_names
 from policyd.controller.watch.queue_changes import QueueChanges
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.jobs.integrations import Integrations
@@ -27,6 +27,34 @@ TRUSTING = Makers(trusted=True)
 """Kueue believes whatever an object says of its owner."""
 
 TRUSTED = JobContext(integrations=Integrations(makers=TRUSTING))
+
+
+ZEROS = {
+    **dict.fromkeys(("int", "int32", "int64", "uint", "uint64", "float64"), 0),
+    "bool": False,
+    "string": "",
+    "time.Duration": "0s",
+}
+"""What Go has in a column of a type that a row leaves out; in all others, nil."""
+
+
+class Columns(dict):
+    """The columns of a row by name; those of the table that it leaves out are as in Go."""
+
+    def __init__(self, row, types):
+        super().__init__(row or {})
+        self._types = types
+
+    def __missing__(self, name):
+        if name not in self._types:
+            raise KeyError(name)
+        return ZEROS.get(self._types[name])
+
+    def get(self, name, default=None):
+        """Return a column's value; the default where that is nil, or the table has no such one."""
+        value = super().get(name)
+        zero = ZEROS.get(self._types.get(name)) if value is None else value
+        return default if zero is None else zero
 
 
 @dataclass(frozen=True)
@@ -77,13 +105,14 @@ def read_table(path):
 
 def cases_of(table, *, variants=True):
     """Yield every run of every row of a table."""
+    types = table.get("fields") or {}
     for row in table["cases"]:
         name = str(row["name"])
         main = Case(
             name=name,
             gates=row.get("gates") or {},
-            input=row.get("input") or {},
-            want=row.get("want") or {},
+            input=Columns(row.get("input"), types),
+            want=Columns(row.get("want"), types),
             env=row.get("env") or {},
             data=row,
         )
@@ -96,7 +125,7 @@ def cases_of(table, *, variants=True):
                 name=f"{name} {json.dumps(gates)}",
                 gates=gates,
                 input=main.input,
-                want={**main.want, **(variant.get("want") or {})},
+                want=Columns({**main.want, **(variant.get("want") or {})}, types),
                 env=main.env,
                 data={**row, **variant},
             )
@@ -136,12 +165,13 @@ class Cluster:
     def __init__(self, settings=None, *, now=NOW, integrations=TRUSTED.integrations):
         self.clock = FakeClock(now)
         self.client = FakeClient(store=ObjectStore(clock=self.clock))
-        pace = self.clock.pace()
-        self.mirrors = open_mirrors(self.client, pace)
+        pace, settings = self.clock.pace(), settings or QueueingSettings()
+        self.annotated = settings.gates.workload_identifier_annotations
+        self.mirrors = open_mirrors(self.client, pace, annotated=self.annotated)
         self.cache = Cache(
             self.mirrors,
             pace=pace,
-            settings=settings or QueueingSettings(),
+            settings=settings,
             integrations=integrations,
         )
         self.mirrors.workloads.listen(self.cache.take)
@@ -160,7 +190,12 @@ class Cluster:
             if mirror is not None:
                 self._version += 1
                 stored = self.stored(body)
-                mirror.wrote(decode(stored, mirror.into, version=self._version))
+                self.see(mirror, decode(stored, mirror.into, version=self._version))
+
+    def see(self, mirror, obj):
+        """Have a mirror take an object in as its informer does, cut down where it is."""
+        named = not self.annotated and mirror in (*self.mirrors.jobs.values(), self.mirrors.pods)
+        mirror.wrote(without_annotated_names(obj) if named else obj)
 
     def stored(self, body):
         """Return an object as an API server would store it that means the same.

@@ -62,7 +62,7 @@ def run_sets(path):
             with suppress(ApiError):
                 scene.reconcile(key_of(case, kind))
             return unlike(scene, case, kind)
-        return scene.reconcile_until([key_of(case, kind)], lambda: unlike(scene, case, kind))
+        return scene.unlike_once_reconciled([key_of(case, kind)], lambda: unlike(scene, case, kind))
 
     yield from run_table(path, failure, rule=left_out)
 

@@ -9,9 +9,11 @@ import msgspec
 from policyd.alloc.settings import QueueingSettings
 from policyd.api.kueue import Admission, ReclaimablePod, ResourceFlavor, Workload
 from policyd.api.kueue.names import (
+    ADMITTED,
     EVICTED,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    QUOTA_RESERVED,
     REQUEUED,
     ROLE_HASH,
     SLICE_NAME,
@@ -29,7 +31,7 @@ from policyd.jobs.injection import (
     injections,
     restore,
 )
-from policyd.jobs.lifecycle import change_of_priority, is_on_hold
+from policyd.jobs.lifecycle import change_of_priority, is_finished, is_on_hold
 from policyd.jobs.parents import pass_on
 from policyd.jobs.pod_groups import PodGroup
 from policyd.jobs.pods import (
@@ -62,6 +64,7 @@ from policyd.workload.transitions import (
 )
 from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds, settings_of
 from tests.conformance.kueue_scene import Scene, compared, difference, plain, pruned, seconds_of
+from tests.conformance.kueue_scheduler import Scheduler
 
 REFUSED = refusal(500, "InternalError", "refused by test")
 
@@ -139,13 +142,14 @@ def deactivated(case):
 
 
 def timed_out(case):
-    """Tell whether a workload queues since its eviction, and not since it was created."""
+    """Tell whether it depends on the administrator where a workload queues since its eviction."""
     body = copy.deepcopy(case.input["workload"])
     body["metadata"] = {**body.get("metadata", {}), "creationTimestamp": "2025-01-01T00:00:00Z"}
     for condition in body.get("status", {}).get("conditions", ()):
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     workload = workload_of(body)
-    return queued_at(workload, QueueingSettings()) == seconds("2026-01-01T00:00:00Z")
+    kept, lost = (QueueingSettings(requeues_by_creation=keeps) for keeps in (True, False))
+    return queued_at(workload, kept) != queued_at(workload, lost)
 
 
 def retry_time(case):
@@ -208,16 +212,23 @@ def run_finish(path):
 
 
 def run_reservation(path):
+    """What a workload is once it has quota: the product sees at once whether that admits it."""
+
     def failure(case):
         args = case.input["args"]
         admission = msgspec.convert(args["admission"], Admission)
         status = reserve(workload_of(args["workload"]), admission, now=NOW)
-        kinds = {each["type"] for each in case.want["want"]["status"]["conditions"]}
-        kept = tuple(each for each in status.conditions if each.type in kinds)
-        status = msgspec.structs.replace(status, conditions=kept)
-        return unlike_status(status, case.want["want"])
+        wanted = workload_of(case.want["want"])
+        return difference(exact(status), exact(sync_admitted(wanted, now=NOW)), "status")
 
     yield from run_table(path, failure)
+
+
+def exact(status):
+    """Return all of a status, with its conditions in no order."""
+    told = plain(msgspec.to_builtins(status))
+    conditions = sorted(told.get("conditions", ()), key=lambda each: each["type"])
+    return {**told, "conditions": conditions}
 
 
 def unlike_status(status, wanted):
@@ -338,14 +349,13 @@ def run_unfinished(path):
     """The slices of a job that have not ended, in their order."""
 
     def failure(case):
-        args = case.input["args"]
-        uid = args["jobObject"]["metadata"].get("uid", "")
-        given = (workload_of(in_default(each)) for each in args["clnt"]["$fakeClient"])
-        own = (w for w in given if uid in {o.uid for o in w.metadata.owner_references})
-        got = names(oldest_first(own))
+        args, cluster = case.input["args"], Cluster(settings_of(case))
+        cluster.put(*map(in_default, args["clnt"]["$fakeClient"]))
+        owned = cluster.cache.workloads_of(args["jobObject"]["metadata"].get("uid", ""))
+        got = names(oldest_first(owned))
         return difference(got, [each["metadata"]["name"] for each in case.want["want"] or ()], "")
 
-    yield from run_table(path, failure, rule=lambda case: LISTS if case.want["wantErr"] else "")
+    yield from run_table(path, failure, rule=lambda case: LISTS if case.want.get("wantErr") else "")
 
 
 LISTS = "lists that fail: the product watches, and looks at what it has seen"
@@ -365,28 +375,77 @@ def replaced(case):
 
 
 def run_replacements(path):
-    """Whose quota a slice takes over: of one that holds it in the same queue and namespace."""
+    """Which slice a cycle ends to let another one have its quota."""
 
     def failure(case):
-        args, want = case.input["args"], case.want["want"]
-        info = args.get("wl") or {}
-        if "Obj" not in info:
-            return difference(None, want.get("wl"), "replaced")
+        args, want = case.input.get("args") or {}, case.want["want"] or {}
+        scheduler = Scheduler(settings_of(case))
+        new = args.get("wl") or {}
         queues = (args.get("snap") or {}).get("clusterQueues") or {}
-        holders = (queues.get(info.get("ClusterQueue", "")) or {}).get("Workloads") or {}
-        body = {name: part for name, part in info["Obj"].items() if name != "status"}
-        body, at = copy.deepcopy(body), body["metadata"]["namespace"]
-        marks = body["metadata"].get("annotations", {})
-        if "/" not in marks.get(SLICE_REPLACEMENT_FOR, "/"):
-            # This test has keys without namespaces.
-            marks[SLICE_REPLACEMENT_FOR] = f"{at}/{marks[SLICE_REPLACEMENT_FOR]}"
-        value = Cluster(settings_of(case)).value(body, "cq")
-        got = {value.replaces, value.replaces.rpartition("/")[2]} & holders.keys()
-        got = next(iter(got), None)
-        wanted = (want.get("wl") or {}).get("Obj", {}).get("metadata", {}).get("name")
-        return difference(got, wanted, "replaced")
+        for name, queue in queues.items():
+            held = [info["Obj"] for info in (queue.get("Workloads") or {}).values()]
+            put_slices(scheduler, name, held, new.get("Obj"))
+        if new.get("Obj"):
+            scheduler.put(as_pending(new["Obj"], new.get("ClusterQueue", "")))
+        scheduler.schedule()
+        ended = filter(is_finished, scheduler.mirrors.workloads)
+        got = sorted(each.metadata.name for each in ended)
+        targets = [target["WorkloadInfo"] for target in want.get("targets") or ()]
+        for found in ([want["wl"]] if want.get("wl") else [], targets):
+            wanted = sorted(info["Obj"]["metadata"]["name"] for info in found)
+            if wrong := difference(got, wanted, "replaced"):
+                return wrong
+        return ""
 
     yield from run_table(path, failure)
+
+
+def put_slices(scheduler, queue, held, new):
+    """Put slices that hold all quota of a queue but what lets another one grow by a pod less."""
+    grows = sum(each.get("count", 0) for each in new["spec"]["podSets"]) - 1 if new else 0
+    used = sum(each.get("count", 0) for body in held for each in body["spec"]["podSets"])
+    cpu = {"name": "cpu", "nominalQuota": str(max(0, used + grows))}
+    flavors = [{"name": "default", "resources": [cpu]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    spec = {"namespaceSelector": {}, "resourceGroups": groups}
+    scheduler.put(
+        {"kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {}},
+        {"kind": "ClusterQueue", "metadata": {"name": queue}, "spec": spec},
+    )
+    for namespace in {each["metadata"]["namespace"] for each in (*held, *([new] if new else ()))}:
+        metadata = {"name": queue, "namespace": namespace}
+        spec = {"clusterQueue": queue}
+        scheduler.put({"kind": "Namespace", "metadata": {"name": namespace}})
+        scheduler.put({"kind": "LocalQueue", "metadata": metadata, "spec": spec})
+    scheduler.put(*(as_holding(body, queue) for body in held))
+
+
+def as_pending(body, queue):
+    """Return a slice that asks for a CPU a pod; in this test some keys have no namespace."""
+    metadata = copy.deepcopy(body["metadata"])
+    marks = metadata.get("annotations") or {}
+    old = marks.get(SLICE_REPLACEMENT_FOR, "/")
+    marks[SLICE_REPLACEMENT_FOR] = old if "/" in old else f"{metadata['namespace']}/{old}"
+    asked = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    pod_sets = [{**each, "template": {"spec": asked}} for each in body["spec"]["podSets"]]
+    spec = {**body["spec"], "queueName": queue, "podSets": pod_sets}
+    return {"kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def as_holding(body, queue):
+    assigned = [
+        {
+            "name": each["name"],
+            "count": each.get("count", 0),
+            "flavors": {"cpu": "default"},
+            "resourceUsage": {"cpu": str(each.get("count", 0))},
+        }
+        for each in body["spec"]["podSets"]
+    ]
+    admission = {"clusterQueue": queue, "podSetAssignments": assigned}
+    conditions = [{"type": kind, "status": "True"} for kind in (QUOTA_RESERVED, ADMITTED)]
+    status = {"admission": admission, "conditions": conditions}
+    return {**as_pending(body, queue), "status": status}
 
 
 # Pods.
@@ -414,7 +473,10 @@ def terminated(case):
 
 
 def group_of(case):
-    return group_name(decode(case.input["pod"], QueuedPod).metadata)
+    cluster = Cluster(settings_of(case))
+    cluster.put(case.input["pod"])
+    (pod,) = cluster.mirrors.pods
+    return group_name(pod.metadata)
 
 
 def run_hashes(path):

@@ -45,10 +45,19 @@ def run_reconciler(path):
         delete_all(case, scene)
         keys = [key_of(case)]
         if not case.input.get("pods"):
-            keys += [workload_key(each) for each in case.input.get("workloads") or ()]
-        return scene.reconcile_until(keys, lambda: unlike(scene, case))
+            keys += [workload_key(each) for each in of_pods(scene, case)]
+        return scene.unlike_once_reconciled(keys, lambda: unlike(scene, case))
 
     yield from run_table(path, failure, rule=awaited)
+
+
+def of_pods(scene, case):
+    """Return the workloads that Kueue takes for those of pods: without the gate, of anybody's."""
+    validates = scene.cluster.state.settings.gates.pod_integration_validate_group_owner
+    for each in case.input.get("workloads") or ():
+        owners = each["metadata"].get("ownerReferences", ())
+        if not validates or any(owner["kind"] == "Pod" for owner in owners):
+            yield each
 
 
 def is_unmanaged(body):

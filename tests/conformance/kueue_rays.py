@@ -8,7 +8,7 @@ from policyd.api.kueue import PodSet, Workload, WorkloadSpec
 from policyd.api.kueue.names import ELASTIC_JOB, QUEUE_NAME
 from policyd.api.meta import ObjectMeta
 from policyd.controller.watch.keys import ReconcileKey
-from policyd.jobs.injection import StartError
+from policyd.jobs.injection import StartError, put_back, start
 from policyd.jobs.kinds.ray_cluster import (
     RAY_CLUSTER,
     RayCluster,
@@ -20,7 +20,6 @@ from policyd.jobs.kinds.ray_job import RAY_JOB, RayJob
 from policyd.jobs.kinds.train_job import GROUP, TRAIN_JOB, TrainJob
 from policyd.jobs.rules.topology_validation import TopologyTemplate, topology_errors
 from policyd.jobs.slices import fit_of
-from policyd.jobs.starting import put_back, start
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
@@ -195,7 +194,7 @@ def run_demands(path):
                 got, [demanded(e) for e in case.want["wantWorkloads"] or ()], "workloads"
             )
 
-        return scene.reconcile_until([job_key(job)], unlike)
+        return scene.unlike_once_reconciled([job_key(job)], unlike)
 
     yield from run_table(path, failure)
 

@@ -79,7 +79,7 @@ class Scheduler(Cluster):
                 whole = {**self.stored(body), "metadata": metadata}
                 stored = self.client.store.put(mirror.resource, whole)
                 version = int(stored["metadata"]["resourceVersion"])
-                mirror.wrote(decode(whole, mirror.into, version=version))
+                self.see(mirror, decode(whole, mirror.into, version=version))
 
     def schedule(self):
         """Run a cycle, and whatever it decides."""

@@ -7,8 +7,7 @@ import msgspec
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import SLICE_NAME
 from policyd.api.pods import PodTemplate, Toleration
-from policyd.jobs.injection import PodInjection, StartError
-from policyd.jobs.starting import put_back, start
+from policyd.jobs.injection import PodInjection, StartError, put_back, start
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_jobs import given, job_of, kind_of
 from tests.conformance.kueue_objects import run_table, settings_of

@@ -1,8 +1,7 @@
 """Kueue's tables of placement by topology."""
 
-import json
-
 import msgspec
+from msgspec.structs import replace
 
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.settings import Gates
@@ -12,14 +11,11 @@ from policyd.alloc.topology.values import Placement, TopologyPlacement
 from policyd.api import kueue
 from policyd.api.nodes import Node
 from policyd.jobs.pods import QueuedPod
-from policyd.status.placement_texts import placement_text
-from policyd.workload.topology_values import (
-    is_single_pod,
-    node_spec,
-    put_pod,
-    topology_assignment,
-    topology_request,
-)
+from policyd.jobs.requests import NO_RULES
+from policyd.status.quantities import format_amount
+from policyd.status.words import placement_text
+from policyd.workload.pod_set_values import pod_set_values
+from policyd.workload.topology_values import node_spec, put_pod, topology_assignment
 from tests.conformance.kueue_objects import decode, read_table, run_table
 
 FLAVOR = "flavor"
@@ -39,17 +35,18 @@ def _levels_of_table(table):
 def _assignments(case, levels):
     gates, given = Gates.of(case.gates), case.input
     nodes = _nodes(case, given.get("levels") or levels, gates)
-    workload = _workload(given.get("workload") or _option(case, "workload"))
-    pod_sets = given.get("podSets") or [_pod_set_of(given)]
+    pod_sets = given["podSets"] or () if "podSets" in given else [_pod_set_of(given)]
+    workload = _workload_of(pod_sets, given.get("workload") or _option(case, "workload"))
     found = place(
         nodes,
-        {FLAVOR: [_request(each, workload) for each in pod_sets]},
+        {FLAVOR: _requests(pod_sets, workload)},
         gates=gates,
         empty=bool(_option(case, "simulateEmpty")),
         failed_node=_failed_node(workload),
     )
-    want = case.want.get("wantResult")
-    if want is None:
+    if "wantResult" in case.want:
+        want = case.want["wantResult"] or {}
+    else:
         want = {"main": _wanted(case.want)}
     got = {name: _told(outcome) for name, outcome in found.items()}
     want = {name: _without_nothing(each) for name, each in want.items()}
@@ -78,16 +75,19 @@ def _nodes(case, levels, gates):
     for flavor, column in ((FLAVOR, "priorOwnUsage"), (SIBLING, "priorFlavorUsage")):
         nodes.hold(column, _holdings(flavor, given.get(column) or (), nodes))
     totals = given.get("aggregatedDomainUsages") or {}
-    nodes.hold("totals", _holdings(SIBLING, map(_shared_out, totals.items()), nodes))
+    usage = [each for domain, total in totals.items() for each in _in_all(domain, total)]
+    nodes.hold("totals", _holdings(SIBLING, usage, nodes))
     return nodes
 
 
-def _shared_out(item):
-    """Return what a domain is used for in all as that of so many pods."""
-    domain, total = item
-    pods = max(1, total.get("pods", 1))
-    requests = {name: amount // pods for name, amount in total.items() if name != "pods"}
-    return {"Values": domain.split(","), "Count": pods, "SinglePodRequests": requests}
+def _in_all(domain, total):
+    """Yield what a domain is used for in all as that of one pod, and of more that request nothing.
+
+    Where the table counts no pods, one is taken back.
+    """
+    requests = {name: amount for name, amount in (total or {}).items() if name != "pods"}
+    for pods, each in ((1, requests), ((total or {}).get("pods", 0) - 1, {})):
+        yield {"Values": domain.split(","), "Count": pods, "SinglePodRequests": each}
 
 
 def _holdings(flavor, usage, nodes):
@@ -97,54 +97,60 @@ def _holdings(flavor, usage, nodes):
         Placement(
             flavor=flavor,
             assignment=TopologyPlacement(
-                levels=levels, domains=((tuple(each["Values"]), each["Count"]),)
+                levels=levels, domains=((tuple(each["Values"]), each.get("Count", 0)),)
             ),
-            requests=each["SinglePodRequests"],
+            requests=each.get("SinglePodRequests") or {},
         )
         for each in usage
     ]
 
 
-def _workload(body):
-    return None if body is None else decode(body, kueue.Workload)
-
-
 def _pod_set_of(given):
     return {
         "podSetName": "main",
-        "topologyRequest": given["topologyRequest"],
+        "topologyRequest": given.get("topologyRequest"),
         "requests": {"cpu": 1000},
-        "count": given["count"],
+        "count": given.get("count", 0),
     }
 
 
-def _request(given, workload):
-    name = given.get("podSetName", "")
+def _workload_of(pod_sets, body):
+    """Return a workload of the table's pod sets, with what the workload of its options says."""
+    body = body or {}
+    metadata = {"name": "wl", "namespace": "ns", **(body.get("metadata") or {})}
+    specs = [_pod_set(each) for each in pod_sets]
+    return decode({**body, "metadata": metadata, "spec": {"podSets": specs}}, kueue.Workload)
+
+
+def _pod_set(given):
     asked = given.get("topologyRequest")
     if "podSetGroupName" in given:
         asked = {**(asked or {}), "podSetGroupName": given["podSetGroupName"]}
+    requests = {r: format_amount(r, n) for r, n in (given.get("requests") or {}).items()}
     spec = {key: given[key] for key in ("nodeSelector", "tolerations") if key in given}
+    spec["containers"] = [{"name": "c", "resources": {"requests": requests}}]
     if "nodeAffinity" in given:
         spec["affinity"] = {"nodeAffinity": given["nodeAffinity"]}
-    body = {"name": name, "template": {"spec": spec}, "topologyRequest": asked}
-    held = given.get("previousAssignment") or _held(workload, name)
-    return topology_request(
-        msgspec.json.decode(json.dumps(body), type=kueue.PodSet),
-        count=given["count"],
-        requests=given.get("requests") or {},
-        held=None if held is None else topology_assignment(_assignment_object(held)),
-        pinned=workload is not None and is_single_pod(workload.metadata.owner_references),
-    )
+    name, count = given.get("podSetName", ""), given.get("count", 0)
+    return {"name": name, "count": count, "template": {"spec": spec}, "topologyRequest": asked}
 
 
-def _assignment_object(held):
-    if isinstance(held, kueue.TopologyAssignment):
-        return held
-    return msgspec.json.decode(json.dumps(held), type=kueue.TopologyAssignment)
+def _requests(pod_sets, workload):
+    """Return what the pod sets ask of a topology, as the product reads it of their workload."""
+    values, objection = pod_set_values(workload, {}, NO_RULES)
+    assert objection is None, objection
+    requests = []
+    for given, value in zip(pod_sets, values, strict=True):
+        held = given.get("previousAssignment") or _held(workload, value.name)
+        if isinstance(held, dict):
+            held = msgspec.convert(held, kueue.TopologyAssignment)
+        place = value.place
+        requests.append(replace(place, held=held and topology_assignment(held)))
+    return requests
 
 
 def _held(workload, name):
-    admission = None if workload is None else workload.status.admission
+    admission = workload.status.admission
     for each in admission.pod_set_assignments if admission else ():
         if each.name == name:
             return each.topology_assignment
@@ -152,12 +158,15 @@ def _held(workload, name):
 
 
 def _failed_node(workload):
-    failed = () if workload is None else workload.status.unhealthy_nodes
+    failed = workload.status.unhealthy_nodes
     return failed[0].name if failed else ""
 
 
 def _wanted(want):
-    return {"TopologyAssignment": want["wantAssignment"], "FailureReason": want["wantReason"]}
+    return {
+        "TopologyAssignment": want.get("wantAssignment"),
+        "FailureReason": want.get("wantReason"),
+    }
 
 
 def _without_nothing(result):

@@ -1,24 +1,25 @@
 """Kueue's tables of flavors and topologies together: what is asked of which, and what is wrong."""
 
-from policyd.alloc.flavors.assignment import Assignment
-from policyd.alloc.flavors.offers import (
-    FlavorOffer,
+from policyd.alloc.cluster_queue import NominatedWorkload
+from policyd.alloc.cycle import CycleRoom
+from policyd.alloc.flavors.assignment import (
+    Assignment,
+    FlavorOption,
     GroupRequests,
     GroupResult,
     PodSetRequests,
     SearchResult,
 )
-from policyd.alloc.flavors.options import RequestsKey
+from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
 from policyd.alloc.nominate import Chooser
 from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
-from policyd.api.kueue import Admission
+from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.controller.topology.topologies import NodeChanges
-from policyd.status.placement_texts import placement_text
-from policyd.workload.topology_values import topology_assignment
+from policyd.status.words import placement_text
 from tests.conformance import kueue_flavors
 from tests.conformance.kueue_flavors import Assigner, mode_of, needs_placement
 from tests.conformance.kueue_objects import Cluster, decode, run_table, settings_of
@@ -50,11 +51,11 @@ class PlacingCluster(Cluster):
         self.mirrors.nodes.wrote(decode(body, self.mirrors.nodes.into, version=self._version))
 
 
-def cluster_of(case, flavors):
+def cluster_of(case, flavors, levels=()):
     """Return a queue with some flavors, all with a topology of hosts, and two big nodes."""
     cluster = PlacingCluster(settings_of(case))
-    topology = {"metadata": {"name": "hosts"}, "spec": {"levels": [{"nodeLabel": HOSTNAME}]}}
-    cluster.put({"kind": "Topology", **topology})
+    spec = {"levels": [{"nodeLabel": level} for level in levels or (HOSTNAME,)]}
+    cluster.put({"kind": "Topology", "metadata": {"name": "hosts"}, "spec": spec})
     resources = ("cpu", "memory")
     groups = [
         {
@@ -85,7 +86,7 @@ def assignment_of(pod_sets):
     for each in pod_sets:
         flavors = {r: f["Name"] for r, f in (each.get("Flavors") or {}).items()}
         asked = PodSetRequests(each["Name"], each.get("Count", 0), dict.fromkeys(flavors, 1))
-        searches = [SearchResult(FlavorOffer(name, (r,), {})) for r, name in flavors.items()]
+        searches = [SearchResult(FlavorOption(name, (r,), {})) for r, name in flavors.items()]
         assignment.add(GroupResult(GroupRequests((asked,), (), ""), searches))
     return assignment
 
@@ -135,41 +136,92 @@ def _requests(case):
 
 
 def run_net_usage(path):
-    """Charge a workload's new places instead of those that it had."""
+    """Let a workload have its new places in a cycle, beyond those that it has already."""
     return run_table(path, _net_usage)
 
 
 def _net_usage(case):
-    flavors = case.input["cq"]["TASFlavors"]
-    nodes = cluster_of(case, flavors).state.ground.nodes
-    spec = case.input["wl"]["TotalRequests"][0]
-    requests = {r: n // spec["Count"] for r, n in spec["Requests"].items()}
-    (flavor,) = flavors
-    before = decode({**case.input["prevAdmission"], "metadata": {}}, Admission)
-    had = before.pod_set_assignments[0].topology_assignment
-    given = case.input["assignment"]["PodSets"][0]["TopologyAssignment"]
-    domains = tuple((tuple(d["Values"]), d["Count"]) for d in given["Domains"])
-    gets = TopologyPlacement(levels=tuple(given["Levels"]), domains=domains)
-
-    def hold(assignment):
-        placement = Placement(flavor=flavor, assignment=assignment, requests=requests)
-        nodes.hold("wl", [placement])
-        return nodes.usage(flavor)
-
-    old, new = hold(topology_assignment(had)), hold(gets)
-    found = {
-        domain: {r: n - old.get(domain, {}).get(r, 0) for r, n in used.items()}
-        for domain, used in new.items()
+    given = case.input
+    pod_sets = (given.get("assignment") or {}).get("PodSets") or ()
+    flavors = sorted((given.get("cq") or {}).get("TASFlavors") or {})
+    placed = {
+        each["Name"]: placement_of(each["TopologyAssignment"])
+        for each in pod_sets
+        if each.get("TopologyAssignment")
     }
-    found = {domain: used for domain, used in found.items() if any(used.values())}
+    cluster = cluster_of(case, flavors, levels=next((p.levels for p in placed.values()), ()))
+    cluster.put(holder(given, pod_sets))
+    state = cluster.state
+    state.settle()
+    workload = cluster.value({**given["wl"]["Obj"], "metadata": WORKLOAD}, QUEUE)
+    requests = {each.name: each.place.requests for each in workload.pod_sets}
+    assignment = assignment_of(pod_sets)
+    holding = state.holding(workload.key)
+    assignment.held = holding and holding.admission
+    assignment.placements = {
+        name: Placement(flavor="", assignment=place, requests=requests[name])
+        for name, place in placed.items()
+    }
+    options = state.queues[QUEUE].options
+    ticket = Ticket(workload, RequestKey())
+    entry = NominatedWorkload(ticket, options, ticket.requests(options), assignment)
+    before = {flavor: state.ledger.nodes.usage(flavor) for flavor in flavors}
+    with state.extension.cycle() as extension:
+        CycleRoom(state, extension).keep(entry)
+    found = {
+        flavor: added
+        for flavor in flavors
+        if (added := more_than(before[flavor], state.ledger.nodes.usage(flavor)))
+    }
     wanted = {
-        ",".join(each["Values"]): {
-            "pods": each["Count"],
-            **{r: requests[r] * each["Count"] for r in requests},
+        flavor: {
+            ",".join(each["Values"]): {
+                "pods": each["Count"],
+                **{r: n * each["Count"] for r, n in each["SinglePodRequests"].items()},
+            }
+            for each in used
         }
-        for each in (case.want["want"] or {}).get(flavor, ())
+        for flavor, used in (case.want["want"] or {}).items()
     }
     return "" if found == wanted else f"expected {wanted}, got {found}"
+
+
+WORKLOAD = {"name": "wl", "namespace": "default"}
+
+
+def holder(given, pod_sets):
+    """Return the workload of a table as it is while it holds what it was admitted with before."""
+    body = {**given["wl"]["Obj"], "kind": "Workload", "metadata": WORKLOAD}
+    admission = given.get("prevAdmission")
+    if admission is None:
+        return body
+    flavors = {
+        each["Name"]: {r: f["Name"] for r, f in (each.get("Flavors") or {}).items()}
+        for each in pod_sets
+    }
+    before = [
+        {"flavors": flavors.get(each["name"], {}), **each}
+        for each in admission.get("podSetAssignments") or ()
+    ]
+    reserved = {"type": QUOTA_RESERVED, "status": "True"}
+    admission = {**admission, "clusterQueue": QUEUE, "podSetAssignments": before}
+    return {**body, "status": {"admission": admission, "conditions": [reserved]}}
+
+
+def placement_of(given):
+    domains = tuple((tuple(d["Values"]), d.get("Count", 0)) for d in given.get("Domains") or ())
+    return TopologyPlacement(levels=tuple(given.get("Levels") or ()), domains=domains)
+
+
+def more_than(before, after):
+    """Return what is used after and was not before, by domain and resource."""
+    found = {}
+    for domain, used in after.items():
+        had = before.get(domain, {})
+        more = {r: n - had.get(r, 0) for r, n in used.items() if n != had.get(r, 0)}
+        if more:
+            found[domain] = more
+    return found
 
 
 def run_groups(path):
@@ -192,7 +244,7 @@ def _groups(case):
     }
     name = case.input["clusterQueue"]["metadata"]["name"]
     workload, options = cluster.value(body, name), state.queues[name].options
-    ticket = Ticket(workload, RequestsKey())
+    ticket = Ticket(workload, RequestKey())
     found = Chooser(state, ticket, options, options.preempts).choose().assignment
     wrong = {pod_set: error["$error"] for pod_set, error in case.want["wantPodSetErrors"].items()}
     if {k: v for k, v in told(found).items() if k in wrong} != wrong:
@@ -219,7 +271,7 @@ class PlacingAssigner(Assigner):
     def choose(self, scan=EVERYWHERE):
         body = next(a["wl"]["Obj"] for _, a, _ in self.case.operations("flavorassigner.New"))
         workload, options = self.cluster.value(body, self.queue), self.options
-        ticket = Ticket(workload, RequestsKey())
+        ticket = Ticket(workload, RequestKey())
         return Chooser(self.state, ticket, options, options.preempts).choose(scan)
 
     @property
@@ -255,7 +307,7 @@ def _recomputed(case):
     for operation, arguments, _ in case.operations("schdcache.ClusterQueueSnapshot.AddUsage"):
         del operation
         for flavor, used in arguments["usage"]["TAS"].items():
-            assigner.state.ground.nodes.hold("other", [_taken(flavor, each) for each in used])
+            assigner.state.ledger.nodes.hold("other", [_taken(flavor, each) for each in used])
     again = assigner.choose(FlavorScan(pins=first.flavors)).assignment
     if first.mode is not Mode.FIT or again.mode is Mode.FIT:
         return f"modes {first.mode} and {again.mode}"
@@ -312,13 +364,13 @@ def _reasons(case):
 def attempts(found):
     """Return why which flavor would not do."""
     obstacles = {
-        attempt.offer.name: attempt.obstacles
+        attempt.option.name: attempt.obstacles
         for group in found.groups
         for search in group.searches
         for attempt in search.attempts
     }
     for group in found.groups:
         for pod_set in group.requests.pod_sets:
-            for offer in group.offers if pod_set.name in found.unplaced else ():
-                obstacles[offer.name] = found.unplaced[pod_set.name]
+            for option in group.options if pod_set.name in found.unplaced else ():
+                obstacles[option.name] = found.unplaced[pod_set.name]
     return {name: most_severe([o.reason for o in why]) for name, why in obstacles.items()}

@@ -41,7 +41,7 @@ def run_reconciler(path):
         key = workload_key(case.input["workload"])
         if case.input.get("patchErr"):
             return unwritten(scene, case, key)
-        return scene.reconcile_until([key], lambda: unlike(scene, case))
+        return scene.unlike_once_reconciled([key], lambda: unlike(scene, case))
 
     yield from run_table(path, failure)
 
@@ -70,7 +70,7 @@ def requeue(scene, arguments):
         reason=reason,
         refusal=Refusal(arguments.get("quotaReservedReason") or "PendingEvaluation"),
         requests={},
-        parked=waits_aside(reason, None, strict=False),
+        inadmissible=waits_aside(reason, None, strict=False),
     )
     pending.requeue(action, strict=False, equivalents=True)
 

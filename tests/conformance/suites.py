@@ -125,6 +125,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("kueue-core", "pkg-util-priority__TestPriority*", "kueue_priority:run_effective"),
     Adapter("kueue-core", "*preemption-fairsharing__*", "kueue_fair_sharing:run_order"),
     Adapter("kueue-core", "*__TestDominantResourceShare", "kueue_fair_sharing:run_shares"),
+    Adapter("kueue-core", "*__TestCohortLendable", "kueue_fair_sharing:run_lendable"),
     Adapter("kueue-core", "*__TestIsBorrowingOn", "kueue_fair_sharing:run_borrowing"),
     Adapter("kueue-core", "*__TestPreciseWeightedShare*", "kueue_fair_sharing:run_texts"),
     Adapter("kueue-core", "*__TestSnapshotAddRemoveW*", "kueue_preemption:run_what_if"),

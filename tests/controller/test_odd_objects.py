@@ -124,7 +124,7 @@ async def test_a_node_has_none_of_what_it_does_not_say_as_a_quantity(world):
         world.put(r.NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
     await world.pass_time(2)
 
-    nodes = world.controller.cache.state.ground.nodes
+    nodes = world.controller.cache.state.ledger.nodes
     assert {name: nodes.node(name).allocatable.get(GPU) for name in ("odd", "good")} == {
         "odd": None,
         "good": 2,

@@ -5,7 +5,7 @@ import typing
 import msgspec
 import pytest
 
-from policyd.dialects.kyverno.environment import kyverno_environment
+from policyd.dialects.kyverno.environments import kyverno_environment
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.remember.footprint import footprint

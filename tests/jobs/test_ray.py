@@ -4,13 +4,12 @@ import msgspec
 import pytest
 
 from policyd.jobs.base import SizeError
-from policyd.jobs.injection import PodInjection
+from policyd.jobs.injection import PodInjection, put_back, start
 from policyd.jobs.kinds.ray_cluster import RAY_CLUSTER
 from policyd.jobs.kinds.ray_job import RAY_JOB
 from policyd.jobs.kinds.ray_service import RAY_SERVICE
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.validation import validate_job
-from policyd.jobs.starting import put_back, start
 from policyd.patch.draft import Draft
 
 QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}}

@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
-from policyd.jobs.injection import PodInjection
+from policyd.jobs.injection import PodInjection, put_back, start
 from policyd.jobs.kinds.train_job import MANAGER, TRAIN_JOB, TrainJobStatus, merged, replicated_jobs
-from policyd.jobs.starting import put_back, start
 from policyd.patch.draft import Draft
 
 STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}

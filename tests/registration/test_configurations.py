@@ -34,8 +34,7 @@ from policyd.registration.configurations import (
 from policyd.registration.webhook_rules import WebhookRules, derive_webhook_rules
 from policyd.testing import FakeClient
 from tests.webhooks.policies import policy, rule
-from webhooks.certificate.former_names import HINT
-from webhooks.certificate.publication import Publication
+from webhooks.certificate.publication import FORMER_HINT, Publication
 
 SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
 
@@ -408,7 +407,7 @@ class TestFormerName:
             await publication.publish(b"")
 
         told = [line for line in logs if line["event"] == "former_configuration_kept"]
-        assert [line["hint"] for line in told] == [HINT]
+        assert [line["hint"] for line in told] == [FORMER_HINT]
         assert len(await former(client)) == 2
 
     async def test_who_may_not_read_it_registers_all_the_same(self):

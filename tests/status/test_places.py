@@ -4,7 +4,7 @@ import pytest
 
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
-from policyd.status.places import places
+from policyd.status.queues import places
 from tests.alloc.builders import queue, state, workload
 
 
@@ -51,7 +51,7 @@ def test_who_preempted_others_is_first_where_others_could_take_what_it_made_free
         reason="PendingPreemption",
         refusal=Refusal("WaitingForPreemptedWorkloads"),
         requests={},
-        parked=False,
+        inadmissible=False,
     )
     pending.requeue(action, strict=False, equivalents=True)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.status.queue_counts import count_queues
+from policyd.status.queues import count_queues
 from tests.alloc.builders import admission, queue, state, workload
 
 

@@ -31,7 +31,8 @@ from policyd.testing import FakeClient
 from tests.webhooks.conftest import AUTHORITY, Connection
 from tests.webhooks.outside import saying, serving
 from tests.webhooks.reviews import POD, patch_of, policy, queued, response, review
-from webhooks.server import NOT_REGISTERED, WebhookServer, run_webhooks
+from webhooks.registering import NOT_REGISTERED
+from webhooks.server import WebhookServer, run_webhooks
 from webhooks.settings_checks import certificate_files, endpoint, names_to_serve, secret_name
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +70,7 @@ async def running(client, *, integrations=EVERYTHING, **settings):
     given = Settings(**{**given, **settings})
     door = WebhookServer(settings=given, client=client, pace=Pace(), integrations=integrations)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(run_webhooks(door, listener, stop=stop, beside=beside))
+        group.create_task(run_webhooks(door, listener, stop=stop, health=beside))
         yield door, port
         stop.set()
 

@@ -7,7 +7,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
-from policyd.kube.changes import Deleted
 from policyd.kube.errors import UnreachableError
 from policyd.kube.resources import Resource
 from policyd.testing import FakeClient, FakeClock
@@ -15,7 +14,7 @@ from tests.webhooks.reviews import POD, review
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
-from webhooks.policies.kyverno import LOOK_SECONDS, RETRY_SECONDS, KyvernoPolicies
+from webhooks.policies.sources import LOOK_SECONDS, RETRY_SECONDS, KyvernoPolicies
 
 pytestmark = pytest.mark.anyio
 
@@ -73,13 +72,9 @@ class Case:
             namespaces=without_cluster, metrics=self.metrics, changed=self.change
         )
         self.tasks = []
-        self.kyverno = KyvernoPolicies(self.client, self.take, self.start, pace=self.clock.pace())
-
-    def take(self, change):
-        """Take over a change at once, as the thread that loads policies does later."""
-        gone = isinstance(change, Deleted)
-        old = change.object if gone else getattr(change, "old", None)
-        self.policies.take_kyverno(old, None if gone else change.object)
+        self.kyverno = KyvernoPolicies(
+            self.client, self.policies, lambda _key, load: load(), pace=self.clock.pace()
+        )
 
     def change(self):
         self.changes += 1
@@ -107,9 +102,8 @@ class Case:
 
 @asynccontextmanager
 async def watching(case):
-    case.start(case.kyverno.first_lists())
+    case.start(case.kyverno.read(case.start))
     await case.clock.advance(0)
-    case.start(case.kyverno.run())
     try:
         yield case
     finally:

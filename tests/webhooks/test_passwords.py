@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from policyd.config import Settings
 from policyd.errors import ConfigurationError
 from webhooks.external_data.passwords import Passwords
-from webhooks.policies.sources import read_policies
+from webhooks.policies.reading import read_policies
 from webhooks.shared import WebhookServer
 
 SECRET = b64encode(b"me:s3cret").decode()

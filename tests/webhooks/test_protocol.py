@@ -12,7 +12,7 @@ from policyd.admission.unjudged import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.connections import BoundedConnection as Framed
 from policyd.connections import Connections, Listening
-from webhooks import app
+from webhooks import app, bodies, protocol
 from webhooks.app import create_app
 from webhooks.bodies import LIGHT_BYTES, NO_ROOM
 from webhooks.metrics import WebhookMetrics
@@ -66,13 +66,13 @@ class Connection:
             metrics=self.metrics,
         )
         config = uvicorn.Config(made, lifespan="off", log_config=None, proxy_headers=False)
-        self.room = made.doors[b"/mutate"].room
+        self.room = made.endpoints[b"/mutate"].room
         self.state = ServerState()
         self.protocol = kind(config, self.state, {})
         self.transport = FakeTransport()
         self.outer = self.protocol
         if framed:
-            self.outer = Framed(Connections(lambda: self.protocol, Listening()), "127.0.0.1")
+            self.outer = Framed(Connections(lambda _: self.protocol, Listening()), "127.0.0.1")
         self.outer.connection_made(self.transport)
 
     async def echo(self, body, _out_of_time):
@@ -304,7 +304,8 @@ async def test_a_plain_review_is_answered_by_one_write(connect):
 
 @pytest.mark.parametrize("kind", [ReviewProtocol, HttpToolsProtocol])
 async def test_a_body_that_does_not_come_in_is_not_waited_for(connect, kind, monkeypatch):
-    monkeypatch.setattr(app, "LATE", 0.001)
+    for module in (app, bodies, protocol):
+        monkeypatch.setattr(module, "LATE", 0.001)
     connection = connect(kind)
 
     await connection.send(WHOLE[:-4])

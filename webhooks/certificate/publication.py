@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
@@ -23,13 +23,13 @@ from policyd.kube.resources import (
     Resource,
 )
 from policyd.registration.configurations import (
+    FORMER_NAME,
     NAME,
     Registration,
     mutating_configuration,
     validating_configuration,
 )
 from policyd.registration.left_out import named_in_vain
-from webhooks.certificate.former_names import FormerConfigurations
 from webhooks.certificate.old_versions import OldVersions
 
 CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
@@ -39,6 +39,11 @@ REMEDY = "`helm upgrade` brings them back"
 
 LEFT_OUT_REMEDY = "`--leave-out` says so; of the chart, `selfRestriction.secrets`"
 """What to do if policies are about what is not sent."""
+
+FORMER_HINT = (
+    f"`kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration {FORMER_NAME}`"
+)
+"""What to do if the configurations under their former name cannot be deleted."""
 
 log = structlog.get_logger(__name__)
 
@@ -198,3 +203,60 @@ def _bundles(configs: Iterable[Json]) -> Iterable[frozenset[bytes]]:
             yield frozenset(split_bundle(base64.b64decode(text)))
         except (ConfigurationError, binascii.Error):
             yield frozenset()  # somebody wrote something else there: nothing of ours is trusted
+
+
+class FormerConfigurations:
+    """The two configurations under their former name, which is known for one release.
+
+    The API server learns of writes to a kind in their order: deleting the former configuration
+    after the new one was read leaves no moment without either.
+
+    Args of the constructor:
+        client: The API server.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._refused = False
+
+    async def current(self, resource: Resource) -> Json | None:
+        """Return one of them; None if there is none, or the role of the account omits the name."""
+        try:
+            return await self._client.get(resource, FORMER_NAME, into=dict)
+        except (ForbiddenError, NotFoundError):
+            return None
+
+    async def retire(self, wanted: Mapping[Resource, Json]) -> None:
+        """Delete each whose successor is in the API server as it should be.
+
+        Args:
+            wanted: The successors, by their kind.
+
+        Raises:
+            ApiError: If the API server does not answer.
+        """
+        for resource, configuration in wanted.items():
+            if await self.current(resource) is not None and await self._succeeded(
+                resource, configuration
+            ):
+                await self._delete(resource)
+
+    async def _succeeded(self, resource: Resource, wanted: Json) -> bool:
+        """Tell whether the successor is registered with all its rules and authorities."""
+        try:
+            successor = await self._client.get(resource, NAME, into=dict)
+        except NotFoundError:
+            return False
+        return bool(successor.get("webhooks", []) == wanted["webhooks"])
+
+    async def _delete(self, resource: Resource) -> None:
+        try:
+            await self._client.delete(resource, FORMER_NAME)
+        except NotFoundError:  # another replica was faster
+            return
+        except ForbiddenError as error:
+            if not self._refused:
+                log.warning("former_configuration_kept", reason=str(error), hint=FORMER_HINT)
+            self._refused = True
+            return
+        log.info("former_configuration_deleted", kind=resource.kind, name=FORMER_NAME)

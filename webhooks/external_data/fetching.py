@@ -15,8 +15,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from policyd import __version__
 from policyd.errors import PolicydError
+from policyd.http_sessions import open_session
 from policyd.kube.proxies import proxy_for
 from webhooks.external_data.addresses import CheckedResolver, literal_of, refused
 
@@ -29,9 +29,6 @@ MOST_REQUESTS: Final = 32
 SECONDS: Final = 10.0
 """How long one may take; a review that is out of time does not wait for it."""
 
-
-MOST_HEADERS: Final = 128
-"""How many headers an answer may have, each of up to 8 KiB."""
 
 LONGEST_BUNDLE: Final = 256 * 1024
 """How long a bundle of authorities to trust may be."""
@@ -144,7 +141,7 @@ class Fetcher:
         async with self._pool().request(
             message.method,
             url,
-            headers={**headers, "Accept-Encoding": "identity"},
+            headers=headers,
             data=message.body,
             ssl=_trusting(message.certificates) if message.certificates else True,
             proxy=proxy,
@@ -167,13 +164,11 @@ class Fetcher:
 
     def _pool(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(resolver=self._resolver),
-                timeout=aiohttp.ClientTimeout(total=SECONDS),
-                headers={"User-Agent": f"policyd/{__version__}"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                max_headers=MOST_HEADERS,
+            self._session = open_session(
+                resolver=self._resolver,
+                most_connections=MOST_REQUESTS,
+                keep_alive_seconds=15.0,
+                seconds=SECONDS,
             )
         return self._session
 

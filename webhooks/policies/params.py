@@ -20,9 +20,9 @@ from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.params import NO_PARAMS, ParamError, ParamSource
 from policyd.engine.objects.match import labels_of
 from policyd.kube.client import Reader
+from policyd.kube.namespace_limits import MOST_PARAM_BYTES, MOST_PARAMS, NamespaceLimits
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
-from webhooks.policies.shares import MOST_PARAM_BYTES, MOST_PARAMS, Shares
 from webhooks.policies.watched import Watch
 
 FIRST_LIST_SECONDS = 5.0
@@ -142,7 +142,7 @@ class Params:
             kind.api_version,
             lambda resource: resource.kind == kind.kind,
             resource=built_in,
-            shares=Shares(MOST_PARAMS, MOST_PARAM_BYTES),
+            limits=NamespaceLimits(MOST_PARAMS, MOST_PARAM_BYTES),
             pace=self._pace,
             namespace=namespace,
         )

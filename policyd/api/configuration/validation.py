@@ -10,25 +10,30 @@ from typing import Final
 
 import msgspec
 
-from policyd.api.configuration.custom_labels import validate_custom_labels
-from policyd.api.configuration.defaults import SYSTEM_NAMESPACE
+from policyd.api.configuration.defaults import INCREMENTAL_DISPATCHER, SYSTEM_NAMESPACE
 from policyd.api.configuration.devices import validate_mappings
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.configuration.frameworks import KINDS, kind_of
 from policyd.api.configuration.gates import all_gates
 from policyd.api.configuration.kinds import (
+    AccessProvider,
+    ClusterProfile,
     Configuration,
+    CustomLabel,
     DurationText,
+    MultiKueue,
 )
-from policyd.api.configuration.multi_kueue import validate_multi_kueue
-from policyd.api.configuration.problems import NEGATIVE, UNSAID, length_errors, unsupported
 from policyd.api.kueue.validation import FieldError
+from policyd.api.meta import Json
 from policyd.api.names import (
     LABEL_1035,
     LABEL_1035_RULE,
+    LABEL_VALUE_RULE,
     NAME_LABEL,
     SUBDOMAIN_RULE,
+    is_label_value,
     is_subdomain,
+    label_key_problems,
 )
 
 _STRATEGIES: Final = (
@@ -39,6 +44,9 @@ _STRATEGIES: Final = (
 OTHER_TEAMS: Final = ("names", "team", "hidden")
 """Whether messages name jobs of other namespaces, their namespaces alone, or neither."""
 _TLS_VERSIONS: Final = frozenset({"VersionTLS12", "VersionTLS13"})
+
+_NEGATIVE: Final = "must be greater than or equal to 0"
+_UNSAID: Final = "must be specified"
 
 Errors = Iterator[FieldError]
 
@@ -90,7 +98,7 @@ def _waiting(configuration: Configuration) -> Errors:
     if waiting is None:
         return
     if not _seconds(waiting.timeout):
-        yield FieldError(f"{path}.timeout", waiting.timeout, UNSAID, "Required")
+        yield FieldError(f"{path}.timeout", waiting.timeout, _UNSAID, "Required")
     yield from length_errors(f"{path}.timeout", waiting.timeout or None)
     yield from length_errors(f"{path}.recoveryTimeout", waiting.recovery_timeout)
     strategy = waiting.requeuing_strategy
@@ -105,7 +113,7 @@ def _waiting(configuration: Configuration) -> Errors:
         ("backoffMaxSeconds", strategy.backoff_max_seconds),
     ):
         if number is not None and number < 0:
-            yield FieldError(f"{path}.{name}", number, NEGATIVE)
+            yield FieldError(f"{path}.{name}", number, _NEGATIVE)
 
 
 def _integrations(configuration: Configuration) -> Errors:
@@ -168,7 +176,7 @@ def _fair_sharing(configuration: Configuration) -> Errors:
         return
     given = sharing.preemption_strategies
     if not given:
-        yield FieldError(path, [], UNSAID, "Required")
+        yield FieldError(path, [], _UNSAID, "Required")
     elif given not in _STRATEGIES:
         supported = tuple(",".join(strategies) for strategies in _STRATEGIES)
         yield unsupported(path, list(given), supported)
@@ -184,7 +192,7 @@ def _admission_fair_sharing(configuration: Configuration) -> Errors:
         yield FieldError(f"{path}.usageSamplingInterval", interval, "must be greater than 0")
     for resource, weight in sharing.resource_weights.items():
         if weight < 0:
-            yield FieldError(f"{path}.resourceWeights[{resource}]", weight, NEGATIVE)
+            yield FieldError(f"{path}.resourceWeights[{resource}]", weight, _NEGATIVE)
 
 
 def _certificates(configuration: Configuration) -> Errors:
@@ -270,3 +278,157 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def length_errors(path: str, text: DurationText | None) -> Errors:
+    """Yield what is wrong with a duration: it may not be negative; None is not given."""
+    if text is None:
+        return
+    try:
+        if duration_seconds(text) < 0:
+            yield FieldError(path, text, _NEGATIVE)
+    except DurationError as error:
+        yield FieldError(path, text, str(error))
+
+
+def unsupported(path: str, value: Json, supported: tuple[str, ...]) -> FieldError:
+    """Return the error that a word is none of those known."""
+    words = ", ".join(f'"{word}"' for word in supported)
+    return FieldError(path, value, f"supported values: {words}", "NotSupported")
+
+
+_MOST_LABELS: Final = 20
+_MOST_LABELS_OF: Final = {"ClusterQueue": 6, "Cohort": 6, "LocalQueue": 6, "Workload": 2}
+_MOST_TRACKED: Final = 16
+_MOST_TRACKED_OF_WORKLOADS: Final = 12
+_LABEL_NAME: Final = "^[a-zA-Z][a-zA-Z0-9_]*$"
+
+
+def validate_custom_labels(labels: tuple[CustomLabel, ...]) -> list[FieldError]:
+    """Return what is wrong with the labels that metrics take from objects."""
+    path, seen = "metrics.customLabels", set()
+    errors: list[FieldError] = []
+    if len(labels) > _MOST_LABELS:
+        errors.append(_too_many(path, len(labels), _MOST_LABELS))
+    for index, label in enumerate(labels):
+        where = f"{path}[{index}]"
+        errors += _label(where, label, twice=label.name in seen)
+        errors += _tracked(f"{where}.trackedValues", label)
+        seen.add(label.name)
+    kinds = [label.source_kind or "ClusterQueue" for label in labels]
+    for kind in sorted(set(kinds)):
+        count, most = kinds.count(kind), _MOST_LABELS_OF.get(kind)
+        if most is None:
+            message = f"unknown source kind: {kind}"
+        elif count > most:
+            message = f"too many custom labels for source kind {kind}: found {count}, "
+            message += f"expected <= {most}"
+        else:
+            continue
+        errors.append(FieldError(path, msgspec.to_builtins(labels), message))
+    return errors
+
+
+def _too_many(path: str, count: int, most: int) -> FieldError:
+    return FieldError(path, count, f"must have at most {most} items", "TooMany")
+
+
+def _label(path: str, label: CustomLabel, *, twice: bool) -> Errors:
+    if not re.fullmatch(_LABEL_NAME, label.name):
+        yield FieldError(f"{path}.name", label.name, f"must match {_LABEL_NAME}")
+    if twice:
+        yield FieldError(f"{path}.name", label.name, "", "Duplicate")
+    if label.source_label_key and label.source_annotation_key:
+        message = "sourceLabelKey and sourceAnnotationKey are mutually exclusive"
+        yield FieldError(path, msgspec.to_builtins(label), message)
+    name, key = "name", label.name
+    if label.source_label_key:
+        name, key = "sourceLabelKey", label.source_label_key
+    elif label.source_annotation_key:
+        name, key = "sourceAnnotationKey", label.source_annotation_key
+    problems = label_key_problems(key)
+    if problems:
+        yield FieldError(f"{path}.{name}", key, "; ".join(problems))
+
+
+def _tracked(path: str, label: CustomLabel) -> Errors:
+    values = label.tracked_values
+    of_workloads = label.source_kind == "Workload"
+    if of_workloads and not values:
+        yield FieldError(path, [], "must not be empty when sourceKind is 'Workload'")
+    if of_workloads and len(values) > _MOST_TRACKED_OF_WORKLOADS:
+        most = _MOST_TRACKED_OF_WORKLOADS
+        message = f"must not be greater than {most} when sourceKind is 'Workload'"
+        yield FieldError(path, list(values), message)
+    if not of_workloads and len(values) > _MOST_TRACKED:
+        yield _too_many(path, len(values), _MOST_TRACKED)
+    if len(set(values)) < len(values):
+        yield FieldError(path, list(values), "must not contain duplicates")
+
+
+def validate_multi_kueue(multi: MultiKueue | None) -> Errors:
+    """Yield what is wrong with the part `multiKueue`."""
+    path = "multiKueue"
+    if multi is None:
+        return
+    yield from length_errors(f"{path}.gcInterval", multi.gc_interval)
+    yield from length_errors(f"{path}.workerLostTimeout", multi.worker_lost_timeout)
+    if multi.origin is not None and not is_label_value(multi.origin):
+        yield FieldError(f"{path}.origin", multi.origin, LABEL_VALUE_RULE)
+    yield from _external_frameworks(multi)
+    if multi.cluster_profile is not None:
+        yield from _profile(f"{path}.clusterProfile", multi.cluster_profile)
+    yield from _steps(f"{path}.incrementalDispatcherConfig", multi)
+
+
+def _profile(path: str, profile: ClusterProfile) -> Errors:
+    if profile.access_providers and profile.credentials_providers:
+        message = "must not be specified when accessProviders is specified"
+        yield FieldError(f"{path}.credentialsProviders", None, message, "Forbidden")
+    name = "accessProviders" if profile.access_providers else "credentialsProviders"
+    for provider in profile.providers:
+        yield from _provider(f"{path}.{name}", provider)
+
+
+def _steps(path: str, multi: MultiKueue) -> Errors:
+    steps = multi.incremental_dispatcher_config
+    if steps is None:
+        return
+    if multi.dispatcher_name != INCREMENTAL_DISPATCHER:
+        message = f"needs dispatcherName to be {INCREMENTAL_DISPATCHER}"
+        yield FieldError(path, msgspec.to_builtins(steps), message)
+    if steps.step_size is not None and steps.step_size < 1:
+        message = "must be greater than or equal to 1"
+        yield FieldError(f"{path}.stepSize", steps.step_size, message)
+
+
+def _external_frameworks(multi: MultiKueue) -> Errors:
+    seen = set()
+    for index, framework in enumerate(multi.external_frameworks):
+        path, kind = f"multiKueue.externalFrameworks[{index}].name", kind_of(framework.name)
+        if kind is None:
+            yield FieldError(path, framework.name, "must be in 'kind.version.group' format")
+            continue
+        if kind in seen:
+            yield FieldError(path, framework.name, "is there twice", "Duplicate")
+        seen.add(kind)
+        if kind in KINDS.values():
+            message = "conflicts with a built-in MultiKueue adapter"
+            yield FieldError(path, framework.name, message)
+
+
+def _provider(path: str, provider: AccessProvider) -> Errors:
+    program = provider.exec_config
+    for where, text in (
+        ("name", provider.name),
+        ("execConfig.command", program.command),
+        ("execConfig.apiVersion", program.api_version),
+        *(("execConfig.env.name", variable.name) for variable in program.env or ()),
+        ("execConfig.interactiveMode", program.interactive_mode),
+    ):
+        if not text:
+            yield FieldError(f"{path}.{where}", text, _UNSAID, "Required")
+    modes = ("Never", "IfAvailable", "Always")
+    if program.interactive_mode and program.interactive_mode not in modes:
+        where = f"{path}.execConfig.interactiveMode"
+        yield unsupported(where, program.interactive_mode, modes)

@@ -26,11 +26,11 @@ class Maps:
 
     def changed(self) -> Iterator[str]:
         """Yield the lines of all maps, if somebody is elsewhere than when they were drawn last."""
-        held = dict(self._state.ground.nodes.held)
+        held = dict(self._state.ledger.nodes.held)
         if held == self._drawn:
             return
         self._drawn = held
-        others = self._state.ground.nodes.taken
+        others = self._state.ledger.nodes.taken
         for levels, each in self._maps.items():
             mine = {key: _of(levels, placements) for key, placements in held.items()}
             yield from each.draw({key: found for key, found in mine.items() if found}, others)
@@ -40,7 +40,7 @@ class Maps:
         """Yield where free devices are in pieces, if any are."""
         free = fragments = 0
         where: Counter[str] = Counter()
-        for tree in self._state.ground.nodes.trees.values():
+        for tree in self._state.ledger.nodes.trees.values():
             if tree.levels != levels or "/" not in self._resource:
                 continue
             found = fragmentation(tree, self._resource)

@@ -106,9 +106,9 @@ def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
     for flavor in flavors:
         state.put_flavor(flavor)
     for node in scenario_nodes(objects):
-        state.ground.nodes.put(node)
+        state.ledger.nodes.put(node)
     for pod in _read(objects, QueuedPod, "Pod"):
-        put_pod(state.ground.nodes, pod)
+        put_pod(state.ledger.nodes, pod)
     for cohort in cohorts:
         state.put_cohort(cohort)
     for queue in queues:

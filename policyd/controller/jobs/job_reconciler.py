@@ -24,11 +24,10 @@ from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.mirrors import job_resource
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobKind, JobObject, prebuilt_name
-from policyd.jobs.injection import FlavorMissingError, StartError, injections
+from policyd.jobs.injection import FlavorMissingError, StartError, injections, put_back, start
 from policyd.jobs.kinds.registry import KINDS
 from policyd.jobs.matching import choose
 from policyd.jobs.slices import as_slice, may_grow
-from policyd.jobs.starting import put_back, start
 from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
 from policyd.jobs.workload import admitted_counts, body_of, new_workload
 from policyd.kube.changes import Change

@@ -13,7 +13,7 @@ from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference
 from policyd.controller.jobs.gangs import Gangs
 from policyd.controller.jobs.readiness import AwaitedPods
 from policyd.controller.jobs.workload_events import JobEvents
-from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
+from policyd.controller.patches import draft_of, merge_patch, versioned
 from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, finish_slice
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
@@ -46,6 +46,7 @@ from policyd.jobs.steps import (
 from policyd.jobs.workload import Priority, uid_label, within_sizes
 from policyd.kube.errors import AlreadyExistsError, InvalidError
 from policyd.kube.resources import Resource
+from policyd.patch.merge_patch import merge_difference
 from policyd.workload.transitions import (
     after_eviction,
     finish,

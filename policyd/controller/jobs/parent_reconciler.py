@@ -16,7 +16,7 @@ from policyd.api.kueue.names import ADMISSION_GATED_BY, EVICTED, QUOTA_RESERVED
 from policyd.api.meta import Json, condition_true, find_condition
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_pods import ParentPods
-from policyd.controller.patches import merge_difference, merge_patch
+from policyd.controller.patches import merge_patch
 from policyd.controller.retention import drop_finalizer
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey
@@ -40,6 +40,7 @@ from policyd.jobs.workload import Priority, body_of
 from policyd.kube.changes import Change
 from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
+from policyd.patch.merge_patch import merge_difference
 from policyd.workload.transitions import is_admitted
 
 log = structlog.get_logger()

@@ -25,7 +25,7 @@ from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.injection import FlavorMissingError, PodInjection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import without_prebuilt
-from policyd.jobs.pod_groups import PodGroup, new_group_workload
+from policyd.jobs.pod_groups import PodGroup, Successes, new_group_workload
 from policyd.jobs.pods import (
     SUSPENDING_PARENT,
     QueuedPod,
@@ -37,8 +37,16 @@ from policyd.jobs.pods import (
     pod_set_of,
     ungate,
 )
-from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
-from policyd.jobs.successes import Successes
+from policyd.jobs.steps import (
+    Adopt,
+    CreateWorkload,
+    JobView,
+    Retire,
+    Start,
+    Step,
+    Stop,
+    UpdateWorkload,
+)
 from policyd.jobs.workload import body_of, new_workload
 from policyd.kube.errors import ConflictError
 from policyd.kube.resources import PODS
@@ -269,6 +277,10 @@ class PodReconciler:
                 await self._stop(group, step)
             case _:
                 await self._steps.take(PODS, view, step)
+                # Pods whose prebuilt workload was retired stop with it.
+                stop = without_prebuilt(view, None) if isinstance(step, Retire) else None
+                if isinstance(stop, Stop):
+                    await self._stop(group, stop)
         return None
 
     async def _create(self, group: PodGroup, view: JobView) -> None:

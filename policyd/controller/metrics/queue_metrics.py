@@ -10,8 +10,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from policyd.alloc.fair_sharing import share_of
-from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.queue import FlavorResource, Quota
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.kueue import LocalQueue, Workload
 from policyd.api.kueue.names import ACTIVE, ADMITTED, FINISHED, QUOTA_RESERVED
@@ -24,8 +24,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.status.quantities import in_units
-from policyd.status.queue_counts import CountsOfQueues, QueueCounts, count_queues
-from policyd.status.queues import queue_status
+from policyd.status.queues import CountsOfQueues, QueueCounts, count_queues, queue_status
 from policyd.status.shares import weighted_share
 
 Sample = tuple[str, tuple[str, ...], float]
@@ -201,7 +200,7 @@ class QueueGauges(Collector):
         return nan if isinf(share) else share
 
     def _local_queues(self, found: CountsOfQueues) -> Iterator[Sample]:
-        ledger = self._cache.state.ledger
+        history = self._cache.state.history
         for queue in self._cache.mirrors.local_queues:
             if not self._has_metrics(queue):
                 continue
@@ -217,9 +216,9 @@ class QueueGauges(Collector):
                 for (flavor, resource), amount in sorted(held.items()):
                     which = *labels, flavor, resource
                     yield f"local_queue_resource_{name}", which, in_units(resource, amount)
-            if ledger is not None and key in ledger.usage:
+            if history is not None and key in history.usage:
                 about = *labels, queue.spec.cluster_queue
-                yield "local_queue_admission_fair_sharing_usage", about, ledger.usage[key]
+                yield "local_queue_admission_fair_sharing_usage", about, history.usage[key]
 
     def _finished(self) -> Iterator[Sample]:
         """Yield how many workloads have finished and are still there."""

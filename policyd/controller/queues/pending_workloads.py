@@ -16,7 +16,7 @@ from policyd.controller.reasons.shortage import naming_in
 from policyd.controller.watch.cache import Cache
 from policyd.errors import PolicydError
 from policyd.status.naming import Naming
-from policyd.status.places import QueuePosition, places
+from policyd.status.queues import QueuePosition, places
 
 
 class QueueNotFoundError(PolicydError):

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from policyd.alloc.fair_sharing import above, share_of
-from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.quota import QuotaNode
 from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
@@ -113,8 +113,8 @@ class QueueStatuses:
 
     async def sample(self) -> NoReturn:
         """Follow what LocalQueues use until cancelled, where that orders their workloads."""
-        ledger = self._cache.state.ledger
-        seconds = IDLE_SECONDS if ledger is None else ledger.rules.sampling_seconds
+        history = self._cache.state.history
+        seconds = IDLE_SECONDS if history is None else history.rules.sampling_seconds
         while True:
             await self._pace.sleep(seconds)
             self.sample_once()
@@ -122,12 +122,12 @@ class QueueStatuses:
     def sample_once(self) -> None:
         """Take notice of what every LocalQueue uses, whether or not it is ordered by it."""
         state, now = self._cache.state, self._pace.clock.now()
-        if state.ledger is None:
+        if state.history is None:
             return
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
             with going_on("sample_error", queue=key):
-                state.ledger.sample(key, state.register.usage_of(key), now)
+                state.history.sample(key, state.usage_of(key), now)
             self.note(key)
         self._cache.hooks.schedule()
 
@@ -154,7 +154,7 @@ class QueueStatuses:
             self._woken.set()  # the last change is looked at too
             return
         self._measured = now
-        for found in measured(self._cache.state.ground.nodes):
+        for found in measured(self._cache.state.ledger.nodes):
             self._metrics.devices(*found)
 
     async def _flush_cohorts(self) -> None:
@@ -252,15 +252,15 @@ class QueueStatuses:
     def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
         """Return what a LocalQueue used; None where that does not order workloads."""
         state, key = self._cache.state, queue.metadata.key
-        if state.ledger is None:
+        if state.history is None:
             return None
-        if key not in state.ledger.entries:
-            state.ledger.seed(key, state.register.usage_of(key), self._pace.clock.now())
-        entry = state.ledger.entries[key]
+        if key not in state.history.entries:
+            state.history.seed(key, state.usage_of(key), self._pace.clock.now())
+        entry = state.history.entries[key]
         behind = state.queues.get(queue.spec.cluster_queue)
         groups = behind.spec.groups if behind is not None and behind.spec is not None else ()
         known = {name: 0 for group in groups for name in group.resources}
-        forgets = state.ledger.rules.half_life_seconds == 0
+        forgets = state.history.rules.half_life_seconds == 0
         consumed: dict[str, QuantityText] = {
             name: str(Quantity(nano))
             for name, nano in ({} if forgets else {**known, **entry.consumed}).items()

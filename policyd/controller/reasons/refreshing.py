@@ -16,8 +16,8 @@ from typing import NoReturn
 
 from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.flavors.options import QueueOptions
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.pending import Ticket
+from policyd.alloc.quota import QuotaNode
 from policyd.alloc.reasons import Refusal
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import QUOTA_RESERVED
@@ -29,7 +29,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey, workload_key
 from policyd.kube.pace import Pace
 from policyd.kube.unforeseen import going_on
-from policyd.status.standing import behind_text, refused_now
+from policyd.status.standing import behind_text, refused_now, turns
 from policyd.workload.obstacles import BY_SCHEDULER
 from policyd.workload.transitions import queued_since
 
@@ -188,7 +188,7 @@ class Reasons:
             options = queue.options
             if options is None or not len(queue.pending) or not queue.active:
                 continue
-            for ticket, ahead in queue.pending.turns(strict=options.spec.strict):
+            for ticket, ahead in turns(queue.pending, strict=options.spec.strict):
                 workload = self._cache.mirrors.workloads.get(ticket.workload.key)
                 if workload is not None and ticket.workload.objection is None:
                     yield Pending(workload, ticket, ahead, queue, options)

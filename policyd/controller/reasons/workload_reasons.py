@@ -134,7 +134,7 @@ class PendingReasons:
         said = self.due.pop(workload.metadata.key, None)
         if said is None or not _waits(workload):
             return
-        if self._cache.state.register.waiting(workload.metadata.key) is not None:
+        if self._cache.state.waiting(workload.metadata.key) is not None:
             await self._write(workload, said)
 
     def own(

@@ -127,7 +127,7 @@ class NodeChanges:
     def __init__(self, cache: Cache, pace: Pace) -> None:
         self._cache = cache
         self._pace = pace
-        self._nodes = cache.state.ground.nodes
+        self._nodes = cache.state.ledger.nodes
         self._changed = asyncio.Event()
         self._freed = asyncio.Event()
         cache.mirrors.nodes.listen(self._node_changed)

@@ -135,7 +135,7 @@ class Cache:
         local_queue = self.local_queue_of(workload)
         if has_quota(workload) or local_queue is None:
             return None
-        known = self.state.register.waiting(workload.metadata.key)
+        known = self.state.waiting(workload.metadata.key)
         return (known or self._value(workload, local_queue.spec.cluster_queue)).objection
 
     @property

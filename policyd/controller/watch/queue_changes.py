@@ -96,22 +96,22 @@ class QueueChanges:
 
     def _forget_weight(self, key: str) -> None:
         self._cache.state.local_weights[key] = 1.0
-        if self._cache.state.ledger is not None:
-            self._cache.state.ledger.remove_queue(key)
+        if self._cache.state.history is not None:
+            self._cache.state.history.remove_queue(key)
 
     def _weigh(self, key: str, queue: LocalQueue) -> None:
-        """Tell the ledger how much a LocalQueue weighs, and what it used before this process."""
-        weight, ledger = weight_of(queue.spec.fair_sharing), self._cache.state.ledger
+        """Tell the history how much a LocalQueue weighs, and what it used before this process."""
+        weight, history = weight_of(queue.spec.fair_sharing), self._cache.state.history
         self._cache.state.local_weights[key] = weight
-        if ledger is None:
+        if history is None:
             return
-        ledger.put_queue(key, weight)
+        history.put_queue(key, weight)
         sharing = queue.status.fair_sharing
         past = None if sharing is None else sharing.admission_fair_sharing_status
         if past is not None and past.last_update is not None:
             with suppress(QuantityError):  # it begins anew
                 consumed = {n: parse_quantity(q).nano for n, q in past.consumed_resources.items()}
-                ledger.seed(key, consumed, self._cache.now)
+                history.seed(key, consumed, self._cache.now)
 
     def _cohort_changed(self, change: Change[Cohort]) -> None:
         match change:

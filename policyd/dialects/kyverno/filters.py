@@ -1,4 +1,4 @@
-"""The match and exclude blocks of ClusterPolicies: which requests a rule concerns."""
+"""Match requests with the `match` and `exclude` blocks of ClusterPolicies."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.workloads import value_at
 
 OPERATIONS: Final = ("CREATE", "UPDATE")
-"""What a rule concerns that names no operations."""
+"""The operations of a rule that names none."""
 
 _KIND = re.compile(
     r"(?:(?:(?P<group>[^/]+)/)?(?P<version>v\d\w*|\*)/)?(?P<kind>[^/.]+)"
@@ -153,7 +153,7 @@ def _has(wanted: Mapping[str, str], entries: Json) -> bool:
 
 
 def _in_namespace(wanted: ResourceFilter, facts: Facts) -> bool:
-    """Tell whether the namespace is picked; what is in none has no labels, and no Namespace is."""
+    """Tell whether the namespace matches; cluster-scoped objects have no labels."""
     selector = wanted.namespace_selector
     if selector is None or facts.attributes.for_namespace:
         return selector is None

@@ -1,4 +1,4 @@
-"""The YAML that manifests are written in, read some ten times as fast as all of YAML is.
+"""Read the YAML of usual manifests, some ten times as fast as a complete parser.
 
 That is blocks of fields and items, one on a line, with scalars on the same line. Lines are alike by
 the thousand, so that what one says is remembered. A text with anything else in it is told from
@@ -32,7 +32,7 @@ _QUOTED: Final = re.compile(r"'(?P<single>[ -&(-~]*)'|\"(?P<double>[ !#-\[\]-~]*
 _SKIPPED: Final = re.compile(r" *(?:#[ -~]*)?")
 
 _OPEN, _GIVEN, _MAP, _LIST = range(4)
-"""What a step has: nothing yet, a scalar, `{}`, or `[]`."""
+"""The value of a step: none yet, a scalar, `{}`, or `[]`."""
 
 
 class NotPlainError(Exception):
@@ -40,7 +40,7 @@ class NotPlainError(Exception):
 
 
 class _Step(NamedTuple):
-    """An item or a field: its column, its name (None for an item), and what its line says of it."""
+    """An item or a field: its column, its name (None for an item), and its value."""
 
     column: int
     key: str | None
@@ -83,7 +83,7 @@ class _Reader:
         self._column = -1
         self._value: Any = None
         self._awaits = True
-        """Whether the last step, or the document, is without its value as yet."""
+        """Whether the last step, or the document, has no value yet."""
 
     def take(self, step: _Step) -> None:
         """Take the next step."""
@@ -148,7 +148,7 @@ class _Reader:
 
 @lru_cache(maxsize=_MOST_LINES)
 def _steps(line: str) -> tuple[_Step, ...]:
-    """Return what a line says.
+    """Parse a line.
 
     Raises:
         NotPlainError: If it says it in another way than most.

@@ -1,4 +1,4 @@
-"""Mutations in order, each on the result of the one before, until nothing changes any more."""
+"""Run mutations in order, each on the result of the one before, until nothing changes."""
 
 from collections.abc import Collection, Sequence
 
@@ -34,7 +34,7 @@ from policyd.patch.draft import Draft
 from policyd.patch.operations import Operation, same_json
 
 _Edit = tuple[InjectedField, InjectionTarget, Json]
-"""What is set, where, and to which value."""
+"""A change: the field, its path and its value."""
 
 _SHORT = 100
 """Letters of a text that is written like any other value."""
@@ -78,18 +78,18 @@ class _Mutation:
 
     @property
     def operations(self) -> list[Operation]:
-        """What turns the object as it came into the one that there is."""
+        """The operations that turn the original object into the current one."""
         if not self._recorded:
             return difference(self._original, self._facts.object)
         return self._draft.operations if self._draft else []
 
     @property
     def changed(self) -> bool:
-        """Whether any policy changed anything."""
+        """Whether any policy changed the object."""
         return bool(self._changes)
 
     def choose(self, policies: Sequence[CompiledPolicy]) -> None:
-        """Choose by the object as it came which foreign policies concern it.
+        """Choose the foreign policies that match the original object.
 
         So does the API server; its conditions are asked of the object as it is by then. On DELETE
         there is nothing to change, and nothing is asked.
@@ -100,7 +100,7 @@ class _Mutation:
                 self._choose(policy)
 
     def choose_again(self, policies: Sequence[CompiledPolicy]) -> None:
-        """Choose among what ran of the API server's own policies, by the object as it is now."""
+        """Choose which of the API server's own policies run again, by the current object."""
         for policy in policies:
             if policy.kind == MUTATING:
                 chosen = self._chosen.pop(policy.id, ())
@@ -118,7 +118,7 @@ class _Mutation:
             self._verdict.fail(policy, error, error.binding, configuration=True)
 
     def _may_change(self, policy: CompiledPolicy) -> bool:
-        """Tell whether another policy changed what this one looks at, after it ran."""
+        """Tell whether another policy changed a field that this one reads, after it ran."""
         # Most policies look at nothing that any other changed.
         reads = policy.reads
         if reads is not EVERYTHING and "*" not in self._changed and self._changed.isdisjoint(reads):
@@ -155,7 +155,7 @@ class _Mutation:
                 self._invoke(invocation)
 
     def _found(self, policy: CompiledPolicy) -> list[tuple[Invocation, Match]]:
-        """Return what a policy of policyd's own concerns, which leaves subresources alone."""
+        """Return the matches of one of policyd's own policies, which never mutates subresources."""
         facts = self._facts
         found: list[tuple[Invocation, Match]] = []
         try:
@@ -264,7 +264,7 @@ class _Mutation:
         return self._replace(before, restore(after, before))
 
     def _seen_anew(self, invocation: Invocation, match: Match) -> Match:
-        """Return what a match sees of the object as it is now, and may cost."""
+        """Return the variables of a match for the current object, and its budget."""
         variables = variables_of(invocation, self._facts, match.view)
         if "exceptions" in match.variables:
             variables["exceptions"] = match.variables["exceptions"]
@@ -298,7 +298,7 @@ class _Mutation:
         return edits
 
     def _merge(self, edits: list[_Edit]) -> bool:
-        """Set what is injected; tell whether that changed anything."""
+        """Set the injected fields; tell whether that changed anything."""
         facts = self._facts
         before = facts.object
         if self._draft is None:
@@ -311,7 +311,7 @@ class _Mutation:
         return facts.object is not before
 
     def _write(self, value: Json) -> None:
-        """Count what is written into the object: however often a part is, it is looked at.
+        """Charge for the values that are written to the object, each time they occur.
 
         Raises:
             PolicydError: If it is more than expressions may look at.
@@ -336,7 +336,7 @@ class _Mutation:
 
 
 def meet(changed: frozenset[str], reads: frozenset[str]) -> bool:
-    """Tell whether a change of the fields `changed` may matter to who looks at `reads`."""
+    """Tell whether a change of the fields `changed` may affect a reader of `reads`."""
     return reads is EVERYTHING or "*" in changed or not changed.isdisjoint(reads)
 
 
@@ -355,6 +355,6 @@ def _made_by(mutation: CompiledMutation, match: Match) -> Json:
 
 
 def _key(invocation: Invocation) -> tuple[Json, ...]:
-    """Return what tells an invocation of a policy from the others."""
+    """Return the key of an invocation of a policy."""
     metadata = value_at(invocation.param, ("metadata",)) or {}
     return invocation.binding.name, metadata.get("namespace"), metadata.get("name")

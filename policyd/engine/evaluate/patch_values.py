@@ -1,4 +1,4 @@
-"""Values of CEL as a mutation writes them: into a JSON patch, or into what is applied.
+"""Convert CEL values to JSON, for a JSON patch or an apply configuration.
 
 The API server turns the fields of an `Object` into Go's own values one by one, but not what a list
 or map made in an expression holds: a map in a list must be an `Object` as well.
@@ -88,7 +88,7 @@ def _fields(
 
 
 def applicable(fields: Struct) -> dict[str, Json]:
-    """Turn an `Object` into what is applied; what is no JSON is `Opaque`, and fits no schema.
+    """Convert an `Object` to an apply configuration; `Opaque` values fit no schema.
 
     Raises:
         MutationError: If there are values that can be no part of it at all.
@@ -114,7 +114,7 @@ def _fields_of(fields: Struct, table: _Table) -> dict[str, Json]:
 
 
 def _converted(value: Any, table: _Table) -> Json:  # noqa: ANN401 - of any type
-    """Turn a value in an `Object` into JSON, as the table says for what JSON has not."""
+    """Convert a value in an `Object` to JSON; the table converts other types."""
     kind = type(value)
     if kind in table and value is not None:
         return table[kind](value)
@@ -168,7 +168,7 @@ def _whole(value: int) -> Json:
 def _real(value: float) -> Json:
     if not math.isfinite(value):
         raise MutationError(f"JSON has no number {value}")
-    return int(value) if value.is_integer() and abs(value) <= _SAFE else value
+    return int(value) if abs(value) <= _SAFE and value == int(value) else value
 
 
 def _present(value: Optional) -> Json:
@@ -180,7 +180,7 @@ def _present(value: Optional) -> Json:
 _OBJECTS: Final = frozenset((dict,))
 _NAMES: Final = frozenset((str,))
 _SAME: Final = frozenset((str, bool, type(None)))
-"""Values of CEL that are the same in JSON, whatever they are."""
+"""The types of CEL values that are the same in JSON."""
 
 _CONVERSIONS: Final[dict[type, Any]] = {
     str: lambda value: value,
@@ -206,11 +206,11 @@ _APPLIED: Final[_Table] = {
     MadeMap: _opaque_map,
     MadeList: _opaque_list,
 }
-"""What an `Object` that is applied has for values of types that JSON has not, written as by Go."""
+"""The JSON of values of other types in an applied `Object`, as Go writes them."""
 
 _WRITTEN: Final[_Table] = {
     int: lambda value: int(float(value)),
     TypeValue: lambda value: value.name,
     **dict.fromkeys((type(None), Duration, Timestamp, MadeMap, MadeList), _refused),
 }
-"""What an `Object` in a JSON patch has for them."""
+"""The JSON of such values in an `Object` of a JSON patch."""

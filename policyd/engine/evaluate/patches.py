@@ -1,4 +1,4 @@
-"""What a mutation by CEL does to an object: server-side apply without owners, or a JSON patch.
+"""Apply the result of a mutation: an apply configuration, or a JSON patch.
 
 As in the API server: what is applied can set and replace, never remove, and nothing atomic; a JSON
 patch whose `test` fails changes nothing. What comes out of an object of a built-in kind is read by
@@ -32,7 +32,7 @@ from policyd.patch.typed import SchemaError, check
 
 _VERBS: Final = get_args(Verb)
 POD: Final = "core/v1.Pod"
-"""What a pod template is seen as by a policy for pods."""
+"""The type that policies for pods see for a pod template."""
 
 _CUSTOM: Final = schema_from_openapi({"x-kubernetes-preserve-unknown-fields": True})
 """The schema of a custom kind of which no more is known than that it has metadata."""
@@ -57,7 +57,7 @@ def mutated(  # noqa: PLR0913 - what an object is, and how it is looked at
     checked: bool,
     custom: Mapping[tuple[str, str, str], Schema] = _NONE,
 ) -> Json:
-    """Return an object with what a mutation evaluated to applied; `obj` itself if nothing changes.
+    """Return an object with the result of a mutation applied; `obj` itself if nothing changes.
 
     Args:
         obj: The object, which stays as it is.
@@ -167,7 +167,7 @@ def _operation(entry: object) -> Operation:
 
 
 _NOTHING: Any = object()
-"""What a null to test for is equal to."""
+"""The value that a `test` compares with null where nothing is."""
 
 
 def _to_write(value: object) -> Json:
@@ -189,7 +189,7 @@ def _check_types(value: Struct) -> None:
 
 
 _CONTAINERS: Final = (Struct, Mapping, list)
-"""What other values may be in, and so names of types."""
+"""The types of values that contain others."""
 
 
 def _wrong_types(value: object, expected: str) -> Iterator[str]:

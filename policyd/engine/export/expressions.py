@@ -1,4 +1,4 @@
-"""Expressions rewritten into the API server's CEL, which knows no `pod.` and no `workload.`.
+"""Rewrite expressions to the API server's CEL, which has no `pod` and no `workload`.
 
 The author's text stays as it is; only the names and calls that the API server does not know are
 replaced, each by plain CEL that comes to the same.
@@ -32,7 +32,7 @@ class NotExportableError(PolicydError):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the names that are not the API server's stand for.
+    """The CEL for names that the API server does not have.
 
     Attributes:
         workload: The object, in CEL.
@@ -60,7 +60,7 @@ class Scope:
     def _replacements(
         self, node: ast.ExpressionNode, source: str
     ) -> Iterator[tuple[int, int, str]]:
-        """Yield what is to be replaced: from where, to where, and by what."""
+        """Yield the replacements: begin, end and text."""
         match node:
             case ast.Call(function=function, target=ast.ExpressionNode() as target) if (
                 function in _METHODS
@@ -98,7 +98,7 @@ class Scope:
         return target.position, end, plain
 
     def _ask(self, of: str, method: str) -> str | None:
-        """Return what a method comes to, None if plain CEL cannot say it."""
+        """Return the CEL for a method, None if plain CEL cannot express it."""
         match (of, method):
             case ("pod", "gpus" | "claims"):
                 return _OF_POD[method](self._pod())
@@ -116,11 +116,11 @@ class Scope:
 
     def _pod(self) -> str:
         if not self.pod:
-            raise NotExportableError("`pod` stands for several pod templates here")
+            raise NotExportableError("`pod` is one of several pod templates here")
         return self.pod
 
     def _in_all(self, of_pod: OfPod | None) -> str:
-        """Count the pods of every place, or what is counted of each pod."""
+        """Add up the pods of all templates, or a number for each pod."""
         return f"({' + '.join(_sum(place, of_pod) for place in self.places)})"
 
 
@@ -135,7 +135,7 @@ def _sum(place: PodPlace, of_pod: OfPod | None) -> str:
 
 
 def _check_names(node: ast.ExpressionNode) -> None:
-    """Refuse loops whose variables are called like what stands in for `pod`."""
+    """Refuse loops whose variables have the name that replaces `pod`."""
     taken = [name for name in _bound(node) if name in _TAKEN]
     if taken:
         raise NotExportableError(f"the loop variable `{taken[0]}` needs another name")
@@ -193,14 +193,14 @@ def _methods(node: ast.ExpressionNode) -> Iterator[str]:
 
 
 def controller_of(workload: str) -> str:
-    """Return what gives the kind of the controller that made an object, empty if none did."""
+    """Return the CEL for the kind of the object's controller, empty if there is none."""
     owners = f"{workload}.metadata.?ownerReferences.orValue([])"
     chosen = f"{owners}.filter(o, o.?controller.orValue(false)).map(o, string(o.kind))"
     return f"{chosen}[?0].orValue('')"
 
 
 def maker_of(workload: str) -> str:
-    """Return what gives the kind of the controller that made an object, if who asks is that one.
+    """Return the CEL for the kind of the object's controller, if the request is by that controller.
 
     The accounts are the usual ones: what settings of policyd name, the API server does not know.
     """
@@ -214,7 +214,7 @@ def maker_of(workload: str) -> str:
 
 
 def gpus_of(pod: str) -> str:
-    """Return what counts the GPUs that one pod asks for, as the scheduler adds up containers.
+    """Return the CEL that counts the GPUs of one pod, as the scheduler adds up containers.
 
     A list of one stands for a variable: what is long is written once, and evaluated once.
     """
@@ -230,12 +230,12 @@ def gpus_of(pod: str) -> str:
 
 
 def claims_of(pod: str) -> str:
-    """Return what counts the ResourceClaims of one pod."""
+    """Return the CEL that counts the ResourceClaims of one pod."""
     return f"{pod}.?spec.?resourceClaims.orValue([]).size()"
 
 
 _OF_POD: Mapping[str, OfPod] = {"gpus": gpus_of, "claims": claims_of}
-"""What is counted of one pod, by method."""
+"""The counted fields of one pod, by method."""
 
 
 def _sidecar(container: str) -> str:

@@ -1,4 +1,4 @@
-"""What policies may say beyond the API server's CEL, declared in one place.
+"""Declare the CEL functions that policyd adds to the API server's.
 
 Three variables: `pod`, the pod at hand or the pod template of the workload at hand; `workload`,
 the object itself; and `maker`, the kind of the controller that made it, which is empty unless who
@@ -55,7 +55,7 @@ def _failing(run: Callable[..., T]) -> Callable[..., T]:
 
 
 def _looked_at(pod: Json) -> int:
-    """Return the work of adding up what containers ask for, or what makes pods would make."""
+    """Return the work of adding up the requests of containers."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return 0
@@ -132,22 +132,8 @@ _OWNERS = Size(cost=10, work=_owned)
 FUNCTIONS: tuple[Overload, ...] = (
     method("gpus", POD, returns=INT, run=_failing(_Remembering()), size=_REMEMBERED),
     method("claims", POD, returns=INT, run=_failing(claims), size=_LOOK),
-    method(
-        "requests",
-        POD,
-        STRING,
-        returns=QUANTITY,
-        run=_failing(_total("requests")),
-        size=_LOOK,
-    ),
-    method(
-        "limits",
-        POD,
-        STRING,
-        returns=QUANTITY,
-        run=_failing(_total("limits")),
-        size=_LOOK,
-    ),
+    method("requests", POD, STRING, returns=QUANTITY, run=_failing(_total("requests")), size=_LOOK),
+    method("limits", POD, STRING, returns=QUANTITY, run=_failing(_total("limits")), size=_LOOK),
     method("pods", POD, returns=INT, run=count_pods, size=_LOOK),
     method("controller", POD, returns=STRING, run=controller_kind, size=_OWNERS),
 )

@@ -1,4 +1,4 @@
-"""What a pod asks for, as the scheduler counts it.
+"""Compute the requests of a pod, as the scheduler counts them.
 
 Containers add up; sidecars (init containers that keep running) add up with them; other init
 containers run one after the other, so the largest counts. Overhead comes on top. What is given for
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from policyd.api.meta import Json
-from policyd.api.pod_requests import is_stated_for_pods
+from policyd.api.pod_requests import effective, is_stated_for_pods
 from policyd.api.quantity import Format, Quantity, QuantityError, parse_quantity
 from policyd.cel.caches import cache_short
 from policyd.engine.objects.workloads import find_kind, pod_templates, value_at
@@ -26,14 +26,14 @@ GPU_RESOURCES = frozenset(
         "habana.ai/gaudi",
     }
 )
-"""Resources of which one is one GPU to whoever asks for it; a time-slice is one too."""
+"""Resources of which one counts as one GPU; a time-slice does, too."""
 
 GPU_PREFIXES = ("nvidia.com/mig-", "deviceclass.resource.kubernetes.io/")
 """Beginnings of resource names of which one is a GPU: each slice of a MIG counts as a device, and
 each device that is asked for by its class."""
 
 ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""What nearly every container asks for, and is no GPU."""
+"""The resources that nearly every container requests, none of them a GPU."""
 
 _NOTHING = Quantity(0)
 
@@ -70,7 +70,7 @@ def gpus(obj: Json) -> int:
 def claims(obj: Json) -> int:
     """Count the ResourceClaims of a pod or pod template, or of all pods of a workload together.
 
-    How many devices a claim stands for, the claim itself says, which is another object.
+    The number of devices of a claim is in the claim itself, which is another object.
 
     Raises:
         PodError: If the pod is misshapen.
@@ -88,13 +88,13 @@ def _of_all_pods(obj: Json, count: Callable[[Json], int]) -> int:
 
 
 def count_pods(obj: Json) -> int:
-    """Count the pods that an object stands for: 1 for a pod, 0 for what makes no pods."""
+    """Count the pods of an object: 1 for a pod, 0 for an object that makes no pods."""
     kind = find_kind(obj)
     return sum(template.pods for template in pod_templates(obj, kind)) if kind else 0
 
 
 def total(pod: Json, resource: str, side: Side) -> Quantity:
-    """Return what a pod or template asks for (`requests`) or may use (`limits`) of a resource.
+    """Return the `requests` or `limits` of a pod or template for a resource.
 
     A container that states a limit and no request asks for its limit.
 
@@ -125,16 +125,11 @@ def total(pod: Json, resource: str, side: Side) -> Quantity:
 def _effective(pod: Json, amount_of: Callable[[Json], int]) -> int:
     """Add up a pod's containers as the scheduler does."""
     spec = _object(pod, "spec")
-    running = sum(map(amount_of, _items(spec, "containers")))
-    largest = sidecars = 0
-    for container in _items(spec, "initContainers"):
-        amount = amount_of(container)
-        if container.get("restartPolicy") == "Always":
-            sidecars += amount
-            largest = max(largest, sidecars)
-        else:
-            largest = max(largest, sidecars + amount)
-    whole = max(running + sidecars, largest)
+    starting = (
+        (amount_of(each), each.get("restartPolicy") == "Always")
+        for each in _items(spec, "initContainers")
+    )
+    whole = effective(map(amount_of, _items(spec, "containers")), starting)
     overhead = spec.get("overhead")
     if overhead:
         whole += amount_of({"resources": {"requests": overhead, "limits": overhead}})
@@ -165,7 +160,7 @@ def _stated(container: Json, side: Side) -> Mapping[str, Json]:
 
 
 def _sides(container: Json) -> tuple[Mapping[str, Json], Mapping[str, Json]]:
-    """Return what a container requests, and its limits."""
+    """Return the requests and the limits of a container."""
     resources = container.get("resources")
     if not resources:
         return {}, {}

@@ -1,4 +1,4 @@
-"""Where the pods are in an object: the pod itself, or the pod templates of the known kinds.
+"""Find the pods in an object: the pod itself, or the pod templates of known kinds.
 
 A template stands at a path; `EACH` in a path stands for every item of a list or object there. How
 many pods come of a template is counted as the kind's controller would.
@@ -75,7 +75,7 @@ def pod_templates(obj: Json, kind: WorkloadKind) -> tuple[PodLocation, ...]:
 
 
 def value_at(obj: Json, path: Path) -> Json:
-    """Return what stands at `path`, None if nothing does."""
+    """Return the value at `path`, None if there is none."""
     for step in path:
         if isinstance(obj, dict):
             obj = obj.get(step)
@@ -87,7 +87,7 @@ def value_at(obj: Json, path: Path) -> Json:
 
 
 def _expand(obj: Json, pattern: tuple[str, ...]) -> Iterator[Path]:
-    """List the paths that `pattern` stands for, of those at which there is an object."""
+    """List the paths that match `pattern` and have an object."""
     if EACH not in pattern:
         if isinstance(value_at(obj, pattern), dict):
             yield pattern

@@ -6,7 +6,8 @@ else when a pod is read: what is read by it, written again, is the same for pods
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, Union
+from types import GenericAlias
+from typing import Any, Final
 
 import msgspec
 
@@ -133,7 +134,7 @@ def _type(node: Footprint, field: FieldType | None) -> Any:  # noqa: ANN401 - ms
     if field is None or node.whole or node.devices or not looked_at:
         return msgspec.Raw
     if field.shape == "list" and field.element and looked_at.keys() == {EACH}:
-        return list[_type(looked_at[EACH], field.element)]  # type: ignore[misc]
+        return GenericAlias(list, _type(looked_at[EACH], field.element))
     if EACH in looked_at or len(looked_at) > _MOST_FIELDS or any(map(_is_odd, looked_at)):
         return msgspec.Raw
     if field.shape == "struct" and field.struct:
@@ -153,11 +154,11 @@ def _struct(types: Mapping[str, Any]) -> type[msgspec.Struct]:
     """Return a Struct that tells what is absent from what is null."""
     names = {f"field_{number}": name for number, name in enumerate(types)}
     fields = [
-        (own, Union[_nullable(types[name]), msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
+        (own, _nullable(types[name]) | msgspec.UnsetType, msgspec.UNSET)
         for own, name in names.items()
     ]
     return msgspec.defstruct("Looked", fields, rename=names)
 
 
 def _nullable(given: Any) -> Any:  # noqa: ANN401 - msgspec takes types
-    return given if given is msgspec.Raw else Union[given, None]  # noqa: UP007 - at run time
+    return given if given is msgspec.Raw else given | None

@@ -76,12 +76,7 @@ class Looking:
         self._pod = pod
         self._request = request
         self._variables: dict[str, Places] = {}
-        self._roots = {
-            "object": (pod,),
-            "pod": (pod,),
-            "workload": (pod,),
-            "request": (request,),
-        }
+        self._roots = {"object": (pod,), "pod": (pod,), "workload": (pod,), "request": (request,)}
 
     def take(self, source: str) -> None:
         """Add what an expression looks at.

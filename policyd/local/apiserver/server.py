@@ -19,10 +19,9 @@ from policyd.local.apiserver.admission.chain import AdmissionChain
 from policyd.local.apiserver.admission.policies import StoredPolicies
 from policyd.local.apiserver.admission.webhooks import Webhooks
 from policyd.local.apiserver.app import ApiApplication
-from policyd.local.apiserver.bootstrap import bootstrap
 from policyd.local.apiserver.builtin import builtin_kinds
 from policyd.local.apiserver.custom.definitions import Definitions
-from policyd.local.apiserver.housekeeping import Housekeeping
+from policyd.local.apiserver.housekeeping import Housekeeping, bootstrap
 from policyd.local.apiserver.journal import Journal
 from policyd.local.apiserver.openapi.document import Documents
 from policyd.local.apiserver.registry import Registry

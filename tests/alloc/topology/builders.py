@@ -12,7 +12,7 @@ from policyd.alloc.topology.values import (
     TopologyNode,
     TopologyPlacement,
 )
-from policyd.status.placement_texts import placement_text
+from policyd.status.words import placement_text
 
 FLAVOR = "gpu"
 LEVELS = ("block", "rack", HOSTNAME)

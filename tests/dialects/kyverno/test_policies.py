@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -601,10 +601,10 @@ def test_a_policy_without_a_namespace_is_of_the_default_one():
     ("spec", "said", "used"),
     [
         pytest.param({"admission": False}, "the policy is not for admission", False, id="scans"),
-        pytest.param({"applyRules": "One"}, "every rule is asked", True, id="first-rule"),
+        pytest.param({"applyRules": "One"}, "all rules are evaluated", True, id="first-rule"),
         pytest.param(
             {"webhookConfiguration": {"matchConditions": [{"name": "a", "expression": "false"}]}},
-            "conditions of Kyverno's webhook are not asked",
+            "conditions of Kyverno's webhook are not evaluated",
             True,
             id="conditions",
         ),
@@ -651,7 +651,7 @@ def test_a_finding_points_into_the_rule():
         ),
         pytest.param(
             kyverno("MutatingPolicy", mutations=[], targetMatchConstraints={"a": 1}),
-            "changes objects that exist already",
+            "changes existing objects",
             id="existing",
         ),
         pytest.param(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Set
 
 from policyd.api.meta import Json
 from policyd.api.quantity import parse_quantity
-from policyd.local.apiserver.checks import names
+from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.status import (
     Cause,
     Object,
@@ -71,7 +71,7 @@ def _check_name(name: str, path: str, seen: set[str]) -> Iterator[Cause]:
     elif name in seen:
         yield duplicate(path, name)
     else:
-        yield from (wrong(path, name, line) for line in names.label(name))
+        yield from (wrong(path, name, line) for line in metadata.label(name))
     seen.add(name)
 
 
@@ -154,7 +154,7 @@ def check_resources(resources: Object, path: str) -> Iterator[Cause]:
 
 
 def _check_amount(name: str, amount: str, path: str) -> Iterator[Cause]:
-    found = names.qualified_name(name)
+    found = metadata.qualified_name(name)
     yield from (wrong(path, name, line) for line in found)
     if "/" not in name and name not in OVERCOMMITTABLE and not name.startswith("hugepages-"):
         yield wrong(path, name, "must be a standard resource type or fully qualified")

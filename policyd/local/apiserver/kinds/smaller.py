@@ -1,4 +1,4 @@
-"""The kinds of which there is little to know."""
+"""The kinds that have few defaults and rules."""
 
 import base64
 from collections.abc import Iterator
@@ -6,7 +6,11 @@ from collections.abc import Iterator
 import msgspec
 
 from policyd.api.selectors import LabelSelector
+from policyd.engine.compile.load import load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.export.refused import refused
 from policyd.local.apiserver.admission.webhook import check_conditions
+from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
 from policyd.local.apiserver.writing.deletion import NAMESPACE_FINALIZER
 from policyd.patch.gotypes import completed
@@ -155,3 +159,66 @@ def _check_reach(webhook: Object, path: str) -> Iterator[Cause]:
             msgspec.convert(webhook[name], LabelSelector)
         except msgspec.ValidationError as error:
             yield wrong(f"{path}.{name}", webhook[name], str(error))
+
+
+def check_admission_policy(value: Object) -> Iterator[Cause]:
+    """Check a policy or a binding: every expression has to compile."""
+    document = Document(value, value["metadata"].get("name", ""))
+    for finding in (*load_document(document).findings, *refused(document)):
+        if finding.severity == "error":
+            yield Cause("FieldValueInvalid", f"Invalid value: {finding.message}", finding.field)
+
+
+TYPES = ("Normal", "Warning")
+LONGEST = {"action": 128, "message": 1024, "reason": 128, "reportingInstance": 128}
+"""Letters of each text."""
+
+FINAL = (
+    ("involvedObject", "involvedObject"),
+    ("reason", "reason"),
+    ("action", "action"),
+    ("message", "message"),
+    ("type", "type"),
+    ("reportingComponent", "reportingController"),
+    ("reportingInstance", "reportingInstance"),
+)
+"""The fields that stay as they are, and what messages call them."""
+
+
+def check_event(event: Object) -> Iterator[Cause]:
+    """Check an event that is created; one with a time of its own is of the newer kind."""
+    about = event.get("involvedObject", {}).get("namespace", "")
+    namespace = event["metadata"].get("namespace", "")
+    if namespace != (about or "default"):
+        yield wrong("involvedObject.namespace", about, "does not match event.namespace")
+    if _is_new(event):
+        yield from _check_new(event)
+
+
+def _is_new(event: Object) -> bool:
+    return bool(event.get("eventTime"))
+
+
+def _check_new(event: Object) -> Iterator[Cause]:
+    controller = event.get("reportingComponent", "")
+    if not controller:
+        yield required("reportingController")
+    for line in metadata.qualified_name(controller):
+        yield wrong("reportingController", controller, line)
+    for field in ("reportingInstance", "action", "reason"):
+        if not event.get(field):
+            yield required(field)
+    for field, longest in LONGEST.items():
+        if len(event.get(field, "")) > longest:
+            yield wrong(field, "", f"can have at most {longest} characters")
+    if event.get("type") not in TYPES:
+        yield wrong("type", "", f"has invalid value: {event.get('type', '')}")
+
+
+def check_event_update(new: Object, old: Object) -> Iterator[Cause]:
+    """Check a change of an event, of which only its series goes on."""
+    if not _is_new(old):
+        return
+    for field, shown in FINAL:
+        if new.get(field) != old.get(field):
+            yield wrong(shown, new.get(field), "field is immutable")

@@ -1,6 +1,8 @@
 """The shape of an object: which fields it has, what they are by default, and what is wrong."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from policyd.local.apiserver.checks.metadata import check_metadata, check_metadata_update
 from policyd.local.apiserver.conversion import to_served
@@ -19,7 +21,6 @@ from policyd.local.apiserver.status import (
     internal_error,
     invalid,
 )
-from policyd.local.apiserver.writing.duplicates import duplicate_fields
 from policyd.patch.builtin_types import MistypedError, decode_typed
 from policyd.patch.gotypes import present
 
@@ -195,3 +196,40 @@ def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
     change = table.CHECKS_OF_UPDATES.get(served.storage)
     if old is not None and change is not None:
         yield from change(new, old)
+
+
+class _Given(dict[str, Any]):
+    """An object as it is read, with the names that stand in it more than once."""
+
+    __slots__ = ("repeated",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated: list[str] = []
+        if len(self) < len(pairs):
+            seen: set[str] = set()
+            for name, _ in pairs:
+                if name in seen and name not in self.repeated:
+                    self.repeated.append(name)
+                seen.add(name)
+
+
+def duplicate_fields(body: bytes) -> list[str]:
+    """Return the paths of fields that a JSON document gives more than once."""
+    try:
+        value = json.loads(body, object_pairs_hook=_Given)
+    except (ValueError, RecursionError):
+        return []  # who reads it says what is wrong with it
+    return list(_paths(value, ""))
+
+
+def _paths(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, _Given):
+        for name, part in value.items():
+            at = f"{path}.{name}" if path else name
+            if name in value.repeated:
+                yield at
+            yield from _paths(part, at)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _paths(item, f"{path}[{index}]")
