@@ -310,7 +310,7 @@ class Cell:
         log = self.cluster.controller.log.read_text(errors="replace").splitlines()
         failed = (
             "reconcile_failed",
-            "_broke",
+            "_error",
             "object_unreadable",
             "writes_refused",
             "job_start_delayed",

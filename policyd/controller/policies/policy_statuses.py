@@ -255,7 +255,7 @@ class PolicyStatuses:
                 wait = self._queue.requeue(key)
                 log.warning("policy_status_late", object=key, seconds=wait, reason=str(error))
             except Exception:  # one policy that nobody foresaw leaves the others their statuses
-                log.exception("policy_status_broke", object=key)
+                log.exception("policy_status_error", object=key)
                 self._queue.forget(key)
             else:
                 self._queue.forget(key)
