@@ -18,7 +18,7 @@ MOST_HEADERS: Final = 128
 """Headers of an answer, each of up to 8 KiB."""
 
 
-def open_session(  # noqa: PLR0913 - what differs between the servers that are called
+def open_session(  # noqa: PLR0913 - all that differs between the servers
     *,
     tls: ssl.SSLContext | None = None,
     resolver: AbstractResolver | None = None,

@@ -1,4 +1,4 @@
-"""What every long-running process does: its loop, its end by a signal, its errors in words."""
+"""Long-running processes: their event loop, their end by a signal, their error messages."""
 
 import asyncio
 import ctypes
@@ -36,7 +36,7 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run `main` until it ends; the first signal sets the event it is given, the second cancels it.
 
     A PolicydError ends the process with one sentence, a hint, and exit code 2; a second signal
-    with exit code 130, as a shell expects of what was interrupted.
+    with exit code 130, as a shell expects of an interrupted process.
     """
     gc.set_threshold(GARBAGE)
     _keep_buffers()
@@ -68,7 +68,7 @@ def loading_thread() -> ThreadPoolExecutor:
 
 
 def keep_for_good() -> None:
-    """Leave what is there now out of every later collection of garbage.
+    """Leave all existing objects out of later garbage collections.
 
     A collection stops everything, and a thousand policies, or the objects of a large cluster, take
     it a tenth of a second.

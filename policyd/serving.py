@@ -23,7 +23,7 @@ from policyd.errors import ConfigurationError, system_reason
 
 KEEP_ALIVE_SECONDS = 120
 """Longer than the 90 s after which the API server, as Go's clients do, closes an idle connection:
-who closes first must not be us, or the close can cross a request on its way."""
+the server must not close first, or the close can cross a request on its way."""
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: a burst past 25 in flight opens one for each review."""
@@ -35,8 +35,8 @@ GRACE_SECONDS = 5
 """How long requests in flight may take when a listener closes."""
 
 RECEIVE_BYTES = 32 * 1024
-"""What the kernel may hold of what a caller sends: more than a review, so that those come in at
-once, and no more, as each connection has buffers of the size of the largest piece that came in."""
+"""Bytes from a caller that the kernel may hold: more than a review has, so that most arrive at
+once, and no more, as each connection has buffers of the size of its largest piece."""
 
 
 def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
@@ -81,7 +81,7 @@ def server_context(pair: CertificatePair | None, *, callers_pem: bytes = b"") ->
 
     Args:
         pair: The certificate.
-        callers_pem: Who signs the certificates that callers show; empty if they need none.
+        callers_pem: The authority of the callers' certificates; empty if they need none.
 
     Raises:
         ConfigurationError: If OpenSSL will not have one of them.
@@ -89,7 +89,7 @@ def server_context(pair: CertificatePair | None, *, callers_pem: bytes = b"") ->
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    # The API server keeps no sessions: a ticket is signed for nobody, at a fifth of the handshake.
+    # The API server keeps no sessions: a ticket is of no use, at a fifth of the handshake.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
     if pair is not None:
@@ -111,7 +111,7 @@ def _require(context: ssl.SSLContext, callers_pem: bytes) -> None:
 
 
 def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:
-    # OpenSSL's binding reads from files only: these two are seen by nobody else, and at once gone.
+    # OpenSSL's binding reads from files only: these two are private, and deleted at once.
     with tempfile.TemporaryDirectory(prefix="policyd-") as folder:
         certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
         certificate.write_bytes(pair.certificate_pem)
@@ -125,7 +125,7 @@ def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:
 class Server(uvicorn.Server):
     """uvicorn that serves until `stop` is set, and leaves sockets and signals to the program.
 
-    Idle connections are closed `linger_seconds` later, so that what is on its way is read before.
+    Idle connections are closed `linger_seconds` later, so that requests on their way are read.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections, and say so."""
         assert sockets, "the socket is opened before"
-        self.servers = []  # what uvicorn would have listened with
+        self.servers = []  # uvicorn's own listeners
         self._accepting = asyncio.create_task(self._connections.serve(sockets[0]))
         self.started = True
         self.ready.set()
@@ -189,7 +189,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _stop_accepting(self) -> None:
-        """Accept no more; what has not had its handshake is closed."""
+        """Accept no more; connections before their handshake are closed."""
         if self._accepting is not None and not self._accepting.done():
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
@@ -220,7 +220,7 @@ def server_config(
         lifespan="off",
         access_log=False,
         log_config=None,
-        # Its warnings are what clients do wrong: anybody could fill the log with them.
+        # Its warnings are mistakes of clients: any client could fill the log with them.
         log_level="error",
         proxy_headers=False,
         server_header=False,

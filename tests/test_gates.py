@@ -24,13 +24,13 @@ from policyd.jobs.rules.validation import validate_job
 from policyd.kube import resources as r
 from policyd.workload.conversion import admission_object
 from policyd.workload.node_health import Accepts, NodeHealth, health, seconds_left
+from tests.admission.test_queues import decide, item
 from tests.alloc.builders import admission, cohort, group, pod_set, put, queue, state, workload
 from tests.alloc.test_cycle import run
 from tests.alloc.test_cycle_preemption import ANY, held, made, told
 from tests.alloc.topology.builders import HOSTNAME, assignment, hosts, only, request
 from tests.controller import test_topologies as topologies
 from tests.controller.world import World, running
-from tests.webhooks.test_queues import decide, item
 from tests.workload.test_obstacles import told as obstacle
 from tests.workload.test_obstacles import workload as pending
 

@@ -39,7 +39,26 @@ PHRASE_EXCEPTIONS = {
     ("policyd/registration/configurations.py", r"door\.policyd\.io"): FORMER_NAME,
 }
 
+ALLOCATOR = {
+    "crowd": "occupy",
+    "crowds": "occupants",
+    "crowded": "occupied",
+    "crowding": "occupancy",
+    "demand": "requests",
+    "demands": "requests",
+    "ground": "ledger",
+    "ladder": "cohort heap",
+    "offer": "flavor option",
+    "offers": "flavor options",
+    "parked": "inadmissible",
+    "patience": "budget",
+    "survey": "feasibility",
+}
+
 IDENTIFIERS = {
+    "policyd/alloc": {**ALLOCATOR, "line": "pending index", "lines": "pending indexes"},
+    "policyd/optimize": ALLOCATOR,
+    "policyd/simulate": ALLOCATOR,
     "policyd/registration": {
         "cell": "rule atom",
         "cells": "rule atoms",

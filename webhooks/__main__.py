@@ -186,7 +186,7 @@ async def _until_answered(client: HttpClient, stop: asyncio.Event) -> None:
 
 
 def _check(settings: Settings) -> None:
-    """Find out what does not go together before anything is opened."""
+    """Check that the settings agree before anything is opened."""
     endpoint(settings)
     check_callers(settings)
     if certificate_files(settings) is None:

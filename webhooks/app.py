@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from policyd.admission.conversion import PATH as CONVERT
 from policyd.admission.conversion import unconverted
-from policyd.admission.unjudged import Unjudged, refuse
+from policyd.admission.unevaluated import AnswerUnevaluated, refuse
 from policyd.api.admission import ReviewError
 from policyd.clock import Clock, SystemClock
 from policyd.engine.model.deadline import OutOfTime
@@ -61,7 +61,7 @@ REASONS = {
 }
 """The API server's reasons for each status."""
 
-UNJUDGED = defaultdict[str, Unjudged](lambda: refuse, {CONVERT: unconverted})
+UNEVALUATED = defaultdict[str, AnswerUnevaluated](lambda: refuse, {CONVERT: unconverted})
 """The default answers to reviews that cannot be evaluated."""
 
 PIECE_BYTES = 64 * 1024
@@ -83,7 +83,7 @@ def create_app(
     *,
     metrics: WebhookMetrics,
     clock: Clock | None = None,
-    unjudged: Mapping[str, Unjudged] = MappingProxyType({}),
+    unevaluated: Mapping[str, AnswerUnevaluated] = MappingProxyType({}),
 ) -> "WebhookApplication":
     """Build the application around the handlers of reviews.
 
@@ -91,12 +91,12 @@ def create_app(
         answers: The handlers, by path: `/mutate`, `/validate`, `/convert`.
         metrics: Where reviews are counted.
         clock: Measures how long reviews take; the machine's by default.
-        unjudged: Answers reviews that cannot be evaluated, by path. By default they are denied.
+        unevaluated: Answers reviews that cannot be evaluated, by path. By default they are denied.
     """
     clock, room = clock or SystemClock(), BodyBudget()
     endpoints = {
         path.encode(): Endpoint(
-            path, (answer, unjudged.get(path, UNJUDGED[path])), room, metrics, clock
+            path, (answer, unevaluated.get(path, UNEVALUATED[path])), room, metrics, clock
         )
         for path, answer in answers.items()
     }
@@ -127,7 +127,7 @@ class Endpoint:
     def __init__(
         self,
         path: str,
-        answers: tuple[Answer, Unjudged],
+        answers: tuple[Answer, AnswerUnevaluated],
         room: BodyBudget,
         metrics: WebhookMetrics,
         clock: Clock,
@@ -143,7 +143,7 @@ class Endpoint:
         self._seconds = metrics.seconds.labels(path)
         self._refused = metrics.reviews.labels(path, "refused")
         self._failed = metrics.reviews.labels(path, "failed")
-        self._not_judged = metrics.reviews.labels(path, "unjudged")
+        self._not_evaluated = metrics.reviews.labels(path, "unjudged")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call; no error of one call ends the server."""
@@ -242,8 +242,8 @@ class Endpoint:
             answer = self._unjudged(head, reason)
         except ReviewError:
             return self.refuse(RefusedError(otherwise, reason))
-        self._not_judged.inc()
-        self._lines.write(log.warning, "review_unjudged", path=self._path, reason=reason)
+        self._not_evaluated.inc()
+        self._lines.write(log.warning, "review_unevaluated", path=self._path, reason=reason)
         return HTTPStatus.OK, answer
 
 

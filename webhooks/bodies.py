@@ -15,7 +15,7 @@ from typing import Final
 
 from starlette.types import Receive, Scope
 
-from policyd.admission.unjudged import HEAD_BYTES
+from policyd.admission.unevaluated import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES
 from policyd.errors import PolicydError
 from webhooks.deadlines import LATE, timeout_seconds
@@ -51,7 +51,7 @@ class UnreadError(PolicydError):
     """A body is not read to its end.
 
     Attributes:
-        status: What HTTP calls it.
+        status: The HTTP status.
     """
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
@@ -60,11 +60,11 @@ class UnreadError(PolicydError):
 
 
 class CallerGoneError(Exception):
-    """The caller hung up before its body was complete: there is nobody to answer."""
+    """The caller hung up before its body was complete."""
 
 
 class Body:
-    """What has come in of one body."""
+    """The received part of one body."""
 
     __slots__ = ("_all", "_first", "_room", "give_up", "reserved", "size")
 
@@ -106,7 +106,7 @@ class Body:
 
     @property
     def head(self) -> bytes:
-        """What came in first."""
+        """The first bytes."""
         if self._all is None:
             return self._first
         return bytes(self._all.getbuffer()[: min(self.size, HEAD_BYTES)])
@@ -116,7 +116,7 @@ class Body:
         return self._first if self._all is None else self._all.getvalue()
 
     def cut(self, size: int = HEAD_BYTES) -> None:
-        """Keep nothing but what came in first."""
+        """Keep only the first bytes."""
         head = self.head[:size]
         if not self.reserved:
             self._room.took(len(head) - self.size)
@@ -156,7 +156,7 @@ class BodyBudget:
         return self._taken > self._light
 
     def took(self, size: int) -> None:
-        """Note what came in, or went; if that is too much, give up who was at it longest."""
+        """Note received or released bytes; if they are too many, give up the oldest body."""
         self._taken += size
         while self._taken > self._light and self._coming:
             next(iter(self._coming)).give_up(NO_ROOM)
@@ -184,7 +184,7 @@ class BodyBudget:
             self._taken -= body.size
 
     def owe(self, caller: asyncio.Transport, size: int) -> None:
-        """Note an answer that is not taken yet; hang up on who has left theirs for the longest."""
+        """Note an answer that its caller has not taken; hang up on the slowest caller."""
         self._owed[caller] = self._owed.get(caller, 0) + size
         self._owed_bytes += size
         while self._owed_bytes > ANSWERS_ROOM:

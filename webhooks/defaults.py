@@ -1,4 +1,4 @@
-"""What jobs get that name none: a LocalQueue, or a WorkloadPriorityClass, named `default`.
+"""The LocalQueues and the WorkloadPriorityClass named `default`, for jobs that name none.
 
 The API server sends jobs that name no queue to the webhooks from namespaces with such a queue only.
 """
@@ -19,7 +19,7 @@ from policyd.kube.pace import Backoff, Pace
 from policyd.kube.resources import Resource
 
 Take = Callable[[Change[PartialObject]], None]
-"""Takes over what became of an object."""
+"""Takes over a change of an object."""
 
 FIRST_LIST_SECONDS: Final = 5.0
 """How long the start waits for them: a missing right must not stop it."""
@@ -50,7 +50,7 @@ def take_class(known: DefaultClass, change: Change[PartialObject]) -> None:
 
 
 class DefaultsWatch:
-    """Keeps what is named `default` equal to the API server's, from when its kind is there."""
+    """Follows the objects named `default` in the API server, once it serves their kind."""
 
     def __init__(self, reader: Reader, resource: Resource, take: Take, *, pace: Pace) -> None:
         self._reader = reader

@@ -25,7 +25,7 @@ MOST_FETCHED = 1_000
 MOST_ASKED = 100
 UNKNOWN_SECONDS = 1.0
 """So many are asked for in such a time, and each once: the API server asks about none that is not
-there, but anybody else who reaches the port may."""
+there, but any other caller that reaches the port may."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,10 +39,10 @@ class Namespace(Wire, frozen=True):
 
 
 class Namespaces:
-    """What is known of each namespace: kept by an informer, asked for where that is behind.
+    """The namespaces by name: kept by an informer, and fetched where it is behind.
 
     A namespace that was created a moment ago is on its way to the informer when its first pods
-    are reviewed. It is asked for then, once for all who wait for it.
+    are reviewed. It is fetched then, once for all reviews that wait for it.
 
     Args of the constructor:
         fetch_seconds: How long one is waited for.

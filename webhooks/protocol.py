@@ -34,7 +34,7 @@ _JSON: Final = dict(JSON_HEADERS)[b"content-type"]
 
 
 class DirectCall:
-    """A call that is answered directly, with what uvicorn asks of the call in flight."""
+    """A call that is answered directly, with the attributes that uvicorn reads of a call."""
 
     def __init__(self, protocol: "ReviewProtocol", endpoint: Endpoint, query: bytes) -> None:
         self.keep_alive = True
@@ -65,7 +65,7 @@ class DirectCall:
             self._endpoint.room.complete(self.body)
 
     def answer(self) -> Coroutine[Any, Any, None] | None:
-        """Answer, the body being complete, or return what is to do so in a task."""
+        """Answer the complete body, or return a coroutine that does, to be run in a task."""
         if self._endpoint.room.full:
             self.give_up(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
             return None
@@ -91,7 +91,7 @@ class DirectCall:
         self._respond(*answered)
 
     def _break(self) -> None:
-        """Say that there is no answer: nobody waits for one that does not come."""
+        """Answer with an error, so that the caller does not wait."""
         self.body.close()
         self.keep_alive = False
         self._respond(HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN)
@@ -156,7 +156,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
             review.wait(self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what was coming in."""
+        """Forget a body that was arriving."""
         review, self._incoming = self._incoming, None
         if review is not None:
             review.wait_no_more()
@@ -166,7 +166,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
         self._unset_keepalive_if_required()
 
     def resume_writing(self) -> None:
-        """Go on: the caller has taken what there was."""
+        """Resume: the caller has read the answers."""
         self._forgive()
         super().resume_writing()
 
@@ -195,7 +195,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
         return review
 
     def _answer(self, endpoint: Endpoint, query: bytes, body: bytes) -> None:
-        """Answer what came in all at once: it takes room only while something is waited for."""
+        """Answer a body that arrived at once: it takes room only while something is awaited."""
         try:
             answered = endpoint.answer(body, query, endpoint.now())
         except BaseException:
@@ -241,7 +241,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
             self._incoming.body.add(body)
 
     def on_message_complete(self) -> None:
-        """Answer what has come in."""
+        """Answer the complete body."""
         review, self._incoming = self._incoming, None
         if review is None:
             super().on_message_complete()
@@ -252,7 +252,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
             self._start(answering)
 
     def _rest(self) -> None:
-        """Give the caller so long to send the next request, after what it has sent already."""
+        """Give the caller time to send the next request, after those it has sent already."""
         if self.pipeline:
             self.on_response_complete()
             return

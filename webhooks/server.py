@@ -23,7 +23,7 @@ from policyd.admission.decisions import Decide
 from policyd.admission.handler import AdmissionHandler
 from policyd.admission.jobs import JobAdmission
 from policyd.admission.queues import QueueAdmission
-from policyd.admission.unjudged import Unasked
+from policyd.admission.unevaluated import UnevaluatedReviews
 from policyd.connections import Listening
 from policyd.engine.evaluate.policy_set import PHASES, Phase
 from policyd.health import HEALTH_BOUNDS, create_health_app
@@ -189,19 +189,19 @@ def application(
     }
     if serves_old_versions(server.settings):
         answers[CONVERT] = partial(convert, rest=partial(asyncio.sleep, 0))
-    unasked = Unasked(
+    unevaluated = UnevaluatedReviews(
         policies=lambda: policies.in_force,
         namespaces=server.namespaces.find if server.client else without_cluster,
         own_namespace=server.settings.namespace,
         queue=queue,
         gives_queue=server.gives_queue,
-        count=server.metrics.review_not_judged,
+        count=server.metrics.review_not_evaluated,
     )
     return create_app(
         answers,
         metrics=server.metrics,
         clock=server.pace.clock,
-        unjudged={f"/{phase}": unasked.answers(phase) for phase in PHASES},
+        unevaluated={f"/{phase}": unevaluated.answers(phase) for phase in PHASES},
     )
 
 

@@ -24,7 +24,7 @@ from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.search import FlavorScan
 from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.nominate import Chooser, Nominator
-from policyd.alloc.pending import Ticket, waits_aside
+from policyd.alloc.pending import Ticket, becomes_inadmissible
 from policyd.alloc.plan import (
     Action,
     Admit,
@@ -334,7 +334,7 @@ class _Cycle:
         if self._extension.active:
             refusal, strict = self._extension.requeued(entry, refusal, strict=strict)
         progress = self._nominator.progress(entry) if goes_on else None
-        inadmissible = waits_aside(reason, progress, strict=strict)
+        inadmissible = becomes_inadmissible(reason, progress, strict=strict)
         self.actions.append(
             Requeue(
                 workload=ticket.workload,

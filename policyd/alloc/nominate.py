@@ -142,7 +142,7 @@ class Nominator:
 
     def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:
         may = options.preempts and ticket.workload.key not in self._pins
-        return may and self._reach.anybody(options, ticket.workload)
+        return may and self._reach.possible(options, ticket.workload)
 
     def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> FlavorScan:
         progress, pins = ticket.progress, self._pins.get(ticket.workload.key)

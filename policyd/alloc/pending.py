@@ -83,6 +83,7 @@ class Ticket:
         return options.requests(self.workload, request_key=self._asks)
 
 
+@dataclass(slots=True, eq=False)
 class PendingIndex:
     """Tickets with the same request key, of which the one of the lowest rank is first.
 
@@ -93,14 +94,11 @@ class PendingIndex:
         listed: The rank by which the index is in a heap; None if it is in none.
     """
 
-    __slots__ = ("_fresh", "_sorted", "_start", "listed", "request_key")
-
-    def __init__(self, request_key: object = None) -> None:
-        self.request_key = request_key
-        self.listed: Rank | None = None
-        self._fresh: list[Ticket] = []
-        self._sorted: list[Ticket] = []
-        self._start = 0
+    request_key: object = None
+    listed: Rank | None = None
+    _fresh: list[Ticket] = field(default_factory=list)
+    _sorted: list[Ticket] = field(default_factory=list)
+    _start: int = 0
 
     def push(self, ticket: Ticket) -> None:
         """Add a ticket."""
@@ -130,6 +128,7 @@ class PendingIndex:
         self._fresh = []
 
 
+@dataclass(slots=True, eq=False)
 class PendingHeap:
     """Tickets in one index for each request key, which is passed over and restored as a whole.
 
@@ -137,13 +136,10 @@ class PendingHeap:
     of its first or of one that was first before. There may be older entries of it in the heap.
     """
 
-    __slots__ = ("_heap", "_indexes", "_listings", "_size")
-
-    def __init__(self) -> None:
-        self._indexes: dict[object, PendingIndex] = {}
-        self._heap: list[tuple[Rank, int, PendingIndex]] = []
-        self._listings = 0
-        self._size = 0
+    _indexes: dict[object, PendingIndex] = field(default_factory=dict)
+    _heap: list[tuple[Rank, int, PendingIndex]] = field(default_factory=list)
+    _listings: int = 0
+    _size: int = 0
 
     def __len__(self) -> int:
         """Count tickets, with those that left and have not come up since."""
@@ -209,7 +205,7 @@ class PendingHeap:
         heappush(self._heap, (rank, self._listings, index))
 
 
-def waits_aside(reason: RequeueReason, progress: Progress | None, *, strict: bool) -> bool:
+def becomes_inadmissible(reason: RequeueReason, progress: Progress | None, *, strict: bool) -> bool:
     """Tell whether a workload is inadmissible after a failed attempt.
 
     It is not if its search for flavors goes on, or, `strict`, no other may pass the head.

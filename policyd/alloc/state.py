@@ -244,7 +244,7 @@ class CoreState:
         for name in self.extension.committed(plan):
             self.wake(name)
 
-    def spare(self, key: str) -> None:
+    def forget_preemption(self, key: str) -> None:
         """Forget a preemption that could not be written down: it may be tried again."""
         self._note_preempted(key, preempted=False)
 

@@ -19,7 +19,7 @@ from policyd.api.meta import Json
 from policyd.api.schema import FULL, QUANTITY
 
 OWN_MARKS = frozenset({"x-policyd-required", "x-policyd-unsaid", "x-policyd-written"})
-"""What annotations say to nobody but this module."""
+"""Annotations of types that only this module reads."""
 
 ANYTHING: dict[str, Json] = {"x-kubernetes-preserve-unknown-fields": True}
 _INT_OR_STRING: dict[str, Json] = {

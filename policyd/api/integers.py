@@ -10,7 +10,7 @@ def whole_number(text: str, *, bits: int = 64) -> int | None:
     """Return the whole number that a text is, in decimal digits and with a sign, as Kueue reads it.
 
     Args:
-        text: What somebody wrote.
+        text: The text as written.
         bits: How many bits the number may have, its sign included.
 
     Returns:

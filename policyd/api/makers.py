@@ -1,8 +1,8 @@
 """Who makes what belongs to others: the accounts of controllers, by the API group of the owner.
 
-Whoever may create an object may write any owner into it. That it belongs to that owner is true
+A user who may create an object may write any owner into it. That it belongs to that owner is true
 where the controller of the owner's kind has made it, and who asks is the one thing in a request
-that nobody can make up.
+that cannot be forged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -72,7 +72,7 @@ class Makers:
 
     Attributes:
         accounts: Who makes what the objects of a group own, by that group.
-        trusted: Whether every owner is believed, whoever writes it, as Kueue does.
+        trusted: Whether every owner reference is believed, as Kueue does.
         off: Kinds whose objects make nothing that need not be asked about again.
     """
 

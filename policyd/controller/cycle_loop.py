@@ -74,7 +74,7 @@ class CycleLoop:
                 case Admit():
                     self._cache.retract(key)
                 case Preempt() | Evict():
-                    self._cache.state.spare(key)
+                    self._cache.state.forget_preemption(key)
                 case Requeue():
                     pass
         self._actions.clear()

@@ -193,6 +193,7 @@ class Controller:
         parents = parent_reconcilers(self.cache, self.writes, steps)
         return {
             "Workload": self.workloads.reconcile,
+            "Ownerless": self.workloads.writes.release_ownerless,
             "Pod": pods.reconcile,
             "PodGroup": pods.reconcile,
             **self.in_use.reconcilers(),

@@ -21,6 +21,7 @@ from policyd.controller.reasons.workload_reasons import PendingReasons
 from policyd.controller.retention import TimeLimits, drop_finalizer, finish_slice, keep
 from policyd.controller.topology.second_pass import SecondPassWrites, no_replacement_message
 from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.preemptions import (
     preempt,
@@ -195,7 +196,7 @@ class WorkloadWrites:
         try:
             stored = await self._writes.status(self._mirror, workload, status)
         except BaseException:
-            self._cache.state.spare(key)
+            self._cache.state.forget_preemption(key)
             self._cache.hooks.schedule()
             raise
         queue = action.preemptor.cluster_queue
@@ -223,7 +224,7 @@ class WorkloadWrites:
             stored = await self._writes.status(self._mirror, workload, status)
         except BaseException:  # as for a preemption
             self._second_pass.refused(workload, action.refusal)
-            self._cache.state.spare(workload.metadata.key)
+            self._cache.state.forget_preemption(workload.metadata.key)
             self._cache.hooks.schedule()
             raise
         self._events.changes(workload, stored)
@@ -303,21 +304,33 @@ class WorkloadWrites:
         now = self._writes.now
         around = self._surroundings(workload)
         status = next_status(workload, around, now=now)
-        unstopped = stop_left(workload, now=now)
-        if status == workload.status and unstopped is not None and unstopped <= 0:
-            status = after_eviction(workload, now=now, detailed=self._detailed)
         if status != workload.status:
             if not has_quota(workload):
                 status = self._readiness.begun(with_status(workload, status), now=now)
             stored = await self._writes.status(self._mirror, workload, status)
             self._events.changes(workload, stored)
             workload = stored
-        left = (
-            time_left(workload, around, now=now),
-            stop_left(workload, now=now),
-            self._protection.left(workload, now),
-        )
+        if stop_left(workload, now=now) is not None:
+            self._cache.hooks.reconcile(_ownerless(workload))
+        left = (time_left(workload, around, now=now), self._protection.left(workload, now))
         return min((seconds for seconds in left if seconds is not None), default=None)
+
+    async def release_ownerless(self, key: ReconcileKey) -> float | None:
+        """Return the quota of an evicted workload without an owner, if no job did so in time.
+
+        Returns the seconds until then.
+
+        Raises:
+            ApiError: If the write did not succeed.
+        """
+        workload = self._mirror.get(key.path)
+        left = None if workload is None else stop_left(workload, now=self._writes.now)
+        if workload is None or left is None or left > 0:
+            return left
+        status = after_eviction(workload, now=self._writes.now, detailed=self._detailed)
+        stored = await self._writes.status(self._mirror, workload, status)
+        self._events.changes(workload, stored)
+        return None
 
     def _surroundings(self, workload: Workload) -> StatusContext:
         local_queue = self._cache.local_queue_of(workload)
@@ -346,6 +359,10 @@ class WorkloadWrites:
             workload = await self._writes.status(self._mirror, workload, status)
             log.info("workload_finished", workload=workload.metadata.key, reason="OwnerNotFound")
         await drop_finalizer(self._writes, self._mirror, workload)
+
+
+def _ownerless(workload: Workload) -> ReconcileKey:
+    return ReconcileKey("Ownerless", workload.metadata.namespace, workload.metadata.name)
 
 
 class RefusedAdmissions:

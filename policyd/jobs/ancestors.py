@@ -31,7 +31,7 @@ def managed_ancestor(
 ) -> OwnerReference | None:
     """Return the topmost job that an object belongs to and that queues; None if none does.
 
-    Whoever is of a kind that is not known ends the chain; one that is off is passed by.
+    An owner of an unknown kind ends the chain; one of a kind that is off is skipped.
 
     Args:
         obj: The object.

@@ -87,7 +87,7 @@ class JobKind(Generic[J]):
         templates: Where the pod templates are in the object, one path for each pod set.
         suspended: Whether the job is told to have no pods.
         suspend_path: Where that is said: a boolean.
-        fixed_while_active: Whether the API server lets nobody change the templates until the pods
+        fixed_while_active: Whether the API server denies changes of the templates until the pods
             are gone.
         priority_class: PriorityClass that the job names outside of its templates; empty if none.
         active: Whether the job has pods that still run.
@@ -105,8 +105,8 @@ class JobKind(Generic[J]):
         lingers: Whether a job that is being deleted still has pods to clear up with, which use its
             quota.
         only_managed: Whether anything may stand in a job that names no queue.
-        defaults: What every new job gets from the webhooks, in a queue or not, as nobody may add it
-            later; None if nothing.
+        defaults: What every new job gets from the webhooks, in a queue or not, since it cannot be
+            added later; None if nothing.
         elastic: How they grow and shrink while they run; None if they cannot.
         basis: What the job is made from, if there is more to read than itself.
         on_basis: The job with what was read of its basis.
@@ -117,7 +117,7 @@ class JobKind(Generic[J]):
         fixed_while_started: Whether a start has to be written before the job is told to have pods.
         comes: How its pods are made, if not all at once.
         number: Says at which index the pods of a template begin, where it is not the first.
-        takes_prebuilt: Whether a job may name a workload that somebody else made for it.
+        takes_prebuilt: Whether a job may name a prebuilt workload.
     """
 
     group: str
@@ -188,7 +188,7 @@ def queue_name(metadata: ObjectMeta) -> str:
 
 
 def prebuilt_name(metadata: ObjectMeta) -> str:
-    """Return the workload that somebody made for a job; empty if it is to have its own."""
+    """Return the name of the prebuilt workload of a job; empty if it has none."""
     said = metadata.annotations.get(PREBUILT_WORKLOAD)
     return said or metadata.labels.get(PREBUILT_WORKLOAD, "")
 

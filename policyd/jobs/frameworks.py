@@ -44,7 +44,7 @@ def integrations_of(configuration: Configuration, *, gates: str = "") -> Integra
 
 
 def makers_of(integrations: Integrations) -> Makers:
-    """Return who makes what needs no queue: of kinds that do not queue, nobody does."""
+    """Return who makes objects that need no queue: none for kinds that do not queue."""
     kinds: Iterable[JobKind[Any] | ParentKind[Any]] = (*KINDS, *PARENTS)
     off = ((each.group, each.kind) for each in kinds)
     unused = frozenset(name for name in off if not integrations.has(*name))

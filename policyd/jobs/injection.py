@@ -242,7 +242,7 @@ OF_JOBS = frozenset(
 def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
     """Put the template at `path` back to what the workload says of it.
 
-    A workload that somebody made beforehand knows nothing of what the API server has added.
+    A prebuilt workload does not have the defaults that the API server has added.
     """
     original = _plain(pod_set.template)
     present = _plain(msgspec.convert(draft.get(path) or {}, PodTemplate))

@@ -44,7 +44,7 @@ class Integrations:
     def requires_queue(self) -> bool:
         """Whether what waits in a queue has to stay there, where jobs queue.
 
-        It must where jobs queue without being asked, and where somebody said whose jobs queue.
+        It must where jobs queue without a label, and where namespaces were selected.
         """
         return self.manages_all or self.namespaces is not None
 

@@ -63,7 +63,7 @@ def next_step(
         job: The job.
         workload: The one that stands for it.
         others: Workloads of the job that do not fit it.
-        watched: Whether somebody waits for the pods of `workload`.
+        watched: Whether the pods of `workload` are waited for.
 
     Returns:
         None if nothing is to be done until something changes.

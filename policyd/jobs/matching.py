@@ -1,6 +1,6 @@
 """Which workload stands for a job, and so what is next for both.
 
-Most jobs have one that was made for them. Some name one that somebody else made, and elastic jobs
+Most jobs have one that was made for them. Some name a prebuilt workload, and elastic jobs
 have a chain of slices.
 """
 
@@ -51,7 +51,7 @@ def choose(
         job: The job.
         owned: Its workloads, by name.
         named: The one that it names, if it does and that is there.
-        watched: Whether somebody waits for the pods of a workload.
+        watched: Whether the pods of a workload are waited for.
     """
     if job.prebuilt:
         return _prebuilt(job, named, watched)

@@ -81,7 +81,7 @@ def departures(workload: Workload, pods: Iterable[QueuedPod]) -> list[Departure]
 
 
 def without_offset(workload: Workload, pods: Iterable[QueuedPod]) -> QueuedPod | None:
-    """Return a pod of a workload whose offset is no number, so that nobody knows who goes where.
+    """Return a pod of a workload whose offset is not a number, so that ranks are unknown.
 
     All pods of the workload are held by it; None if there is none.
     """

@@ -63,7 +63,7 @@ class PodGroup:
 
     @property
     def prebuilt(self) -> bool:
-        """Whether somebody made the workload of the group."""
+        """Whether the group names a prebuilt workload."""
         return bool(prebuilt_name(self.first.metadata))
 
     @property
@@ -73,7 +73,7 @@ class PodGroup:
 
     @property
     def workload_name(self) -> str:
-        """Name of the workload of a group: one that somebody made for it, or its own."""
+        """Name of the workload of a group: the prebuilt one, or its own."""
         return prebuilt_name(self.first.metadata) or self.name
 
     @property
@@ -101,7 +101,7 @@ class PodGroup:
         return tuple(pod for pod in self.pods if pod.metadata.name in excess)
 
     def let_out(self, workload: Workload | None) -> tuple[QueuedPod, ...]:
-        """Return the pods that need not stay any longer, whoever has deleted them or will.
+        """Return the pods that need not stay any longer, deleted or to be deleted.
 
         While the group goes on, those stay that have failed, or are being deleted, and are not
         replaced yet.
@@ -156,7 +156,7 @@ class PodGroup:
     def _by_place(self, workload: Workload) -> tuple[set[str], set[str]]:
         """Return the names of the pods that have a place in a workload, and of those too many.
 
-        Those come first that nobody has let out, then those that were let go, then the older ones.
+        Those that were not let out come first, then those that were let go, then the older ones.
         Failed pods have no place once all are replaced: those that failed first lose theirs first.
         """
         kept: set[str] = set()

@@ -69,7 +69,7 @@ def is_kept(pod: QueuedPod) -> bool:
 
 
 def is_deleted(pod: QueuedPod) -> bool:
-    """Tell whether somebody has asked for a pod to be gone."""
+    """Tell whether a pod was deleted, though it may still be there."""
     return pod.metadata.deletion_timestamp is not None
 
 
@@ -101,7 +101,7 @@ def has_ended(pod: QueuedPod) -> bool:
 
 
 def is_let_go(pod: QueuedPod) -> bool:
-    """Tell whether a pod runs, or may soon, and nobody has asked it to stop."""
+    """Tell whether a pod runs, or may soon, and was not deleted."""
     return not (is_gated(pod) or has_ended(pod)) and pod.metadata.deletion_timestamp is None
 
 

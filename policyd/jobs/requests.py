@@ -139,7 +139,7 @@ def check_requests(workload: Workload, rules: RequestRules = NO_RULES) -> None:
 def uncounted_claims(workload: Workload) -> str:
     """Say what a workload asks for that no quota counts, and what to ask for; empty for nothing.
 
-    Devices of ResourceClaims are what nobody here counts, whether a claim is there or made from
+    Devices of ResourceClaims are not counted, whether a claim exists or is made from
     a template.
     """
     asked = [

@@ -1,6 +1,6 @@
 """What must be true of an object before anything can be said of it as a job or a pod.
 
-The API server sends nothing else for the kinds it has built in; whoever else calls may.
+The API server sends nothing else for its built-in kinds; other callers may.
 """
 
 from typing import Any

@@ -24,9 +24,9 @@ class JobView:
         pod_sets: What it demands.
         reclaimable: Pods that need their quota no longer.
         priority: How important it is.
-        prebuilt: Name of the workload that somebody made for it; empty if nobody did.
+        prebuilt: Name of its prebuilt workload; empty if it has none.
         elastic: Whether it may grow and shrink while it runs.
-        keeps_queue: Whether its workload follows somebody else's word on which queue it is in.
+        keeps_queue: Whether the queue of its workload is set by another object.
         gated: Whether it waits for whom it names (gate AdmissionGatedBy).
         leaves: Whether it is there no more without its workload, even if nothing of it runs.
     """
@@ -58,7 +58,7 @@ class CreateWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Take over the workload that somebody made for the job."""
+    """Take over the prebuilt workload of the job."""
 
     workload: Workload
 

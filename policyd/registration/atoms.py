@@ -12,7 +12,7 @@ from policyd.api.admission import Rule, Scope
 from policyd.api.kinds import resources
 
 ALL_OPERATIONS = ("CONNECT", "CREATE", "DELETE", "UPDATE")
-"""What `*` stands for in a rule."""
+"""The operations that `*` stands for in a rule."""
 
 
 class RuleAtom(NamedTuple):
@@ -67,7 +67,7 @@ def uncovered(atoms: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> set[Rule
 
 
 def left_of(atoms: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> frozenset[RuleAtom]:
-    """Return what is left of atoms without those that others cover, be it of one scope alone.
+    """Return the atoms without those that others cover, even if only for one scope.
 
     A webhook for one version of a resource is sent requests for all of them.
     """
@@ -99,7 +99,7 @@ def connected(atoms: Iterable[RuleAtom]) -> list[frozenset[RuleAtom]]:
 
 
 def rules_of(atoms: Iterable[RuleAtom]) -> tuple[Rule, ...]:
-    """Write atoms as few rules, in a fixed order; what a wildcard covers is left out."""
+    """Return few rules for some atoms, in a fixed order, without those that a wildcard covers."""
     atoms = set(atoms)
     needed = [c for c in sorted(atoms) if not any(o != c and o.covers(c) for o in atoms)]
     operations: dict[tuple[str, str, Scope, str], list[str]] = {}

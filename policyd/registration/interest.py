@@ -1,4 +1,4 @@
-"""What each policy asks to be sent to the webhooks, and what must not pass if nobody answers."""
+"""The requests that each policy needs to see, and those that need an answer to pass."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ MOST_NAMED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """What one rule of a policy, or of the queue, asks of the requests of its atoms."""
+    """The selectors and conditions of one rule of a policy, or of the queue."""
 
     failure_policy: FailurePolicy
     namespaces: Requirements = frozenset()
@@ -65,13 +65,13 @@ class Interest:
 
     @property
     def rank(self) -> tuple[bool, int, str]:
-        """Puts whatever includes others before them, and everything in a fixed order."""
+        """Sorts interests that include others before these, in a fixed order."""
         size = len(self.namespaces) + len(self.objects) + len(self.conditions)
         parts = (*map(text_of, (self.namespaces, self.objects)), *sorted(self.conditions))
         return self.failure_policy == "Ignore", size, "\n".join(parts)
 
     def includes(self, other: "Interest") -> bool:
-        """Tell whether whatever `other` sends is sent by this as well, given the same atom."""
+        """Tell whether this includes all requests of `other`, given the same atom."""
         return (
             self.failure_policy in {"Fail", other.failure_policy}
             and self.namespaces <= other.namespaces
@@ -90,7 +90,7 @@ def queue_interests(
     defaulted: frozenset[str] = frozenset(),
     failure_policy: FailurePolicy = "Fail",
 ) -> tuple[list[Given], list[Given]]:
-    """Return what is to be held for the queue's sake, and what is to be checked.
+    """Return the interests of the queue: objects to hold, and objects to check.
 
     Args:
         queue: Which jobs are held.
@@ -113,19 +113,19 @@ def queue_interests(
         held.append((member, members(queue)))
     if defaulted:
         within = _within(defaulted)
-        # What is not narrow would have an outage stop all pods of the cluster.
+        # Otherwise, an outage would stop all pods of the cluster.
         there = replace(queued, objects=frozenset()) if within else Interest("Ignore")
         held.append((replace(there, namespaces=selected | within), new_jobs(queue)))
     return held, [(queued, checked_jobs(queue)), (everything, QUEUES)]
 
 
 def _within(namespaces: frozenset[str]) -> Requirements:
-    """Return what selects namespaces by name; all, where a selector of them would be too long."""
+    """Return a selector of namespaces by name; of all, if it would be too long."""
     return named(*sorted(namespaces)) if len(namespaces) <= MOST_NAMED else frozenset()
 
 
 def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:
-    """Return what is to be asked, and what must be: of a roll-out, where a step refuses."""
+    """Return the interests, and the required ones: of a roll-out, those of steps that deny."""
     stops = fails_closed(policy)
     refuses = stops and "Deny" in binding.actions
     yield from interests_of(policy, binding, "Fail" if refuses else "Ignore")
@@ -141,7 +141,7 @@ def interests_of(
     *,
     within: Requirements = frozenset(),
 ) -> Iterable[Given]:
-    """Return what a policy asks for where one binding has it applied, rule by rule."""
+    """Return the interests of a policy under one binding, rule by rule."""
     constraints = [c for c in (policy.constraints, binding.constraints) if c is not None]
     conditions_as_said = policy.policy.spec.match_conditions if policy.kind in _PLAIN else ()
     expressions = [condition.expression for condition in conditions_as_said]

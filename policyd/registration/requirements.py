@@ -29,14 +29,14 @@ def requirements_of(selector: LabelSelector) -> Requirements:
 
 
 def named(*namespaces: str) -> Requirements:
-    """Return what selects namespaces by name: all of them if no name is given, or an empty one."""
+    """Return a selector of namespaces by name; of all if no name is given, or an empty one."""
     if not any(namespaces):
         return frozenset()
     return frozenset({_requirement(NAME_LABEL, "In", namespaces)})
 
 
 def namespaces_of(step: RolloutStep) -> Requirements:
-    """Return what selects the namespaces that a step of a roll-out may be for."""
+    """Return a selector of the namespaces that a step of a roll-out may concern."""
     return requirements_of(step.namespace_selector) | named(*step.namespaces)
 
 
@@ -51,9 +51,9 @@ def text_of(requirements: Requirements) -> str:
 
 
 def common(selectors: Iterable[Requirements]) -> Requirements:
-    """Return what all selectors ask for, the values of one label taken together.
+    """Return the requirements of all selectors, with the values of each label united.
 
-    Whatever one of them selects, this selects as well. There must be at least one.
+    It selects every object that one of them selects. There must be at least one.
     """
     selectors = sorted(selectors, key=text_of)
     kept = set()
@@ -75,7 +75,7 @@ def _agreeing(requirement: Requirement, selector: Requirements) -> Requirement |
 
 
 def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Requirements, ...]] | None:
-    """Cut what selectors select into pieces that have nothing in common; return those of each.
+    """Cut the selected objects into disjoint pieces; return the pieces of each selector.
 
     Each requirement holds in one half of the pieces, and its opposite in the other. None if that
     makes too many.
@@ -124,7 +124,7 @@ def _opposite(requirement: Requirement) -> Requirement:
 
 
 def _shortened(piece: Requirements) -> Requirements:
-    """Leave out what follows from the rest: whoever is one thing is no other."""
+    """Leave out requirements that follow from the others."""
     return frozenset(r for r in piece if not any(_implies(other, r) for other in piece - {r}))
 
 

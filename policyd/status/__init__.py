@@ -1,4 +1,4 @@
-"""What to tell of the queue: whether queues are active, who holds quota, why somebody waits. Pure.
+"""Statuses and reasons: whether queues are active, who holds quota, why workloads wait. Pure.
 
 The allocation core decides, and says why in types and numbers; here these become sentences.
 

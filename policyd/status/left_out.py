@@ -1,4 +1,4 @@
-"""Nodes that count for nobody, in words: not ready, cordoned, or without a place."""
+"""Nodes that are not counted, in words: not ready, cordoned, or outside the topology."""
 
 from collections.abc import Iterator
 from heapq import nsmallest

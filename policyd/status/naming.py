@@ -13,7 +13,7 @@ OtherTeams = Literal["names", "team", "hidden"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """Names workloads, given by their keys, to whoever is of a namespace.
+    """Names workloads, given by their keys, to readers of one namespace.
 
     Attributes:
         namespace: Whose jobs are named in any case.
@@ -78,4 +78,4 @@ def team_of(key: str) -> str:
 
 
 PLAIN = Naming()
-"""Names everybody by the key."""
+"""Names all workloads by their keys."""

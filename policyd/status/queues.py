@@ -1,4 +1,4 @@
-"""What to tell about queues: whether they are active, what waits in them, and what they hold."""
+"""Statuses of queues: whether they are active, what is pending in them, and what they hold."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -180,7 +180,7 @@ class QueuePosition(Value, frozen=True):
 def places(state: CoreState, cluster_queue: str) -> list[QueuePosition]:
     """Return the pending workloads of a ClusterQueue, in the order in which they are tried.
 
-    Whoever waits aside counts too: it has its turn again when something changes.
+    Parked workloads count too: they are tried again when something changes.
     """
     state.settle()
     queue = state.queues.get(cluster_queue)

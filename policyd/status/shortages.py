@@ -42,7 +42,7 @@ def shortages(
     Args:
         state: The state to look at.
         refusal: Why the workload waits.
-        queue: The workload's ClusterQueue; whoever shares quota with it may be a holder.
+        queue: The workload's ClusterQueue; a workload of its cohort may be a holder.
         limit: How many holders to name for each flavor and resource at most.
     """
     wanted = {(each.flavor, each.resource): each for each in refusal.missing}
@@ -60,7 +60,7 @@ def _shortage(state: CoreState, missing: MissingQuota, name: str, limit: int) ->
 def helping(state: CoreState, node: QuotaNode, names: FlavorResource) -> list[Holder]:
     """Return whose end would leave more of a flavor's resource to a queue, who holds most first.
 
-    Quota that a queue does not lend, or that this one may not borrow, helps nobody.
+    Quota that a queue does not lend, or that this one may not borrow, does not count.
     """
     tree, cell = state.tree, node.cells.get(names)
     if cell is None:

@@ -1,4 +1,4 @@
-"""Why a workload waits, from the state as it is now, and what to tell those who are behind it."""
+"""Why a workload is pending now, and the message for the workloads behind it."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def refused_now(state: CoreState, ticket: Ticket, options: QueueOptions) -> Refu
     """Return why a workload would be refused if it were tried now.
 
     None if it would not, or not for what is asked and used: it fits, others would be preempted for
-    it, or somebody objects to it.
+    it, or it is invalid.
     """
     state.settle()
     if ticket.workload.objection is not None:
@@ -52,7 +52,7 @@ def turns(queue: PendingQueue, *, strict: bool) -> Iterator[tuple[Ticket, Ticket
 
 
 def behind_text(name: str, refusal: Refusal | None, naming: Naming = PLAIN) -> str:
-    """Say to a workload whom it is behind, and what that one waits for.
+    """Return the message for a workload behind another one, and what that one waits for.
 
     Args:
         name: What the other is called.

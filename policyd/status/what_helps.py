@@ -139,7 +139,7 @@ class _Trial:
                 )
 
     def _holders(self, lack: MissingQuota) -> tuple[Holder, ...]:
-        """Return the fewest that hold enough; none if nobody's end would help."""
+        """Return the fewest that hold enough; none if the end of none would help."""
         state, cell, found = self.state, self._cell(lack), []
         with state.tree.trial():
             for holder in helping(state, self._node, (lack.flavor, lack.resource)):

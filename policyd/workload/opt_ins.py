@@ -33,7 +33,6 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
 
     Raises:
         OptInError: If one of them says something that cannot be meant.
-        DurationError: If a time of protection is not a duration.
     """
     gang_scheduler_of(annotations)
     gang_wait_of(annotations)
@@ -46,7 +45,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
         reserve_seconds=_seconds(annotations, RESERVE_AFTER),
         whole_gpus=_switch(annotations, AVOID_SHARED_GPUS),
         avoids_fragments=_switch(annotations, AVOID_FRAGMENTS),
-        protection=protection_of(annotations),
+        protection=_protection(annotations),
     )
     return NO_OPT_INS if found == NO_OPT_INS else found
 
@@ -103,6 +102,15 @@ def _seconds(annotations: Mapping[str, str], name: str) -> float | None:
         return None if text is None else max(0.0, duration_seconds(text))
     except DurationError as error:
         raise OptInError(f"{name}: {error}", hint=error.hint) from error
+
+
+def _protection(annotations: Mapping[str, str]) -> Protection:
+    found = Protection(
+        preemption=_seconds(annotations, PREEMPT_MIN_RUNTIME) or 0.0,
+        reclaim=_seconds(annotations, RECLAIM_MIN_RUNTIME) or 0.0,
+        repetition=_seconds(annotations, REPEAT_MIN_RUNTIME) or 0.0,
+    )
+    return UNPROTECTED if found == UNPROTECTED else found
 
 
 def _switch(annotations: Mapping[str, str], name: str) -> bool:

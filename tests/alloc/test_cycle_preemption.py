@@ -79,7 +79,7 @@ def test_nobody_is_preempted_twice_for_the_same():
 
     assert told(run(of)) == [("requeue", "high", "PendingPreemption")]
 
-    of.spare("low")
+    of.forget_preemption("low")
 
     assert told(run(of))[0] == ("preempt", "low", "InClusterQueue")
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from policyd.alloc.flavors.assignment import Progress
-from policyd.alloc.pending import PendingQueue, waits_aside
+from policyd.alloc.pending import PendingQueue, becomes_inadmissible
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.workload import Objection
@@ -168,7 +168,7 @@ def test_removing_who_is_not_there_does_nothing():
     ],
 )
 def test_the_reason_of_a_failure_says_who_waits_aside(reason, strict, inadmissible):
-    assert waits_aside(reason, None, strict=strict) is inadmissible
+    assert becomes_inadmissible(reason, None, strict=strict) is inadmissible
 
 
 def test_who_preempted_goes_first_until_it_leaves():

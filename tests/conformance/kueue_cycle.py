@@ -35,7 +35,9 @@ def ticket_of(workload):
 
 
 def _order(case):
-    by_creation = case.input["workloadOrdering"].get("PodsReadyRequeuingTimestamp") == "Creation"
+    by_creation = (case.input["workloadOrdering"] or {}).get(
+        "PodsReadyRequeuingTimestamp"
+    ) == "Creation"
     gates = Gates.of(case.gates)
     cluster = Cluster(QueueingSettings(gates=gates, requeues_by_creation=by_creation))
     entries = []
@@ -55,7 +57,8 @@ def run_outdated(path):
 
 
 def _outdated(case):
-    arguments, last = case.input["args"], case.input["args"].get("last", {})
+    arguments = case.input["args"] or {}
+    last = arguments.get("last") or {}
     remembered = Progress(
         tried=(),
         request_key=last.get("SchedulingHash", ""),

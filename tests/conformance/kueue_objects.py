@@ -35,26 +35,36 @@ ZEROS = {
     "string": "",
     "time.Duration": "0s",
 }
-"""What Go has in a column of a type that a row leaves out; in all others, nil."""
+"""What Go has in a column of a scalar type that a row leaves out."""
+
+MAPS = ("map[", "sets.Set", "MapRequests", "Requests", "corev1.ResourceList", "resources.Flavor")
 
 
 class Columns(dict):
-    """The columns of a row by name; those of the table that it leaves out are as in Go."""
+    """The columns of a row by name; what it leaves out of the table's `types` is as in Go.
+
+    No scalar is nil, and slices and maps that are nil are as good as empty. All else is None.
+    """
 
     def __init__(self, row, types):
-        super().__init__(row or {})
+        given = {name: value for name, value in (row or {}).items() if value is not None}
+        zeros = {name: _zero(kind) for name, kind in types.items() if not is_wanted(name)}
+        super().__init__({n: zero for n, zero in zeros.items() if zero is not None} | given)
         self._types = types
 
     def __missing__(self, name):
         if name not in self._types:
             raise KeyError(name)
-        return ZEROS.get(self._types[name])
 
-    def get(self, name, default=None):
-        """Return a column's value; the default where that is nil, or the table has no such one."""
-        value = super().get(name)
-        zero = ZEROS.get(self._types.get(name)) if value is None else value
-        return default if zero is None else zero
+
+def _zero(kind):
+    if kind.startswith("[]"):
+        return []
+    return {} if kind.startswith(MAPS) else ZEROS.get(kind)
+
+
+def is_wanted(column):
+    return column.lower().startswith(("want", "expect"))
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ def cases_of(table, *, variants=True):
             name=name,
             gates=row.get("gates") or {},
             input=Columns(row.get("input"), types),
-            want=Columns(row.get("want"), types),
+            want=row.get("want") or {},
             env=row.get("env") or {},
             data=row,
         )
@@ -125,7 +135,7 @@ def cases_of(table, *, variants=True):
                 name=f"{name} {json.dumps(gates)}",
                 gates=gates,
                 input=main.input,
-                want=Columns({**main.want, **(variant.get("want") or {})}, types),
+                want={**main.want, **(variant.get("want") or {})},
                 env=main.env,
                 data={**row, **variant},
             )

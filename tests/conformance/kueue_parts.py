@@ -625,8 +625,8 @@ def run_merge(path):
     """What a template becomes, and what it was before."""
 
     def failure(case):
-        info, pod_set = case.input["info"], case.input["podSet"]
-        sliced = SLICE_NAME in info.get("Annotations", {})
+        info, pod_set = case.input["info"] or {}, case.input["podSet"]
+        sliced = SLICE_NAME in (info.get("Annotations") or {})
         injection = PodInjection(
             labels=dict(info.get("Labels") or {}),
             annotations=dict(info.get("Annotations") or {}),
@@ -658,7 +658,7 @@ def run_label(path):
     """A label that a template is given, whatever it was before."""
 
     def failure(case):
-        name, there = case.input["k"], case.input["info"].get("Labels") or {}
+        name, there = case.input["k"], (case.input["info"] or {}).get("Labels") or {}
         template = {"metadata": {"labels": dict(there)}}
         labels = {name: case.input["v"]}
         draft = Draft({"metadata": {"labels": labels}, "spec": {"template": template}})

@@ -94,7 +94,7 @@ def _statuses(case, cluster, claim, targets):
     labels = case.input["incoming"]["metadata"].get("labels", {})
     path = cluster.state.tree.hierarchy.queues[claim.workload.cluster_queue].path
     victims = {target.workload.key: target for target in targets}
-    for body in case.want["wantWorkloads"]:
+    for body in case.want["wantWorkloads"] or ():
         workload = workloads.get(key_of(body))
         target = victims.get(key_of(body))
         status = workload.status

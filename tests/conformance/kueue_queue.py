@@ -9,7 +9,7 @@ import math
 
 from policyd.alloc.flavors.assignment import Progress
 from policyd.alloc.flavors.options import request_key_of
-from policyd.alloc.pending import waits_aside
+from policyd.alloc.pending import becomes_inadmissible
 from policyd.alloc.plan import Plan, Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import UsageBasedOrder
@@ -242,7 +242,7 @@ class Replay:
         reason = args.get("reason") or "Generic"
         strict = state.queues[workload.cluster_queue].spec.strict
         if parked is None:
-            parked = waits_aside(reason, progress, strict=strict)
+            parked = becomes_inadmissible(reason, progress, strict=strict)
         action = Requeue(
             workload=workload,
             reason=reason,
@@ -422,7 +422,7 @@ class Replay:
         return self.pending.head().workload.key != rival.key
 
     def _ready(self):
-        passed = duration_seconds(self.case.input["passTime"])
+        passed = duration_seconds(self.case.input["passTime"] or "0s")
         return set(self.cluster.cache.second_pass.take_ready(NOW + passed))
 
     def _shared(self):

@@ -180,7 +180,7 @@ def without_queue(case):
 
 def conditions(queue):
     return sorted(
-        [c["type"], c["status"], c["reason"], c["message"]]
+        [c.get(name, "") for name in ("type", "status", "reason", "message")]
         for c in queue.get("status", {}).get("conditions", ())
     )
 

@@ -48,7 +48,7 @@ def run_pod_sets(path):
             ]
             return "" if list(topology_errors(asked)) else "nothing speaks against it"
         got = [msgspec.structs.replace(each, topology_request=None) for each in got]
-        wanted = msgspec.convert(case.want["wantPodSets"], list[PodSet])
+        wanted = msgspec.convert(case.want["wantPodSets"] or [], list[PodSet])
         return difference([repr(each) for each in got], [repr(each) for each in wanted], "pod sets")
 
     yield from run_table(path, failure)
@@ -279,7 +279,7 @@ def unlike(got, want, *names, read=lambda value: value):
 
 
 def sizes_of(pod_sets):
-    return {each["name"]: each["count"] for each in pod_sets}
+    return {each["name"]: each["count"] for each in pod_sets or ()}
 
 
 def running(case):

@@ -205,11 +205,12 @@ def recomputed(scheduler, case):
 def statuses(scheduler, case, column="wantWorkloads"):
     """Compare the statuses of all workloads with what is wanted."""
     merged = case.gates.get(MERGE_PATCH) and case.want.get("wantWorkloadUseMergePatch")
-    for body in merged or case.want.get(column) or ():
-        wanted = decode(body, Workload)
+    listed = [decode(body, Workload) for body in merged or case.want.get(column) or ()]
+    there, keys = ({w.metadata.key for w in each} for each in (scheduler.mirrors.workloads, listed))
+    if listed and there != keys:
+        return f"workloads: expected {sorted(keys)}, got {sorted(there)}"
+    for wanted in listed:
         got = scheduler.mirrors.workloads.get(wanted.metadata.key)
-        if got is None:
-            return f"{wanted.metadata.key} is not there"
         want, have = (msgspec.to_builtins(said(each.status)) for each in (wanted, got))
         for field in sorted({*want, *have}):
             if want.get(field) != have.get(field):

@@ -22,7 +22,7 @@ def run_summaries(path):
     def failure(case):
         cluster = Cluster(settings_of(case))
         cluster.put_all(case)
-        asked, wanted = case.input["req"], case.want["wantResp"]
+        asked, wanted = case.input["req"] or {}, case.want["wantResp"] or {}
         said = asked.get("queryParams") or {}
         chosen = PendingPage(**{name: said[name] for name in ("offset", "limit") if name in said})
         try:

@@ -100,7 +100,7 @@ def run_usage(path):
                 flavors=each.get("Flavors") or {},
                 usage=each["Requests"],
             )
-            for index, each in enumerate(case.input["info"].get("TotalRequests") or ())
+            for index, each in enumerate((case.input["info"] or {}).get("TotalRequests") or ())
         )
         usage = ReservedQuota(cluster_queue="", pod_sets=pod_sets).usage()
         got = {f"{flavor}/{resource}": n for (flavor, resource), n in usage.items()}
@@ -114,7 +114,9 @@ def run_propagation(path):
 
     def failure(case):
         workload = _workload(case.input["wl"])
-        requests = {p["Name"]: p["Requests"] for p in case.input["info"].get("TotalRequests") or ()}
+        requests = {
+            p["Name"]: p["Requests"] for p in (case.input["info"] or {}).get("TotalRequests") or ()
+        }
         status = with_requests(workload.status, requests)
         changed = status.resource_requests != workload.status.resource_requests
         return _unlike(changed, case.want["want"])
@@ -214,7 +216,7 @@ def run_default_class(path):
 
     def failure(case):
         cluster = Cluster()
-        for item in case.input["workloadPriorityClassList"].get("items") or ():
+        for item in (case.input["workloadPriorityClassList"] or {}).get("items") or ():
             cluster.put({**item, "kind": "WorkloadPriorityClass"})
         found = cluster.mirrors.priorities.get("default") is not None
         return _unlike(found, case.want["wantExist"])

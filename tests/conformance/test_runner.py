@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.conformance.__main__ import main
+from tests.conformance.kueue_objects import Columns
 from tests.conformance.outcome import Outcome, SuiteResult, judge
 from tests.conformance.suites import ADAPTERS
 
@@ -105,6 +106,26 @@ def test_files_of_policies_nothing_runs_yet_are_named_too(cases, capsys):
 def test_every_adapter_has_a_group_and_code(adapter):
     assert adapter.group
     assert callable(adapter.runner())
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        pytest.param("bool", False, id="flag"),
+        pytest.param("int32", 0, id="number"),
+        pytest.param("time.Duration", "0s", id="duration"),
+        pytest.param("[]kueue.Workload", [], id="slice"),
+        pytest.param("map[string]bool", {}, id="map"),
+        pytest.param("*kueue.Workload", None, id="pointer"),
+    ],
+)
+@pytest.mark.parametrize("row", [{}, {"column": None}], ids=["absent", "null"])
+def test_a_column_that_a_row_leaves_out_is_as_in_go(row, kind, value):
+    columns = Columns(row, {"column": kind})
+
+    assert columns["column"] == value
+    with pytest.raises(KeyError):
+        columns["other"]
 
 
 def test_a_case_that_crashes_is_a_failure_and_no_end():

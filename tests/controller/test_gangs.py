@@ -150,7 +150,8 @@ async def test_a_job_whose_pods_name_another_scheduler_starts_and_hears_of_it(wo
     assert not world.suspended("train")
     (event,) = world.events("GangNotHandedOver")
     assert event["type"] == "Warning"
-    assert "`schedulerName: volcano`" in event["message"]
+    why = "the pods of `main` do not have `schedulerName: volcano`"
+    assert event["message"] == f"Not handed over to Volcano: {why}"
 
 
 @pytest.mark.parametrize(
@@ -158,12 +159,12 @@ async def test_a_job_whose_pods_name_another_scheduler_starts_and_hears_of_it(wo
     [
         pytest.param(
             NotFoundError("404"),
-            "Waits: the API server has no PodGroups of scheduling.volcano.sh",
+            "Cannot create the PodGroup: the API server has no PodGroups of scheduling.volcano.sh",
             id="no-such-kind",
         ),
         pytest.param(
             ForbiddenError("may not create podgroups"),
-            "Waits: may not create podgroups",
+            "Cannot create the PodGroup: may not create podgroups",
             id="not-allowed",
         ),
     ],
@@ -304,7 +305,7 @@ async def test_roles_of_a_job_set_in_order_are_gangs_of_their_own(world):
     }
     assert counts == {"driver": 1, "worker": 4}
     (event,) = world.events("GangHandedOver")
-    assert "start one after the other" in event["message"]
+    assert "; not supported: the gang as a whole (its roles start in order" in event["message"]
 
 
 async def test_nothing_is_written_for_a_gang_of_which_one_role_fits(world):
@@ -482,4 +483,4 @@ async def test_pods_that_are_made_one_by_one_are_no_gang(world):
 
     assert groups(world, COSCHEDULING) == {}
     assert let_go(world) == ["serve-0"]
-    assert "each of its pods is made" in world.events("GangNotHandedOver")[0]["message"]
+    assert "each pod is created only" in world.events("GangNotHandedOver")[0]["message"]

@@ -71,7 +71,7 @@ def test_every_field_that_a_client_reads_of_has_a_description(control_plane, ver
     ("path", "words"),
     [
         ("clusterqueues", "Quota, and the order in which workloads get it."),
-        ("cq.spec.stopPolicy", "`Hold` admits nobody new"),
+        ("cq.spec.stopPolicy", "`Hold` admits no workloads"),
         ("cq.spec.resourceGroups.flavors.resources.borrowingLimit", "may be borrowed"),
         ("workloads.status.conditions.reason", "in one word for machines"),
         ("rf.spec.tolerations.effect", "empty for every effect"),

@@ -1,4 +1,4 @@
-"""The webhook configurations: what is sent to the door, and how they are kept up."""
+"""The webhook configurations: what is sent to the webhooks, and how they are kept up."""
 
 import base64
 from contextlib import suppress
@@ -36,7 +36,7 @@ from policyd.testing import FakeClient
 from tests.webhooks.policies import policy, rule
 from webhooks.certificate.publication import FORMER_HINT, Publication
 
-SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
+SERVICE = ServiceEndpoint(namespace="queue", name="webhooks", port=8443)
 
 
 def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
@@ -110,7 +110,7 @@ def test_the_mutating_configuration():
                 "clientConfig": {
                     "service": {
                         "namespace": "queue",
-                        "name": "door",
+                        "name": "webhooks",
                         "port": 8443,
                         "path": "/mutate",
                     },

@@ -38,7 +38,7 @@ def policy(*rules, inject=False, validations=False, failure="Fail", conditions=(
 
 
 def bound(*documents):
-    """Load policies, and bind them as the door does."""
+    """Load policies, and bind them as the webhooks do."""
     loaded = load_policies("\n---\n".join(map(json.dumps, documents)), "here", EVERY_FORMAT)
     assert not [f for f in loaded.findings if f.severity == "error"], loaded.findings
     return PolicySet(loaded.policies, namespaces=without_cluster, bindings=loaded.bindings).policies

@@ -29,7 +29,9 @@ async def echo(body: bytes, _out_of_time) -> bytes:
 def client_for(answer=echo, *, clock=None, unjudged=None):
     metrics = WebhookMetrics(CollectorRegistry())
     answers = {"/mutate": answer, "/validate": answer}
-    client = TestClient(create_app(answers, metrics=metrics, clock=clock, unjudged=unjudged or {}))
+    client = TestClient(
+        create_app(answers, metrics=metrics, clock=clock, unevaluated=unjudged or {})
+    )
     client.registry = metrics.registry
     return client
 

@@ -35,21 +35,21 @@ from webhooks.certificate.old_versions import OldVersions
 CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 
 REMEDY = "`helm upgrade` brings them back"
-"""What to do if they are gone, and we may not make them."""
+"""The hint if the configurations are missing, and policyd may not create them."""
 
 LEFT_OUT_REMEDY = "`--leave-out` says so; of the chart, `selfRestriction.secrets`"
-"""What to do if policies are about what is not sent."""
+"""The hint if policies name resources that are not sent."""
 
 FORMER_HINT = (
     f"`kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration {FORMER_NAME}`"
 )
-"""What to do if the configurations under their former name cannot be deleted."""
+"""The hint if the configurations under their former name cannot be deleted."""
 
 log = structlog.get_logger(__name__)
 
 
 class _NotOursError(Exception):
-    """A configuration is missing, and whoever installed us is to make it."""
+    """A configuration is missing, and part of the installation."""
 
 
 class Publication:
@@ -57,9 +57,9 @@ class Publication:
 
     Args of the constructor:
         client: The API server.
-        wanted: Says what they should be now, given the authorities to trust; None leaves
-            everything but these to whoever made the configurations.
-        old_versions: What else calls us, if it is to.
+        wanted: Returns the wanted configurations, given the authorities to trust; None changes
+            only these authorities.
+        old_versions: The conversion of v1beta1, if it is served.
     """
 
     def __init__(
@@ -96,15 +96,15 @@ class Publication:
         return await self._trusted(ca_bundle_pem, converting)
 
     def _tell_left_out(self, wanted: Registration) -> None:
-        """Say once that policies decide nothing about what is not sent."""
+        """Log once that policies name resources that are not sent."""
         sent = (("mutate", wanted.rules.mutate), ("validate", wanted.rules.validate))
         found = set().union(*(named_in_vain(c, verb, wanted.left_out) for verb, c in sent))
         if found - self._left_out:
-            log.warning("policies_unheard", about=sorted(found), hint=LEFT_OUT_REMEDY)
+            log.warning("policies_excluded", about=sorted(found), hint=LEFT_OUT_REMEDY)
         self._left_out = found
 
     async def _register(self, wanted: Registration) -> None:
-        """Register what is wanted; without what policies demand, if the API server refuses it.
+        """Register the wanted configurations; without conditions, if the API server refuses these.
 
         It may be older, or know other functions, than the policies were written for. More calls
         than needed are better than none.
@@ -202,7 +202,7 @@ def _bundles(configs: Iterable[Json]) -> Iterable[frozenset[bytes]]:
         try:
             yield frozenset(split_bundle(base64.b64decode(text)))
         except (ConfigurationError, binascii.Error):
-            yield frozenset()  # somebody wrote something else there: nothing of ours is trusted
+            yield frozenset()  # another text is there: no authority of policyd is trusted
 
 
 class FormerConfigurations:

@@ -1,7 +1,7 @@
 """Requests to others than the API server: bounded, timed, and led nowhere else.
 
-What a host's name stands for is looked at when the connection is made. By a proxy, the proxy looks
-it up, and decides itself where it connects to.
+The addresses of a host's name are checked when the connection is made. A proxy looks the name up
+itself, and decides where it connects to.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class FetchedResponse:
     Attributes:
         status: HTTP's.
         headers: Those of the answer.
-        body: What it carries.
+        body: Its body.
         led: Whether it is from where a redirect led.
     """
 
@@ -59,16 +59,16 @@ class FetchedResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What is sent.
+    """A request.
 
     Attributes:
         method: `GET`, `POST` or `PUT`.
         url: Where to.
         headers: Besides those of every request; not shown, as they may hold a password.
-        body: What it carries; None for nothing.
+        body: Its body, if any.
         certificates: PEM of the authorities to trust; those of the machine if it is empty.
-        redirects: To how many other addresses it may be led, if it is a GET; what its headers say
-            stays here, but for what it accepts.
+        redirects: How many redirects are followed, if it is a GET; only the header `Accept` is sent
+            to other servers.
         named: The hosts that the operator named, by which the machine itself may be reached.
     """
 
@@ -159,7 +159,7 @@ class Fetcher:
         why = refused(host, literal_of(host), named)
         if why:
             raise ValueError(why)
-        if proxy is not None:  # named by whoever named it in the environment
+        if proxy is not None:  # the environment names it
             self._resolver.named.add(URL(proxy).raw_host or "")
 
     def _pool(self) -> aiohttp.ClientSession:
@@ -177,7 +177,7 @@ def _target(url: URL, status: int, headers: Mapping[str, str]) -> URL | None:
     """Return where an answer leads to; None if it is one itself.
 
     Raises:
-        ValueError: If it leads to what is no server, or from an encrypted one to one that is not.
+        ValueError: If it leads to no server, or from an encrypted to an unencrypted one.
     """
     if status not in _REDIRECTS:
         return None

@@ -1,4 +1,4 @@
-"""What takes note of decisions: metrics and log, shadows of policies, and the counts in reports."""
+"""The observers of decisions: metrics and log, shadows of policies, and counts in reports."""
 
 from functools import partial
 
@@ -28,7 +28,7 @@ def observers(
     with_external_data: WithExternalData,
     start: Start,
 ) -> dict[Phase, Observe]:
-    """Return what takes note of the decisions of each phase."""
+    """Return the observer of the decisions of each phase."""
     counts = None
     if server.settings.reports:
         counts = ReportedCounts(Reports(server.api_server), pace=server.pace)

@@ -1,8 +1,8 @@
 """The policies in force: read from files and from the API server, swapped as a whole.
 
-What was in force stays so until what replaces it can be used. A file that is broken by an edit, or
-an object that is, keeps its last good policies. Where there are none, what stands in for a broken
-policy refuses what that was to guard, as its failurePolicy says: a typing mistake lets nothing in.
+Policies stay in force until their replacement can be used. A file or object that an edit breaks
+keeps its last good policies. Where there are none, a stand-in denies the requests that the broken
+policy was to guard, as its failurePolicy says: a typing mistake lets nothing in.
 """
 
 import threading
@@ -51,7 +51,7 @@ FILE: Final = "file"
 
 _CLOCK = SystemClock()
 _DIALECT = dialect_of(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
-"""Policies of every format, which may ask what time it is."""
+"""Policies of every format, which may read the clock."""
 
 
 class Assembled(NamedTuple):
@@ -59,7 +59,7 @@ class Assembled(NamedTuple):
 
     Attributes:
         policies: All of them.
-        remembering: What they decide by, with a memory, by phase.
+        remembering: The decisions with a cache, by phase.
         params: Objects beside policies in files.
         known: How many policies there are, whether or not anything binds them.
     """
@@ -93,15 +93,15 @@ class PoliciesInForce:
         Args:
             namespaces: Finds the Namespace object of a request's namespace.
             metrics: Where policies are counted.
-            params: What policies are evaluated with; those of files alone if left out.
-            authorize: Says what users may do.
-            reads: What Kyverno's policies may read of the cluster.
-            http: What they, and GlobalContextEntries, may ask by HTTP.
-            images: What they may ask of registries.
-            makers: Who makes what belongs to others.
+            params: The params of policies; those of files only if left out.
+            authorize: Tells the permissions of users.
+            reads: The objects of the cluster that Kyverno's policies may read.
+            http: The HTTP requests of these, and of GlobalContextEntries.
+            images: The data of images for these.
+            makers: The accounts that create the children of other objects.
             remember: How many decisions on pods are remembered in each phase.
             limits: How many policies of the API server are loaded.
-            changed: Called after each change of what is in force.
+            changed: Called after each change of the policies in force.
         """
         self._namespaces = namespaces
         self._metrics = metrics
@@ -114,7 +114,7 @@ class PoliciesInForce:
         self._makers = makers
         self._changed = changed
         self.limits = limits or PolicyLimits()
-        """Of what is loaded of the API server's policies."""
+        """Of the API server's policies that are loaded."""
         self._loaded: dict[PolicyKey, Loaded] = {}
         self._mistakes: dict[PolicyKey, int] = {}
         self._names_only: dict[PolicyKey, StoredPolicy] = {}
@@ -131,7 +131,7 @@ class PoliciesInForce:
         return self._current().policies
 
     def _current(self) -> Assembled:
-        """Return what is in force, on whichever thread it is asked for."""
+        """Return the policies in force; any thread may call it."""
         made = self._assembled
         if made is None:
             with self._assembling:
@@ -208,7 +208,7 @@ class PoliciesInForce:
         return self._decide("mutate", request, out_of_time)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        """Say everything that speaks against the request; of a policy, what is wrong with it."""
+        """Return all objections to the request; if its object is a policy, the mistakes in it."""
         if request.kind.group == GROUP:
             return validate_own(request, lacks_room=self.limits.lacks_room)
         return self._decide("validate", request, out_of_time)
@@ -257,7 +257,7 @@ class PoliciesInForce:
             loaded = _loaded(document, dialect)
         self._mistakes[key] = _note(loaded.findings)
         is_good = last is not None and bool(last.policies or last.bindings)
-        # What is beyond the limits gives up its last good version, too, or that would take memory.
+        # A policy beyond the limits gives up its last good version, too, which takes memory.
         if policy.unusable or not (loaded.broken and is_good):
             self._loaded[key] = loaded
         self._names_only.pop(key, None)
@@ -292,7 +292,7 @@ def _of_file(file: Path) -> PolicyKey:
 
 
 def _note(findings: Sequence[Finding]) -> int:
-    """Log what is wrong; return how many mistakes keep something from being used."""
+    """Log the findings; return the number of errors."""
     errors = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
         log.warning(
@@ -305,7 +305,7 @@ def _note(findings: Sequence[Finding]) -> int:
 
 
 def _last_good(last: Loaded, broken: Loaded) -> Loaded:
-    """Return what was in force of a file, with what is new in the one that an edit broke."""
+    """Return the last good policies of a file, and new ones of the version that is broken."""
     known = {policy.id for policy in last.policies}
     bound = {(binding.policy_kind, binding.name) for binding in last.bindings}
 
@@ -343,7 +343,7 @@ def _loaded(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
     """Load a document; one that we fail on has a stand-in, and does not keep others from theirs."""
     try:
         return load_document(document, dialect, cpu_limit())
-    except Exception as error:  # a bug: what the policy is to guard is not left open for it
+    except Exception as error:  # a bug must not let through the requests that the policy guards
         log.exception("policy_not_loaded", place=document.source)
         return unusable(document, f"policyd could not load it: {error!r}", dialect)
 
@@ -359,7 +359,7 @@ def _loaded_from(file: Path) -> Loaded:
 def _by_name(policies: Iterable[CompiledPolicy]) -> Mapping[str, CompiledPolicy]:
     """Choose one policy for each name: the first, files before objects.
 
-    Who may write Policy objects may not thereby replace what the installation brings.
+    Users who may write Policy objects cannot replace the policies of the installation.
     """
     chosen: dict[str, CompiledPolicy] = {}
     for compiled in policies:

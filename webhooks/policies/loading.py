@@ -1,8 +1,8 @@
 """Policies are loaded beside reviews, in a thread of their own, and put in force as a whole.
 
-Reviews go on with what was in force until then. Of each policy the newest state alone is loaded,
+Reviews use the policies in force until then. Of each policy the newest state alone is loaded,
 however often it changes; namespaces take turns, so that none waits for all that another writes;
-and after each policy there is a rest by what it took, so that reviews have most of the machine.
+and a rest in proportion follows each policy, so that reviews have most of the processor.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ LONGEST_REST: Final = 10.0
 """Seconds to rest after a policy, at most."""
 
 SHOWN_SECONDS: Final = 1.0
-"""How often, at most, what was loaded is put in force while there is more to load."""
+"""How often, at most, loaded policies are put in force while there is more to load."""
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Loading:
     """Loads policies in a thread of its own.
 
     Args of the constructor:
-        policies: What they are put in force in.
+        policies: Where they are put in force.
         pace: Time.
     """
 
@@ -48,7 +48,7 @@ class Loading:
         policies.beside = True
 
     def note(self, key: PolicyKey, load: Callable[[], None]) -> None:
-        """Have something loaded in the thread, in the place of what was noted for the same key."""
+        """Have a policy loaded in the thread, in the place of an earlier call for the same key."""
         of_namespace = self._waiting.setdefault(key.namespace, {})
         of_namespace.pop(key, None)
         of_namespace[key] = load
@@ -69,7 +69,7 @@ class Loading:
         self._is_open = True
 
     async def run(self) -> NoReturn:
-        """Load what is noted, until cancelled."""
+        """Load the noted policies, until cancelled."""
         try:
             while True:
                 await self._woken.wait()
@@ -83,7 +83,7 @@ class Loading:
         self._woken.set()
 
     def _next(self) -> Callable[[], None] | None:
-        """Return what is next, of the namespace that waited the longest; None if nothing is."""
+        """Return the next load, of the namespace that waited the longest; None if there is none."""
         if not self._waiting:
             return None
         namespace = next(iter(self._waiting))
@@ -94,7 +94,7 @@ class Loading:
         return load
 
     async def _load_all(self) -> None:
-        """Load what is noted, and put it in force at the end, and from time to time."""
+        """Load the noted policies, and put them in force at the end, and from time to time."""
         shown, assembling = self._pace.clock.monotonic(), 0.0
         while not self._idle.is_set():
             began = self._pace.clock.monotonic()
@@ -111,7 +111,7 @@ class Loading:
                 self._idle.set()
 
     async def _put_in_force(self) -> float:
-        """Put together what was loaded, in the thread, and put it in force; return what it took."""
+        """Assemble the loaded policies in the thread, and put them in force; return the seconds."""
         began = self._pace.clock.monotonic()
         assembled = await self._do(self._policies.assemble)
         if assembled is not None:
@@ -124,6 +124,6 @@ class Loading:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except PolicydError as error:
             log.warning("change_refused", reason=str(error), hint=error.hint)
-        except Exception:  # a bug, which must not end what loads the others
+        except Exception:  # a bug, which must not keep others from being loaded
             log.exception("change_not_loaded")
         return None

@@ -54,7 +54,7 @@ class Params:
         self._pace = pace
         self._watches: dict[_Place, tuple[Watch, asyncio.Task[None]]] = {}
         self.files: ParamSource = NO_PARAMS
-        """What was read from files. It comes before what the API server has."""
+        """Params from files, which come before those of the API server."""
         self._followed = asyncio.Event()
         self.changed = asyncio.Event()
         """To be set when other policies are in force."""
@@ -160,7 +160,7 @@ class Params:
     def _are_known(self, kind: ParamKind, places: frozenset[_Place]) -> bool:
         """Tell whether all that is to be watched of a kind is known.
 
-        What was watched before is kept until then, or longer: until policies change again.
+        Earlier watches are kept until then, or longer: until policies change again.
         """
         wanted = (self._watches.get(place) for place in places if place[0] == kind)
         return all(found is not None and found[0].complete.is_set() for found in wanted)

@@ -86,7 +86,7 @@ async def _namespaces(server: WebhookServer, start: Start) -> None:
 def _external(
     server: WebhookServer, inquiries: Inquiries, start: Start
 ) -> tuple[Web, Registries | None]:
-    """Return what Kyverno's policies may ask by HTTP, and of registries, if anything."""
+    """Return the HTTP and registry clients of Kyverno's policies."""
     settings = server.settings
     fetcher = Fetcher(server.variables)
     start(fetcher.run())

@@ -30,7 +30,7 @@ KYVERNO_KINDS: Final[Mapping[str, frozenset[str]]] = {
     cluster_policies.GROUP: cluster_policies.KINDS,
 }
 """The kinds that are read, by group. Exceptions are not: any user who may write one in the cluster
-could lift what others demand."""
+could disable the policies of others."""
 
 LOOK_SECONDS: Final = 60.0
 """How often the API server is asked whether it serves kinds that it did not serve before."""
@@ -48,7 +48,7 @@ class PolicySource(Protocol):
     """A place that policies come from."""
 
     async def read(self, start: Start) -> None:
-        """Note all policies that there are, and start what follows their changes.
+        """Note all policies, and start following their changes.
 
         Raises:
             PolicydError: If they cannot be read, and never will be.
@@ -200,7 +200,7 @@ class KyvernoPolicies:
             await self._look(start)
 
     async def _look(self, start: Start) -> bool:
-        """Watch what is served by now; tell whether the API server said what is."""
+        """Watch the kinds that are served by now; tell whether the API server answered."""
         try:
             served = await self._served()
         except ApiError as error:

@@ -156,7 +156,7 @@ class PolicyLimits:
 
 
 def guards(policies: Iterable[StoredPolicy]) -> tuple[CompiledPolicy, ...]:
-    """Return what stands in for policies of which only the name is kept, one for each namespace."""
+    """Return the stand-ins for policies of which only the name is kept, one a namespace."""
     reasons = {p.metadata.namespace: p.unusable for p in policies if p.may_deny}
     return tuple(_guard(namespace, reasons[namespace]) for namespace in sorted(reasons))
 

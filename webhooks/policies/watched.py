@@ -1,6 +1,6 @@
 """Objects of the API server, whole and of any kind, watched so that they can be looked up at once.
 
-Who looks waits for nothing: what is not known (yet), and why, is said instead.
+A look-up does not wait: it returns the object, or why it is not known (yet).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class WholeObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WholeObjects:
-    """Reads a resource's objects with every field they have, but who manages which.
+    """Reads a resource's objects with all fields, except managed fields.
 
     Lists name neither version nor kind of their items, so both are put there.
     """
@@ -57,7 +57,7 @@ class WholeObjects:
         resource_version: str,
         **selection: Unpack[Selection],
     ) -> AsyncGenerator[WatchEvent[Any] | Bookmark, None]:
-        """Iterate over what changes."""
+        """Iterate over the changes."""
         events = self._reader.watch(
             resource, into=dict, resource_version=resource_version, **selection
         )
@@ -79,7 +79,7 @@ _name = operator.itemgetter(0)
 class Watch:
     """The objects of one kind, by namespace and name."""
 
-    def __init__(  # noqa: PLR0913 - what is read, how much is kept
+    def __init__(  # noqa: PLR0913 - the selection, and its limits
         self,
         reader: Reader,
         api_version: str,
@@ -97,7 +97,7 @@ class Watch:
             api_version: Group and version.
             is_it: Tells which resource of that version is meant.
             resource: That resource, if it is known without asking.
-            limits: Of what is kept; none if left out.
+            limits: Of the objects in memory; none if left out.
             pace: Time.
             selection: Which of its objects are meant; all if left out.
         """

@@ -28,6 +28,8 @@ from policyd.alloc.topology.values import Placement
 from policyd.alloc.value import Value
 from policyd.alloc.workload import Delay, PodSetFlavors, ReservedQuota
 
+_MOST_ASSIGNMENTS = 64
+
 Note = tuple[int, int, int, bool]
 """A cell with too little: its need, what is available, and whether that could ever be more."""
 
@@ -77,6 +79,8 @@ class PodSetRequests:
             }
             used = {r: self.totals[r] for r in taken if r in self.totals}
             found = PodSetFlavors(name=self.name, count=self.count, flavors=taken, usage=used)
+            if len(self._assignments) >= _MOST_ASSIGNMENTS:
+                self._assignments.clear()
             self._assignments[options] = found
         return found
 

@@ -33,7 +33,7 @@ class QueueOptions:
     Attributes:
         missing: Flavors it names that do not exist.
         open: Whether nothing of its own keeps it from giving out quota.
-        preempts: Whether its workloads may preempt anybody.
+        preempts: Whether its workloads may preempt others.
         topologies: Levels of the topologies by which its flavors place pods, by flavor.
         places_all: Whether all its flavors do.
         without_topology: Flavors whose topology does not exist.

@@ -28,11 +28,10 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
     if search.reclaims:
         others = (node for node in descendants(search.node.root) if node.queue)
         queues += [n for n in others if n is not search.node and not search.within_nominal(n)]
-    candidates = ((node, search.candidates(node)) for node in queues)
     waiting = {
         node: deque(ordered(search, found, lambda each: each))
-        for node, found in candidates
-        if found
+        for node in queues
+        if (found := search.candidates(node))
     }
     if not waiting:
         return []

@@ -84,7 +84,7 @@ class Reach:
         self._state = state
         self._borrowers: dict[QuotaNode, list[QueueState]] = {}
 
-    def anybody(self, options: QueueOptions, workload: QueuedWorkload) -> bool:
+    def possible(self, options: QueueOptions, workload: QueuedWorkload) -> bool:
         """Tell whether a workload might find victims; if not, it certainly finds none."""
         policy, node = options.spec.preemption, options.node
         least = self._state.queues[node.name].least

@@ -1,4 +1,4 @@
-"""Which domains pods go to: the level, the domains of it, and then down to the lowest level."""
+"""Fitting: the level and domains that hold a goal, and shares of it down to the lowest level."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,9 @@
-"""Where the pods of a workload go: the entry point."""
+"""Placement: where the pods of a workload go.
+
+Pod sets of a group are placed together. Each group has a `goal` in levels of the topology; what is
+feasible in each domain is counted, then domains are chosen and share the pods out to leaves, evenly
+if `balanced`. Pods of elastic workloads stay where they are; those of a failed node are repaired.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -8,6 +8,7 @@ domains came or went; a change of what a node has, or of what is used there, cos
 
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.values import (
@@ -28,14 +29,12 @@ UNREAD: Mark = (-1, 0)
 """The mark of a reader of nothing."""
 
 
+@dataclass(slots=True, eq=False)
 class ChangeLog:
     """Numbers of what changed, in order. Forgotten when there are too many of them."""
 
-    __slots__ = ("_entries", "_era")
-
-    def __init__(self) -> None:
-        self._entries: list[int] = []
-        self._era = 0
+    _entries: list[int] = field(default_factory=list)
+    _era: int = 0
 
     @property
     def mark(self) -> Mark:
@@ -63,6 +62,7 @@ Amounts = Mapping[str, int]
 Column = list[int]
 
 
+@dataclass(slots=True, eq=False)
 class Table:
     """Amounts of leaves by their numbers; may be negative.
 
@@ -71,11 +71,8 @@ class Table:
         taken: By port and leaf, how many take it.
     """
 
-    __slots__ = ("columns", "taken")
-
-    def __init__(self) -> None:
-        self.columns: dict[str, Column] = {}
-        self.taken: dict[str, dict[int, int]] = {}
+    columns: dict[str, Column] = field(default_factory=dict)
+    taken: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def left(self, resource: str, leaf: int) -> int:
         """Return how much of a resource there is."""
@@ -124,14 +121,12 @@ NOWHERE = -1
 """Stands for no domain, such as the parent of one of the highest level."""
 
 
+@dataclass(slots=True, eq=False)
 class NodeRoom:
-    """A node, and what it has for workloads that are placed: allocatable without other pods."""
+    """A node, and its amounts for placed workloads: allocatable without other pods."""
 
-    __slots__ = ("amounts", "node")
-
-    def __init__(self, node: TopologyNode, amounts: dict[str, int]) -> None:
-        self.node = node
-        self.amounts = amounts
+    node: TopologyNode
+    amounts: dict[str, int]
 
 
 class TopologyTree:
@@ -244,9 +239,10 @@ class TopologyTree:
         name = room.node.name
         before = self._rooms.get(name)
         domain = self.name_of(room.node)
-        if before is not None and domain is not None and self._stays(before.node, room.node):
+        if before and domain and self._values(before.node) == self._values(room.node):
             self._rooms[name] = room
-            self._update(before, room, self.leaves[domain])
+            if self._shown(domain, name):
+                self._update(before, room, self.leaves[domain])
             return
         self.remove(name)
         if domain is not None:
@@ -300,21 +296,19 @@ class TopologyTree:
     def _values(self, node: TopologyNode) -> DomainValues:
         return tuple([node.labels[level] for level in self.levels])
 
-    def _stays(self, before: TopologyNode, after: TopologyNode) -> bool:
-        return self._values(before) == self._values(after)
-
     def _shown(self, domain: DomainValues, name: str) -> bool:
         twins = self.twins.get(domain)
         return not twins or twins[0] == name
 
     def _update(self, before: NodeRoom, after: NodeRoom, leaf: int) -> None:
-        if not self._shown(self.names[leaf], after.node.name):
-            return
-        self._shift(leaf, before.amounts, -1, self.free, self.capacity)
-        self._shift(leaf, after.amounts, 1, self.free, self.capacity)
-        self._node[leaf] = after.node if self.to_nodes else None
-        if self.to_nodes and not _alike(before.node, after.node):
-            self._show(leaf, after)
+        old, new = before.amounts, after.amounts
+        more = {name: new.get(name, 0) - old.get(name, 0) for name in {**old, **new}}
+        changed = {name: amount for name, amount in more.items() if amount}
+        self._shift(leaf, changed, 1, self.free, self.capacity)
+        if self.to_nodes:
+            self._node[leaf] = node = after.node
+            if (node.labels, node.taints) != (before.node.labels, before.node.taints):
+                self.changed_nodes.extend((leaf,))
 
     def _add(self, domain: DomainValues, name: str) -> None:
         if self.to_nodes and (domain in self.leaves):
@@ -333,11 +327,8 @@ class TopologyTree:
         self._below[leaf] += 1
         self._shift(leaf, room.amounts, 1, self.free, self.capacity)
         if self.to_nodes:
-            self._show(leaf, room)
-
-    def _show(self, leaf: int, room: NodeRoom) -> None:
-        self._node[leaf] = room.node
-        self.changed_nodes.extend((leaf,))
+            self._node[leaf] = room.node
+            self.changed_nodes.extend((leaf,))
 
     def _detach(self, domain: DomainValues, room: NodeRoom) -> None:
         leaf = self.leaves[domain]
@@ -392,8 +383,3 @@ class TopologyTree:
             for resource, amount in amounts.items():
                 table.shift(resource, ((leaf, amount),), sign, size=len(self.values))
         self.changed.extend((leaf,))
-
-
-def _alike(one: TopologyNode, other: TopologyNode) -> bool:
-    """Tell whether pods may run on both nodes alike, apart from amounts."""
-    return one.labels == other.labels and one.taints == other.taints

@@ -19,7 +19,7 @@ class _Gate(msgspec.Struct, frozen=True, kw_only=True):
 _GATES: Final = kueue_gates(dict[str, _Gate])
 
 DEFAULTS: Final[Mapping[str, bool]] = {name: gate.default for name, gate in _GATES.items()}
-"""Every gate, and whether it is on if nobody says anything."""
+"""Every gate, and whether it is on by default."""
 
 LOCKED: Final = frozenset(name for name, gate in _GATES.items() if gate.locked)
 """Gates that can no longer be set to anything but their default."""

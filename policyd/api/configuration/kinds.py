@@ -1,6 +1,6 @@
 """Kueue's Configuration, `config.kueue.x-k8s.io/v1beta2`, as its file says it.
 
-Every field may be missing; None is what nobody has said. Lengths of time stay as they are written.
+Every field may be missing; None is unset. Lengths of time stay as they are written.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ DurationText = str
 
 
 class Strict(Wire, frozen=True, forbid_unknown_fields=True):
-    """Base of the parts of a Configuration: a field nobody knows is a mistake, not the future."""
+    """Base of the parts of a Configuration: an unknown field is an error."""
 
 
 class WebhookListener(Strict, frozen=True):

@@ -11,7 +11,7 @@ class UnheededGate(NamedTuple):
 
     Attributes:
         on: Whether that is what Kueue does with the gate on.
-        reason: Why nobody can choose.
+        reason: Why there is no choice.
     """
 
     on: bool

@@ -15,7 +15,7 @@ _OF_URLS: Final = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
 def gating_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
-    """Yield what is wrong with the names; an annotation without any waits for nobody."""
+    """Yield what is wrong with the names; an annotation without names gates nothing."""
     text = annotations.get(ADMISSION_GATED_BY, "")
     names = [part.strip() for part in text.split(",")] if text else []
     for index, name in enumerate(names):
@@ -30,7 +30,7 @@ def gating_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
 
 
 def gating_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[FieldError]:
-    """Yield that somebody new is waited for, given the annotations."""
+    """Yield that a gate was added, given the annotations."""
     if not _gates(after) <= _gates(before):
         detail = "can only remove gates, not add new ones"
         yield FieldError(_PATH, after.get(ADMISSION_GATED_BY, ""), detail, "Forbidden")

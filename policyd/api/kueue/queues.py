@@ -45,7 +45,7 @@ class ResourceQuota(Wire, frozen=True):
     name: str
     """The resource, such as `cpu` or `nvidia.com/gpu`."""
     nominal_quota: QuantityText
-    """How much there is when nobody lends or borrows."""
+    """How much there is without lending and borrowing."""
     borrowing_limit: QuantityText | None = None
     """How much more may be borrowed from the cohort; no limit if left out."""
     lending_limit: QuantityText | None = None
@@ -160,7 +160,7 @@ class ConcurrentAdmissionPolicy(Wire, frozen=True):
 
 
 class ClusterQueueSpec(Wire, frozen=True):
-    """What a ClusterQueue should be; without a namespace selector it takes nobody's workloads."""
+    """The desired state of a ClusterQueue; without a namespace selector it takes no workloads."""
 
     resource_groups: ResourceGroups = ()
     """The quotas, by resources and flavors; without any, nothing is admitted."""
@@ -177,7 +177,7 @@ class ClusterQueueSpec(Wire, frozen=True):
     admission_checks_strategy: AdmissionChecksStrategy | None = None
     """What must be settled besides quota before workloads start."""
     stop_policy: StopPolicy = "None"
-    """`Hold` admits nobody new; `HoldAndDrain` also evicts what is admitted."""
+    """`Hold` admits no workloads; `HoldAndDrain` also evicts those that are admitted."""
     fair_sharing: FairSharing | None = None
     """How much the queue weighs in its cohort."""
     admission_scope: AdmissionScope | None = None
@@ -282,7 +282,7 @@ class LocalQueueSpec(Wire, frozen=True):
     cluster_queue: SubdomainName = ""
     """The ClusterQueue whose quota is used; it never changes."""
     stop_policy: StopPolicy = "None"
-    """`Hold` admits nobody new; `HoldAndDrain` also evicts what is admitted."""
+    """`Hold` admits no workloads; `HoldAndDrain` also evicts those that are admitted."""
     fair_sharing: FairSharing | None = None
     """How much the LocalQueue weighs in its ClusterQueue, where past usage counts."""
 

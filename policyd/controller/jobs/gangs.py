@@ -109,7 +109,9 @@ class Gangs:
         except (AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError) as error:
             missing = isinstance(error, NotFoundError)
             why = f"the API server has no PodGroups of {scheduler.group}" if missing else str(error)
-            self._writes.record(*about, "GangNotHandedOver", f"Waits: {why}", warning=True)
+            self._writes.record(
+                *about, "GangNotHandedOver", f"Cannot create the PodGroup: {why}", warning=True
+            )
             log.warning("gang_not_handed_over", workload=workload.metadata.key, error=str(error))
             return False
         self._made[workload.metadata.key] = scheduler, told.specs
@@ -126,13 +128,14 @@ class Gangs:
         self, about: tuple[Resource, ObjectMeta], queue: ClusterQueue, told: HandedOver
     ) -> None:
         scheduler = queue.metadata.annotations[GANG_SCHEDULER]
-        lost = f"{scheduler} is not told {'; '.join(told.lost)}" if told.lost else ""
         if not told.specs:
-            self._writes.record(*about, "GangNotHandedOver", lost, warning=True)
+            message = f"Not handed over to {scheduler}: {told.hindrance}"
+            self._writes.record(*about, "GangNotHandedOver", message, warning=True)
             return
         message = f"Handed over to {scheduler} as PodGroup {', '.join(told.specs)}"
-        said = f"{message}; {lost}" if lost else message
-        self._writes.record(*about, "GangHandedOver", said, warning=bool(lost))
+        if told.unsupported:
+            message += f"; not supported: {'; '.join(told.unsupported)}"
+        self._writes.record(*about, "GangHandedOver", message, warning=bool(told.unsupported))
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:

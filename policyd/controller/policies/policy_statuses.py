@@ -51,7 +51,7 @@ IN_FORCE = "InForce"
 that generation's number."""
 
 LONGEST_MESSAGE = 32768
-"""The longest message of a condition that the API server allows."""
+"""Characters of a condition's message, at most: the API server's limit."""
 
 TOO_MANY: Final = "TooMany"
 """The reason of `Ready` where a policy is not loaded, as there are too many."""
@@ -194,7 +194,7 @@ def too_many_status(
 
 
 class PolicyStatuses:
-    """Keeps the statuses up to date, while it leads; writes only what differs.
+    """Keeps the statuses up to date, while it leads; writes only statuses that changed.
 
     Args of the constructor:
         client: The API server.
@@ -254,7 +254,7 @@ class PolicyStatuses:
             except ApiError as error:
                 wait = self._queue.requeue(key)
                 log.warning("policy_status_late", object=key, seconds=wait, reason=str(error))
-            except Exception:  # one policy that nobody foresaw leaves the others their statuses
+            except Exception:  # a bug with one policy must not affect the others
                 log.exception("policy_status_error", object=key)
                 self._queue.forget(key)
             else:
@@ -263,7 +263,7 @@ class PolicyStatuses:
                 self._queue.done(key)
 
     async def reconcile(self, key: _Key) -> None:
-        """Write the status of one object if it is not what it should be.
+        """Write the status of one object if it changed.
 
         Raises:
             ApiError: If it cannot be written; an object that is gone is no error.

@@ -1,8 +1,8 @@
 """The background scan: every policy on every object it concerns, over and over, without haste.
 
 Objects are listed in pages and forgotten with them, a few at a time, so that neither memory nor
-processor notice. Only the leader scans. A scan that is broken off writes nothing: a report on half
-of the objects would say that the rest is in order.
+processor notice. Only the leader scans. A scan that is broken off writes nothing: half a report
+would say that the other objects are in order.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class ScanSettings:
 
 
 class ScanMetrics:
-    """Metrics of scans."""
+    """The metrics of scans."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.scans = Counter(
@@ -86,7 +86,7 @@ class ScanMetrics:
 
 
 class Scanner:
-    """Scans what exists, and keeps the reports.
+    """Scans the existing objects, and keeps the reports.
 
     Args of the constructor:
         client: The API server.
@@ -98,7 +98,7 @@ class Scanner:
         pace: Time.
     """
 
-    def __init__(  # noqa: PLR0913 - what a scan reads, writes and goes by
+    def __init__(  # noqa: PLR0913 - all that a scan reads and writes
         self,
         client: Client,
         reports: Reports,
@@ -201,7 +201,7 @@ class Scanner:
 
 
 def found_of(listed: Listed, resource: Resource, item: Json) -> ScannedObject:
-    """Return an item of a list as the object it is, without managedFields."""
+    """Return an item of a list as an object, without managed fields."""
     metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
     named = {"apiVersion": resource.api_version, "kind": resource.kind}
     return ScannedObject(
@@ -214,7 +214,7 @@ def found_of(listed: Listed, resource: Resource, item: Json) -> ScannedObject:
 
 
 def _leave_out(scan: PolicyScan, listed: Listed, error: ApiError) -> None:
-    """Say in the report of the cluster what could not be looked at."""
+    """Note in the report of the cluster the resources that could not be listed."""
     name = f"{listed.plural}.{listed.group}" if listed.group else listed.plural
     log.warning("resource_not_scanned", resource=name, reason=str(error))
     message = f"{name} cannot be listed: {error}"

@@ -24,6 +24,7 @@ Subject = Literal[
     "AdmissionCheck",
     "CheckInUse",
     "Usage",
+    "Ownerless",
 ]
 
 

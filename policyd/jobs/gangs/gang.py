@@ -60,7 +60,7 @@ class Gang:
     Attributes:
         name: Of the object that stands for it.
         roles: Its roles; at least one.
-        queue: The other scheduler's queue; empty if nobody says.
+        queue: The other scheduler's queue; empty if not set.
         topology: The Topology whose levels the roles name; empty if none.
         comes: How its pods are made and start.
         made: Whether its pods exist already.
@@ -129,7 +129,7 @@ def gang_of(
         workload: The workload.
         queue: The other scheduler's queue.
         topology: The Topology of its flavor.
-        comes: How whoever makes the pods makes them.
+        comes: How the pods are created.
         pods: Labels and annotations of pods that exist already, by pod set; None if none does yet.
     """
     admission = workload.status.admission

@@ -1,4 +1,4 @@
-"""Hands a gang to another scheduler: the objects to make, and what its pods must say."""
+"""Hand a gang over to another scheduler: the PodGroups to create, and the labels of its pods."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 GANG_SCHEDULER: Final = "policyd.io/gang-scheduler"
-"""Annotation of a ClusterQueue: which scheduler its gangs are handed to, one of `SCHEDULERS`."""
+"""Annotation of a ClusterQueue: the scheduler of its gangs, one of `SCHEDULERS`."""
 
 GANG_QUEUE: Final = "policyd.io/gang-queue"
-"""Annotation of a ClusterQueue: the queue of that scheduler; what pods say themselves wins."""
+"""Annotation of a ClusterQueue: the queue of that scheduler, unless the pods name one."""
 
 GANG_WAIT: Final = "policyd.io/gang-wait"
 """Annotation of a ClusterQueue: how long pods of a gang that have a node wait for the others."""
@@ -29,60 +29,62 @@ GANG_WAIT: Final = "policyd.io/gang-wait"
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What another scheduler is told of a gang.
+    """A gang as another scheduler sees it.
 
     Attributes:
-        specs: Of the PodGroups to make, by name.
-        marks: What the pods of each pod set must say, by its name.
-        lost: What the scheduler is not told, a sentence each.
+        specs: Of the PodGroups to create, by name.
+        marks: Labels and annotations of the pods of each pod set, by its name.
+        unsupported: Properties that the PodGroups cannot express, as noun phrases.
+        hindrance: Why the gang cannot be handed over, as a clause; empty if it can.
     """
 
     specs: Mapping[str, Json]
     marks: Mapping[str, Marks]
-    lost: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    hindrance: str = ""
 
 
 def hand_over(gang: Gang, scheduler: GangScheduler) -> HandedOver:
-    """Say what a scheduler must be told of a gang.
+    """Return the PodGroups of a gang for a scheduler.
 
-    Roles that start one after the other would wait for each other for ever as one PodGroup, so
-    each is one of its own. So are those of another priority, where a scheduler needs one for all.
-    Pods that name a PodGroup already belong to that one.
+    Roles that start in order would wait for each other forever in one PodGroup, so each gets its
+    own. So do roles of different priorities, if the scheduler requires a single one. Pods that
+    name a PodGroup already belong to that one.
     """
     hindrance = _hindrance(gang, scheduler)
     if hindrance:
-        return HandedOver({}, {}, (hindrance,))
+        return HandedOver({}, {}, hindrance=hindrance)
     parts = list(_parts(gang, scheduler))
     waits = gang.wait_seconds is not None and scheduler is not SCHEDULERS["Coscheduling"]
-    lost = ["how long pods wait for each other"] if waits else []
-    lost += [
-        *_lost_between(gang, parts),
-        *(text for part in parts for text in scheduler.lost(part)),
+    unsupported = [f"the annotation {GANG_WAIT}"] if waits else []
+    unsupported += [
+        *_unsupported_between(gang, parts),
+        *(text for part in parts for text in scheduler.unsupported(part)),
     ]
     return HandedOver(
         specs={part.name: scheduler.spec(part) for part in parts},
         marks={role.name: scheduler.marks(part, role) for part in parts for role in part.roles},
-        lost=tuple(lost),
+        unsupported=tuple(unsupported),
     )
 
 
 def possible_names(workload: Workload, scheduler: GangScheduler) -> frozenset[str]:
-    """Return every name that a PodGroup of a workload may have got, however its pods were made."""
+    """Return all names that a PodGroup of a workload can have, however its pods were created."""
     ways: tuple[Coming, ...] = ("", "RoleByRole")
     gangs = [gang_of(workload, comes=comes) for comes in ways]
     return frozenset(name for gang in gangs for name in hand_over(gang, scheduler).specs)
 
 
 def _hindrance(gang: Gang, scheduler: GangScheduler) -> str:
-    """Say why a gang cannot be handed over at all; empty if it can."""
+    """Return why a gang cannot be handed over; empty if it can."""
     others = [role for role in gang.roles if role.scheduler in {"", "default-scheduler"}]
     if scheduler.scheduler and others:
         name = scheduler.scheduler
-        return f"the gang at all: the pods of `{others[0].name}` do not say `schedulerName: {name}`"
+        return f"the pods of `{others[0].name}` do not have `schedulerName: {name}`"
     if gang.comes == "PodByPod":
-        return "the gang at all: each of its pods is made when the one before is ready"
+        return "each pod is created only when the previous one is ready"
     if scheduler is SCHEDULERS["Native"] and gang.made and not all(r.group for r in gang.roles):
-        return f"the gang at all: only new pods can join it, by the label {POD_GROUP}"
+        return f"only new pods can join a native PodGroup, by the label {POD_GROUP}"
     return ""
 
 
@@ -102,18 +104,18 @@ def _parts(gang: Gang, scheduler: GangScheduler) -> Iterator[Gang]:
         yield whole
 
 
-def _lost_between(gang: Gang, parts: list[Gang]) -> Iterator[str]:
+def _unsupported_between(gang: Gang, parts: list[Gang]) -> Iterator[str]:
     if len(parts) > 1:
-        why = "start one after the other" if gang.comes else "are not of one PodGroup"
-        yield f"that all belong together: its roles {why}, and each is a gang of its own"
+        why = "start in order" if gang.comes else "have several PodGroups"
+        yield f"the gang as a whole (its roles {why}: each is a separate gang)"
     elif gang.comes and len(gang.roles) > 1:
-        yield "that its roles start one after the other: they name one PodGroup, and wait for ever"
+        yield "the start order of its roles (they name one PodGroup, so no pod ever starts)"
 
 
 def mark(draft: Draft, path: Path, marks: Marks) -> None:
-    """Let the pod template, or the pod, at `path` say which PodGroup it belongs to.
+    """Label the pod template, or the pod, at `path` as a member of its PodGroup.
 
-    What it says already stays, but for a PodGroup that a scheduler made of it alone.
+    Existing values are kept, except for a PodGroup that the scheduler created for that pod alone.
     """
     for section, values in (("labels", marks.labels), ("annotations", marks.annotations)):
         for key, value in values.items():

@@ -1,4 +1,4 @@
-"""Other schedulers: what each is told of a gang, and what it cannot be told.
+"""Other schedulers: the PodGroup of a gang for each, and what it cannot express.
 
 Every scheduler has a kind PodGroup of its own; pods say in a label, an annotation or a field which
 one they belong to. The facts are of Volcano 1.15, KAI 0.17, scheduler-plugins and Kubernetes 1.36.
@@ -31,7 +31,7 @@ Spec = dict[str, Json]
 
 @dataclass(slots=True)
 class Marks:
-    """What the pods of a role must say."""
+    """Labels and annotations that the pods of a role get."""
 
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -43,14 +43,13 @@ class GangScheduler:
 
     Attributes:
         group: API group of its PodGroup.
-        versions: Versions of it that are spoken here, the best first.
-        named: Which PodGroup the pods of a role say that they belong to; empty if to none.
+        versions: Supported versions of it, the preferred one first.
+        named: The PodGroup that the pods of a role name already; empty if none.
         spec: The `spec` of the PodGroup of a gang.
-        marks: What the pods of a role must say, given the gang.
-        lost: What of a gang the scheduler is not told, a sentence each.
-        scheduler: What pods must name as their scheduler; empty if it is the default one, or may
-            have any name.
-        one_priority: Whether all pods of a PodGroup must be equally important.
+        marks: Labels and annotations of the pods of a role, given the gang.
+        unsupported: Properties of a gang that its PodGroup cannot express, as noun phrases.
+        scheduler: The `schedulerName` that pods must have; empty if any will do.
+        one_priority: Whether all pods of a PodGroup must have the same priority.
     """
 
     group: str
@@ -58,7 +57,7 @@ class GangScheduler:
     named: Callable[[Role], str]
     spec: Callable[[Gang], Spec]
     marks: Callable[[Gang, Role], Marks]
-    lost: Callable[[Gang], Iterator[str]]
+    unsupported: Callable[[Gang], Iterator[str]]
     scheduler: str = ""
     one_priority: bool = False
 
@@ -74,31 +73,31 @@ def _filled(**fields: Json) -> Spec:
     return {name: value for name, value in fields.items() if value}
 
 
-def _lost_apart(gang: Gang) -> Iterator[str]:
-    """Say which roles keep together each for itself."""
+def _unsupported_apart(gang: Gang) -> Iterator[str]:
+    """Yield the topology levels of single roles, and their slices."""
     if gang.together is None:
         for role in gang.roles:
             mode, level = _level(role.topology)
             if level:
-                yield f"that the pods of `{role.name}` keep together by `{level}` ({mode})"
-    yield from _lost_slices(gang)
+                yield f"the {mode} topology level `{level}` of role `{role.name}`"
+    yield from _unsupported_slices(gang)
 
 
-def _lost_topology(gang: Gang) -> Iterator[str]:
-    """Say all that is asked of a topology."""
+def _unsupported_topology(gang: Gang) -> Iterator[str]:
+    """Yield all topology requests."""
     mode, level = _level(gang.together)
     if level:
-        yield f"that its pods keep together by `{level}` ({mode})"
-    yield from _lost_apart(gang)
+        yield f"the {mode} topology level `{level}`"
+    yield from _unsupported_apart(gang)
 
 
-def _lost_slices(gang: Gang) -> Iterator[str]:
+def _unsupported_slices(gang: Gang) -> Iterator[str]:
     for role in gang.roles:
         asked = role.topology
         if asked is not None and (
             asked.pod_set_slice_size or asked.podset_slice_required_topology_constraints
         ):
-            yield f"the slices of `{role.name}`"
+            yield f"the topology slices of role `{role.name}`"
 
 
 # Volcano: its HyperNodes have tiers, here expected to be named as the levels are.
@@ -128,7 +127,7 @@ def _volcano_marks(gang: Gang, role: Role) -> Marks:
     return Marks(annotations={VOLCANO_GROUP: gang.name, VOLCANO_TASK: role.name})
 
 
-# KAI: takes its queue from the group, and leaves pods alone that say that somebody groups them.
+# KAI: takes its queue from the group, and skips pods that are marked as grouped.
 
 
 def _kai_queue(gang: Gang) -> str:
@@ -167,10 +166,10 @@ def _kai_marks(gang: Gang, role: Role) -> Marks:
     return Marks(labels=labels, annotations={KAI_GROUP: gang.name, KAI_OUR_GROUP: "true"})
 
 
-def _kai_lost(gang: Gang) -> Iterator[str]:
+def _kai_unsupported(gang: Gang) -> Iterator[str]:
     if not _kai_queue(gang):
-        yield f"its queue, without which its pods wait: label them with {KAI_QUEUE}"
-    yield from _lost_slices(gang) if gang.topology else _lost_topology(gang)
+        yield f"a default queue (pods without the label {KAI_QUEUE} stay pending)"
+    yield from _unsupported_slices(gang) if gang.topology else _unsupported_topology(gang)
 
 
 # The coscheduling plug-in knows no queues, roles or topologies.
@@ -184,14 +183,14 @@ def _coscheduling_spec(gang: Gang) -> Spec:
     )
 
 
-def _lost_roles(gang: Gang) -> Iterator[str]:
+def _unsupported_roles(gang: Gang) -> Iterator[str]:
     if len(gang.roles) > 1:
-        yield "how many pods of each role it needs: only that of all of them together"
+        yield "the minimum size of each role (only their sum)"
 
 
-def _coscheduling_lost(gang: Gang) -> Iterator[str]:
-    yield from _lost_roles(gang)
-    yield from _lost_topology(gang)
+def _coscheduling_unsupported(gang: Gang) -> Iterator[str]:
+    yield from _unsupported_roles(gang)
+    yield from _unsupported_topology(gang)
 
 
 # Kubernetes' own: one required level, no queue.
@@ -210,12 +209,12 @@ def _native_marks(gang: Gang, role: Role) -> Marks:
     return Marks() if role.group else Marks(labels={POD_GROUP: gang.name})
 
 
-def _native_lost(gang: Gang) -> Iterator[str]:
-    yield from _lost_roles(gang)
+def _native_unsupported(gang: Gang) -> Iterator[str]:
+    yield from _unsupported_roles(gang)
     mode, level = _level(gang.together)
     if mode == "preferred" and level:
-        yield f"that its pods had better keep together by `{level}`"
-    yield from _lost_apart(gang)
+        yield f"the preferred topology level `{level}`"
+    yield from _unsupported_apart(gang)
 
 
 SCHEDULERS: Final[Mapping[str, GangScheduler]] = {
@@ -225,7 +224,7 @@ SCHEDULERS: Final[Mapping[str, GangScheduler]] = {
         named=_volcano_named,
         spec=_volcano_spec,
         marks=_volcano_marks,
-        lost=_lost_apart,
+        unsupported=_unsupported_apart,
         scheduler="volcano",
     ),
     "KAI": GangScheduler(
@@ -234,7 +233,7 @@ SCHEDULERS: Final[Mapping[str, GangScheduler]] = {
         named=lambda role: role.metadata.annotations.get(KAI_GROUP, ""),
         spec=_kai_spec,
         marks=_kai_marks,
-        lost=_kai_lost,
+        unsupported=_kai_unsupported,
         scheduler="kai-scheduler",
     ),
     "Coscheduling": GangScheduler(
@@ -243,7 +242,7 @@ SCHEDULERS: Final[Mapping[str, GangScheduler]] = {
         named=lambda role: role.metadata.labels.get(COSCHEDULING_GROUP, ""),
         spec=_coscheduling_spec,
         marks=lambda gang, _role: Marks(labels={COSCHEDULING_GROUP: gang.name}),
-        lost=_coscheduling_lost,
+        unsupported=_coscheduling_unsupported,
         one_priority=True,
     ),
     "Native": GangScheduler(
@@ -252,7 +251,7 @@ SCHEDULERS: Final[Mapping[str, GangScheduler]] = {
         named=lambda role: role.group or role.metadata.labels.get(POD_GROUP, ""),
         spec=_native_spec,
         marks=_native_marks,
-        lost=_native_lost,
+        unsupported=_native_unsupported,
         one_priority=True,
     ),
 }

@@ -203,7 +203,7 @@ def mistakes(job: BatchJob, old: BatchJob | None) -> Iterator[FieldError]:
     """Yield what is wrong with how many pods a Job may be admitted with.
 
     A Job that runs with fewer pods than it asked for may have its minimum, and not one more: so
-    the minimum is held against the size only where somebody writes it.
+    the minimum is compared with the size only where it is set.
     """
     annotations = job.metadata.annotations
     before = {} if old is None else old.metadata.annotations

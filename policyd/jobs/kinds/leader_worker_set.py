@@ -24,7 +24,7 @@ LEADER_NAME: Final = "leaderworkerset.sigs.k8s.io/leader-name"
 KEEPS_SIZE: Final = "LWSImmutableGroupSize"
 """Gate: whether the size of a group is fixed."""
 MOST_REPLICAS: Final = 10_000
-"""Groups of a set: each has a workload of its own, that somebody has to look after."""
+"""Most groups of a set: each has its own workload, which is reconciled."""
 
 _SET: Final = ("spec", "leaderWorkerTemplate")
 _LEADER: Final[Path] = (*_SET, "leaderTemplate")

@@ -35,7 +35,7 @@ _CONTAINER: Final = {
         "requests": {"cpu": "500m", "memory": "200Mi"},
     },
 }
-"""What KubeRay submits the program with, where nobody says otherwise."""
+"""The container that KubeRay submits the program with by default."""
 
 
 class RayJobSpec(Wire, frozen=True):

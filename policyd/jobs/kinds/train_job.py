@@ -198,7 +198,7 @@ def _prepare(draft: Draft, job: TrainJob) -> None:
 
 
 def clear(draft: Draft) -> None:
-    """Let the queue's patch say nothing; it is there from the beginning, as nobody may add one."""
+    """Empty the queue's patch, which exists from the creation: none can be added later."""
     patches = draft.get(_PATCHES) or []
     index = _own_patch(patches)
     if index == len(patches):

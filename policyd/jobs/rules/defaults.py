@@ -50,8 +50,8 @@ _FINALIZERS = ("metadata", "finalizers")
 def default_on_create(draft: Draft, *, group: str, kind: str, around: JobContext = NOWHERE) -> None:
     """Hold a new job or pod that is submitted to a queue; leave all others as they are.
 
-    Those of some kinds get what nobody may add later, should they be submitted then. What belongs
-    to a job that is held itself is left alone, too: it starts and stops with it.
+    Those of some kinds get what cannot be added later, in case they are submitted then. The pods
+    and jobs of a job that is held itself are left alone: they start and stop with it.
 
     Args:
         draft: The object as the policies left it.
@@ -81,7 +81,7 @@ def default_on_create(draft: Draft, *, group: str, kind: str, around: JobContext
 
 
 def _prepare(draft: Draft, kind: JobKind[Any]) -> None:
-    """Give a new job what nobody may add later."""
+    """Give a new job what cannot be added later."""
     if kind.defaults is None:
         return
     try:

@@ -1,9 +1,9 @@
 """Changes by which something leaves its queue, or takes more than it was admitted with.
 
-Whoever may change a pod or a job may take away what holds it: a scheduling gate, `spec.suspend`, a
-label by which it is found. Kueue leaves that to its controller, which finds some of it a moment
-later. Here it is refused, unless the queue's own accounts ask for it; and what Kubernetes' own
-controllers have to do, they may.
+A user who may change a pod or a job could remove what holds it: a scheduling gate,
+`spec.suspend`, a label by which it is found. Kueue leaves that to its controller, which finds some
+of it a moment later. Here it is refused, unless an account of the queue asks for it, or one of
+Kubernetes' own controllers that has to.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set

@@ -1,9 +1,9 @@
-"""Whether an object really belongs to what it says, so that it queues with that.
+"""Check that an object really belongs to its owner, and so queues with it.
 
-A controller reference excuses an object from queueing where it is true. It is true if the account
-made it that makes what such owners own; and of an object that is changed, if it was there while the
-object queued, since it was looked at then. Where everybody's word is taken, it is true if an object
-of that name and UID is there.
+An object with a true controller reference need not queue itself. The reference is true if it was
+written by the account that creates the objects of such owners; on an update, if it existed while
+the object queued, since it was checked then. With `--owner-references trust`, it is true if an
+object of that name and UID exists.
 """
 
 from collections.abc import Iterator, Mapping
@@ -164,7 +164,7 @@ def _not_true(name: GroupKind, owner: Mapping[str, Any], account: str) -> str:
 
 
 def _is_managed(name: GroupKind, integrations: Integrations) -> bool:
-    """Tell whether the queue, or somebody else's, holds the objects of a kind themselves."""
+    """Tell whether this queue, or another one, holds the objects of a kind themselves."""
     if name in integrations.external:
         return True
     return find_kind(*name) is not None and integrations.has(*name)

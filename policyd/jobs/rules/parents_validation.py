@@ -48,7 +48,7 @@ def parent_errors(
     managed = around.integrations.manages_all or QUEUE_NAME in labels_of(new)
     errors = [*_contents(kind, parent, before, around)]
     if errors and before is not None:
-        # What was wrong before keeps nobody from changing the rest of it.
+        # Existing errors do not prevent changes of the rest.
         known = {str(each) for each in _contents(kind, before, None, around)}
         errors = [each for each in errors if str(each) not in known]
     yield from errors

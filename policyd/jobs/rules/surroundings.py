@@ -12,7 +12,7 @@ Author = Literal["queue", "system", "user"]
 
 
 def believed(_owner: Mapping[str, Any]) -> bool:
-    """Say that an owner is there, where nobody looks."""
+    """Return that an owner exists, without a lookup."""
     return True
 
 
@@ -25,10 +25,10 @@ class JobContext:
         default_queue: Whether the namespace has a LocalQueue named `default`.
         default_class: Whether there is a WorkloadPriorityClass named `default`.
         basis: What the object is made from, if it says so; None if that is not at hand.
-        author: Who asks for it; nobody but the queue takes out of a queue what waits there.
+        author: The user of the request; only the queue's controller takes pending jobs out of it.
         account: Who creates or changes the object.
         before: The object as it was, if it is changed.
-        is_there: Tells whether an owner is, by its UID; asked where everybody's word is taken.
+        is_there: Tells whether an owner exists, by its UID; asked where owners are trusted.
     """
 
     integrations: Integrations = EVERYTHING

@@ -117,7 +117,7 @@ def validate_job(
 def _news(
     errors_of: Callable[[T], Iterable[FieldError]], new: T, old: T | None
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with an object; what was wrong before keeps nobody from changing it."""
+    """Yield what is wrong with an object; existing errors do not prevent changes."""
     errors = [*errors_of(new)]
     known = {str(each) for each in errors_of(old)} if errors and old is not None else set()
     yield from (each for each in errors if str(each) not in known)
@@ -181,7 +181,7 @@ def _job(
     if held or not kind.only_managed:
         yield from _news(partial(_unsupported, kind), job, before)
         errors = [*_contents(kind, job, before, off)]
-        # What was wrong before keeps nobody from starting, stopping or fixing the rest of it.
+        # Existing errors do not prevent a start, a stop, or changes of the rest.
         same = errors and before is not None
         known = {str(each) for each in _contents(kind, before, None, off)} if same else set()
         yield from (each for each in errors if str(each) not in known)
@@ -235,7 +235,7 @@ def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iter
 
 
 def _asked_pods(kind: JobKind[J], job: J, pod_set: PodSet) -> int | None:
-    """Return how many pods somebody asked for; None of a job that may run with fewer, and runs."""
+    """Return how many pods were asked for; None for a running job that may have fewer."""
     fewer = pod_set.min_count is not None and not kind.suspended(job)
     return None if fewer else pod_set.count
 

@@ -1,4 +1,4 @@
-"""Kueue's objects at the door: all kinds, created and changed."""
+"""Kueue's objects at admission: all kinds, created and changed."""
 
 import pytest
 

@@ -1,10 +1,10 @@
-"""Answers to reviews that nobody judges: too large, too slow, too many, or broken.
+"""Answers to reviews that cannot be evaluated: too large, too slow, too many, or broken.
 
-The API server writes who asks for what before it writes the object, so that the first bytes of a
-review say which one it is even where the rest never comes. The answer is the one of each webhook's
-failurePolicy: what a policy that must not be passed unasked may concern is refused, and so is what
-the queue may; labels and conditions that cannot be read are taken to be met. What cluster and
-webhooks cannot be repaired without is let through, as it is never judged anyway.
+The API server writes the envelope before the object, so that the first bytes identify a review even
+if the rest never arrives. The answer follows the failurePolicy of each policy: a request that may
+concern a required policy, or the queue, is denied; labels and conditions that cannot be read count
+as met. Requests that a repair of the cluster or of the webhooks may need are allowed, as no policy
+ever applies to them.
 """
 
 from collections.abc import Callable
@@ -37,18 +37,18 @@ from policyd.registration.webhook_rules import DerivedWebhook, derive_webhook_ru
 WHAT_TO_TRY: Final = "try again in a moment, or with a smaller object"
 
 MOST_NAMED: Final = 5
-"""Policies that are named to the user."""
+"""Policies that the message to the user names."""
 
 HEAD_BYTES: Final = 64 * 1024
 """How much is kept of a review that is not read whole."""
 
-Unjudged = Callable[[bytes, str], bytes]
-"""Answers a review that is not judged, given its first bytes (all of it, or `HEAD_BYTES` at least)
-and the reason. Raises ReviewError if these do not say which review it is."""
+AnswerUnevaluated = Callable[[bytes, str], bytes]
+"""Answers a review that is not evaluated, given its first bytes (all of it, or `HEAD_BYTES` at
+least) and the reason. Raises ReviewError if these do not identify the review."""
 
 
 def refuse(head: bytes, reason: str) -> bytes:
-    """Refuse what the review is about, whoever would have had a say in it.
+    """Deny the request of a review, whichever policies concern it.
 
     Raises:
         ReviewError: If the review has no uid.
@@ -62,14 +62,14 @@ def refuse(head: bytes, reason: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unasked:
-    """All that may have a say in a request.
+class UnevaluatedReviews:
+    """The policies and the queue, which may concern a request.
 
     Attributes:
         policies: Returns the policies in force.
         namespaces: Finds the Namespace object of a request's namespace.
         own_namespace: Where policyd runs.
-        queue: Which jobs are held; None if nothing is done for the queue.
+        queue: The kinds of jobs that are held; None if jobs do not queue.
         gives_queue: Tells whether a namespace has a queue for jobs that name none.
         count: Counts such answers, by path and outcome.
     """
@@ -81,8 +81,8 @@ class Unasked:
     count: Callable[[str, str], None]
     gives_queue: Callable[[str], bool] = nowhere
 
-    def answers(self, phase: Phase) -> Unjudged:
-        """Return what answers reviews of one phase that nobody judges."""
+    def answers(self, phase: Phase) -> AnswerUnevaluated:
+        """Return the function that answers unevaluated reviews of one phase."""
         held = self._held(phase)
 
         def answer(text: bytes, reason: str) -> bytes:
@@ -96,7 +96,7 @@ class Unasked:
         return answer
 
     def _held(self, phase: Phase) -> tuple[DerivedWebhook, ...]:
-        """Return what the queue must be asked about, in any version."""
+        """Return the webhooks that the queue requires, for any version."""
         if self.queue is None:
             return ()
         calls = derive_webhook_rules((), queue=self.queue)

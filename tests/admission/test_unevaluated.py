@@ -5,7 +5,7 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policyd.admission.unjudged import Unasked
+from policyd.admission.unevaluated import UnevaluatedReviews
 from policyd.api.admission import ReviewError
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compile.load import load_policies
@@ -35,13 +35,13 @@ def unasked(*policies, queue=None, gives_queue=lambda _: False, metrics=None):
     known = PolicySet(
         (*loaded.policies, *loaded.stand_ins), namespaces=lookup, bindings=loaded.bindings
     )
-    return Unasked(
+    return UnevaluatedReviews(
         policies=lambda: known,
         namespaces=lookup,
         own_namespace="policyd",
         queue=queue,
         gives_queue=gives_queue,
-        count=(metrics or WebhookMetrics(CollectorRegistry())).review_not_judged,
+        count=(metrics or WebhookMetrics(CollectorRegistry())).review_not_evaluated,
     )
 
 

@@ -62,16 +62,16 @@ async def running(client, *, integrations=EVERYTHING, **settings):
     given = {
         "from_cluster": True,
         "register": True,
-        "secret": "policyd/door",
+        "secret": "policyd/webhooks",
         "url": f"https://127.0.0.1:{port}",
         "drain_seconds": 0.0,
         "metrics_port": beside.getsockname()[1],
     }
     given = Settings(**{**given, **settings})
-    door = WebhookServer(settings=given, client=client, pace=Pace(), integrations=integrations)
+    served = WebhookServer(settings=given, client=client, pace=Pace(), integrations=integrations)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(run_webhooks(door, listener, stop=stop, health=beside))
-        yield door, port
+        group.create_task(run_webhooks(served, listener, stop=stop, health=beside))
+        yield served, port
         stop.set()
 
 
@@ -259,7 +259,7 @@ async def test_without_registering_only_trust_is_written():
         await until(trusted)
 
     [webhook] = await webhooks(client, MUTATING_WEBHOOK_CONFIGURATIONS)
-    secret = await client.get(SECRETS, "door", namespace="policyd", into=dict)
+    secret = await client.get(SECRETS, "webhooks", namespace="policyd", into=dict)
     bundle = base64.b64decode(webhook["clientConfig"]["caBundle"])
     assert split_bundle(bundle) == (base64.b64decode(secret["data"]["ca.crt"]),)
     assert webhook["name"] == "chart.made.this"
@@ -290,10 +290,10 @@ async def test_an_authority_that_is_replaced_is_registered_with_its_certificate(
         await until(partial(registered, other))
 
 
-async def readiness(door):
-    port = door.settings.metrics_port
+async def readiness(served):
+    port = served.settings.metrics_port
     connection = Connection(*await asyncio.open_connection("127.0.0.1", port))
-    await connection.write(b"GET /readyz HTTP/1.1\r\nhost: door\r\n\r\n")
+    await connection.write(b"GET /readyz HTTP/1.1\r\nhost: webhooks\r\n\r\n")
     answer = await connection.receive()
     await connection.close()
     return answer
@@ -306,29 +306,29 @@ async def test_one_that_starts_while_the_configurations_are_gone_waits_and_says_
     late = policy("late", validations=[{"expression": "false"}], inject={"queueName": "a"})
     await client.create(POLICIES, late, into=dict)
 
-    async with running(client) as (door, _port):
-        code, why = await readiness(door)
+    async with running(client) as (served, _port):
+        code, why = await readiness(served)
         assert (code, why.decode()) == (503, f"{NOT_REGISTERED}\n")
         gauge = "policyd_missing_configurations_count"
-        assert door.metrics.registry.get_sample_value(gauge) == 2
+        assert served.metrics.registry.get_sample_value(gauge) == 2
 
         for resource in BOTH:
             client.store.create(resource, {"metadata": {"name": NAME}})
-        door.policies_changed.set()
+        served.policies_changed.set()
 
         async def ready():
-            return (await readiness(door))[0] == 200
+            return (await readiness(served))[0] == 200
 
         await until(ready)
         assert all([await webhooks(client, resource) for resource in BOTH])
-        assert door.metrics.registry.get_sample_value(gauge) == 0
+        assert served.metrics.registry.get_sample_value(gauge) == 0
 
         for resource in BOTH:
             await client.delete(resource, NAME)
-        door.policies_changed.set()
+        served.policies_changed.set()
 
         async def noticed():
-            return door.metrics.registry.get_sample_value(gauge) == 2
+            return served.metrics.registry.get_sample_value(gauge) == 2
 
         await until(noticed)
         assert await ready(), "who answered before is there when they are back"
@@ -336,7 +336,7 @@ async def test_one_that_starts_while_the_configurations_are_gone_waits_and_says_
 
 async def test_a_secret_that_cannot_be_used_ends_it_before_it_answers():
     client = FakeClient()
-    metadata = {"name": "door", "namespace": "policyd"}
+    metadata = {"name": "webhooks", "namespace": "policyd"}
     data = {"ca.crt": base64.b64encode(b"mine").decode()}
     await client.create(SECRETS, {"metadata": metadata, "data": data}, into=dict)
 
@@ -351,10 +351,10 @@ async def test_it_can_be_ended_while_the_api_server_does_not_answer():
     client = FakeClient()
     client.fail(UnreachableError("no route"), verb="page", times=1_000)
 
-    async with running(client) as (door, _):
+    async with running(client) as (served, _):
         await asyncio.sleep(0)
 
-    assert door.context is None
+    assert served.context is None
 
 
 @pytest.mark.parametrize(
@@ -366,8 +366,8 @@ async def test_it_can_be_ended_while_the_api_server_does_not_answer():
             id="our-own-service",
         ),
         pytest.param(
-            {"service": "queue/door:8443"},
-            ("door.queue.svc", "door.queue.svc.cluster.local"),
+            {"service": "queue/webhooks:8443"},
+            ("webhooks.queue.svc", "webhooks.queue.svc.cluster.local"),
             id="another-service",
         ),
         pytest.param({"url": "https://10.0.0.1:9443"}, ("10.0.0.1",), id="address"),
@@ -385,7 +385,9 @@ async def test_the_certificate_is_for_what_the_api_server_calls(settings, names)
             {"url": "http://10.0.0.1"}, endpoint, "not a URL that the API server", id="no-tls"
         ),
         pytest.param({"url": "https://"}, endpoint, "not a URL", id="no-host"),
-        pytest.param({"service": "door"}, endpoint, "does not name a service", id="no-namespace"),
+        pytest.param(
+            {"service": "webhooks"}, endpoint, "does not name a service", id="no-namespace"
+        ),
         pytest.param({"service": "a/b:x"}, endpoint, "`x` is not a Service port", id="no-port"),
         pytest.param({"secret": "a/b/c"}, secret_name, "does not name a secret", id="three-parts"),
         pytest.param({}, certificate_files, "no certificate to serve with", id="no-certificate"),
