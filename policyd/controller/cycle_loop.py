@@ -26,15 +26,15 @@ log = structlog.get_logger()
 
 FIRST_WAIT_SECONDS = 0.001
 LONGEST_WAIT_SECONDS = 0.01
-"""Between cycles that admit nobody, doubling: Kueue's figures."""
+"""Between cycles that admit nothing, doubling: Kueue's figures."""
 LONGEST_REST_SECONDS = 0.5
 BURST_SECONDS = 0.1
 BURST_CYCLES = 100
 """How long cycles run without anything being written, at most."""
 GATHER_SECONDS = 0.25
-"""How long what comes free is gathered before parked workloads are tried for it, where somebody was
-preempted lately. Kueue takes a second, always. Without it, each moment between the end of one
-workload and the coming of the next would let in a less important one, to be preempted at once."""
+"""How long released quota is gathered before parked workloads are tried for it, where a workload
+was preempted lately. Kueue always takes a second. Without it, each moment between the end of one
+workload and the creation of the next would admit a less important one, to be preempted at once."""
 
 
 class CycleLoop:
@@ -46,9 +46,9 @@ class CycleLoop:
         self._pace = pace
         self._changed = asyncio.Event()
         self._actions: dict[str, tuple[Action, int | None]] = {}
-        """What was decided and is not written, and of which generation of the workload."""
+        """Actions that are not written yet, each with the generation of its workload."""
         self._fresh: dict[ReconcileKey, float | None] = {}
-        """What of it is not handed over, and how soon it is to be written."""
+        """Those of them that are not handed over, and how soon they are to be written."""
         self._wait = FIRST_WAIT_SECONDS
         self._began = 0.0
 
@@ -129,8 +129,8 @@ class CycleLoop:
         try:
             plan = plan_cycle(state)
         except Exception:
-            # One workload that nobody foresaw must not stop the queue for all the others.
-            log.exception("cycle_broke", workload=state.deciding)
+            # An unforeseen error about one workload must not stop the queue for all the others.
+            log.exception("cycle_error", workload=state.deciding)
             return self._set_aside(state.deciding)
         self._await_again(state.again, plan)
         reserves = plan.reserved != state.extension.reserved
@@ -148,7 +148,7 @@ class CycleLoop:
     def _set_aside(self, key: str) -> bool:
         """Leave a workload out until it changes; tell whether others may be decided about.
 
-        Who has quota keeps it, and is not placed again.
+        A workload with quota keeps it, and is not placed again.
         """
         state, now = self._cache.state, self._pace.clock.now()
         for other in state.again:
@@ -184,7 +184,7 @@ class CycleLoop:
 
 
 def _rank(action: Action) -> float | None:
-    """Return how soon a decision is written; None if nobody gains by it.
+    """Return how soon a decision is written; None if no workload gains by it.
 
     So a slow server gets first what those of the highest priority gain.
     """

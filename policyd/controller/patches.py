@@ -40,7 +40,7 @@ def status_difference(metadata: ObjectMeta, old: Json, new: Json) -> Json:
 
 
 def status_patch(workload: Workload, status: WorkloadStatus) -> Json:
-    """Return the patch that gives a workload a status, if nobody changed it; None for no change."""
+    """Return the patch that gives a workload a status, if it did not change; None for no change."""
     return status_difference(workload.metadata, as_json(workload.status), as_json(status))
 
 

@@ -1,7 +1,4 @@
-"""Workloads that are over: declared finished, kept for a while, and deleted.
-
-How long they are kept, Kueue's objectRetentionPolicies.workloads say.
-"""
+"""Workloads that have finished: kept for a while, and deleted, by objectRetentionPolicies."""
 
 from dataclasses import dataclass
 
@@ -60,10 +57,10 @@ FOR_EVER = Retention()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """What time does to workloads.
+    """Time limits of workloads.
 
     Attributes:
-        ready: How long their pods may take to get ready; None if nobody waits for them.
+        ready: How long their pods may take to become ready; None for no limit.
         retention: How long those that are over are kept.
     """
 
@@ -72,7 +69,7 @@ class TimeLimits:
 
 
 NO_LIMITS = TimeLimits()
-"""Nobody waits, and nothing is deleted."""
+"""Pods may take any time, and nothing is deleted."""
 
 
 async def keep(
@@ -91,7 +88,7 @@ async def keep(
     if not deleted:
         await writes.delete(mirror, workload)
         message = "Deleted finished workload due to elapsed retention"
-        writes.tell(WORKLOADS, workload.metadata, "Deleted", message)
+        writes.record(WORKLOADS, workload.metadata, "Deleted", message)
     return None
 
 
@@ -111,4 +108,4 @@ async def finish_slice(
     """
     status = finish(slice_, reason=SLICE_REPLACED, message=message, now=writes.now)
     stored = await writes.status(mirror, slice_, status)
-    writes.tell(WORKLOADS, stored.metadata, SLICE_REPLACED, message)
+    writes.record(WORKLOADS, stored.metadata, SLICE_REPLACED, message)

@@ -1,7 +1,7 @@
 """The controller, put together: mirrors, cycles, reconcilers, statuses and the election.
 
-A stand-by keeps its mirrors and its state warm and writes nothing. Elected, it looks at everything
-there is, as after a start: what another controller left half done is taken up there.
+A follower keeps its mirrors and its state up to date and writes nothing. Once elected, it
+reconciles all objects, as after a start, and so finishes what another controller left half done.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from policyd.controller.reasons.job_reasons import JobReasons
 from policyd.controller.reasons.refreshing import Reasons
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.settings import ControllerSettings
-from policyd.controller.topology.placing_again import FAILED_AGAIN
+from policyd.controller.topology.second_pass import SECOND_PASS_FAILED
 from policyd.controller.topology.topologies import Topologies
 from policyd.controller.usage import Usage
 from policyd.controller.watch.cache import Cache, Hooks
@@ -52,11 +52,11 @@ COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
 SPARE_SECONDS = 1.0
-"""Before somebody else may lead, what was begun here has been broken off for so long."""
+"""How long before another process may lead all writes of this one are broken off."""
 
 
 class Controller:
-    """The parts, wired. `run` runs them all; tests drive them one by one."""
+    """All parts of the controller. `run` runs them; tests drive them one by one."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Controller:
         self.pace = pace or Pace()
         self._client = client
         self.recorder = EventRecorder(
-            client, component=COMPONENT, pace=self.pace, apart={FAILED_AGAIN}
+            client, component=COMPONENT, pace=self.pace, apart={SECOND_PASS_FAILED}
         )
         annotated = self.settings.queueing.gates.workload_identifier_annotations
         self.mirrors = open_mirrors(
@@ -105,7 +105,7 @@ class Controller:
         self.job_reasons = JobReasons(self.cache, self.writes)
         self.reasons = Reasons(
             self.cache,
-            self.workloads.writes.waiting,
+            self.workloads.writes.reasons,
             self.job_reasons,
             pace=self.pace,
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
@@ -115,15 +115,15 @@ class Controller:
             reconcile=self._add,
             schedule=self._state_changed,
             report=self.statuses.note,
-            made=counts.made,
-            let_go=counts.let_go,
+            workload_created=counts.workload_created,
+            ungated=counts.ungated,
             preempted=self.job_reasons.preempted,
         )
 
     def _counts(self, metrics: ControllerMetrics) -> WorkloadMetrics:
-        """Have counted what becomes of workloads.
+        """Register the metrics of queues and workloads.
 
-        What the last leader wrote is not counted again by who has only to learn of it.
+        Changes that the last leader wrote are not counted again by a follower that learns of them.
         """
 
         def counting() -> bool:
@@ -135,10 +135,10 @@ class Controller:
         """Tell whether this process may write."""
         return self.election is None or self.election.leading
 
-    def everything(self) -> None:
-        """Have everything that there is looked at."""
+    def sweep(self) -> None:
+        """Queue the keys of all objects, as after a start."""
         parts = (self.cache, self.in_use, self.topologies, self.provisioning, self.usage)
-        self.queue.sweep([key for part in parts for key in part.everything()])
+        self.queue.sweep([key for part in parts for key in part.all_keys()])
         for queue in self.mirrors.cluster_queues:
             self.statuses.note(queue.metadata.name)
         for local_queue in self.mirrors.local_queues:
@@ -169,7 +169,7 @@ class Controller:
             if self.election is not None:
                 group.create_task(self.election.run())
             if self.settings.policies:
-                group.create_task(self._judge_policies())
+                group.create_task(self._write_policy_statuses())
             group.create_task(self._lead_when_elected())
 
     def _election(self) -> LeaderElection | None:
@@ -181,7 +181,7 @@ class Controller:
             settings.lease,
             namespace=settings.namespace,
             identity=settings.identity,
-            last_word=self.handover.last_word,
+            leave=self.handover.latest_version,
             pace=self.pace,
         )
 
@@ -235,10 +235,10 @@ class Controller:
                 group.create_task(mirror.watch_when_served(self._client, self.pace))
             for mirror in self.mirrors.of_provisioning:
                 await mirror.informer.synced.wait()
-            for key in self.provisioning.everything():
+            for key in self.provisioning.all_keys():
                 self._add(key)
 
-    async def _judge_policies(self) -> None:
+    async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""
         await wait_until_served(self._client, POLICIES, self.pace)
         executor = loading_thread()
@@ -270,7 +270,7 @@ class Controller:
                     continue
             self.health.metrics.lead(leading=True)
             log.info("leading")
-            self.everything()
+            self.sweep()
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self.workloads.run())]
                 tasks.append(group.create_task(self.statuses.run()))
@@ -291,7 +291,7 @@ class Controller:
 
     async def _caught_up(self, election: LeaderElection) -> bool:
         """Learn what the leader before has done; tell whether this is still the one that leads."""
-        ready = asyncio.ensure_future(self.handover.catch_up(election.word))
+        ready = asyncio.ensure_future(self.handover.catch_up(election.handed_over))
         lost = asyncio.ensure_future(election.wait_lost())
         try:
             await asyncio.wait({ready, lost}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
 """The way of a Workload: from its watch event to the patch that admits it, in six steps.
 
 Steps 1 and 2 are taken at each event, 3 and 4 in the scheduling loop, which decides about all
-Workloads, 5 and 6 by the worker that has the Workload's key, so that nobody else writes to it
+Workloads, 5 and 6 by the worker that has the Workload's key, so that no other worker writes to it
 meanwhile.
 """
 
@@ -67,7 +67,7 @@ class WorkloadReconciler:
         """Do what is to be done next. Returns the seconds until something else will be.
 
         Raises:
-            ApiError: If a write did not succeed, or nobody knows whether it did.
+            ApiError: If a write did not succeed, or it is not known whether it did.
         """
         held = await self.writes.find_out(key.path)
         # 5. Take over what was decided, unless the Workload requests something else by now.
@@ -83,7 +83,7 @@ class WorkloadReconciler:
         return left if held is None else min(held, held if left is None else left)
 
     async def _carry_out(self, workload: Workload, action: Action) -> float | None:
-        self.writes.waiting.overtaken(workload.metadata.key)
+        self.writes.reasons.overtaken(workload.metadata.key)
         # 6. Patch the status: an admission with flavors, quota and places is one write.
         match action:
             case Admit():
@@ -101,4 +101,4 @@ class WorkloadReconciler:
     def drop(self) -> None:
         """Forget what is not written: this process no longer leads."""
         self.cycles.drop()
-        self.writes.waiting.drop()
+        self.writes.reasons.drop()

@@ -1,4 +1,4 @@
-"""What is written of one Workload: decisions of cycles, and what else its status should say."""
+"""Writes of one Workload: decisions of cycles, and other changes of its status."""
 
 from contextlib import suppress
 
@@ -11,15 +11,15 @@ from policyd.alloc.workload import Objection
 from policyd.api.kueue import Admission, Workload, WorkloadStatus
 from policyd.api.kueue.names import EVICTED
 from policyd.api.meta import condition_true, cut
-from policyd.controller.jobs.announcements import Announcements
 from policyd.controller.jobs.owners import Owners
 from policyd.controller.jobs.readiness import AwaitedPods, stale_message
+from policyd.controller.jobs.workload_events import WorkloadEvents
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.patches import merge_patch
 from policyd.controller.reasons.shortage import naming_for
-from policyd.controller.reasons.workload_reasons import Waiting
+from policyd.controller.reasons.workload_reasons import PendingReasons
 from policyd.controller.retention import TimeLimits, drop_finalizer, finish_slice, keep
-from policyd.controller.topology.placing_again import PlacingAgain, no_replacement_message
+from policyd.controller.topology.second_pass import SecondPassWrites, no_replacement_message
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
@@ -81,12 +81,12 @@ class WorkloadWrites:
         self._protection = ProtectionTimer(cache)
         self._limits = limits
         self._readiness = AwaitedPods(cache, every=limits.ready is not None)
-        self._announcements = Announcements(writes)
-        self.waiting = Waiting(cache, writes, self._readiness)
-        self._placing = PlacingAgain(
+        self._events = WorkloadEvents(writes)
+        self.reasons = PendingReasons(cache, writes, self._readiness)
+        self._second_pass = SecondPassWrites(
             self._mirror,
             writes,
-            changed=self._announcements.changes,
+            changed=self._events.changes,
             try_again=cache.put,
             naming=self._naming,
         )
@@ -114,10 +114,10 @@ class WorkloadWrites:
         """Write an admission: the quota, the flavors and the places that were assigned.
 
         Raises:
-            ApiError: If it was refused, or nobody knows whether it was written.
+            ApiError: If it was refused, or it is not known whether it was written.
         """
         await self._admit(workload, action)
-        self.waiting.forget(workload.metadata.key)
+        self.reasons.forget(workload.metadata.key)
 
     async def _admit(self, workload: Workload, action: Admit) -> None:
         by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix
@@ -147,11 +147,11 @@ class WorkloadWrites:
         self._refused.forget(workload.metadata.key)
         stored = self._mirror.get(workload.metadata.key) or workload
         considered = considered_text(action.considered, self._naming(stored))
-        self._announcements.reserved(workload, stored, now=now, considered=considered)
+        self._events.reserved(workload, stored, now=now, considered=considered)
         await self._replace(stored, action.workload.replaces)
 
     async def _without_leftover(self, workload: Workload) -> Workload:
-        """Clear an admission without quota, which somebody else has left: none may replace it."""
+        """Clear an admission without quota that another client has left: it cannot be replaced."""
         if workload.status.admission is None:
             return workload
         cleared = msgspec.structs.replace(workload.status, admission=None)
@@ -163,7 +163,7 @@ class WorkloadWrites:
 
     async def _place(self, workload: Workload, admission: Admission) -> None:
         try:
-            await self._placing.place(workload, admission, detailed=self._detailed)
+            await self._second_pass.place(workload, admission, detailed=self._detailed)
         except BaseException:
             self._cache.retract(workload.metadata.key)
             raise
@@ -182,7 +182,7 @@ class WorkloadWrites:
         """Begin to stop a workload for another one.
 
         Raises:
-            ApiError: If nobody knows whether that was written; the next cycle may ask again.
+            ApiError: If it is not known whether that was written; the next cycle may ask again.
         """
         key, now = workload.metadata.key, self._writes.now
         if not has_quota(workload):  # what it has was only assumed, and nothing runs
@@ -202,13 +202,11 @@ class WorkloadWrites:
         queue = action.preemptor.cluster_queue
         self._metrics.preempted(queue, action.reason)
         self._cache.hooks.preempted(action)
-        self._announcements.changes(workload, stored)
+        self._events.changes(workload, stored)
         if preemptor is not None:
             important = priorities_text(preemptor, stored, self._gates)
-            self._announcements.preempted(stored, f"{message}; {important}")
-            self._announcements.preempting(
-                preemptor, stored, important, naming=self._naming(preemptor)
-            )
+            self._events.preempted(stored, f"{message}; {important}")
+            self._events.preempting(preemptor, stored, important, naming=self._naming(preemptor))
 
     async def evict(self, workload: Workload, action: Evict) -> None:
         """Begin to stop a workload that cannot go on.
@@ -225,11 +223,11 @@ class WorkloadWrites:
         try:
             stored = await self._writes.status(self._mirror, workload, status)
         except BaseException:  # as for a preemption
-            self._placing.refused(workload, action.refusal)
+            self._second_pass.refused(workload, action.refusal)
             self._cache.state.forget_preemption(workload.metadata.key)
             self._cache.hooks.schedule()
             raise
-        self._announcements.changes(workload, stored)
+        self._events.changes(workload, stored)
 
     async def requeue(self, workload: Workload, action: Requeue) -> None:
         """Say why a workload was not admitted, or not placed again.
@@ -238,9 +236,9 @@ class WorkloadWrites:
             ApiError: If a write did not succeed.
         """
         if action.reason == "SecondPassFailed":
-            self._placing.refused(workload, action.refusal)
+            self._second_pass.refused(workload, action.refusal)
         else:
-            await self.waiting.tell(workload, action)
+            await self.reasons.tell(workload, action)
 
     def _failed(self, workload: Workload, error: ApiError) -> None:
         """Take an admission back that was refused; one that was not answered may have happened."""
@@ -248,7 +246,9 @@ class WorkloadWrites:
         if HTTP_BAD_REQUEST <= error.code < HTTP_SERVER_ERROR:
             found = self._refused.put(metadata.key, error)
             if found is not None:
-                self._writes.tell(WORKLOADS, metadata, "AdmissionRefused", found.message, bad=True)
+                self._writes.record(
+                    WORKLOADS, metadata, "AdmissionRefused", found.message, warning=True
+                )
         else:
             self._unanswered.add(metadata.key)
 
@@ -268,7 +268,7 @@ class WorkloadWrites:
 
     def forget(self, key: str, action: Action | None) -> None:
         """Take notice that a workload is gone, and take back what was decided about it."""
-        self.waiting.forget(key)
+        self.reasons.forget(key)
         self._refused.forget(key)
         if isinstance(action, Admit):
             self._cache.retract(key)
@@ -283,7 +283,7 @@ class WorkloadWrites:
         Raises:
             ApiError: If a write did not succeed.
         """
-        await self.waiting.tell_due(workload)
+        await self.reasons.tell_due(workload)
         workload = self._mirror.get(workload.metadata.key) or workload
         owners = Owners(self._cache.mirrors, self._writes.client)
         if await owners.are_gone(workload, orphans=self._gates.finish_orphaned_workloads):
@@ -308,7 +308,7 @@ class WorkloadWrites:
             if not has_quota(workload):
                 status = self._readiness.begun(with_status(workload, status), now=now)
             stored = await self._writes.status(self._mirror, workload, status)
-            self._announcements.changes(workload, stored)
+            self._events.changes(workload, stored)
             workload = stored
         if stop_left(workload, now=now) is not None:
             self._cache.hooks.reconcile(_ownerless(workload))
@@ -329,7 +329,7 @@ class WorkloadWrites:
             return left
         status = after_eviction(workload, now=self._writes.now, detailed=self._detailed)
         stored = await self._writes.status(self._mirror, workload, status)
-        self._announcements.changes(workload, stored)
+        self._events.changes(workload, stored)
         return None
 
     def _surroundings(self, workload: Workload) -> StatusContext:
@@ -344,7 +344,7 @@ class WorkloadWrites:
             objection=self._refused.objection(workload.metadata.key)
             or self._cache.objection(workload),
             shared=self._cache.shared_refusal(name, workload.metadata.key),
-            told=self.waiting.told(workload) is not None,
+            told=self.reasons.told(workload) is not None,
             ready_rules=self._limits.ready,
             chance=self._writes.chance,
             gates=self._gates,
@@ -378,8 +378,8 @@ class RefusedAdmissions:
     def put(self, key: str, error: ApiError) -> Objection | None:
         """Take an admission back that was refused, and keep the workload from being tried.
 
-        The first time it goes back to its queue at once, as in Kueue. Returns what to tell, unless
-        somebody was only faster.
+        The first time it goes back to its queue at once, as in Kueue. Returns what to record,
+        unless another client was only faster.
         """
         backoff = self._backoffs.get(key)
         if backoff is None:

@@ -44,7 +44,7 @@ T = TypeVar("T", bound=Identified)
 
 
 class NotLeadingError(Exception):
-    """Somebody else may be leading by now: nothing must be written."""
+    """Another process may lead by now: nothing must be written."""
 
 
 class Writes:
@@ -135,7 +135,7 @@ class Writes:
     async def status(
         self, mirror: Mirror[Workload], workload: Workload, status: WorkloadStatus
     ) -> Workload:
-        """Give a workload a status; nothing is written if it has it."""
+        """Write the status of a workload, unless it has it already."""
         patch = status_patch(workload, status)
         if patch is None:
             return workload
@@ -158,7 +158,7 @@ class Writes:
     async def settled(self, *, within: float | None = None) -> None:
         """Wait until no write is under way; what takes longer than `within` seconds is broken off.
 
-        Nobody knows whether a write happened that was broken off; but it will not happen later.
+        A write that was broken off may have happened or not; but it will not happen later.
         """
         try:
             if within is not None:
@@ -200,14 +200,14 @@ class Writes:
         with suppress(NotFoundError):
             await self.client.delete(resource, name, namespace=namespace)
 
-    def tell(
+    def record(
         self,
         resource: Resource,
         metadata: ObjectMeta,
         reason: str,
         message: str,
         *,
-        bad: bool = False,
+        warning: bool = False,
     ) -> None:
         """Record an event about an object.
 
@@ -216,17 +216,17 @@ class Writes:
             metadata: Which one.
             reason: A CamelCase word.
             message: A sentence.
-            bad: Whether somebody should look.
+            warning: Whether a person has to act on it.
         """
         self.recorder.record(
             resource.reference(metadata),
-            kind="Warning" if bad else "Normal",
+            kind="Warning" if warning else "Normal",
             reason=reason,
             message=message,
         )
 
     async def _carried_out(self, mirror: Mirror[T], write: Coroutine[Any, Any, T]) -> T:
-        """Wait for a write, which goes on if whoever waits is cancelled."""
+        """Wait for a write, which goes on if the waiting task is cancelled."""
         task = asyncio.ensure_future(write)
         self._under_way.add(task)
         task.add_done_callback(partial(self._ended, mirror.resource))
@@ -247,7 +247,7 @@ class Writes:
 
 
 class Handover:
-    """What one leader tells the next, and how the next one makes use of it."""
+    """Passes the latest written version from one leader to the next."""
 
     def __init__(
         self, reader: Reader, writes: Writes, workloads: Mirror[Workload], *, pace: Pace
@@ -258,26 +258,26 @@ class Handover:
         self._pace = pace
         self._caught_up = 0
 
-    async def last_word(self) -> str:
+    async def latest_version(self) -> str:
         """Return, once nothing is under way, which version of workloads is the latest known here.
 
-        Who wrote nothing passes on what the leader before left.
+        A leader that wrote nothing passes on what the one before left.
         """
         await self._writes.settled()
         known = self._workloads.informer.version
         return str(max(self._writes.written, self._caught_up, known))
 
-    async def catch_up(self, word: str) -> None:
+    async def catch_up(self, left: str) -> None:
         """Wait until what the last leader wrote is known, and what was begun here before.
 
-        Who leads again after it has lost the Lease may have writes under way of which it has
-        forgotten that it decided them.
+        A process that leads again after it has lost the Lease may have writes under way of which
+        it has forgotten that it decided them.
 
         Args:
-            word: What it left; empty if it left nothing, and was gone for a whole term.
+            left: What it left; empty if it left nothing, and was gone for a whole term.
         """
         await self._writes.settled()
-        if word.isdecimal() and await self._reaches(max(int(word), self._writes.written)):
+        if left.isdecimal() and await self._reaches(max(int(left), self._writes.written)):
             return
         while not await self._read_again():
             await self._pace.sleep(AGAIN_SECONDS)

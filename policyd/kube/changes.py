@@ -1,4 +1,8 @@
-"""Changes of objects, as listeners are told of them."""
+"""Changes of objects, as listeners are told of them.
+
+A listener matches all three. Where events are many, it matches without captures, which takes less
+than half of the time, and the most frequent case, Modified, comes first.
+"""
 
 from typing import Generic, TypeVar
 

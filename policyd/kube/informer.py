@@ -1,4 +1,4 @@
-"""A collection of objects, kept equal to the API server's, and told to whoever asked.
+"""A collection of objects, kept equal to the API server's, with a callback for changes.
 
 Theory of operation. A list gives the state at one version; a watch from that version gives every
 change after it. A watch that ends, for whatever reason, is resumed from the last version seen, so
@@ -95,7 +95,7 @@ class Informer(Generic[T]):
     time, where a page of many could be too large for memory.
     """
 
-    def __init__(  # noqa: PLR0913 - what is read, how much is kept, who is told
+    def __init__(  # noqa: PLR0913 - what is read, how much is kept, a callback
         self,
         reader: Lister,
         resource: Resource,
@@ -171,7 +171,7 @@ class Informer(Generic[T]):
         self.last_error = error
         wait = max(self._backoff.next(), error.retry_after or 0.0)
         log.warning(
-            "informer_waits", resource=self._resource.plural, seconds=wait, error=str(error)
+            "informer_backoff", resource=self._resource.plural, seconds=wait, error=str(error)
         )
         return wait
 
@@ -285,8 +285,8 @@ class Informer(Generic[T]):
         try:
             return trim(obj)
         except Exception:
-            # One object that nobody foresaw must not stop the mirror of all the others.
-            log.exception("trim_broke", resource=self._resource.plural, object=key_of(obj))
+            # An unforeseen error about one object must not stop the mirror of all the others.
+            log.exception("trim_error", resource=self._resource.plural, object=key_of(obj))
             return obj
 
     def _drop(self, key: str) -> None:

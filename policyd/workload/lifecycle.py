@@ -1,4 +1,4 @@
-"""What a workload's status should be, given the queues around it: one change at a time."""
+"""The next status of a workload, given its queues: one change at a time."""
 
 from collections.abc import Iterator, Sequence
 
@@ -103,7 +103,7 @@ def _changes(workload: Workload, around: StatusContext, now: float) -> Iterator[
 
 
 def _without_leftover(workload: Workload) -> WorkloadStatus:
-    """Clear the admission of a workload whose quota somebody else has taken away."""
+    """Clear the admission of a workload whose quota another client has taken away."""
     reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
     if reserved is None or reserved.status == "True" or workload.status.admission is None:
         return workload.status
@@ -269,7 +269,7 @@ def _cluster_queue_name(workload: Workload, around: StatusContext) -> str:
 def sync_preemption_gates(workload: Workload, *, now: float) -> WorkloadStatus:
     """Return the status with a state for each preemption gate, and for no others.
 
-    A new one is closed; whoever has put it into the spec opens it.
+    A new one is closed; its owner, which has put it into the spec, opens it.
 
     Args:
         workload: The workload.

@@ -1,4 +1,4 @@
-"""What a ClusterQueue wants beyond Kueue's rules, as its annotations say."""
+"""Annotations of a ClusterQueue that ask for more than Kueue's rules."""
 
 from collections.abc import Mapping
 from typing import Final, get_args
@@ -66,7 +66,7 @@ def gang_scheduler_of(annotations: Mapping[str, str]) -> GangScheduler | None:
 
 
 def gang_wait_of(annotations: Mapping[str, str]) -> int | None:
-    """Return how many seconds pods of a gang wait for each other at most; None if nobody says.
+    """Return how many seconds pods of a gang wait for each other at most; None if not said.
 
     Raises:
         OptInError: If it is not a duration.

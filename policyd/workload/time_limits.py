@@ -18,7 +18,7 @@ OWNERLESS_STOP_SECONDS = 120.0
 """An evicted workload without an owner has so long for its pods to end, if it has any."""
 
 JITTER = 0.0001
-"""Share of a wait that chance may add, so that those who failed together do not come together."""
+"""Share of a wait that chance may add, so that workloads that failed together spread out."""
 
 MOST_DOUBLINGS = 62
 """Beyond these a wait is longer than any limit."""
@@ -51,7 +51,7 @@ def ready_time_left(
     """Return what the pods of a workload are waited for, and how many seconds more.
 
     Returns:
-        None if nobody waits for them: there are no rules, they are ready, or the workload is not
+        None if there is no limit: there are no rules, they are ready, or the workload is not
         to run.
     """
     admitted = find_condition(workload.status.conditions, ADMITTED)

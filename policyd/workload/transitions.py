@@ -1,7 +1,7 @@
-"""How a workload's status changes: conditions, reasons and messages as Kueue writes them.
+"""Changes of a workload's status: conditions, reasons and messages as Kueue writes them.
 
-Each function takes a workload and returns the status it then has. The time is an argument, so that
-nothing here depends on when it runs.
+Most functions take a workload and return the status it then has; the last ones compare two versions
+of a workload. The time is an argument, so that nothing here depends on when it runs.
 """
 
 from collections.abc import Mapping

@@ -118,7 +118,7 @@ async def test_a_word_that_cannot_be_true_is_not_waited_for_long():
         await world.pass_time(CATCH_UP_SECONDS)
 
         assert (early, held(world)) == (0, 8)
-        assert second.controller.election.word == str(10**9)
+        assert second.controller.election.handed_over == str(10**9)
 
 
 async def test_who_follows_a_leader_that_was_lost_reads_what_its_watch_has_not_brought_yet():
@@ -182,7 +182,7 @@ async def test_a_leader_that_wrote_nothing_passes_on_what_it_was_left():
         await world.pass_time(1)
         first.task.cancel()
         await world.pass_time(3)
-        word = int(second.controller.election.word)
+        word = int(second.controller.election.handed_over)
         second.task.cancel()
         await world.pass_time(3)
         lease = world.store.get(LEASES, "policyd", "policyd-controller")

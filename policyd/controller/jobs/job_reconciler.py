@@ -39,7 +39,7 @@ STOPPING = "kueue.x-k8s.io/stopping"
 """Annotation of a job that was suspended, and whose template is still to be put back."""
 
 PREBUILT_SECONDS = 5.0
-"""Between looks for the workload that somebody is to make for a job, and that is not there yet."""
+"""Between looks for a prebuilt workload that a job names, and that does not exist yet."""
 FLAVOR_SECONDS = 1.0
 """Between looks for a flavor that is not there yet."""
 
@@ -97,7 +97,7 @@ class JobReconciler:
         owned = self._cache.workloads_of(job.metadata.uid)
         named = self._cache.mirrors.workloads.get(f"{key.namespace}/{view.prebuilt}")
         workload, step = choose(view, owned, named, watched=self._steps.watches)
-        self._steps.news.checks(self._resource, job.metadata, workload)
+        self._steps.events.checks(self._resource, job.metadata, workload)
         if step is None:
             return await self._stay(job, view, workload)
         return await self._take(job, view, step)
@@ -227,7 +227,7 @@ class JobReconciler:
             counts = admitted_counts(workload)
             start(draft, job, kind=self._kind, given=given, counts=counts)
         except FlavorMissingError as error:
-            log.warning("start_waits", job=job.metadata.key, error=str(error))
+            log.warning("job_start_delayed", job=job.metadata.key, error=str(error))
             return FLAVOR_SECONDS
         except StartError as error:
             await self._steps.fail_to_start(workload, str(error))
@@ -241,7 +241,7 @@ class JobReconciler:
             draft.remove(("metadata", "annotations", STOPPING))
         await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
         log.info("job_started", job=job.metadata.key, workload=workload.metadata.key)
-        self._steps.news.started(self._resource, job.metadata, workload)
+        self._steps.events.started(self._resource, job.metadata, workload)
         return None
 
     async def _stop(self, job: JobObject, step: Stop) -> None:
@@ -261,7 +261,7 @@ class JobReconciler:
             patch = versioned(draft, job.metadata)
             job = await self._writes.patch(self._mirror, job, patch, kind="json")
             log.info("job_stopped", job=job.metadata.key, reason=step.reason)
-            self._writes.tell(self._resource, job.metadata, "Stopped", step.message)
+            self._writes.record(self._resource, job.metadata, "Stopped", step.message)
         reset = self._kind.reset(job)
         if reset is not None:  # of this version alone: one that has ended keeps when it started
             patch = merge_patch(job.metadata, **reset)

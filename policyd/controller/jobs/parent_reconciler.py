@@ -211,7 +211,7 @@ class ParentReconciler:
         held, wanted = _submission(workload), _submission(new)
         kept = set(held) - {"queueName"} if not may_take(workload, priority) else set[str]()
         if is_admitted(workload):
-            kept.add("queueName")  # the API server lets nobody change it
+            kept.add("queueName")  # the API server does not let it change
         wanted |= {name: held[name] for name in kept}
         spec = merge_difference(held, wanted)
         gates = [gates_of(each.metadata) for each in (workload, parent)]
@@ -229,7 +229,7 @@ class ParentReconciler:
         await self._writes.patch(self._workloads, workload, patch)
         if not same:
             message = f'Updated workload AdmissionGatedBy to "{gates[1] or ""}"'
-            self._writes.tell(self._resource, parent.metadata, "UpdatedWorkload", message)
+            self._writes.record(self._resource, parent.metadata, "UpdatedWorkload", message)
 
     async def _drop_others(self, parent: Parent, groups: dict[str, ParentPodGroup]) -> None:
         """Delete the workloads of groups that are no more."""

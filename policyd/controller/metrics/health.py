@@ -1,4 +1,4 @@
-"""How the controller is: liveness, readiness and metrics, over HTTP."""
+"""Liveness, readiness and metrics of the controller, over HTTP."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +12,7 @@ from policyd.serving import served
 
 @dataclass(slots=True)
 class ControllerHealth:
-    """How the controller is, for probes and tests."""
+    """The health of the controller, for probes and tests."""
 
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
     missing: tuple[str, ...] = ()

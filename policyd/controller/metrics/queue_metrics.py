@@ -1,4 +1,4 @@
-"""Usage and pending workloads of queues, looked up when somebody asks for the metrics."""
+"""Usage and pending workloads of queues, looked up when the metrics are scraped."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -45,14 +45,14 @@ def measure(
     *,
     leading: Callable[[], bool],
 ) -> WorkloadMetrics:
-    """Have what happens to workloads counted, and what queues hold told when it is asked.
+    """Register the metrics of workloads, and those of queues, which are looked up when scraped.
 
     Returns:
-        Who counts what happens to workloads, and does not see all of it by itself.
+        The counters of workloads, which have to be told of some changes.
 
     Args:
         cache: The queues and workloads.
-        metrics: Where it is counted and told.
+        metrics: The registry and its counters.
         settings: Which metrics there are.
         leading: Whether this process is the one that counts.
     """
@@ -86,10 +86,10 @@ class QueueGauges(Collector):
         self._role = role
         self._has_metrics = has_metrics
         self._custom = CustomLabels(cache.mirrors, settings.custom)
-        self._standings = Standings(cache.mirrors.workloads)
+        self._workload_counts = WorkloadCounts(cache.mirrors.workloads)
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what it tells is not known before somebody asks."""
+        """Return nothing: the values are not known before they are scraped."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -223,7 +223,7 @@ class QueueGauges(Collector):
     def _finished(self) -> Iterator[Sample]:
         """Yield how many workloads have finished and are still there."""
         mirrors, of_local, of_queue = self._cache.mirrors, Counter[str](), Counter[str]()
-        for (namespace, name, reason, _), number in self._standings:
+        for (namespace, name, reason, _), number in self._workload_counts:
             if reason == FINISHED:
                 of_local[f"{namespace}/{name}"] += number
         for local_queue in mirrors.local_queues:
@@ -240,7 +240,7 @@ class QueueGauges(Collector):
         if not self._cache.state.settings.gates.unadmitted_workloads_observability:
             return
         mirrors, of_queue = self._cache.mirrors, Counter[tuple[str, str, str]]()
-        for (namespace, name, reason, cause), number in self._standings:
+        for (namespace, name, reason, cause), number in self._workload_counts:
             queue = mirrors.local_queues.get(f"{namespace}/{name}")
             if queue is None or reason == FINISHED:
                 continue
@@ -305,16 +305,16 @@ def _add(total: dict[FlavorResource, int], more: Mapping[FlavorResource, int]) -
         total[names] = total.get(names, 0) + amount
 
 
-Standing = tuple[str, str, str, str]
-"""Where a workload stands: its namespace, what LocalQueue it names, why it may not run, and why it
+CountedAs = tuple[str, str, str, str]
+"""What a workload is counted as: its namespace, its LocalQueue, why it is not admitted, and why it
 has no quota, if that is why. Instead of the first reason, `Finished` if it has."""
 
 NOT_TOLD: Final = "PendingEvaluation"
-"""Why who was not looked at yet has no quota."""
+"""Why a workload has no quota that was not considered yet."""
 
 
-def standing_of(workload: Workload) -> Standing | None:
-    """Return where a workload stands; None if it may run."""
+def counted_as(workload: Workload) -> CountedAs | None:
+    """Return what a workload is counted as; None if it is admitted."""
     reserved = admitted = None
     for condition in workload.status.conditions:
         kind = condition.type
@@ -335,34 +335,34 @@ def _why(reserved: Condition | None, admitted: Condition | None) -> tuple[str, s
     return "UnsatisfiedAdmissionChecks" if admitted is None else admitted.reason, ""
 
 
-class Standings:
-    """Counts workloads by where they stand."""
+class WorkloadCounts:
+    """Counts the workloads that are not admitted, or have finished."""
 
     def __init__(self, workloads: Mirror[Workload]) -> None:
-        self._counts: dict[Standing, int] = {}
+        self._counts: dict[CountedAs, int] = {}
         workloads.listen(self._changed)
 
-    def __iter__(self) -> Iterator[tuple[Standing, int]]:
-        """Iterate over where workloads stand, and how many do."""
+    def __iter__(self) -> Iterator[tuple[CountedAs, int]]:
+        """Iterate over the labels, and how many workloads have them."""
         return iter(tuple(self._counts.items()))
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new):
-                before, after = standing_of(old), standing_of(new)
+            case Modified():
+                before, after = counted_as(change.old), counted_as(change.object)
                 if before != after:
                     self._add(before, -1)
                     self._add(after, 1)
-            case Added(new):
-                self._add(standing_of(new), 1)
-            case Deleted(old):
-                self._add(standing_of(old), -1)
+            case Added():
+                self._add(counted_as(change.object), 1)
+            case Deleted():
+                self._add(counted_as(change.object), -1)
 
-    def _add(self, standing: Standing | None, more: int) -> None:
-        if standing is None:
+    def _add(self, labels: CountedAs | None, more: int) -> None:
+        if labels is None:
             return
-        number = self._counts.get(standing, 0) + more
+        number = self._counts.get(labels, 0) + more
         if number:
-            self._counts[standing] = number
+            self._counts[labels] = number
         else:
-            del self._counts[standing]
+            del self._counts[labels]

@@ -1,4 +1,4 @@
-"""Counts what happens to workloads, by Kueue's names: told by what is watched, whoever did it."""
+"""Metrics of workloads, by Kueue's names, counted as their conditions change in the watch."""
 
 from collections.abc import Callable
 
@@ -61,13 +61,13 @@ class WorkloadMetrics:
             return False
         return settings.selector is None or settings.selector.matches(queue.metadata.labels)
 
-    def made(self, kind: str, job: ObjectMeta) -> None:
+    def workload_created(self, kind: str, job: ObjectMeta) -> None:
         """Observe how long after a job its workload was made."""
         if self._settings.creation and job.creation_timestamp is not None:
             took = max(0.0, self._cache.now - job.creation_timestamp.timestamp())
             self._metrics.observe("workload_creation_latency_seconds", took, kind)
 
-    def let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
+    def ungated(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
         """Observe how long after the admission of its workload a pod lost a gate."""
         admitted, queue = time_of(workload, ADMITTED), holding_queue(workload)
         if admitted is not None and queue:
@@ -77,9 +77,10 @@ class WorkloadMetrics:
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new) if self._leading():
-                self._count_changes(old, new)
-            case Added() | Modified() | Deleted():
+            case Modified():
+                if self._leading():
+                    self._count_changes(change.old, change.object)
+            case Added() | Deleted():
                 pass
 
     def _count_changes(self, old: Workload, new: Workload) -> None:

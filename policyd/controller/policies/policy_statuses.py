@@ -255,7 +255,7 @@ class PolicyStatuses:
                 wait = self._queue.requeue(key)
                 log.warning("policy_status_late", object=key, seconds=wait, reason=str(error))
             except Exception:  # a bug with one policy must not affect the others
-                log.exception("policy_status_broke", object=key)
+                log.exception("policy_status_error", object=key)
                 self._queue.forget(key)
             else:
                 self._queue.forget(key)
@@ -291,7 +291,7 @@ class PolicyStatuses:
         condition = find_condition(status.conditions, READY)
         assert condition is not None, "a status says whether its object is ready"
         said = {"ready": condition.status, "reason": condition.reason, "message": condition.message}
-        log.info("policy_judged", object=f"{kind} {name}", **said)
+        log.info("policy_status_written", object=f"{kind} {name}", **said)
 
     async def _status(self, key: _Key, given: PolicyObject | BindingObject) -> PolicyStatus:
         now, began = self._pace.clock.now(), self._pace.clock.monotonic()

@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSettings:
-    """How scans go."""
+    """Settings of scans."""
 
     every_seconds: float = 900.0
     """From the end of a scan to the beginning of the next, if no policy changes."""
@@ -134,7 +134,7 @@ class Scanner:
                 log.warning("scan_failed", reason=str(error))
             except Exception:  # a bug, which must not stop the queue beside it
                 self._metrics.scans.labels("failed").inc()
-                log.exception("scan_broke")
+                log.exception("scan_error")
             if await self._pace.wait(self.changed, self._settings.every_seconds):
                 await self._pace.sleep(SETTLE_SECONDS)
 

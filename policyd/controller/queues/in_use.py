@@ -1,10 +1,10 @@
-"""Queues and what they are made of, deleted while they are in use: they stay until they are not.
+"""Finalizers that keep queues, flavors, topologies and admission checks while they are in use.
 
-A finalizer holds them. The webhooks give it to queues, flavors and topologies when they are
-created, as Kueue does; admission checks, and objects made while there were no webhooks, get it
-here. It is removed here: from a ClusterQueue once no workload holds its quota, from a
-ResourceFlavor or an AdmissionCheck once no ClusterQueue has it, from a Topology once no
-ResourceFlavor names it.
+The webhooks add the finalizer to queues, flavors and topologies when they are created, as Kueue
+does; admission checks, and objects that were created without webhooks, get it here. It is removed
+here: from a ClusterQueue once no workload holds its quota, from a ResourceFlavor or an
+AdmissionCheck once no ClusterQueue has it, from a Topology once no ResourceFlavor names it.
+`release` removes it, and the one of pods, before policyd is uninstalled.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -65,7 +65,7 @@ class InUse:
         mirrors.topologies.listen(partial(self._changed, "Topology"))
         mirrors.checks.listen(partial(self._changed, "CheckInUse"))
 
-    def everything(self) -> Iterator[ReconcileKey]:
+    def all_keys(self) -> Iterator[ReconcileKey]:
         """Yield what has to be held, and what may have to be let go."""
         for subject, kind in self._kinds.items():
             for obj in kind.mirror:
@@ -88,7 +88,7 @@ class InUse:
             await self._writes.patch(kind.mirror, obj, without_finalizer(obj.metadata))
 
     def _holds_quota(self, queue: str) -> bool:
-        # Whoever looks is told by a change of the status, in which these are counted.
+        # A change of the status, which has these counts, causes the next look.
         return queue_figures(self._cache.state, queue).reserving > 0
 
     def _is_in_a_queue(self, flavor: str) -> bool:

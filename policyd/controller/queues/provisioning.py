@@ -81,8 +81,8 @@ class Provisioning:
         """Return what looks after the requests of workloads, and after the checks themselves."""
         return {"Provisioning": self.reconcile, "AdmissionCheck": self._checks.reconcile}
 
-    def everything(self) -> Iterator[ReconcileKey]:
-        """Yield a key for all there is, as after a start."""
+    def all_keys(self) -> Iterator[ReconcileKey]:
+        """Yield the keys of all objects, as after a start."""
         yield from (
             ReconcileKey("AdmissionCheck", "", each.metadata.name) for each in self._checks.all()
         )
@@ -153,7 +153,7 @@ class Provisioning:
         for old in states:
             text = change_text(old, new[old.name])
             if text:
-                self._writes.tell(WORKLOADS, workload.metadata, "AdmissionCheckUpdated", text)
+                self._writes.record(WORKLOADS, workload.metadata, "AdmissionCheckUpdated", text)
         return stored
 
     async def _write(self, workload: Workload, new: dict[str, AdmissionCheckState]) -> Workload:
@@ -186,7 +186,7 @@ class Provisioning:
                 await self._failed(workload, state, "ProvisioningRequest", name, error)
             raise
         message = f'Created ProvisioningRequest: "{name}"'
-        self._writes.tell(WORKLOADS, metadata, "ProvisioningRequestCreated", message)
+        self._writes.record(WORKLOADS, metadata, "ProvisioningRequestCreated", message)
         for template in made:
             await self._hand_over(template, request)
         return None
@@ -221,7 +221,7 @@ class Provisioning:
         error: PolicydError,
     ) -> None:
         message = f'Error creating {kind} "{name}": {error}'
-        self._writes.tell(WORKLOADS, workload.metadata, "FailedCreate", message, bad=True)
+        self._writes.record(WORKLOADS, workload.metadata, "FailedCreate", message, warning=True)
         await self._write(workload, {state.name: replace(state, message=message)})
 
     async def _delete(self, requests: Sequence[ProvisioningRequest]) -> None:
@@ -244,8 +244,8 @@ class Provisioning:
 
     def _workload_changed(self, change: Change[Workload]) -> None:
         match change:
-            case Added(workload) | Modified(object=workload):
-                self._look_at(workload)
+            case Modified() | Added():
+                self._look_at(change.object)
             case Deleted():
                 pass
 

@@ -47,7 +47,7 @@ log = structlog.get_logger()
 S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
 
 IDLE_SECONDS = 3_600.0
-"""Between looks at usage that nobody is ordered by."""
+"""Between looks at usage that does not order workloads."""
 GATHER_SECONDS = 1.0
 """Between two times that changes are written, at least."""
 MOMENT_SECONDS = 0.05
@@ -107,7 +107,7 @@ class QueueStatuses:
             self._woken.clear()
             began = clock.monotonic()
             free_at = began + GATHER_SECONDS
-            with suppress(NotLeadingError):  # who leads again looks at all queues anew
+            with suppress(NotLeadingError):  # the next leader looks at all queues
                 await self.flush()
             await self._pace.rest(began, most=LONGEST_REST_SECONDS)
 
@@ -126,7 +126,7 @@ class QueueStatuses:
             return
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
-            with going_on("sample_broke", queue=key):
+            with going_on("sample_error", queue=key):
                 state.history.sample(key, state.usage_of(key), now)
             self.note(key)
         self._cache.hooks.schedule()
@@ -136,7 +136,7 @@ class QueueStatuses:
         due, self._due = self._due, {}
         for name in due:
             try:
-                with going_on("queue_status_broke", ApiError, NotLeadingError, queue=name):
+                with going_on("queue_status_error", ApiError, NotLeadingError, queue=name):
                     await self._write(name)
             except NotFoundError:
                 continue  # it is gone, and so is its status
@@ -144,7 +144,7 @@ class QueueStatuses:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
         await self._flush_cohorts()
-        with going_on("devices_broke"):
+        with going_on("devices_error"):
             self._measure()
 
     def _measure(self) -> None:
@@ -162,7 +162,7 @@ class QueueStatuses:
         due, self._shared = self._shared, {}
         for name in due:
             try:
-                with going_on("cohort_status_broke", ApiError, NotLeadingError, cohort=name):
+                with going_on("cohort_status_error", ApiError, NotLeadingError, cohort=name):
                     await self._write_cohort(name)
             except NotFoundError:
                 continue
@@ -247,10 +247,10 @@ class QueueStatuses:
                 f"the status tells the usage of {told} of {all_} flavors: the definition"
                 f" {mirror.resource.plural}.{mirror.resource.group} takes no more"
             )
-            self._writes.tell(mirror.resource, queue.metadata, LEFT_OUT, message, bad=True)
+            self._writes.record(mirror.resource, queue.metadata, LEFT_OUT, message, warning=True)
 
     def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
-        """Return what a LocalQueue used; None where nobody is ordered by that."""
+        """Return what a LocalQueue used; None where that does not order workloads."""
         state, key = self._cache.state, queue.metadata.key
         if state.history is None:
             return None

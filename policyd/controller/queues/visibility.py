@@ -1,8 +1,8 @@
 """Kueue's visibility API, as an API server that Kubernetes' own passes requests on to.
 
-Whoever asks is known to the API server, which lets them ask or not by its RBAC and passes on what
-they may. So it alone is answered: callers show a certificate of the authority that the API server
-publishes for this. Nothing here writes; stand-bys answer too.
+The API server knows the user, authorizes the request by its RBAC, and passes it on. So only the API
+server is answered: it shows a certificate of the authority that it publishes for this. Nothing here
+writes; followers answer too.
 """
 
 import ssl
@@ -36,11 +36,11 @@ from policyd.kube.resources import CONFIG_MAPS
 from policyd.serving import CALLER_NAMES, server_context
 
 CALLERS: Final = "extension-apiserver-authentication"
-"""ConfigMap in kube-system that says who passes requests on."""
+"""ConfigMap in kube-system with the authority of clients that pass requests on."""
 FOLLOW_SECONDS: Final = 60.0
 """Between looks at it."""
 DAYS: Final = 3_650
-"""How long the certificate is valid; it is made anew with every start, and nobody checks it."""
+"""How long the certificate is valid; it is issued at every start, and not verified."""
 
 log = structlog.get_logger()
 
@@ -49,17 +49,17 @@ _HINT: Final = "the API server has it once it is started with --requestheader-cl
 
 
 class _Published(msgspec.Struct, frozen=True):
-    """The ConfigMap, as far as it says who passes requests on."""
+    """The ConfigMap, as far as it is read."""
 
     data: dict[str, str] = {}
 
 
 class Callers:
-    """Who passes requests on: the API server says so, and may say so anew while this runs.
+    """The clients that pass requests on: the API server publishes them, and may change them.
 
     Attributes:
         tls: TLS that only they get past.
-        names: Common names in their certificates; empty for whoever has one of their authority.
+        names: Common names in their certificates; empty for any certificate of their authority.
     """
 
     def __init__(self, reader: Reader, *, pace: Pace) -> None:
@@ -75,10 +75,10 @@ class Callers:
         self._authority = ""
 
     async def read(self) -> None:
-        """Learn who they are now. An authority that was one of theirs stays one until the end.
+        """Read which they are. An authority that was one of theirs stays trusted until the end.
 
         Raises:
-            ConfigurationError: If the API server does not say how it shows who it is.
+            ConfigurationError: If the API server does not publish how it identifies itself.
             ApiError: If it cannot be asked.
         """
         try:
@@ -122,7 +122,7 @@ def create_app(
     Args:
         cache: The queues.
         ready: Whether all of them are known.
-        names: The common names of callers that are answered; empty for all that get here.
+        names: Common names of the clients that may ask; empty for all that get past TLS.
     """
 
     async def cluster_queue(request: Request) -> Response:
@@ -207,7 +207,7 @@ def _page(request: Request) -> PendingPage:
 
 
 def _namespace(request: Request) -> str:
-    """Return the namespace of the user: a service account has one, by the API server's header."""
+    """Return the namespace of the user, if it is a service account, by the headers."""
     kind, _, account = request.headers.get("X-Remote-User", "").rpartition("serviceaccount:")
     return account.partition(":")[0] if kind == "system:" else ""
 

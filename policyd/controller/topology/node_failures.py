@@ -1,4 +1,4 @@
-"""Follows the nodes that workloads were sent to: who fails is noted on the workloads."""
+"""Follows the nodes that workloads were placed on: a failed one is noted on the workloads."""
 
 from collections import defaultdict
 
@@ -74,7 +74,7 @@ class NodeFailures:
             await self._look_at(workload, key.name, node, left)
         return left or None
 
-    def everything(self) -> list[ReconcileKey]:
+    def all_keys(self) -> list[ReconcileKey]:
         """Return all nodes that workloads were sent to."""
         return [_key(name) for name in sorted(self._sent_to)]
 
@@ -110,14 +110,14 @@ class NodeFailures:
 
     def _workload_changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new):
-                if old.status.admission != new.status.admission:
-                    self._drop(old)
-                    self._take(new)
-            case Added(new):
-                self._take(new)
-            case Deleted(old):
-                self._drop(old)
+            case Modified():
+                if change.old.status.admission != change.object.status.admission:
+                    self._drop(change.old)
+                    self._take(change.object)
+            case Added():
+                self._take(change.object)
+            case Deleted():
+                self._drop(change.object)
 
     def _take(self, workload: Workload) -> None:
         for name in assigned_nodes(workload.status.admission):
@@ -165,7 +165,7 @@ class NodeFailures:
         log.info("node_failed", node=node, workload=workload.metadata.key)
         if condition_true(stored.status.conditions, EVICTED):
             evicted = next(c for c in stored.status.conditions if c.type == EVICTED)
-            self._writes.tell(
+            self._writes.record(
                 WORKLOADS, stored.metadata, f"EvictedDueTo{NODE_FAILURES}", evicted.message
             )
 
@@ -182,9 +182,9 @@ class NodeFailures:
             try:
                 await self._writes.patch(self._mirrors.placed, pod, patch, subresource="status")
             except ApiError as error:  # the workload is not to wait for it
-                log.warning("pod_not_ended", pod=pod.metadata.key, error=str(error))
+                log.warning("pod_status_not_written", pod=pod.metadata.key, error=str(error))
                 continue
-            self._writes.tell(PODS, pod.metadata, TERMINATED_EVENT, message)
+            self._writes.record(PODS, pod.metadata, TERMINATED_EVENT, message)
 
 
 def _key(node: str) -> ReconcileKey:

@@ -1,4 +1,4 @@
-"""The parts of the controller that only matter where flavors have topologies, put together.
+"""Nodes and pods, where flavors have topologies: their changes go into the allocator's state.
 
 Nodes and all pods are many. They are watched from when the first flavor with a topology is seen.
 """
@@ -48,10 +48,10 @@ class Topologies:
         """Return what looks after pods that wait for their places, and after nodes."""
         return {"Places": self._ungating.reconcile, "Node": self._failures.reconcile}
 
-    def everything(self) -> list[ReconcileKey]:
-        """Return a key for all there is, as after a start."""
+    def all_keys(self) -> list[ReconcileKey]:
+        """Return the keys of all objects, as after a start."""
         waiting = [key for pod in self._mirrors.placed for key in places_keys(pod)]
-        return [*dict.fromkeys(waiting), *self._failures.everything()]
+        return [*dict.fromkeys(waiting), *self._failures.all_keys()]
 
     async def run(self) -> None:
         """Watch nodes and pods once a flavor has a topology, until cancelled."""
@@ -60,7 +60,7 @@ class Topologies:
             for mirror in self._mirrors.of_topologies:
                 group.create_task(mirror.informer.run())
                 await mirror.informer.synced.wait()
-            self._look_at(self.everything())
+            self._look_at(self.all_keys())
             group.create_task(self._changes.run())
 
     async def settle(self) -> None:
@@ -80,27 +80,33 @@ class Topologies:
         self._look_at(self._failures.of_pod(change))
         # One that ends leaves its place to one that was made for it and waits.
         match change:
-            case Modified(old, new):
-                self._look_at(places_keys(new))
-                if old.status.phase != new.status.phase:
-                    self._look_at(self._ungating.beside(old))
-            case Added(new):
-                self._look_at(places_keys(new))
-            case Deleted(old):
-                self._look_at(self._ungating.beside(old))
+            case Modified():
+                self._look_at(places_keys(change.object))
+                if change.old.status.phase != change.object.status.phase:
+                    self._look_at(self._ungating.beside(change.old))
+            case Added():
+                self._look_at(places_keys(change.object))
+            case Deleted():
+                self._look_at(self._ungating.beside(change.object))
 
     def _workload_changed(self, change: Change[Workload]) -> None:
         match change:
-            case Modified(old, new) if old.status == new.status:
-                pass
-            case Added(new) | Modified(object=new) if new.status.admission is not None:
-                self._look_at(self._failures.of_workload(new))
-                self._look_at([ReconcileKey("Places", new.metadata.namespace, new.metadata.name)])
-            case Added() | Modified() | Deleted():
+            case Modified():
+                if change.old.status != change.object.status:
+                    self._look_at_places(change.object)
+            case Added():
+                self._look_at_places(change.object)
+            case Deleted():
                 pass
 
+    def _look_at_places(self, workload: Workload) -> None:
+        if workload.status.admission is not None:
+            metadata = workload.metadata
+            self._look_at(self._failures.of_workload(workload))
+            self._look_at([ReconcileKey("Places", metadata.namespace, metadata.name)])
+
     def _let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
-        self._cache.hooks.let_go(gate, pod, workload)
+        self._cache.hooks.ungated(gate, pod, workload)
 
     def _look_at(self, keys: list[ReconcileKey]) -> None:
         # Before they are listed, nodes are not gone but unknown.
@@ -110,7 +116,7 @@ class Topologies:
 
 
 NODE_SECONDS = 1.0
-"""How long changes of nodes are gathered before anybody is tried again for them."""
+"""How long changes of nodes are gathered before workloads are tried again for them."""
 POD_SECONDS = 10.0
 """The same for pods that leave room: there are many."""
 
@@ -154,9 +160,9 @@ class NodeChanges:
 
     def _pod_changed(self, change: Change[QueuedPod]) -> None:
         match change:
-            case Added(pod) | Modified(object=pod):
-                if put_pod(self._nodes, pod):
+            case Modified() | Added():
+                if put_pod(self._nodes, change.object):
                     self._freed.set()
-            case Deleted(pod):
-                if self._nodes.remove_pod(pod.metadata.key):
+            case Deleted():
+                if self._nodes.remove_pod(change.object.metadata.key):
                     self._freed.set()

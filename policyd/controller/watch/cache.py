@@ -1,7 +1,7 @@
 """The cluster as the queue sees it: mirrors of the API's objects, and the allocator's state.
 
-Whatever changes in a mirror is converted once and put into the state, and whoever must look at it
-is told: the reconcilers by keys, the scheduling loop and the writer of queue statuses by a call.
+An object that changes in a mirror is converted once and put into the state. The keys that have to
+be reconciled because of it are queued, and the scheduling loop and the queue statuses are told.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -56,19 +56,19 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Hooks:
-    """Called when something changes."""
+    """Callbacks of the cache, called when something changes."""
 
     reconcile: Callable[[ReconcileKey], None] = lambda _key: None
-    """Something about this object may have to be done."""
+    """Queue a key to be reconciled."""
     schedule: Callable[[], None] = lambda: None
-    """The state changed: another cycle may decide otherwise."""
+    """Wake the scheduling loop: the state changed."""
     report: Callable[[str], None] = lambda _name: None
     """The figures of this ClusterQueue changed; or, as `namespace/name`, of this LocalQueue."""
-    made: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
+    workload_created: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
     """A workload was made for this job."""
     preempted: Callable[[Preempt], None] = lambda _action: None
     """A workload is being stopped for another."""
-    let_go: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None
+    ungated: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None
     """A pod of a workload lost a gate."""
 
 
@@ -98,7 +98,7 @@ class Cache:
         for kind, children in mirrors.children.items():
             children.listen(partial(self._child_changed, kind))
 
-    # What is asked of it.
+    # Queries.
 
     def workloads_of(self, uid: str) -> list[Workload]:
         """Return the workloads that an object owns, by name."""
@@ -144,12 +144,12 @@ class Cache:
         return self._pace.clock.now()
 
     def shared_refusal(self, cluster_queue: str, key: str) -> str | None:
-        """Return why nobody fits who asks for the same as a workload; None if not known."""
+        """Return why workloads with the same requests as this one do not fit; None if not known."""
         queue = self.state.queues.get(cluster_queue)
         return None if queue is None else queue.pending.shared_refusal(key)
 
-    def everything(self) -> Iterable[ReconcileKey]:
-        """Yield a key for all there is, as after a start."""
+    def all_keys(self) -> Iterable[ReconcileKey]:
+        """Yield the keys of all objects, as after a start."""
         for workload in self.mirrors.workloads:
             yield workload_key(workload)
         for kind, jobs in self.mirrors.jobs.items():
@@ -186,7 +186,7 @@ class Cache:
             if workload is not None:
                 self.put(workload)
 
-    # What happens.
+    # Changes.
 
     def put(self, workload: Workload) -> None:
         """Put a workload into the state, or take it out, as it now is.
@@ -281,11 +281,11 @@ class Cache:
             self.hooks.report(workload.status.admission.cluster_queue)
 
     def take(self, change: Change[Workload]) -> list[ReconcileKey]:
-        """Take in what became of a workload; return what has to be looked at because of it."""
+        """Take in a change of a workload; return the keys to reconcile because of it."""
         workload = change.object
         match change:
-            case Modified(old):
-                self._leave(old)
+            case Modified():
+                self._leave(change.old)
                 self._enter(workload)
             case Added():
                 self._enter(workload)
@@ -310,7 +310,7 @@ class Cache:
         self.hooks.schedule()
 
     def job_keys(self, change: Change[JobObject], kind: str) -> list[ReconcileKey]:
-        """Return what to look at because of a job: itself, and its workloads if it goes."""
+        """Return the keys to reconcile because of a job: its own, and its workloads' if it goes."""
         job = change.object
         gone = isinstance(change, Deleted) or job.metadata.deletion_timestamp is not None
         orphans = self.workloads_of(job.metadata.uid) if gone else ()
@@ -335,14 +335,14 @@ class Cache:
 
     def _pod_changed(self, change: Change[QueuedPod]) -> None:
         match change:
-            case Modified(old, new):
-                self._drop_pod(old)
-                self._take_pod(new)
-            case Added(new):
-                self._take_pod(new)
-            case Deleted(old):
-                self._drop_pod(old)
-                for workload in self.workloads_of(old.metadata.uid):
+            case Modified():
+                self._drop_pod(change.old)
+                self._take_pod(change.object)
+            case Added():
+                self._take_pod(change.object)
+            case Deleted():
+                self._drop_pod(change.object)
+                for workload in self.workloads_of(change.object.metadata.uid):
                     self.hooks.reconcile(workload_key(workload))
 
     def _take_pod(self, pod: QueuedPod) -> None:

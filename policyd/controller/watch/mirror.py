@@ -1,8 +1,9 @@
 """Collections as they are now: what the API server sent, and what we ourselves wrote since.
 
-A watch is a little behind. Who acted on it alone would write the same thing twice, or on top of an
-old version. So what a write returns is taken in at once, and what the watch then brings is passed
-on only if it is newer. Listeners hear of every change once, in order.
+A watch is a little behind. A reconciler that relied on it alone would write the same thing twice,
+or base a write on an old version. So the answer to a write is taken in immediately, and the events
+of the watch are passed on only if they are newer. Listeners are told of every change once, in
+order.
 """
 
 from collections import OrderedDict
@@ -44,7 +45,7 @@ class Mirror(Generic[T]):
         self.informer = Informer(
             reader, resource, into=into, on_change=self._seen, trim=trim, pace=pace, **selection
         )
-        """To be run by somebody."""
+        """Run by the controller."""
         self._objects: dict[str, T] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._listeners: list[Callable[[Change[T]], None]] = []
@@ -94,9 +95,10 @@ class Mirror(Generic[T]):
 
     def _seen(self, change: Change[T]) -> None:
         match change:
-            case Added() | Modified():
+            case Modified() | Added():
                 self.wrote(change.object)
-            case Deleted(gone):
+            case Deleted():
+                gone = change.object
                 self._bury(gone.metadata.uid)
                 current = self._objects.get(key_of(gone))
                 if current is not None and current.metadata.uid == gone.metadata.uid:
@@ -112,9 +114,9 @@ class Mirror(Generic[T]):
             try:
                 listener(change)
             except Exception:
-                # One object that nobody foresaw must not stop the controller for all the others.
+                # An unforeseen error about one object must not stop the others.
                 resource, key = self.resource.plural, key_of(change.object)
-                log.exception("object_broke", resource=resource, object=key)
+                log.exception("object_error", resource=resource, object=key)
 
 
 def _newer(obj: Identified, current: Identified) -> bool:

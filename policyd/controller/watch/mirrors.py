@@ -1,4 +1,4 @@
-"""Everything that the queue watches, one mirror a resource."""
+"""Mirrors of all resources that the controller watches, and what is kept of their objects."""
 
 from dataclasses import dataclass
 from sys import intern
@@ -66,7 +66,7 @@ CUSTOM_RESOURCES = (
     ADMISSION_CHECKS,
     WORKLOAD_PRIORITY_CLASSES,
 )
-"""What must be served before there is anything to do."""
+"""Resources that must be served before the controller starts."""
 
 
 class PriorityClass(Wire, frozen=True):
@@ -78,7 +78,7 @@ class PriorityClass(Wire, frozen=True):
 
 
 class Overhead(Wire, frozen=True):
-    """What a pod costs beyond its containers."""
+    """Requests of a pod beyond those of its containers."""
 
     pod_fixed: dict[str, QuantityText] = {}
 
@@ -119,21 +119,21 @@ class Mirrors:
     nodes: Mirror[Node]
     """Watched once a flavor has a topology, as `placed` is."""
     placed: Mirror[QueuedPod]
-    """All pods, whoever runs them."""
+    """All pods, in a queue or not."""
     provisioning_configs: Mirror[ProvisioningRequestConfig]
     """Watched once a check asks an autoscaler, as `provisioning_requests` is."""
     provisioning_requests: Mirror[ProvisioningRequest]
 
     @property
     def of_provisioning(self) -> tuple[Mirror[Any], ...]:
-        """What is watched only where nodes are asked for: an autoscaler brings its kind along."""
+        """Resources that are watched only where an autoscaler is asked for nodes."""
         return self.provisioning_configs, self.provisioning_requests
 
     @property
     def of_topologies(self) -> tuple[Mirror[Any], ...]:
-        """What is watched only where topologies place pods, as it is much.
+        """Resources that are watched only where topologies place pods, as they are many.
 
-        Nodes come last: nobody is sent to one before it is known what runs there.
+        Nodes come last: no pod is placed on one before the pods there are known.
         """
         return self.placed, self.nodes
 
@@ -242,7 +242,7 @@ def open_mirrors(
 
 
 def _without_strangers(job: PartialObject) -> PartialObject:
-    """Return what is to be kept of a job that names no queue: least, if it belongs to nobody."""
+    """Return what is kept of a job that names no queue: least, if it has no owner."""
     metadata = job.metadata
     owner = controller_of(metadata)
     return PartialObject(

@@ -41,13 +41,13 @@ class PodPlaces:
 
     def _changed(self, change: Change[QueuedPod]) -> None:
         match change:
-            case Modified(old, new):
-                self._remove(old)
-                self._add(new)
-            case Added(new):
-                self._add(new)
-            case Deleted(old):
-                self._remove(old)
+            case Modified():
+                self._remove(change.old)
+                self._add(change.object)
+            case Added():
+                self._add(change.object)
+            case Deleted():
+                self._remove(change.object)
         self._tell(change)
 
     def _add(self, pod: QueuedPod) -> None:

@@ -1,4 +1,4 @@
-"""Workloads of the API as the allocator sees them: requests become integers."""
+"""Workloads of the API as the allocator sees them, and those that wait for a second pass."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -36,19 +36,19 @@ NAMESPACE_MISMATCH: Final = "workload namespace doesn't match ClusterQueue selec
 FAILED_CHECKS: Final = "The workload has failed admission checks"
 
 _JUST_AFTER: Final = 0.001
-"""Seconds by which who was preempted for a borrower queues behind who was evicted then."""
+"""Seconds by which a workload preempted for a borrower queues behind one evicted then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadContext:
-    """What decides about a workload beside itself."""
+    """What a workload's value depends on, beside the workload."""
 
     now: float
     """Seconds since the epoch, for its back-off."""
     settings: QueueingSettings = DEFAULTS
-    """What the administrator set."""
+    """The settings of the administrator."""
     rules: RequestRules = NO_RULES
-    """What its namespace, its runtime and the administrator make of its requests."""
+    """Limits, overheads and resource settings that apply to its requests."""
     movable: bool = False
     """Whether it may be moved, so that what it asks for counts while it holds quota too."""
 
@@ -159,7 +159,7 @@ def _replaces(workload: kueue.Workload, settings: QueueingSettings) -> str:
 
 
 def _gated(workload: kueue.Workload) -> bool:
-    """Tell whether a preemption gate is closed; one that nobody has touched yet is."""
+    """Tell whether a preemption gate is closed; one without a state is."""
     open_ = {g.name for g in workload.status.preemption_gates if g.position == "Open"}
     return any(gate.name not in open_ for gate in workload.spec.preemption_gates)
 
@@ -244,7 +244,7 @@ def needs_second_pass(workload: kueue.Workload) -> bool:
 
 
 def _uncounted(workload: kueue.Workload, settings: QueueingSettings) -> Objection | None:
-    """Return that a workload asks for what no quota counts; nobody behind it waits for it."""
+    """Return that a workload requests devices that no quota counts; none behind it waits for it."""
     refuses = settings.gates.kueue_dra_reject_workloads_when_dra_disabled
     message = uncounted_claims(workload) if refuses else ""
     return Objection(reason="Misconfigured", message=message, misplaced=True) if message else None

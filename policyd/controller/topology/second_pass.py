@@ -1,4 +1,4 @@
-"""Workloads that have quota and get their places later: after a check, or after a node failed."""
+"""The second pass of workloads with quota: after a check, or after a node failed."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ from policyd.workload.transitions import sync_admitted, with_status
 
 log = structlog.get_logger()
 
-FAILED_AGAIN = "SecondPassFailed"
+SECOND_PASS_FAILED = "SecondPassFailed"  # noqa: S105 - no password
 """Each failure is an event of its own, as in Kueue: the waits between them grow to 30 seconds."""
 
 
@@ -36,8 +36,8 @@ def no_replacement_message(workload: Workload) -> str:
     return f"Workload was evicted as there was no replacement for unhealthy node(s): {names}"
 
 
-class PlacingAgain:
-    """Writes down places that were found for workloads with quota, or that none were."""
+class SecondPassWrites:
+    """Writes the second pass: new topology assignments of workloads with quota, or failures."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PlacingAgain:
             ApiError: If that did not succeed.
         """
         before = workload.status.admission
-        assert before is not None, "who is placed again has its quota"
+        assert before is not None, "a workload that is placed again has its quota"
         admission = placed_again(before, found)
         status = placed_status(workload, admission, now=self._writes.now, detailed=detailed)
         stored = await self._writes.status(self._mirror, workload, status)
@@ -78,8 +78,10 @@ class PlacingAgain:
         self._changed(workload, stored)
 
     def refused(self, workload: Workload, refusal: Refusal | None) -> None:
-        """Say that a workload with quota has no place, and have it tried again later."""
+        """Record that a second pass failed, and have it tried again later."""
         if refusal is not None and has_quota(workload):
             message = message_of(refusal, self._naming(workload))
-            self._writes.tell(WORKLOADS, workload.metadata, FAILED_AGAIN, message, bad=True)
+            self._writes.record(
+                WORKLOADS, workload.metadata, SECOND_PASS_FAILED, message, warning=True
+            )
             self._try_again(workload)

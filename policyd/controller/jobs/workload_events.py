@@ -1,4 +1,4 @@
-"""Says what became of workloads and their jobs: events and the log."""
+"""Events and log lines about workloads and their jobs."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ from policyd.workload.transitions import holding_queue, is_admitted, queued_sinc
 log = structlog.get_logger()
 
 MOST_REMEMBERED = 10_000
-"""Workloads whose end was told, until nobody asks for it again."""
+"""Workloads whose end was recorded, until it is not asked for any more."""
 
 _TARGETS: Final = {
     "AdmissionCheck": ("AdmissionCheckRejected", "Deactivated due to {message}"),
@@ -31,11 +31,11 @@ _TARGETS: Final = {
         "The maximum execution time ({limit}s) exceeded",
     ),
 }
-"""What is told of a workload that is to be stopped for good, by the reason of its condition."""
+"""Events of a workload that is to be stopped for good, by the reason of its condition."""
 
 
-class Announcements:
-    """Tells of workloads whose status was written."""
+class WorkloadEvents:
+    """Records events on workloads whose status was written."""
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
@@ -43,7 +43,7 @@ class Announcements:
     def reserved(
         self, before: Workload, workload: Workload, *, now: float, considered: str
     ) -> None:
-        """Tell that a workload got quota.
+        """Record that a workload got quota.
 
         Args:
             before: As it was while it waited.
@@ -59,12 +59,12 @@ class Announcements:
         message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
         if considered:
             message += f"; Flavors considered: {considered}"
-        self._writes.tell(WORKLOADS, workload.metadata, "QuotaReserved", message)
+        self._writes.record(WORKLOADS, workload.metadata, "QuotaReserved", message)
         if is_admitted(workload):
             self._admitted(workload)
 
     def changes(self, before: Workload, after: Workload) -> None:
-        """Tell that a workload was admitted, evicted, gated or is to be stopped, if it was."""
+        """Record that a workload was admitted, evicted, gated or is to be stopped, if it was."""
         if is_admitted(after) and not is_admitted(before):
             self._admitted(after)
         self._tell_targets(before, after)
@@ -76,22 +76,22 @@ class Announcements:
             self._evicted(after, eviction.reason, eviction.message)
 
     def preempted(self, victim: Workload, message: str) -> None:
-        """Tell a workload that it was preempted."""
-        self._writes.tell(WORKLOADS, victim.metadata, "Preempted", message)
+        """Record on a workload that it was preempted."""
+        self._writes.record(WORKLOADS, victim.metadata, "Preempted", message)
 
     def preempting(
         self, preemptor: Workload, victim: Workload, important: str, *, naming: Naming
     ) -> None:
-        """Tell a workload whom it preempted, and how important both are."""
+        """Record on a workload which one it preempted, and the priorities of both."""
         metadata, queue = victim.metadata, holding_queue(victim)
         what = naming.one(metadata.key)
         if naming.names(metadata.key):
             what = f"workload {metadata.key} (UID: {metadata.uid})"
         message = f"Preempted {what} in ClusterQueue {queue}; {important}"
-        self._writes.tell(WORKLOADS, preemptor.metadata, "PreemptedWorkload", message)
+        self._writes.record(WORKLOADS, preemptor.metadata, "PreemptedWorkload", message)
 
     def _tell_targets(self, before: Workload, after: Workload) -> None:
-        """Tell why a workload is to be stopped for good."""
+        """Record why a workload is to be stopped for good."""
         target = find_condition(after.status.conditions, DEACTIVATION_TARGET)
         known = condition_true(before.status.conditions, DEACTIVATION_TARGET)
         if target is None or known or target.reason not in _TARGETS:
@@ -99,7 +99,7 @@ class Announcements:
         event, what = _TARGETS[target.reason]
         limit = after.spec.maximum_execution_time_seconds
         message = what.format(message=target.message, limit=limit)
-        self._writes.tell(WORKLOADS, after.metadata, event, message, bad=True)
+        self._writes.record(WORKLOADS, after.metadata, event, message, warning=True)
 
     def _tell_gates(self, before: Workload, after: Workload) -> None:
         was, now = (
@@ -109,10 +109,10 @@ class Announcements:
         if gated == [False, True]:
             gates = after.metadata.annotations.get(ADMISSION_GATED_BY, "")
             message = f"Workload admission is gated by: {gates}"
-            self._writes.tell(WORKLOADS, after.metadata, "AdmissionGated", message)
+            self._writes.record(WORKLOADS, after.metadata, "AdmissionGated", message)
         elif gated == [True, False]:
             message = "Admission gate cleared, workload is now admissible"
-            self._writes.tell(WORKLOADS, after.metadata, "AdmissionGateCleared", message)
+            self._writes.record(WORKLOADS, after.metadata, "AdmissionGateCleared", message)
 
     def _admitted(self, workload: Workload) -> None:
         admission = workload.status.admission
@@ -125,7 +125,7 @@ class Announcements:
             passed = admitted.last_transition_time - reserved.last_transition_time
             waited = max(0, int(passed.total_seconds()))
         log.info("workload_admitted", workload=workload.metadata.key, cluster_queue=queue)
-        self._writes.tell(
+        self._writes.record(
             WORKLOADS,
             workload.metadata,
             "Admitted",
@@ -134,11 +134,11 @@ class Announcements:
 
     def _evicted(self, workload: Workload, reason: str, message: str) -> None:
         log.info("workload_evicted", workload=workload.metadata.key, reason=reason)
-        self._writes.tell(WORKLOADS, workload.metadata, f"EvictedDueTo{reason}", message)
+        self._writes.record(WORKLOADS, workload.metadata, f"EvictedDueTo{reason}", message)
 
 
-class JobAnnouncements:
-    """Tells of jobs what becomes of their workloads."""
+class JobEvents:
+    """Records events on jobs about their workloads."""
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
@@ -146,12 +146,12 @@ class JobAnnouncements:
         self._ended: dict[str, None] = {}
 
     def started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
-        """Say that a job runs now, and of which quota."""
+        """Record that a job was started, and in which ClusterQueue."""
         message = f"Admitted by clusterQueue {holding_queue(workload)}"
-        self._writes.tell(resource, job, "Started", message)
+        self._writes.record(resource, job, "Started", message)
 
     def finished(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
-        """Say that a job is over for the queue, once: when that is written, or is found so."""
+        """Record once that the workload of a job has finished: when that is written, or found."""
         uid = workload.metadata.uid
         if uid in self._ended:
             return
@@ -159,15 +159,15 @@ class JobAnnouncements:
         if len(self._ended) > MOST_REMEMBERED:
             self._ended.pop(next(iter(self._ended)))
         message = f"Workload '{workload.metadata.key}' is declared finished"
-        self._writes.tell(resource, job, "FinishedWorkload", message)
+        self._writes.record(resource, job, "FinishedWorkload", message)
 
     def checks(self, resource: Resource, job: ObjectMeta, workload: Workload | None) -> None:
-        """Say what the admission checks say that a job waits for, whenever that changes."""
+        """Record the messages of pending admission checks on a job, whenever they change."""
         checks = () if workload is None else workload.status.admission_checks
         pending = (check for check in checks if check.state == "Pending" and check.message)
         message = "; ".join(f"{check.name}: {check.message}" for check in pending)
         if message and self._told.get(job.uid) != message:
-            self._writes.tell(resource, job, "UpdatedAdmissionCheck", message)
+            self._writes.record(resource, job, "UpdatedAdmissionCheck", message)
             self._told[job.uid] = message
         elif not message:
             self._told.pop(job.uid, None)
