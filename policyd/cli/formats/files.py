@@ -126,7 +126,7 @@ def _load_one(document: Document, dialect: Dialect) -> Loaded:
 def load_documents(
     documents: Iterable[Document], unreadable: Iterable[Finding], dialect: Dialect
 ) -> Loaded:
-    """Load what was read; of two policies with one name the later is used, which is a finding."""
+    """Load documents; of two policies with one name the later is used, which is a finding."""
     parts = (_load_one(document, dialect) for document in documents)
     return _checked(gather([Loaded(findings=tuple(unreadable)), *progress(parts, "loading")]))
 
