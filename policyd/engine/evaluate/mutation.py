@@ -29,9 +29,8 @@ from policyd.engine.objects.equivalents import restore
 from policyd.engine.objects.extracts import in_template
 from policyd.engine.objects.workloads import value_at
 from policyd.patch.builtin_views import type_of
-from policyd.patch.differences import difference
 from policyd.patch.draft import Draft
-from policyd.patch.operations import Operation, same_json
+from policyd.patch.operations import Operation, difference, same_json
 
 _Edit = tuple[InjectedField, InjectionTarget, Json]
 """A change: the field, its path and its value."""

@@ -13,7 +13,7 @@ from policyd.local.apiserver.admission.webhook import check_conditions
 from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
 from policyd.local.apiserver.writing.deletion import NAMESPACE_FINALIZER
-from policyd.patch.gotypes import completed
+from policyd.patch.builtin_types import completed
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 

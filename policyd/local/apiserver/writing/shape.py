@@ -21,8 +21,7 @@ from policyd.local.apiserver.status import (
     internal_error,
     invalid,
 )
-from policyd.patch.builtin_types import MistypedError, decode_typed
-from policyd.patch.gotypes import present
+from policyd.patch.builtin_types import MistypedError, decode_typed, present
 
 OBJECT_META = "meta/v1.ObjectMeta"
 
