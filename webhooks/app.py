@@ -150,8 +150,9 @@ class Endpoint:
         called_at, body = self.now(), Body(self.room)
         try:
             status, answer = await self._called(scope, receive, body, called_at)
-            body.cut(0)
-            if not body.reserved:
+            if body.reserved:
+                body.cut(0)
+            else:
                 body.close()
             await _respond(send, status, answer)  # a large answer takes the room of its body
         except CallerGoneError:

@@ -1,4 +1,4 @@
-"""`policyd apply`: what the webhooks would do to objects."""
+"""`policyd apply`: show the effect of the admission webhooks on objects."""
 
 import difflib
 import json
@@ -63,7 +63,7 @@ class _Applied:
 
 
 class _Given(Sent):
-    """What the command line says."""
+    """The arguments of the command."""
 
     policies: tuple[str, ...]
     objects: tuple[str, ...]
@@ -146,7 +146,7 @@ def command(**given: Unpack[_Given]) -> None:
 def _apply(
     documents: Sequence[Document], policies: PolicySet, given: _Given, labels: Labels
 ) -> tuple[list[_Applied], list[Finding]]:
-    """Send each object through the policies; what is no object, or undecided, is a finding."""
+    """Evaluate each object; a document that is no object, or is undecided, is a finding."""
     decide = _with_webhooks(policies) if given["queue"] else lambda r: (policies.review(r),)
     applied: list[_Applied] = []
     findings: list[Finding] = []
@@ -167,7 +167,7 @@ def _apply(
 
 
 def _with_webhooks(policies: PolicySet) -> Callable[[AdmissionRequest], Sequence[Decision]]:
-    """Return what decides as the two webhooks do: the second gets the object as changed."""
+    """Return a function that decides as the two webhooks do: the second gets the changed object."""
     jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
     queues = QueueAdmission()
     mutating = AdmissionHandler(phase="mutate", policies=policies.mutate, jobs=jobs, queues=queues)
@@ -199,7 +199,7 @@ def _notes(decisions: Sequence[Decision]) -> tuple[str, ...]:
 
 
 def _tell(one: _Applied) -> None:
-    """Say on stderr what was decided about an object."""
+    """Print the decision on an object to stderr."""
     by = one.decision.audit_annotations.get(MUTATED_BY)
     if by:
         click.secho(f"{one.name}: changed by {by}", dim=True, err=True)

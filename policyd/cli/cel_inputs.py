@@ -1,4 +1,4 @@
-"""What an expression on the command line sees: an object, a request, params, variables."""
+"""The inputs of an expression on the command line: an object, a request, params, variables."""
 
 import secrets
 import sys
@@ -69,7 +69,7 @@ _ENVIRONMENTS: Final[Mapping[str, Builder]] = {
 
 
 class Inputs(TypedDict):
-    """What the command line says an expression sees."""
+    """The options for the inputs of an expression."""
 
     expression: str
     filename: str | None
@@ -136,7 +136,7 @@ with_inputs = together(
     USER,
     GROUPS,
 )
-"""Give a command an expression, and the options that say what it sees."""
+"""Give a command an expression, and the options for its inputs."""
 
 
 def text_of(given: Inputs) -> str:
@@ -204,7 +204,7 @@ def activation_of(given: Inputs) -> dict[str, object]:
 
 
 def _known(facts: Facts, request: Mapping[str, Json]) -> dict[str, object]:
-    """Return what is known of a request: all but its objects."""
+    """Return the attributes of a request, without its objects."""
     path = facts.whole.template
     return {
         "request": {**facts.request_variable, **request},
@@ -218,7 +218,7 @@ def _known(facts: Facts, request: Mapping[str, Json]) -> dict[str, object]:
 
 
 def _facts(given: Inputs, obj: Json, old: Json) -> Facts | None:
-    """Return what is known of the request about an object; None if it is no Kubernetes object."""
+    """Return the attributes of the request for an object; None if it is no Kubernetes object."""
     operation = given["operation"] or (
         "UPDATE" if obj is not None and old is not None else "CREATE"
     )

@@ -80,7 +80,7 @@ def command(
 
 
 def _doubts(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding]:
-    """Yield what may be wrong with policies that can be used."""
+    """Yield warnings about valid policies."""
     for document in documents:
         yield from lint_document(document)
     for policy in progress(loaded.policies, "checking", len(loaded.policies)):
@@ -89,7 +89,7 @@ def _doubts(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding]:
 
 
 def _elsewhere(documents: Sequence[Document], loaded: Loaded, kubernetes: str) -> Iterator[Finding]:
-    """Yield what the newest versions of Kubernetes would find, and the chosen one does not."""
+    """Yield the errors that only the newest versions of Kubernetes report."""
     known = {finding.message for finding in loaded.findings}
     for name in _NEWEST:
         if name == kubernetes:

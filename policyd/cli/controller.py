@@ -35,7 +35,7 @@ from policyd.telemetry import configure_logging
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
-    """What the controller was started with."""
+    """The arguments of the controller."""
 
     config: str
     feature_gates: str
@@ -187,7 +187,7 @@ async def _run(options: ControllerOptions, stop: asyncio.Event) -> None:
 
 
 async def _keep(health: ControllerHealth) -> None:
-    """Leave what was read at the start out of collections of garbage."""
+    """Exclude the objects that were read at the start from garbage collection."""
     await health.synced.wait()
     keep_for_good()
 

@@ -34,7 +34,7 @@ FURNITURE = {
 async def furnish(client: Client, *, nodes: int, racks: int, library: bool) -> None:
     """Create policyd's kinds, the nodes, the teams with their queues, and the policy library.
 
-    Teams and library are the user's once they are there: what was deleted of them stays so.
+    Teams and library belong to the user once they exist: deleted objects are not created again.
 
     Args:
         client: The API server.

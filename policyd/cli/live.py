@@ -1,4 +1,4 @@
-"""What happens in the cluster, as it happens: a line for each event, and one that sums up."""
+"""Follow the cluster: a line for each event, and a summary."""
 
 import asyncio
 from collections import Counter
@@ -23,7 +23,7 @@ GPU = "nvidia.com/gpu"
 
 
 def tell(change: Change[Workload]) -> str | None:
-    """Say in a line what has become of a workload; None if nothing worth a line has."""
+    """Describe a change of a workload in one line; None if it is not worth one."""
     match change:
         case Modified(old, new):
             return _tell(new, old.status.conditions)
@@ -54,7 +54,7 @@ def _because(workload: Workload, kind: str) -> str:
 
 
 class Live:
-    """Follows workloads and pods, and shows what becomes of them."""
+    """Follows workloads and pods, and shows their changes."""
 
     def __init__(self, reader: Reader, console: Console) -> None:
         self._console = console
@@ -63,7 +63,7 @@ class Live:
         self._workloads = Informer(reader, WORKLOADS, into=Workload, on_change=self._tell)
 
     async def run(self) -> NoReturn:
-        """Show what happens until cancelled."""
+        """Show changes until cancelled."""
         if self._console.is_terminal:
             self._status.start()
         try:

@@ -44,7 +44,7 @@ _SHAPES: Mapping[str, Callable[[], DocumentShape]] = {
 
 
 def _described(schema: Json) -> Json:
-    """Say of each field what it means, for editors to show."""
+    """Add a description to each field, for editors."""
     described = copy.deepcopy(schema)
     for name, definition in described["$defs"].items():
         struct = getattr(policy, name, None) or getattr(cases, name, None)

@@ -1,4 +1,4 @@
-"""`policyd simulate`: what the queue would decide, in virtual time."""
+"""`policyd simulate`: show the decisions of the queue in virtual time."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ _NARROWEST: Final = 24
 
 
 class _Options(TypedDict):
-    """What the command line says."""
+    """The arguments of the command."""
 
     file: str
     output: Literal["table", "json"]
@@ -169,8 +169,8 @@ class _Table:
 
     Attributes:
         rows: How a line is laid out.
-        names: What workloads are called.
-        state: To find what helps; None not to tell it.
+        names: The names of workloads.
+        state: To find remedies; None to omit them.
         maps: To draw with; None not to.
     """
 
@@ -341,7 +341,7 @@ def plan_lines(state: CoreState, most: int, names: Names, maps: Maps | None) -> 
     Args:
         state: Left as it was.
         most: How many moves a plan has at most.
-        names: What workloads are called.
+        names: The names of workloads.
         maps: To draw with; None not to.
     """
     for workload, moves in _plans(state, most):

@@ -18,7 +18,7 @@ from policyd.policy_files import CASES, KYVERNO_TEST
 
 
 class _Asked(TypedDict):
-    """What is asked besides whether cases go as they say."""
+    """The additional checks."""
 
     coverage: bool
     branches: bool
@@ -110,7 +110,7 @@ def command(
 
 
 def _run_all(files: Sequence[Path], keyword: str, *, branches: bool) -> Iterator[Tested]:
-    """Run the files, with a bar if there are many and somebody looks on."""
+    """Run the files, with a progress bar on a terminal."""
     running = run_files(files, keyword, branches=branches)
     yield from progress(running, "testing", len(files))
 
@@ -138,7 +138,7 @@ def _show_uncovered(tested: Tested, *, coverage: bool) -> None:
 
 
 def _uncovered(tested: Tested, *, coverage: bool) -> Iterator[tuple[str, str]]:
-    """Yield what must be covered, and what to say as it is not."""
+    """Yield each item that is not covered, with a message."""
     for policy, validation in tested.uncovered if coverage else ():
         what = f"violates `{validation}` of `{policy}`"
         yield f"a case {what}", f"no case {what}"
@@ -187,7 +187,7 @@ def _as_json(tested: Sequence[Tested]) -> dict[str, Any]:
 
 
 def _entries(tested: Sequence[Tested], *, coverage: bool) -> Iterator[ReportEntry]:
-    """Yield each case, each file that could not be tested, and what is not covered if it must."""
+    """Yield each case, each file that could not be tested, and each item that is not covered."""
     for one in tested:
         yield from entries_of(one.findings)
         for outcome in one.outcomes:

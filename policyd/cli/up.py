@@ -43,14 +43,14 @@ from webhooks.server import WebhookServer, run_webhooks
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
 OWN_ACCOUNT = "system:serviceaccount:policyd:policyd"
-"""Who webhooks and controller are, so that they may do what users of the cluster may not."""
+"""The account of the webhooks and the controller, which has rights that users do not have."""
 REFUSED = {400, 401, 403, 413, 422}
 """The codes a policy can refuse with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """What a user asked `policyd up` for."""
+    """The options of `policyd up`."""
 
     port: int
     kubeconfig: Path
@@ -132,7 +132,7 @@ def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its
 
 
 def check_policies(paths: Sequence[str]) -> None:
-    """Say what is wrong with policies, before anything is started.
+    """Show the errors of policies, before anything is started.
 
     Raises:
         ConfigurationError: If one of them cannot be used.
@@ -184,7 +184,7 @@ async def _run(
 ) -> None:
     """Run everything that talks to the API server, until `stop` is set.
 
-    What policyd does itself it does by an account of its own: what it starts, its users may not.
+    policyd uses an account of its own: users may not start the jobs that it starts.
     """
     client = clients.user
     await forget_webhooks(client)
@@ -212,7 +212,7 @@ async def _run(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # The webhooks end last: what is being written asks them.
+        # The webhooks end last: writes in progress call them.
         await server.drain()
         closing.set()
         webhooks.cancel()
@@ -222,7 +222,7 @@ async def _opens(client: Client, stop: asyncio.Event) -> bool:
     """Wait until an object comes back as the webhooks change it; False if `stop` is first.
 
     Raises:
-        ConfigurationError: If it takes longer than anybody waits.
+        ConfigurationError: If it takes longer than READY_SECONDS.
     """
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while not stop.is_set():
@@ -250,7 +250,7 @@ def _webhook_settings(options: UpOptions, address: str) -> Settings:
 
 
 async def forget_webhooks(client: Client) -> None:
-    """Delete the registration that an earlier run left in the state: nobody listens there now."""
+    """Delete the registration of an earlier run from the state: its address is not served now."""
     kinds = (
         resources.MUTATING_WEBHOOK_CONFIGURATIONS,
         resources.VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -268,7 +268,7 @@ async def _webhooks_are_called(client: Client) -> bool:
     try:
         answer = await client.create(flavor, {**names, "spec": {}}, into=dict, dry_run=True)
     except ApiError as error:
-        # Policies of the user's own may refuse the probe, and then somebody is there.
+        # A policy of the user may refuse the probe: then the webhooks are called.
         return error.code in REFUSED
     return RESOURCE_IN_USE_FINALIZER in answer["metadata"].get("finalizers", ())
 
@@ -293,7 +293,7 @@ def write_kubeconfig(path: Path, content: Json) -> None:
 
 
 def welcome(api_server: str, webhooks: str, options: UpOptions) -> str:
-    """Say where everything is, and what to type next."""
+    """Return the addresses, and commands to try."""
     kubeconfig = options.kubeconfig.resolve()
     examples = shipped("docs/examples")
     with suppress(ValueError):

@@ -51,11 +51,11 @@ class StepLoop:
 
 
 JOB_CONTROLLER: Final = "system:serviceaccount:kube-system:job-controller"
-"""Who makes the pods of Jobs, as on a real cluster: webhooks ask who has."""
+"""The account that creates the pods of Jobs, as on a real cluster: webhooks check it."""
 
 
 def acting_as(connection: ApiConnection, account: str) -> ApiConnection:
-    """Return a connection by which whatever is asked is asked by a service account."""
+    """Return a connection whose requests are those of a service account."""
     namespace = account.split(":")[2]
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     named = (("Impersonate-Group", group) for group in groups)

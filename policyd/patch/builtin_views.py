@@ -16,9 +16,10 @@ from policyd.patch.builtin_types import (
     Object,
     TypePlace,
     always_written,
+    completed,
     decode_typed,
+    unset,
 )
-from policyd.patch.gotypes import completed, unset
 
 LONGEST_NAMES = 512
 """Characters of a version and a kind: longer ones name nothing, and are not to be remembered."""

@@ -100,7 +100,8 @@ def _wants_devices(node: ast.ExpressionNode) -> bool:
             function="_>_",
             arguments=(
                 ast.Call(
-                    function="gpus" | "claims", target=ast.Identifier(name="pod" | "workload")
+                    function="gpus" | "claims" | "devices",
+                    target=ast.Identifier(name="pod" | "workload"),
                 ),
                 ast.Literal(value=int(least)),
             ),
@@ -196,7 +197,7 @@ def _label(name: str, test: Requirement) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    escaped = text.encode("unicode_escape").decode().replace("'", "\\'")
     return f"'{escaped}'"
 
 

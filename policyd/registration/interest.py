@@ -1,6 +1,6 @@
 """The requests that each policy needs to see, and those that need an answer to pass."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +18,7 @@ from policyd.engine.model.compiled import (
     CompiledPolicy,
 )
 from policyd.jobs.integrations import Integrations
-from policyd.registration.atoms import RuleAtom, atoms_of
+from policyd.registration.atoms import RuleAtom, atoms_of, coarser
 from policyd.registration.conditions import exported, label_condition, name_condition
 from policyd.registration.queue_atoms import (
     HELD_FOR_A_SET,
@@ -50,6 +50,15 @@ _PLAIN: Final = frozenset({OWN, VALIDATING, MUTATING})
 
 MOST_NAMED: Final = 100
 """Namespaces that a selector names: the API server goes through them at each request."""
+
+
+MOST_ATOMS: Final = 256
+"""Combinations that the rules of one policy name, or of all policies of one namespace; beyond that,
+wildcards stand in the place of lists."""
+
+MOST_OF_NAMESPACES: Final = 1024
+"""Combinations that the policies of all namespaces name together. Deriving what is sent compares
+each with each; wildcards come first in the namespaces that name the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +133,42 @@ def _within(namespaces: frozenset[str]) -> Requirements:
     return named(*sorted(namespaces)) if len(namespaces) <= MOST_NAMED else frozenset()
 
 
-def checks_of(policy: CompiledPolicy, binding: CompiledBinding) -> Iterable[Given]:
-    """Return the interests, and the required ones: of a roll-out, those of steps that deny."""
+def named_too_much(policies: Iterable[CompiledPolicy]) -> frozenset[str]:
+    """Return the namespaces whose own policies name too many combinations, alone or together."""
+    found: dict[str, set[RuleAtom]] = {}
+    for policy in policies:
+        atoms = found.setdefault(policy.namespace, set())
+        for binding in policy.bindings if policy.namespace and len(atoms) <= MOST_ATOMS else ():
+            rules = coarser(_rules(_constraints(policy, binding)), MOST_ATOMS)
+            atoms.update(atom for rule in rules for atom in atoms_of(rule))
+    left = sum(map(len, found.values()))
+    greedy = set()
+    for namespace, atoms in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
+        if len(atoms) <= MOST_ATOMS and left <= MOST_OF_NAMESPACES:
+            break
+        greedy.add(namespace)
+        left -= len(atoms)
+    return frozenset(greedy)
+
+
+def checks_of(
+    policy: CompiledPolicy, binding: CompiledBinding, *, coarse: bool = False
+) -> Iterable[Given]:
+    """Return what is to be asked, and what must be: of a roll-out, where a step refuses.
+
+    Args:
+        policy: The policy.
+        binding: By which it is applied.
+        coarse: Whether wildcards stand in the place of what its rules name.
+    """
     stops = fails_closed(policy)
     refuses = stops and "Deny" in binding.actions
-    yield from interests_of(policy, binding, "Fail" if refuses else "Ignore")
+    most = 0 if coarse else MOST_ATOMS
+    yield from interests_of(policy, binding, "Fail" if refuses else "Ignore", most=most)
     for step in binding.rollout if stops and not refuses else ():
         if step.enforcement == "Deny":
-            yield from interests_of(policy, binding, "Fail", within=namespaces_of(step))
+            within = namespaces_of(step)
+            yield from interests_of(policy, binding, "Fail", within=within, most=most)
 
 
 def interests_of(
@@ -140,9 +177,10 @@ def interests_of(
     failure_policy: FailurePolicy,
     *,
     within: Requirements = frozenset(),
+    most: int = MOST_ATOMS,
 ) -> Iterable[Given]:
     """Return the interests of a policy under one binding, rule by rule."""
-    constraints = [c for c in (policy.constraints, binding.constraints) if c is not None]
+    constraints = _constraints(policy, binding)
     conditions_as_said = policy.policy.spec.match_conditions if policy.kind in _PLAIN else ()
     expressions = [condition.expression for condition in conditions_as_said]
     namespaces = (requirements_of(c.namespace_selector) for c in constraints)
@@ -154,12 +192,19 @@ def interests_of(
         objects=selectors[0] if selectors else frozenset(),
     )
     others = [label_condition(in_order(selector)) for selector in selectors[1:]]
-    for rule in _rules(constraints):
+    for rule in coarser(_rules(constraints), most):
         conditions = {*exported(expressions, rule), *others}
         if rule.resource_names:
             conditions.add(name_condition(rule.resource_names))
         objects = interest.objects or implied_labels(expressions, rule)
-        yield replace(interest, objects=objects, conditions=frozenset(conditions)), atoms_of(rule)
+        asked = replace(interest, objects=objects, conditions=frozenset(conditions))
+        yield asked, frozenset(atoms_of(rule))
+
+
+def _constraints(
+    policy: CompiledPolicy, binding: CompiledBinding
+) -> list[MatchConstraints | MatchResources]:
+    return [c for c in (policy.constraints, binding.constraints) if c is not None]
 
 
 def _rules(constraints: Iterable[MatchConstraints | MatchResources]) -> tuple[Rule, ...]:
@@ -178,17 +223,17 @@ def implied_labels(expressions: Iterable[str], rule: Rule) -> Requirements:
         expressions: CEL that compiles, and that is asked of the request as a whole.
         rule: The requests that they are asked about.
     """
-    keys = frozenset().union(*(_keys(parse(text), rule.operations) for text in expressions))
+    keys = frozenset().union(*(_keys(parse(text), rule) for text in expressions))
     return frozenset(Requirement(key=key, operator="Exists") for key in sorted(keys)[:1])
 
 
-def _keys(node: ast.ExpressionNode, operations: Sequence[str]) -> frozenset[str]:
+def _keys(node: ast.ExpressionNode, rule: Rule) -> frozenset[str]:
     match node:
         case ast.Logic(conjunction=True, operands=operands):
-            return frozenset().union(*(_keys(each, operations) for each in operands))
+            return frozenset().union(*(_keys(each, rule) for each in operands))
         case ast.Logic(operands=operands):
-            left = [each for each in operands if not _never(each, operations)]
-            found = [_keys(each, operations) for each in left]
+            left = [each for each in operands if not _never(each, rule)]
+            found = [_keys(each, rule) for each in left]
             return frozenset.intersection(*found) if found else frozenset()
         case ast.Call(function="_!=_", arguments=(value, ast.Literal(value=""))):
             return _key(value)
@@ -196,9 +241,11 @@ def _keys(node: ast.ExpressionNode, operations: Sequence[str]) -> frozenset[str]
             return frozenset()
 
 
-def _never(node: ast.ExpressionNode, operations: Sequence[str]) -> bool:
-    """Tell whether a node asks for an operation that no request of the rule is."""
+def _never(node: ast.ExpressionNode, rule: Rule) -> bool:
+    """Tell whether a node is true of no request of the rule: by its operation, or its resource."""
     match node:
+        case ast.Logic(conjunction=True, operands=operands):
+            return any(_never(each, rule) for each in operands)
         case ast.Call(
             function="_==_",
             arguments=(
@@ -206,7 +253,18 @@ def _never(node: ast.ExpressionNode, operations: Sequence[str]) -> bool:
                 ast.Literal(value=str() as operation),
             ),
         ):
-            return operation not in operations and "*" not in operations
+            return operation not in rule.operations and "*" not in rule.operations
+        case ast.Call(
+            function="_!=_",
+            arguments=(
+                ast.Select(
+                    operand=ast.Select(operand=ast.Identifier(name="request"), field="resource"),
+                    field="resource",
+                ),
+                ast.Literal(value=str() as resource),
+            ),
+        ):
+            return set(rule.resources) == {resource}
         case _:
             return False
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Final, TypeVar
 
-from policyd.api.names import NAME_LABEL
+from policyd.api.names import NAME_LABEL, is_label_key, is_label_value
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector, Operator, Requirement
 
@@ -20,12 +20,32 @@ Requirements = frozenset[Requirement]
 """A label selector: all of it must hold. More requirements select less."""
 
 
+MOST_REQUIREMENTS: Final = 32
+MOST_VALUES: Final = 1000
+"""What one selector may ask for, and of one label: the API server looks at it at each request."""
+
+
 def requirements_of(selector: LabelSelector) -> Requirements:
-    """Write a selector in one way only, so that equal ones are equal."""
-    labels = {_requirement(k, "In", {v}) for k, v in selector.match_labels.items()}
-    return frozenset(labels) | {
-        _requirement(r.key, r.operator, r.values) for r in selector.match_expressions
-    }
+    """Write a selector in one way only, so that equal ones are equal.
+
+    What the API server takes in no selector, or is too much, is left out: it would refuse the whole
+    configuration, those of all others with it. More is sent then, and decided by the policy.
+    """
+    asked = [_requirement(k, "In", {v}) for k, v in selector.match_labels.items()]
+    asked += [_requirement(r.key, r.operator, r.values) for r in selector.match_expressions]
+    kept = frozenset(requirement for requirement in asked if _is_valid(requirement))
+    values = sum(len(requirement.values) for requirement in kept)
+    return kept if len(kept) <= MOST_REQUIREMENTS and values <= MOST_VALUES else frozenset()
+
+
+def _is_valid(requirement: Requirement) -> bool:
+    values = requirement.values
+    has_values = requirement.operator in {"In", "NotIn"}
+    return (
+        is_label_key(requirement.key)
+        and bool(values) is has_values
+        and all(map(is_label_value, values))
+    )
 
 
 def named(*namespaces: str) -> Requirements:

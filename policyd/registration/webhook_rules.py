@@ -25,7 +25,14 @@ from policyd.engine.model.compiled import CompiledPolicy
 from policyd.jobs.integrations import POD, Integrations
 from policyd.registration.atoms import RuleAtom, connected, left_of, rules_of, uncovered
 from policyd.registration.conditions import all_of, any_of, atom_condition, label_condition
-from policyd.registration.interest import Given, Interest, Interests, checks_of, queue_interests
+from policyd.registration.interest import (
+    Given,
+    Interest,
+    Interests,
+    checks_of,
+    named_too_much,
+    queue_interests,
+)
 from policyd.registration.queue_atoms import (
     CHANGED_PODS,
     GATED,
@@ -110,12 +117,13 @@ def derive_webhook_rules(
     """
     mutate: list[Given] = []
     validate: list[Given] = []
+    policies = tuple(policies)
+    greedy = named_too_much(policies)
     applied = [(policy, binding) for policy in policies for binding in policy.bindings]
     for policy, binding in applied:
-        if policy.changes:
-            mutate += checks_of(policy, binding)
-        if policy.checks:
-            validate += checks_of(policy, binding)
+        asked = list(checks_of(policy, binding, coarse=policy.namespace in greedy))
+        mutate += asked if policy.changes else ()
+        validate += asked if policy.checks else ()
     if queue is not None:
         held, checked = queue_interests(queue, defaulted=defaulted, failure_policy=failure_policy)
         mutate += held

@@ -13,7 +13,7 @@ from policyd.errors import ConfigurationError
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.patch.draft import Draft
-from tests.attacks import ownership
+from tests.attacks import growth, ownership
 from tests.webhooks.reviews import review
 
 QUEUE, GATE = "kueue.x-k8s.io/queue-name", {"name": "kueue.x-k8s.io/admission"}
@@ -285,3 +285,8 @@ def test_who_would_wait_for_good_for_claimed_devices_is_told_at_once(obj):
     assert "ask for them by resource" in told
     assert JobAdmission(integrations=off).check(asks, ALLOWED).warnings == ()
     assert JobAdmission().check(asked(obj, "alice"), ALLOWED).warnings == ()
+
+
+@pytest.mark.parametrize("attack", growth.ATTACKS.values(), ids=growth.ATTACKS)
+def test_nothing_gets_gpus_by_growing(attack):
+    assert attack().faults == ()

@@ -40,9 +40,9 @@ from policyd.jobs.pods import (
     by_age,
     group_name,
     has_ended,
+    role_hash,
     without_gates,
 )
-from policyd.jobs.roles import role_hash
 from policyd.jobs.slices import latest_active, oldest_first, scaled_down, settle
 from policyd.jobs.steps import JobView
 from policyd.jobs.workload import Priority, is_elastic

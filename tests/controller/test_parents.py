@@ -307,9 +307,15 @@ async def test_pods_of_a_group_whose_maker_is_gone_stay_held_unless_owners_are_b
     assert "kueue.x-k8s.io/pod-group-name" not in left["metadata"]["annotations"]
 
 
-@BELIEVING
-async def test_pods_of_an_old_version_go_without_being_one_of_the_group(world):
-    parent = stateful_set(world)
+@pytest.mark.parametrize(
+    ("makers", "gpus", "held"),
+    [
+        pytest.param(Makers(trusted=True), 2, False, id="goes-without-the-group-if-trusted"),
+        pytest.param(Makers(), 16, True, id="is-held-like-the-others-as-it-may-stay"),
+    ],
+)
+async def test_pods_of_an_old_version(world, gpus, held):
+    parent = stateful_set(world, gpus=gpus)
     found = world.get(SETS, "serve")
     status = {"replicas": 2, "currentRevision": "old", "updateRevision": "new"}
     world.store.replace(SETS, found, {**found, "status": status}, part="status")
@@ -320,8 +326,8 @@ async def test_pods_of_an_old_version_go_without_being_one_of_the_group(world):
     await world.pass_time(2)
 
     pod = world.get(r.PODS, "serve-0")
-    assert gates(pod) == []
-    assert "kueue.x-k8s.io/pod-group-name" not in pod["metadata"]["annotations"]
+    assert bool(gates(pod)) is held
+    assert ("kueue.x-k8s.io/pod-group-name" in pod["metadata"]["annotations"]) is held
 
 
 @BELIEVING
@@ -430,22 +436,6 @@ async def test_a_leader_is_placed_by_no_index(world):
     leader, worker = (each["topologyRequest"] for each in workload["spec"]["podSets"])
     assert leader == {"required": "rack"}
     assert worker == {**leader, "podIndexLabel": "leaderworkerset.sigs.k8s.io/worker-index"}
-
-
-async def test_pods_of_an_old_version_wait_like_the_others_as_they_may_stay(world):
-    parent = stateful_set(world, gpus=16)
-    found = world.get(SETS, "serve")
-    status = {"replicas": 2, "currentRevision": "old", "updateRevision": "new"}
-    world.store.replace(SETS, found, {**found, "status": status}, part="status")
-    make_pod(
-        world, parent, 0, parent["spec"]["template"], labels={"controller-revision-hash": "old"}
-    )
-
-    await world.pass_time(2)
-
-    pod = world.get(r.PODS, "serve-0")
-    assert gates(pod) != []
-    assert "kueue.x-k8s.io/pod-group-name" in pod["metadata"]["annotations"]
 
 
 async def test_groups_that_are_no_more_lose_their_workloads(world):

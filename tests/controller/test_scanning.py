@@ -289,21 +289,16 @@ async def test_policies_that_change_are_scanned_with_soon():
 
 
 @pytest.mark.anyio
-async def test_a_scan_that_failed_is_tried_again():
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(UnavailableError("busy"), id="refused"),
+        pytest.param(ZeroDivisionError("a bug"), marks=pytest.mark.breaks, id="broken"),
+    ],
+)
+async def test_a_scan_that_failed_is_tried_again(error):
     world = Running(demand("false"), settings=ScanSettings(every_seconds=60))
-    world.client.fail(UnavailableError("busy"), verb="page", plural="pods")
-    await world.create(pod())
-    async with world:
-        await world.clock.advance(90)
-
-        assert world.writes == [("create", "team-a")]
-
-
-@pytest.mark.anyio
-@pytest.mark.breaks
-async def test_a_scan_that_breaks_is_tried_again_too():
-    world = Running(demand("false"), settings=ScanSettings(every_seconds=60))
-    world.client.fail(ZeroDivisionError("a bug"), verb="page", plural="pods")
+    world.client.fail(error, verb="page", plural="pods")
     await world.create(pod())
     async with world:
         await world.clock.advance(90)

@@ -1,10 +1,12 @@
-"""What is told about queues, and who holds what somebody waits for."""
+"""Statuses, figures and positions of queues, and the holders of missing quota."""
 
 import msgspec
 import pytest
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.status.queues import Use, queue_figures, queue_status
+from policyd.alloc.plan import Requeue
+from policyd.alloc.reasons import Refusal
+from policyd.status.queues import Use, count_queues, places, queue_figures, queue_status
 from policyd.status.shortages import shortages
 from policyd.status.words import message_of
 from tests.alloc.builders import admission, cohort, group, queue, quota, state, workload
@@ -180,3 +182,106 @@ def test_quota_that_was_taken_away_is_held_by_nobody():
 
     assert (shortage.missing.missing, shortage.holders, shortage.others) == (3, (), 0)
     assert shortages(of, refused.refusal, "gone")[0].holders == ()
+
+
+# Positions of pending workloads.
+
+
+def waits(key, local_queue, **fields):
+    return workload(key, "q", local_queue=local_queue, gpu=1, **fields)
+
+
+def positions(given):
+    found = places(given, "q")
+    return [(each.workload.key, each.in_cluster_queue, each.in_local_queue) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected"),
+    [
+        pytest.param([], [], id="nobody"),
+        pytest.param(
+            [waits("a", "ns/x", at=2), waits("b", "ns/x", at=1)],
+            [("b", 0, 0), ("a", 1, 1)],
+            id="the-older-first",
+        ),
+        pytest.param(
+            [
+                waits("a", "ns/x"),
+                waits("b", "ns/y", priority=1),
+                waits("c", "ns/y"),
+                waits("d", "ns/x"),
+            ],
+            [("b", 0, 0), ("a", 1, 0), ("c", 2, 1), ("d", 3, 1)],
+            id="each-local-queue-counts-its-own",
+        ),
+        pytest.param(
+            [waits("a", "ns/x", backing_off=True), waits("b", "ns/x", at=1)],
+            [("a", 0, 0), ("b", 1, 1)],
+            id="who-waits-aside-keeps-its-place",
+        ),
+    ],
+)
+def test_places_are_in_the_order_of_turns(waiting, expected):
+    assert positions(state(queue("q", gpu=1), *waiting)) == expected
+
+
+def test_who_preempted_others_is_first_where_others_could_take_what_it_made_free():
+    waiting = [waits("a", "ns/x", at=1), waits("b", "ns/y", at=2)]
+    given = state(queue("q", gpu=1), *waiting)
+    pending = given.queues["q"].pending
+    action = Requeue(
+        workload=waiting[1],
+        reason="PendingPreemption",
+        refusal=Refusal("WaitingForPreemptedWorkloads"),
+        requests={},
+        inadmissible=False,
+    )
+    pending.requeue(action, strict=False, equivalents=True)
+
+    assert positions(given) == [("b", 0, 0), ("a", 1, 0)]
+
+
+def test_a_queue_that_nobody_knows_has_no_places():
+    assert places(state(), "q") == []
+
+
+# Figures of all queues in one pass.
+
+
+@pytest.mark.parametrize(
+    ("given", "waiting"),
+    [
+        pytest.param(queue("q", gpu=8), (1, 1), id="who-backs-off-is-parked"),
+        pytest.param(queue("q", gpu=8, stopped=True), (0, 2), id="all-are-in-a-stopped-queue"),
+        pytest.param(queue("other", gpu=8), (0, 2), id="all-are-in-a-queue-that-is-not-there"),
+    ],
+)
+def test_who_waits_is_active_or_parked(given, waiting):
+    found = count_queues(
+        state(
+            given,
+            workload("a", "q", gpu=1, local_queue="ns/x"),
+            workload("b", "q", gpu=2, local_queue="ns/y", backing_off=True),
+        )
+    )
+
+    counts = found.cluster_queues["q"]
+    assert (counts.active, counts.parked) == waiting
+    assert counts.asked == {"gpu": 3}
+    assert sum(each.active for each in found.local_queues.values()) == waiting[0]
+
+
+def test_what_is_held_counts_for_both_queues_and_what_runs_by_itself():
+    found = count_queues(
+        state(
+            queue("q", gpu=8),
+            held("a", "q", gpu=2, local_queue="ns/x"),
+            held("b", "q", gpu=3, admitted=False, local_queue="ns/x"),
+        )
+    )
+
+    for counts in (found.cluster_queues["q"], found.local_queues["ns/x"]):
+        assert (counts.reserving, counts.admitted) == (2, 1)
+        assert counts.reserved == {("default", "gpu"): 5}
+        assert counts.used == {("default", "gpu"): 2}

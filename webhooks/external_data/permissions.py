@@ -13,7 +13,7 @@ from policyd.api.admission import UserInfo
 from policyd.api.meta import Json, Wire
 from policyd.cel import CelError
 from policyd.cel.lib.authorizer import Authorization, AuthorizedAction
-from policyd.engine.evaluate.patch_values import to_json
+from policyd.engine.evaluate.patches import to_json
 from policyd.errors import PolicydError
 from policyd.kube.client import Writer
 from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS

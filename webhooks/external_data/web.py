@@ -13,7 +13,7 @@ from yarl import URL
 
 from policyd.api.meta import Json
 from policyd.dialects.kyverno.entries import EntryCall
-from policyd.engine.evaluate.patch_values import to_json
+from policyd.engine.evaluate.patches import to_json
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.external_data.addresses import read_address
 from webhooks.external_data.fetching import FetchedResponse, Fetcher, Message

@@ -22,7 +22,9 @@ ELSEWHERE: Final = {
     **dict.fromkeys(("math", "base64", "bind", "hash", "gzip", "x509", "random"), _KYVERNO),
     **dict.fromkeys(("parseImageReference", "parseServiceAccount", "listObjToMap"), _KYVERNO),
     **dict.fromkeys(("globalContext", "image", "sha256", "sha1", "md5"), _KYVERNO),
-    **dict.fromkeys(("pod", "workload", "maker", "gpus", "claims"), "policyd's own policies"),
+    **dict.fromkeys(
+        ("pod", "workload", "maker", "gpus", "claims", "devices"), "policyd's own policies"
+    ),
     "authorizer": "validations, mutations and match conditions",
     "variables": "validations, mutations and messages",
 }

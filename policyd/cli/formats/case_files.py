@@ -52,7 +52,7 @@ _WORTH_A_PROCESS = 40
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A file of tests: how each went, and what keeps others from being run."""
+    """A file of tests: the outcomes, and the findings that prevent tests from running."""
 
     path: Path
     outcomes: tuple[CaseOutcome, ...]
@@ -72,7 +72,7 @@ class Tested:
 def case_files(path: Path) -> list[Path]:
     """Return the files of tests that a path means, and the folders of kat's.
 
-    Below a folder, what is hidden is left out, and so are installed packages.
+    Hidden files and folders below a folder are skipped, and so is node_modules.
     """
     if not path.is_dir() or is_kat_folder(path):
         return [path]
@@ -112,11 +112,11 @@ def untested(paths: Sequence[Path], tests: Iterable[Path]) -> list[Path]:
 
 
 def run_files(files: Sequence[Path], keyword: str, *, branches: bool = False) -> Iterator[Tested]:
-    """Run files of tests, many of them in several processes; what comes keeps their order.
+    """Run files of tests, many of them in several processes; results keep the order of files.
 
     Args:
         files: The files, and folders of kat's.
-        keyword: What the names of tests that are run have in them.
+        keyword: A part of the names of the tests to run.
         branches: Whether to look which branches of expressions policyd's own cases take.
     """
     run = partial(run_file, keyword=keyword, branches=branches)
@@ -144,7 +144,7 @@ def _may_fork() -> bool:
 def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
     """Run the tests of one file whose name has the keyword in it.
 
-    A file that it names and that cannot be read is what is wrong with it.
+    If a file that it names cannot be read, that is its finding.
     """
     try:
         run = None if str(path) == STANDARD_INPUT else _other_layout(path)

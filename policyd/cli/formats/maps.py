@@ -1,4 +1,4 @@
-"""Maps of a scenario's topologies, drawn when somebody comes or goes."""
+"""Maps of a scenario's topologies, drawn when placements change."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class Maps:
         self._drawn: dict[str, tuple[Placement, ...]] | None = None
 
     def changed(self) -> Iterator[str]:
-        """Yield the lines of all maps, if somebody is elsewhere than when they were drawn last."""
+        """Yield the lines of all maps, if placements changed since they were drawn last."""
         held = dict(self._state.ledger.nodes.held)
         if held == self._drawn:
             return

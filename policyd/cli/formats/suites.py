@@ -1,6 +1,6 @@
 """Tests in the layouts of others: Kyverno's, Gatekeeper's and kat's.
 
-Their files are found and read here; the dialects say what they mean.
+Their files are found and read here; the dialects interpret them.
 """
 
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ from policyd.engine.offline.requests import custom_kinds
 from policyd.policy_files import KYVERNO_TEST, SUFFIXES
 
 Outcomes = tuple[tuple[CaseOutcome, ...], tuple[Finding, ...], Loaded]
-"""How the tests went, what keeps tests from being run, and the policies that they concern."""
+"""The outcomes of tests, the findings that prevent tests from running, and the policies."""
 
 
 def is_kyverno_test(path: Path) -> bool:
-    """Tell whether a file holds tests of Kyverno's, by its name or by what it says of itself."""
+    """Tell whether a file contains tests of Kyverno, by its name or its content."""
     return path.name == KYVERNO_TEST or kyverno_files.GROUP.encode() in content(path)
 
 
@@ -62,7 +62,7 @@ def run_kyverno_test(path: Path, keyword: str) -> Outcomes:
 
 
 def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> Given:
-    """Read the files that a suite names; what cannot be read is added to the findings."""
+    """Read the files that a suite names; errors are added to the findings."""
 
     def documents(*names: str) -> list[Document]:
         found, unreadable = read_objects([str(folder / name) for name in names if name])

@@ -43,8 +43,8 @@ def _rules(wanted: ResourceFilter) -> Iterator[Rule]:
         group, version, kind, subresource = parse_kind(text)
         for plural in _plurals(kind):
             yield Rule(
-                api_groups=(group,),
-                api_versions=(version,),
+                api_groups=("*" if is_pattern(group) else group,),
+                api_versions=("*" if is_pattern(version) else version,),
                 operations=wanted.operations or OPERATIONS,
                 resources=(f"{plural}/{subresource}" if subresource else plural,),
             )
@@ -69,11 +69,20 @@ def parse_kind(text: str) -> tuple[str, str, str, str]:
     return found["group"] or "*", found["version"] or "*", found["kind"], found["sub"] or ""
 
 
+def is_pattern(text: str) -> bool:
+    """Tell whether a text stands for several, of which a rule can name all only."""
+    return "*" in text or "?" in text
+
+
 def _plurals(kind: str) -> Iterable[str]:
-    if kind == "*":
+    if is_pattern(kind):
         return ("*",)
     built_in = {found.plural for found in resources() if found.kind == kind}
     return sorted(built_in) or (plural_of(kind),)
+
+
+def _is_partial(kind: str) -> bool:
+    return any(is_pattern(part) and part != "*" for part in parse_kind(kind))
 
 
 def is_plain(filters: Filters) -> bool:
@@ -81,6 +90,7 @@ def is_plain(filters: Filters) -> bool:
     plain = ("kinds", "operations")
     return not filters.all and all(
         each == Filter(ResourceFilter(**{name: getattr(each.resources, name) for name in plain}))
+        and not any(map(_is_partial, each.resources.kinds))
         for each in filters_of(filters)
     )
 
@@ -130,9 +140,9 @@ def _of_kind(text: str, facts: Facts, *, templates: bool) -> bool:
     if templates and kind == "Pod" and request.kind.kind != "Pod":
         return bool(facts.kind)
     return (
-        kind in ("*", request.kind.kind)
-        and group in ("*", request.kind.group)
-        and version in ("*", request.kind.version)
+        like(kind, request.kind.kind)
+        and like(group, request.kind.group)
+        and like(version, request.kind.version)
         and subresource in ("*", request.sub_resource)
     )
 

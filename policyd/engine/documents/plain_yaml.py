@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn
 
+import msgspec
 import yaml
 
 from policyd.api.meta import Json
@@ -196,15 +197,41 @@ def _plain(text: str) -> Json:
 
 def _read_json(text: str) -> Json:
     """Return the value of a text of JSON, where YAML reads it in the same way."""
-    if "\\u" in text or not text.isascii():
-        raise NotPlainError  # surrogates, and what YAML does not take
-    try:
-        value = _JSON.decode(text)
-    except (ValueError, RecursionError) as error:
-        raise NotPlainError from error
+    if not text.isascii():
+        raise NotPlainError  # what YAML does not take
+    value = _read_canonical(text.encode())
+    if value is None:
+        if "\\u" in text:
+            raise NotPlainError  # surrogates
+        try:
+            value = _JSON.decode(text)
+        except (ValueError, RecursionError) as error:
+            raise NotPlainError from error
     if is_deeper(value, _DEEPEST):
         raise NotPlainError
     return value
+
+
+def _read_canonical(text: bytes) -> Json:
+    """Return the value of JSON that is written as programs do, None if it is written otherwise.
+
+    What is written out again is the same but for blanks: so no field is named twice. As Go has it,
+    three letters may be escaped.
+    """
+    if _LONG_NUMBER.search(text):
+        return None
+    try:
+        value = _CANONICAL.decode(text)
+        written = msgspec.json.format(text, indent=-1)
+    except (msgspec.MsgspecError, NotPlainError, ValueError, RecursionError):
+        return None
+    for escape, letter in _ESCAPES.items():
+        written = written.replace(escape, letter)
+    merges = b"<<" in written  # as a name, that means something else in YAML
+    return None if merges or msgspec.json.encode(value) != written else value
+
+
+_ESCAPES: Final = {b"\\u003c": b"<", b"\\u003e": b">", b"\\u0026": b"&"}
 
 
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -224,6 +251,7 @@ def _number(read: Callable[[str], Json]) -> Callable[[str], Json]:
 
 
 _LONGEST_NUMBER: Final = 18
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (_LONGEST_NUMBER + 1))
 
 
 def _refuse(_text: str) -> NoReturn:
@@ -236,3 +264,4 @@ _JSON: Final = json.JSONDecoder(
     parse_float=_number(float),
     parse_constant=_refuse,
 )
+_CANONICAL: Final = msgspec.json.Decoder(float_hook=_number(float))

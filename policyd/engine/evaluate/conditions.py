@@ -235,6 +235,18 @@ def named_by(
     return None if exact else equivalent_match(rules, attributes, served)
 
 
+def is_for_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
+    """Tell whether a policy concerns what is in the namespace of a request, Namespaces aside.
+
+    Raises:
+        PolicydError: If that cannot be decided.
+    """
+    selector = policy.constraints.namespace_selector
+    return is_of_its_namespace(policy, facts) and selects_namespace(
+        selector, facts.attributes, None, namespaces=facts.namespaces
+    )
+
+
 def _selected(constraints: MatchConstraints | MatchResources, facts: Facts) -> bool:
     """Tell whether the selectors pick the request."""
     selector = constraints.namespace_selector

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from policyd.api.meta import Json
 from policyd.cel import CelError, CelTimeError
-from policyd.cel.cost import WORK_LIMIT, deep_size
+from policyd.cel.cost import WORK_LIMIT, WORK_UNITS, deep_size
 from policyd.engine.evaluate.conditions import (
     BindingError,
     EvaluationError,
@@ -29,12 +29,15 @@ from policyd.engine.objects.equivalents import restore
 from policyd.engine.objects.extracts import in_template
 from policyd.engine.objects.workloads import value_at
 from policyd.patch.builtin_views import type_of
-from policyd.patch.differences import difference
 from policyd.patch.draft import Draft
-from policyd.patch.operations import Operation, same_json
+from policyd.patch.operations import Operation, difference, same_json
 
 _Edit = tuple[InjectedField, InjectionTarget, Json]
 """A change: the field, its path and its value."""
+
+_LOOKS = 2
+"""How often a mutation by CEL has each value of the object looked at: to read what came out, and to
+compare it with what there was."""
 
 _SHORT = 100
 """Letters of a text that is written like any other value."""
@@ -75,6 +78,7 @@ class _Mutation:
         self._recorded = True
         self._original: Json = None
         self._written = 0
+        self._size = 0
 
     @property
     def operations(self) -> list[Operation]:
@@ -244,6 +248,7 @@ class _Mutation:
         self._write(value)
         if value == [] and mutation.patch_type == "JSONPatch":
             return False
+        self._look(invocation.policy)
         before = facts.object
         seen = object_of(invocation, facts, match.view)
         template = match.view.template if invocation.policy.templates else None
@@ -309,6 +314,26 @@ class _Mutation:
             apply_step(step, value, target, draft)
         facts.object = draft.object
         return facts.object is not before
+
+    def _look(self, policy: CompiledPolicy) -> None:
+        """Charge a policy for the look at the whole object that each of its mutations takes.
+
+        Raises:
+            PolicydError: If it has nothing left for that, or there is no time left.
+        """
+        allowance = self._facts.allowance
+        if not self._size:
+            self._size = deep_size(self._facts.object)
+        units = _LOOKS * WORK_UNITS * (self._size + self._written)
+        if units > allowance.left(policy.id):
+            raise EvaluationError(
+                "its mutations would look at the object more often than there is time for",
+                hint="make several mutations of a large object one",
+            )
+        try:
+            allowance.take(policy.id, units)
+        except CelTimeError:
+            raise OutOfTimeError from None
 
     def _write(self, value: Json) -> None:
         """Charge for the values that are written to the object, each time they occur.

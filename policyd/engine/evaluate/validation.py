@@ -47,6 +47,34 @@ def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: VerdictB
             verdict.fail(policy, error)
 
 
+def all_true(
+    policy: CompiledPolicy, validations: Sequence[CompiledValidation], facts: Facts
+) -> bool | None:
+    """Tell whether some validations of a policy are true of a request that it concerns.
+
+    Nothing is said: whoever wants to know why one is not true asks the policy. It must have no
+    exceptions.
+
+    Returns:
+        False also if it cannot be evaluated; None if the policy does not concern the request.
+    """
+    concerned = None
+    try:
+        for invocation in invocations(policy, facts):
+            for match in matches(invocation, facts):
+                if facts.allowance.strained:
+                    match.budget.renew()
+                concerned = True
+                for validation in validations:
+                    if validation.program.evaluate(match.variables, match.budget) is not True:
+                        return False
+                if match.budget.spent * len(policy.validations) > match.budget.limit:
+                    return False  # all together might cost more than they may
+    except (*CATCHABLE, CelError):
+        return False
+    return concerned
+
+
 def _invoke(invocation: Invocation, facts: Facts, verdict: VerdictBuilder) -> None:
     policy, binding = invocation.policy, invocation.binding
     try:

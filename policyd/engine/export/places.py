@@ -140,6 +140,9 @@ def _job_set(base: str, path: Sequence[str], index: int) -> str:
 def _ray(base: str, path: Sequence[str], index: int) -> str:
     if not index:
         return "1"
+    if path[-1] == "submitterPodTemplate":
+        mode = f"{_optional(base, ('spec', 'submissionMode'))}.orValue('K8sJobMode')"
+        return f"({mode} == 'K8sJobMode' ? 1 : 0)"
     least = _number(base, (*path[:-1], "minReplicas"), "0")
     replicas = f"[{_replicas(base, path, index)}, {least}].max()"
     return f"{replicas} * {_number(base, (*path[:-1], 'numOfHosts'))}"

@@ -63,7 +63,7 @@ def needs_of(policy: CompiledPolicy, methods: frozenset[str]) -> Needs:
     levels = {step.level for step in policy.steps}
     return Needs(
         pods="pod" in policy.uses
-        or bool(levels & {"pods", "pods-metadata"} or methods & {"gpus", "claims"}),
+        or bool(levels & {"pods", "pods-metadata"} or methods & {"gpus", "claims", "devices"}),
         counts=bool(methods & {"pods", "gpus", "claims"}),
         workload="workload" in levels,
         changes=bool(levels - {"object"}),

@@ -100,13 +100,13 @@ class Exporter:
     def scope(self) -> Scope:
         """The scope of expressions that are not about one pod template."""
         if self.several:
-            return Scope(self.workload, self.places, variables=self.asking)
+            return Scope(self.workload, self.places, variables=self.asking, kind=self.target.kind)
         pod = self.places[0].pod if self.places else _NO_POD
-        return Scope(self.workload, self.places, pod)
+        return Scope(self.workload, self.places, pod, kind=self.target.kind)
 
     def at(self, place: PodPlace) -> Scope:
         """Return the scope of expressions about one of several templates."""
-        return Scope(self.workload, self.places, place.pod, self.asking)
+        return Scope(self.workload, self.places, place.pod, self.asking, self.target.kind)
 
     @cached_property
     def asking(self) -> dict[str, str]:

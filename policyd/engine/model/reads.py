@@ -20,6 +20,7 @@ EVERYTHING = frozenset({"*"})
 _METHODS = {
     "gpus": frozenset({"resources"}),
     "claims": frozenset({"resourceClaims"}),
+    "devices": frozenset({"resources", "resourceClaims"}),
     "requests": frozenset({"resources"}),
     "limits": frozenset({"resources"}),
     "pods": frozenset[str](),

@@ -64,7 +64,21 @@ def gpus(obj: Json) -> int:
     Raises:
         PodError: If the pod is misshapen, or an amount is not a quantity.
     """
-    return _of_all_pods(obj, lambda pod: _effective(pod, _gpus_of))
+    return _of_all_pods(obj, _gpus_of_pod) + _gpus_besides(obj)
+
+
+def devices(obj: Json) -> int:
+    """Count the GPUs and ResourceClaims of one pod of each template, however many pods there are.
+
+    It tells whether an object is about devices even while it has no pods: many kinds can be scaled
+    without anybody seeing the templates again.
+
+    Raises:
+        PodError: If the pod is misshapen, or an amount is not a quantity.
+    """
+    kind = find_kind(obj)
+    pods = [obj] if kind is None else [value_at(obj, t.path) for t in pod_templates(obj, kind)]
+    return sum(_gpus_of_pod(pod) + _claims_of(pod) for pod in pods) + _gpus_besides(obj)
 
 
 def claims(obj: Json) -> int:
@@ -75,7 +89,23 @@ def claims(obj: Json) -> int:
     Raises:
         PodError: If the pod is misshapen.
     """
-    return _of_all_pods(obj, lambda pod: len(_items(_object(pod, "spec"), "resourceClaims")))
+    return _of_all_pods(obj, _claims_of)
+
+
+def _gpus_of_pod(pod: Json) -> int:
+    return _effective(pod, _gpus_of)
+
+
+def _claims_of(pod: Json) -> int:
+    return len(_items(_object(pod, "spec"), "resourceClaims"))
+
+
+def _gpus_besides(obj: Json) -> int:
+    """Count the GPUs of containers that a controller adds to the pods of an object."""
+    kind = find_kind(obj)
+    paths = kind.besides if kind else ()
+    found = (value_at(obj, path) for path in paths)
+    return sum(_gpus_of(each) for each in found if isinstance(each, dict))
 
 
 def _of_all_pods(obj: Json, count: Callable[[Json], int]) -> int:

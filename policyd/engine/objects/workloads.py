@@ -35,7 +35,8 @@ class WorkloadKind:
     """A kind that makes pods.
 
     `frozen` tells that its pod template cannot be changed once it is created; `queued` is the path
-    of what waits in a queue, which for a CronJob is the Job it makes.
+    of what waits in a queue, which for a CronJob is the Job it makes. `besides` are the paths of
+    containers that its controller adds to a pod, with the resources that stand there.
     """
 
     group: str
@@ -44,6 +45,7 @@ class WorkloadKind:
     places: tuple[_Place, ...]
     frozen: bool = False
     queued: Path = ()
+    besides: tuple[Path, ...] = ()
 
 
 def find_kind(obj: Json) -> WorkloadKind | None:
@@ -150,11 +152,18 @@ def _followers(obj: Json, _path: Path) -> int:
     return _number(obj, ("spec", "replicas")) * max(size - led, 0)
 
 
-def _ray(*cluster: str) -> tuple[_Place, ...]:
-    return (
-        _Place((*cluster, "headGroupSpec", "template"), _one),
-        _Place((*cluster, "workerGroupSpecs", EACH, "template"), _worker_group_pods),
-    )
+def _submitters(obj: Json, _path: Path) -> int:
+    """Count the pods that submit the program of a RayJob, which other modes submit without one."""
+    return int(value_at(obj, ("spec", "submissionMode")) in {None, "K8sJobMode"})
+
+
+def _ray(kind: str, *cluster: str, more: tuple[_Place, ...] = ()) -> WorkloadKind:
+    """Describe a kind of Ray's: a head, workers, and the autoscaler that runs beside the head."""
+    head = _Place((*cluster, "headGroupSpec", "template"), _one)
+    workers = _Place((*cluster, "workerGroupSpecs", EACH, "template"), _worker_group_pods)
+    besides = ((*cluster, "autoscalerOptions"),)
+    plural = f"{kind.lower()}s"
+    return WorkloadKind("ray.io", kind, plural, (head, workers, *more), besides=besides)
 
 
 def _training(kind: str, field: str) -> WorkloadKind:
@@ -168,6 +177,7 @@ _JOB = ("spec", "jobTemplate")
 _JOB_TEMPLATE = (*_JOB, *_TEMPLATE)
 _REPLICATED_JOB = ("spec", "replicatedJobs", EACH, "template", *_TEMPLATE)
 _SET = ("spec", "leaderWorkerTemplate")
+_SUBMITTER = ("spec", "submitterPodTemplate")
 _LEADER_WORKER_SET = (
     _Place((*_SET, "leaderTemplate"), _leaders),
     _Place((*_SET, "workerTemplate"), _followers),
@@ -198,9 +208,9 @@ KINDS: tuple[WorkloadKind, ...] = (
         "leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets", _LEADER_WORKER_SET
     ),
     WorkloadKind("argoproj.io", "Rollout", "rollouts", (_Place(_TEMPLATE, _replicas),)),
-    WorkloadKind("ray.io", "RayCluster", "rayclusters", _ray("spec")),
-    WorkloadKind("ray.io", "RayJob", "rayjobs", _ray("spec", "rayClusterSpec")),
-    WorkloadKind("ray.io", "RayService", "rayservices", _ray("spec", "rayClusterConfig")),
+    _ray("RayCluster", "spec"),
+    _ray("RayJob", "spec", "rayClusterSpec", more=(_Place(_SUBMITTER, _submitters),)),
+    _ray("RayService", "spec", "rayClusterConfig"),
     _training("PyTorchJob", "pytorchReplicaSpecs"),
     _training("TFJob", "tfReplicaSpecs"),
     _training("XGBoostJob", "xgbReplicaSpecs"),

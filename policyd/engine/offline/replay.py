@@ -17,9 +17,8 @@ from policyd.engine.model.decision import Decision
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.shadows import ShadowDifference, shadow_differences
 from policyd.errors import PolicydError
-from policyd.patch.differences import difference
 from policyd.patch.json_patch import apply_json_patch
-from policyd.patch.operations import Operation
+from policyd.patch.operations import Operation, difference
 
 Kind = Literal["denied", "allowed", "changed", "same"]
 """The kind of a difference: now denied, no longer denied, another message or object, none."""

@@ -85,9 +85,15 @@ class ReportBook:
         self, namespace: str, key: ResultKey, *, message: str = "", subject: ReportSubject | None
     ) -> None:
         """Take note that a result is about one more object, or about none in particular."""
-        row = self._namespaces.setdefault(namespace, {}).setdefault(key, ResultCount())
+        rows = self._namespaces.get(namespace)
+        if rows is None:
+            rows = self._namespaces[namespace] = {}
+        row = rows.get(key)
+        if row is None:
+            row = rows[key] = ResultCount()
         row.count += subject is not None
-        row.message = row.message or cut(message, LONGEST_MESSAGE, end="…")
+        if message and not row.message:
+            row.message = cut(message, LONGEST_MESSAGE, end="…")
         named = key.result in ("fail", "error") and len(row.subjects) < MOST_NAMED
         if subject is not None and named and self._named < MOST_NAMED_AT_ALL:
             self._named += 1

@@ -17,9 +17,8 @@ from policyd.engine.evaluate.policy_set import PHASES, Phase, PolicySet
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.decision import Decision
-from policyd.patch.differences import difference
 from policyd.patch.json_patch import apply_json_patch
-from policyd.patch.operations import Operation
+from policyd.patch.operations import Operation, difference
 
 Outcome = Literal["same", "denied", "allowed", "changed"]
 """The kind of a difference: none, denied, no longer denied, another message or object."""

@@ -14,6 +14,7 @@ import msgspec
 from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.selectors import LabelSelector
+from policyd.cel import Program
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.workloads import EACH
 from policyd.engine.remember.footprint_changes import changed
@@ -61,15 +62,22 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
     return _type(pod, _POD), frozenset(request.fields)
 
 
-def looked_at_by(policy: CompiledPolicy) -> tuple[Footprint, Footprint]:
+def looked_at_by(
+    policy: CompiledPolicy, programs: Iterable[Program] | None = None
+) -> tuple[Footprint, Footprint]:
     """Return what a policy looks at in an object and in the request, what it changes aside.
+
+    Args:
+        policy: The policy.
+        programs: Those of its expressions that count; all if left out.
 
     Raises:
         UnboundedError: If that cannot be told.
     """
     _check_bounded(policy)
+    chosen = policy.programs if programs is None else programs
     of_object, of_request = _looked_at(
-        tuple(program.source for program in policy.programs),
+        tuple(program.source for program in chosen),
         tuple((name, program.source) for name, program in policy.variables.items()),
     )
     looked_at = Footprint()

@@ -41,11 +41,11 @@ EVERYTHING: Object = {
     "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
     "incomplete": False,
 }
-"""What anybody may do: there is no authorization here."""
+"""The rights of every user: there is no authorization here."""
 
 
 async def answer_question(_state: ServerState, request: ApiRequest) -> ServerResponse:
-    """Answer POST on a review: who somebody is, or whether he may (he may)."""
+    """Answer POST on a review: the user's name and groups, or that the action is allowed."""
     given = decode(request.body, request.media_type) if request.body else {}
     kind = {"kind": request.served.kind, "apiVersion": request.served.api_version}
     status = _status(request.served.kind, request.user)
@@ -69,7 +69,7 @@ Verbs = Mapping[str, Handler]
 
 COLLECTION: Verbs = {"GET": list_, "POST": create, "DELETE": delete_collection}
 EVERYWHERE: Verbs = {"GET": list_}
-"""What can be asked of all namespaces at once."""
+"""The verbs for all namespaces at once."""
 OBJECT: Verbs = {"GET": get, "PUT": update, "PATCH": patch, "DELETE": delete}
 SUBRESOURCES: Mapping[str, Verbs] = {
     "binding": {"POST": bind},
@@ -131,7 +131,7 @@ log = structlog.get_logger(__name__)
 
 
 class ApiApplication:
-    """The API over HTTP; `users` has who may ask, by token."""
+    """The API over HTTP; `users` has the users by token."""
 
     def __init__(self, state: ServerState, *, users: Mapping[str, ApiUser]) -> None:
         self._state = state
@@ -141,7 +141,7 @@ class ApiApplication:
         self._drained = asyncio.Event()
 
     async def drain(self) -> None:
-        """Refuse to write from now on, and return once what is being written is done."""
+        """Refuse writes from now on, and return when the writes in progress are done."""
         self._draining = True
         if self._writes:
             await self._drained.wait()
@@ -218,10 +218,10 @@ class ApiApplication:
 
 
 def authenticate(headers: Headers, users: Mapping[str, ApiUser]) -> ApiUser:
-    """Tell who asks, by the token.
+    """Return the user that a token belongs to.
 
     Raises:
-        StatusError: 401, if nobody is known by it.
+        StatusError: 401, if the token is unknown.
     """
     scheme, _, token = headers.get("authorization", "").partition(" ")
     user = users.get(token.strip()) if scheme.lower() == "bearer" else None
@@ -231,7 +231,7 @@ def authenticate(headers: Headers, users: Mapping[str, ApiUser]) -> ApiUser:
 
 
 def impersonated(headers: Headers, raw: Sequence[tuple[bytes, bytes]], user: ApiUser) -> ApiUser:
-    """Return whom the user acts as (`kubectl --as`), or the user; nobody is refused that here."""
+    """Return the user that is impersonated (`kubectl --as`), or the user; all may impersonate."""
     name = headers.get("impersonate-user")
     if not name:
         return user

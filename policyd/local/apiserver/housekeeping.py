@@ -1,4 +1,4 @@
-"""What the server does by itself: its first objects, namespaces, garbage, old events."""
+"""The server's background work: first objects, namespaces, garbage, old events."""
 
 import asyncio
 from contextlib import suppress
@@ -28,11 +28,11 @@ SYSTEM_VALUES = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
-"""The priority classes of what a cluster cannot do without."""
+"""The priority classes of critical system pods."""
 
 
 def bootstrap(store: Store, now: float) -> None:
-    """Create what is not there yet."""
+    """Create the objects of a new cluster that do not exist yet."""
     kinds = {served.resource: served for served in builtin_kinds()}
     for name in NAMESPACES:
         namespace = _object(kinds["namespaces"], name)
@@ -62,7 +62,7 @@ SERVICE_ACCOUNTS = "serviceaccounts"
 
 
 class NamespaceLifecycle:
-    """Follows the store's changes; what is to be done is done in `work`, not in between."""
+    """Follows the changes of the store, and acts in `work` only."""
 
     def __init__(self, store: Store, registry: Registry, clock: Clock) -> None:
         self._store = store
@@ -80,7 +80,7 @@ class NamespaceLifecycle:
         return event.type == "DELETED" and found is not None and _is_going(found)
 
     def work(self) -> None:
-        """Do what there is to do for every namespace."""
+        """Create missing service accounts, and empty the namespaces that are being deleted."""
         for _, namespace in self._store.items("namespaces"):
             if not _is_going(namespace):
                 self._ensure_service_account(namespace["metadata"]["name"])
@@ -98,7 +98,7 @@ class NamespaceLifecycle:
         self._store.put(SERVICE_ACCOUNTS, new, replacing=None)
 
     def _empty(self, namespace: str) -> bool:
-        """Delete what is in a namespace; tell whether nothing is left."""
+        """Delete the objects of a namespace; tell whether none is left."""
         left = False
         for resource in self._store.resources():
             for _, value in self._store.items(resource, namespace):
@@ -157,7 +157,7 @@ class Housekeeping:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._called.wait()
-            # Whoever wrote something is answered first.
+            # Requests in progress are answered first.
             await asyncio.sleep(0)
             self.work()
             if self._state.clock.monotonic() - self._swept_at >= SWEEP_SECONDS:

@@ -463,6 +463,15 @@ FLUX = {"any": [{"resources": {"namespaces": ["team-*"]}}]}
     [
         pytest.param({"any": [{"resources": {"kinds": ["v1/Pod"]}}]}, None, True, id="kind"),
         pytest.param({"any": [{"resources": {"kinds": ["apps/*/Pod"]}}]}, None, False, id="group"),
+        pytest.param({"any": [{"resources": {"kinds": ["P?d"]}}]}, None, True, id="pattern"),
+        pytest.param({"any": [{"resources": {"kinds": ["P*"]}}]}, None, True, id="beginning"),
+        pytest.param({"any": [{"resources": {"kinds": ["Job*"]}}]}, None, False, id="another"),
+        pytest.param(
+            {"any": [{"resources": {"kinds": ["*"]}}]},
+            {"any": [{"resources": {"kinds": ["*od"]}}]},
+            False,
+            id="excluded-pattern",
+        ),
         pytest.param(None, FLUX, False, id="excluded-namespace"),
         pytest.param(None, {"any": [{"clusterRoles": ["admin"]}]}, True, id="roles-are-not-known"),
         pytest.param(
@@ -486,6 +495,15 @@ def test_a_cluster_policy_concerns_what_its_blocks_pick(match, exclude, denied):
     decision = decide(pod(), cluster_policy("false", match=match, exclude=exclude))
 
     assert bool(decision.denials) is denied
+
+
+def test_a_rule_for_those_who_have_a_role_is_not_passed_over():
+    match = {"any": [{"resources": {"kinds": ["Pod"]}, "clusterRoles": ["dev"]}]}
+
+    (finding,) = load(cluster_policy("false", match=match)).findings
+
+    assert "concerns those who have a role" in finding.message
+    assert finding.severity == "error"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from policyd.api.meta import Json
-from policyd.engine.evaluate.patch_values import to_json
+from policyd.engine.evaluate.patches import to_json
 from policyd.engine.model.confinement import ElsewhereError
 from policyd.engine.objects.workloads import value_at
 

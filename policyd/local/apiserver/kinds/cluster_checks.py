@@ -1,4 +1,4 @@
-"""The rules of what belongs to the cluster: nodes, namespaces, priority classes, leases."""
+"""The rules of nodes, namespaces, priority classes and leases."""
 
 from collections.abc import Iterator
 

@@ -129,13 +129,13 @@ def _check_mount(mount: Object, path: str, volumes: Set[str]) -> Iterator[Cause]
 
 
 def not_found(path: str, value: Json, detail: str = "") -> Cause:
-    """Say that a field names what is not there."""
+    """Return the error of a field that refers to something that does not exist."""
     more = f": {detail}" if detail else ""
     return Cause("FieldValueNotFound", f"Not found: {json_text(value)}{more}", path)
 
 
 def check_resources(resources: Object, path: str) -> Iterator[Cause]:
-    """Check what a container requests, and the limits it is held to."""
+    """Check the requests and limits of a container."""
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for part, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():

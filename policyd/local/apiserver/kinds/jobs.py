@@ -46,7 +46,7 @@ def default_job(job: Object) -> None:
 
 
 def default_job_spec(spec: Object) -> None:
-    """Fill in what jobs and the templates of jobs have in common."""
+    """Set the defaults that jobs and templates of jobs have in common."""
     default_template(spec.setdefault("template", {}))
 
 

@@ -125,7 +125,7 @@ def _check_toleration(toleration: Object, path: str) -> Iterator[Cause]:
 
 
 def check_gates(gates: Sequence[Object], path: str) -> Iterator[Cause]:
-    """Check what keeps a pod from being scheduled."""
+    """Check the scheduling gates of a pod."""
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")

@@ -35,7 +35,7 @@ NAMED: tuple[tuple[str, Callable[[str], list[str]]], ...] = (
     ("priorityClassName", metadata.subdomain),
     ("runtimeClassName", metadata.subdomain),
 )
-"""The fields that name something, and what a name may look like there."""
+"""The fields that have a name, with the rule for it."""
 
 
 def check_pod(pod: Object) -> Iterator[Cause]:
@@ -44,7 +44,7 @@ def check_pod(pod: Object) -> Iterator[Cause]:
 
 
 def check_created_pod(pod: Object) -> Iterator[Cause]:
-    """Check what only a new pod keeps to."""
+    """Check the rules that apply only to new pods."""
     spec = pod["spec"]
     if spec.get("schedulingGates") and spec.get("nodeName"):
         yield not_permitted(
@@ -61,7 +61,7 @@ def check_template(template: Object, path: str) -> Iterator[Cause]:
 
 
 def check_pod_spec(spec: Object, path: str) -> Iterator[Cause]:
-    """Check what pods and templates have in common."""
+    """Check the rules that pods and templates have in common."""
     volumes = spec.get("volumes", ())
     yield from _check_volumes(volumes, f"{path}.volumes")
     yield from _check_containers(spec, path)

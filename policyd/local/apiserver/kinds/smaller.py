@@ -13,7 +13,7 @@ from policyd.local.apiserver.admission.webhook import check_conditions
 from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
 from policyd.local.apiserver.writing.deletion import NAMESPACE_FINALIZER
-from policyd.patch.gotypes import completed
+from policyd.patch.builtin_types import completed
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
@@ -22,7 +22,7 @@ NEEDED_KEYS = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
 }
-"""What a secret of a type must hold."""
+"""The keys that a secret of a type must have."""
 
 CONFIG_KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',"
@@ -48,7 +48,7 @@ def open_namespace(namespace: Object) -> None:
 
 
 def default_secret(secret: Object) -> None:
-    """Fill in a secret's type, and encode what is given in plain text."""
+    """Set the type of a secret, and encode its plain-text data."""
     secret.setdefault("type", "Opaque")
     plain = secret.pop("stringData", {})
     for name, text in plain.items():
@@ -72,7 +72,7 @@ def default_priority_class(priority_class: Object) -> None:
 
 
 def default_node(node: Object) -> None:
-    """Let a node offer what it has, if nobody says how much of it is for pods."""
+    """Set a node's allocatable resources to its capacity, unless they are given."""
     status = node.setdefault("status", {})
     completed(status, "core/v1.NodeStatus")
     if node.get("spec", {}).get("podCIDR"):
@@ -108,7 +108,7 @@ def check_config_map_update(new: Object, old: Object) -> Iterator[Cause]:
 
 
 def default_webhooks(configuration: Object) -> None:
-    """Fill in what both webhook configurations have in common."""
+    """Set the defaults that both webhook configurations have in common."""
     for webhook in configuration.get("webhooks", ()):
         webhook.setdefault("failurePolicy", "Fail")
         webhook.setdefault("matchPolicy", "Equivalent")
@@ -182,7 +182,7 @@ FINAL = (
     ("reportingComponent", "reportingController"),
     ("reportingInstance", "reportingInstance"),
 )
-"""The fields that stay as they are, and what messages call them."""
+"""The immutable fields, with their names in messages."""
 
 
 def check_event(event: Object) -> Iterator[Cause]:

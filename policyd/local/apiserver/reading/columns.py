@@ -219,7 +219,7 @@ _STEP = re.compile(
 
 @lru_cache(maxsize=1024)
 def compile_path(path: str) -> Callable[[Json], Json]:
-    """Compile a path; what comes of it returns the first value there, or None."""
+    """Compile a path to a function that returns the first value there, or None."""
     steps = [_Step(*match.groups()) for match in _STEP.finditer(path)]
 
     def find(value: Json) -> Json:

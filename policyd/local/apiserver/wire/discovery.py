@@ -22,7 +22,7 @@ SUBRESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def versions(address: str) -> Object:
-    """Write what /api says; `address` is what the client calls the server."""
+    """Return the document of /api; `address` is that of the server for the client."""
     everybody = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
     return {
         "kind": "APIVersions",
@@ -173,7 +173,7 @@ VERSION = {
     "compiler": "CPython",
     "platform": "python",
 }
-"""What the server says it is: the version of Kubernetes whose kinds it has."""
+"""The version of Kubernetes whose kinds the server has."""
 
 NO_DEFINITIONS = ServerResponse(
     body=b"\x0a\x032.0",
@@ -185,7 +185,7 @@ NO_SUCH_PAGE = "404 page not found\n"
 
 
 def public_document(path: str) -> ServerResponse | None:
-    """Answer what anybody may ask; None if it is nothing of that."""
+    """Answer a path that needs no authentication; None for other paths."""
     first = path.strip("/").partition("/")[0]
     if first in HEALTH:
         return text("ok")
