@@ -65,6 +65,15 @@ IDENTIFIERS = {
         "demand": "interest",
         "demands": "interests",
     },
+    "policyd/controller": {
+        **ALLOCATOR,
+        "announcements": "events",
+        "ears": "hooks",
+        "news": "events",
+        "standings": "counts",
+    },
+    "policyd/kube": ALLOCATOR,
+    "policyd/workload": ALLOCATOR,
     "policyd": {"tallies": "counts", "tally": "counts", "tallying": "admission reports"},
     "webhooks": {
         "outside": "external data",
@@ -73,6 +82,11 @@ IDENTIFIERS = {
     },
 }
 """Parts of names that are not used in a folder, and what is used instead."""
+
+PRONOUNS = r"(?i)\b(whoever|nobody|somebody|anybody|everybody)\b"
+"""Stand for the noun that a sentence is about, in the folders that are free of them."""
+
+PRECISE = ("policyd/controller", "policyd/kube", "policyd/workload")
 
 CLASSES: dict[str, str] = {
     "Head": "of an HTTP message, and what is read of a review before the rest",
@@ -117,6 +131,19 @@ def test_no_private_phrase_is_written(phrase):
     ]
 
     assert found == [], f"write {PHRASES[phrase]}"
+
+
+@pytest.mark.parametrize("folder", PRECISE)
+def test_sentences_name_what_they_are_about(folder):
+    found = [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in texts().items()
+        if name.startswith(f"{folder}/")
+        for number, line in enumerate(text.splitlines(), start=1)
+        if re.search(PRONOUNS, line)
+    ]
+
+    assert found == [], "write the noun"
 
 
 def test_each_exception_is_needed():

@@ -32,8 +32,8 @@ BURST_SECONDS = 0.1
 BURST_CYCLES = 100
 """How long cycles run without anything being written, at most."""
 GATHER_SECONDS = 0.25
-"""How long released quota is gathered before parked workloads are tried for it, where a workload
-was preempted lately. Kueue always takes a second. Without it, each moment between the end of one
+"""How long released quota is gathered before inadmissible workloads are tried for it, where one was
+preempted lately. Kueue always takes a second. Without it, each moment between the end of one
 workload and the creation of the next would admit a less important one, to be preempted at once."""
 
 

@@ -35,7 +35,7 @@ log = structlog.get_logger()
 HANDOVER = "policyd.io/last-word"
 """Annotation of a Lease: what its holder left for the next one."""
 
-_MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # the server demands all six digits
+_MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # the server requires all six digits
 
 
 class LeaseSpec(Wire, frozen=True):

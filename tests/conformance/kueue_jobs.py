@@ -241,7 +241,7 @@ def run_pod_sets(path):
 
     def failure(case):
         kind, job = read(path, case)
-        pod_sets = Scene(case).steps.demanded(kind.pod_sets(job))
+        pod_sets = Scene(case).steps.requested(kind.pod_sets(job))
         wanted = msgspec.convert(case.data["observed"]["gotPodSets"], list[PodSet])
         return difference([repr(each) for each in pod_sets], [repr(each) for each in wanted], "")
 

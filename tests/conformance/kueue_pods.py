@@ -241,7 +241,7 @@ def run_pod_sets(path):
     def failure(case):
         scene = Scene(case)
         group = pod_group(case.input["pod"])
-        got = scene.steps.demanded(group.pod_sets())
+        got = scene.steps.requested(group.pod_sets())
         wanted = msgspec.convert(case.data["observed"]["gotPodSets"], list[PodSet])
         return difference([repr(each) for each in got], [repr(each) for each in wanted], "pod sets")
 

@@ -147,7 +147,7 @@ class JobReconciler:
 
     def _view(self, job: JobObject) -> JobView | None:
         kind = self._kind
-        pod_sets = self._steps.demanded(kind.pod_sets(job))
+        pod_sets = self._steps.requested(kind.pod_sets(job))
         priority = self._steps.priority(
             self._resource, job.metadata, pod_sets, named=kind.priority_class(job)
         )

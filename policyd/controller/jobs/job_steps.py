@@ -179,8 +179,8 @@ class WorkloadSteps:
         """Tell whether the readiness of the pods of a workload is watched."""
         return self._readiness.watches(workload)
 
-    def demanded(self, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-        """Return what pods demand: no place in a topology, where those are not heeded."""
+    def requested(self, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+        """Return pod sets as they are requested: without topology, where the gate is off."""
         if self._cache.state.settings.gates.topology_aware_scheduling:
             return pod_sets
         return tuple(msgspec.structs.replace(each, topology_request=None) for each in pod_sets)
@@ -225,14 +225,14 @@ class WorkloadSteps:
     def _tell_refused(
         self, resource: Resource, job: ObjectMeta, name: str, error: InvalidError
     ) -> None:
-        """Say on a job that it cannot queue: what it demands does not fit into a Workload."""
+        """Record on a job that it cannot queue: its pod sets do not fit into a Workload."""
         message = f"the Workload {name} is refused: {error}"
         self._writes.record(resource, job, "ErrWorkloadCompose", message, warning=True)
 
     async def update(
         self, resource: Resource, job: ObjectMeta, step: UpdateWorkload, body: Json
     ) -> None:
-        """Let a workload demand what its job demands now: what the body of a new one would say."""
+        """Give a workload the spec that a new one of its job would have."""
         workload = step.workload
         spec = {**dict.fromkeys(MAY_GO), **body["spec"]}
         patch = merge_patch(workload.metadata, spec=spec)

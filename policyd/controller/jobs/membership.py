@@ -148,17 +148,17 @@ class Membership:
         """Say that pods must be replaced: until they are, the group does not queue.
 
         Returns:
-            Whether that, or the contrary, was news.
+            Whether the condition changed.
         """
         over = is_finished(workload) or group.outcome(tuple(succeeded)) is not None
         if over:
             return False
         if group.serving or not group.name:
             return False
-        news = _replacement(workload, missing=group.lacks_pods(workload, succeeded))
-        if news is None:
+        condition = _replacement(workload, missing=group.lacks_pods(workload, succeeded))
+        if condition is None:
             return False
-        new = set_condition(workload, news, now=self._writes.now)
+        new = set_condition(workload, condition, now=self._writes.now)
         await self._writes.status(self._cache.mirrors.workloads, workload, new)
         return new != workload.status
 

@@ -124,14 +124,14 @@ class ParentReconciler:
         return waits
 
     async def _tend(self, parent: Parent, group: ParentPodGroup) -> bool:
-        """Have a group's workload say what the group demands; False if that cannot be said."""
+        """Keep a group's workload equal to the group; False if its priority is not known."""
         job, name = parent.metadata, self._name(parent, group.index)
         workload = self._workloads.get(f"{job.namespace}/{name}")
         if not group.total:
             if workload is not None and _may_be_held(workload):
                 await self._hold(workload)
             return True
-        pod_sets = self._steps.demanded(group.pod_sets)
+        pod_sets = self._steps.requested(group.pod_sets)
         priority = self._steps.priority(self._resource, job, pod_sets)
         if priority is None:
             return False
@@ -154,7 +154,7 @@ class ParentReconciler:
         if whole["metadata"]["resourceVersion"] != metadata.resource_version:
             self._mirror.wrote(msgspec.convert(whole, self._kind.type))
             return None
-        pod_sets = self._steps.demanded(group.pod_sets)
+        pod_sets = self._steps.requested(group.pod_sets)
         group = ParentPodGroup(index=group.index, pod_sets=pod_sets, paths=group.paths)
         workload = group_workload(self._kind, parent, group, name=name, priority=priority)
         templates = [Draft(whole).get(path) for path in group.paths]

@@ -225,7 +225,7 @@ class PodReconciler:
         return self._successes[uid].count(group)
 
     def _view(self, group: PodGroup, succeeded: tuple[ReclaimablePod, ...]) -> JobView | None:
-        pod_sets = self._steps.demanded(group.pod_sets())
+        pod_sets = self._steps.requested(group.pod_sets())
         priority = self._steps.priority(PODS, group.first.metadata, pod_sets)
         if priority is None:
             return None

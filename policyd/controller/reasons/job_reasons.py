@@ -23,7 +23,7 @@ from policyd.status.queues import queue_status
 from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING
 
 ROOM = 50
-"""Events of ours that wait to be written at once: others must not be crowded out."""
+"""Events of ours that wait to be written at once: others must have room, too."""
 MOST_OWNERS = 8
 """Pods of a group that are told."""
 STATUS_SECONDS = 5.0

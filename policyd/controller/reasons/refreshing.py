@@ -89,7 +89,7 @@ class Pending:
 
 
 @dataclass(slots=True)
-class PendingSurvey:
+class PendingSweep:
     """The result of a look at all pending workloads.
 
     Attributes:
@@ -149,20 +149,20 @@ class Reasons:
         now, began = self._pace.clock.now(), self._pace.clock.monotonic()
         found = self._compared(now)
         self._took = self._pace.clock.monotonic() - began
-        self._written.crowded = crowded = found.count > FEW
-        room = (SLOW if crowded else FAST) - len(self._written.due)
+        self._written.limited = limited = found.count > FEW
+        room = (SLOW if limited else FAST) - len(self._written.due)
         for each in nsmallest(max(0, room), found.missing, key=attrgetter("since")):
             await self._say(each, now)
-        corrections = FEWER_CORRECTIONS if crowded else CORRECTIONS
+        corrections = FEWER_CORRECTIONS if limited else CORRECTIONS
         for each in nsmallest(corrections, found.wrong, key=attrgetter("since")):
             await self._say(each, now)
         for each in nsmallest(LOOKS, found.leaders.values(), key=self._looked_at):
             await self._look(each, now)
         self._jobs.flush()
 
-    def _compared(self, now: float) -> PendingSurvey:
+    def _compared(self, now: float) -> PendingSweep:
         """Compare what all that is pending should be told with what it was."""
-        found, self._open = PendingSurvey(), False
+        found, self._open = PendingSweep(), False
         for each in self._pending():
             found.count += 1
             found.leaders.setdefault(each.leader.workload.key, each)
@@ -170,7 +170,7 @@ class Reasons:
             self._open = self._open or told is None or self._is_old(each)
             if told is None:
                 late = replace(each, since=queued_since(each.workload))
-                if late.since + self._patience(each, now) <= now:
+                if late.since + self._grace(each, now) <= now:
                     found.missing.append(late)
             elif self._differs(each, told.said.message):
                 self._open = True
@@ -193,7 +193,7 @@ class Reasons:
                 if workload is not None and ticket.workload.objection is None:
                     yield Pending(workload, ticket, ahead, queue, options)
 
-    def _patience(self, pending: Pending, now: float) -> float:
+    def _grace(self, pending: Pending, now: float) -> float:
         """Return the seconds for which a workload is left without a reason."""
         root = pending.options.node.root
         version, at = self._moved.get(root, (root.version, 0.0))

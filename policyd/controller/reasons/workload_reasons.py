@@ -69,7 +69,7 @@ class PendingReasons:
     Attributes:
         due: What is to be told, by key, and is not written yet.
         decided: What cycles decided that cannot be found in the state, by key.
-        crowded: Whether so much is pending that only these are told at once.
+        limited: Whether so much is pending that only these are written at once.
     """
 
     def __init__(self, cache: Cache, writes: Writes, readiness: AwaitedPods) -> None:
@@ -80,7 +80,7 @@ class PendingReasons:
         self._told: dict[str, WrittenReason] = {}
         self.due: dict[str, PendingReason] = {}
         self.decided: dict[str, Requeue] = {}
-        self.crowded = False
+        self.limited = False
         self._busy = False
         self._free_at = 0.0
 
@@ -112,7 +112,7 @@ class PendingReasons:
         opt_ins = self._cache.opt_ins(action.workload.cluster_queue)
         if action.reason not in _FROM_STATE or opt_ins is not NO_OPT_INS:
             self.decided[key] = action
-        elif self.crowded:
+        elif self.limited:
             return
         if self._busy or self._pace.clock.monotonic() < self._free_at or not _waits(workload):
             return

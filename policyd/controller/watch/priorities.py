@@ -36,7 +36,7 @@ def priority_of(
 
     Args:
         job: The job's metadata.
-        pod_sets: What it demands.
+        pod_sets: Its pod sets.
         mirrors: Where the classes are.
         named: PriorityClass that the job itself names; it comes before those of its pods.
 
