@@ -21,8 +21,7 @@ from policyd.jobs.slices import fit_of, settle
 from policyd.jobs.topology import topology_request
 from policyd.jobs.workload import body_of
 from policyd.patch.draft import Draft
-from policyd.workload.transitions import after_eviction
-from tests.conformance.kueue_objects import NOW, TRUSTING, read_table, run_table, settings_of
+from tests.conformance.kueue_objects import TRUSTING, read_table, run_table
 from tests.conformance.kueue_parts import LISTS, all_left_out, workload_of
 from tests.conformance.kueue_scene import Scene, compared, difference, events, job_key
 from tests.conformance.kueue_writes import failure_of, raised
@@ -213,16 +212,31 @@ def elastic_scene(case):
 
 
 def run_released(path):
-    """What is said of a workload whose job has stopped."""
+    """What a workload is told once its job has stopped, and the reason that the table names.
+
+    Server-side apply leaves the admission, which nobody owns; ours is cleared.
+    """
 
     def failure(case):
-        observed = case.data["observed"]["gotWl"]
-        evicted = [c for c in observed["status"]["conditions"] if c["type"] == "Evicted"]
-        body = {"metadata": observed["metadata"], "status": {"conditions": evicted}}
-        detailed = settings_of(case).gates.unadmitted_workloads_observability
-        status = after_eviction(workload_of(body), now=NOW, detailed=detailed)
-        (reserved,) = [c for c in status.conditions if c.type == "QuotaReserved"]
-        return difference(reserved.reason, case.want["wantReason"], "reason")
+        scene = Scene(case)
+        (job,) = scene.all("Job")
+
+        def unlike():
+            (workload,) = scene.all("Workload")
+            got, wanted = (
+                compared(each)["status"]
+                for each in copy.deepcopy((workload, case.data["observed"]["gotWl"]))
+            )
+            for each in (*got["conditions"], *wanted["conditions"]):
+                each.setdefault("message", each["reason"])  # ours says no less than that
+            reasons = {c["type"]: c["reason"] for c in got["conditions"]}
+            return difference(
+                [reasons["QuotaReserved"], got.get("admission"), got["conditions"]],
+                [case.want["wantReason"], None, wanted["conditions"]],
+                "workload",
+            )
+
+        return scene.unlike_once_reconciled([job_key(job)], unlike)
 
     yield from run_table(path, failure)
 

@@ -211,9 +211,9 @@ def read(path, case):
 
 
 def kind_of(path):
-    """Return the kind of job that the file of a table is named after."""
+    """Return the kind of job that the file of a table is named after; None without a module."""
     package = path.stem.partition("__")[0].rpartition("-")[2]
-    return next(kind for kind in KINDS if kind.kind.lower() == package)
+    return next((kind for kind in KINDS if kind.kind.lower() == package), None)
 
 
 def given(case):

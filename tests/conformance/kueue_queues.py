@@ -78,9 +78,20 @@ def run_local_queues(path):
         remember(scene, given, key)
         scene.flush(key)
         (stored,) = scene.all("LocalQueue")
-        return difference(told(stored), told(want), "queue")
+        wrong = difference(told(stored), told(want), "queue")
+        return wrong or unlike_ledger(scene, case.want.get("wantConsumedResources"), key)
 
     yield from run_table(path, failure, rule=told_late)
+
+
+def unlike_ledger(scene, wanted, key):
+    """Say how what is remembered of a queue differs from what the table has there, if anything."""
+    if wanted is None:
+        return ""
+    entry = scene.cluster.state.ledger.entries[key]
+    consumed = {name: nano(text) for name, text in (wanted.get("Resources") or {}).items()}
+    expected = [consumed, seconds(wanted["LastUpdate"])]
+    return difference([dict(entry.consumed), entry.updated_at], expected, "ledger")
 
 
 def told_late(case):

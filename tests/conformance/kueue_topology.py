@@ -73,10 +73,10 @@ def _nodes(case, levels, gates):
     for pod in given.get("pods") or ():
         put_pod(nodes, decode(pod, QueuedPod))
     for flavor, column in ((FLAVOR, "priorOwnUsage"), (SIBLING, "priorFlavorUsage")):
-        nodes.hold(column, _holdings(flavor, given.get(column) or (), nodes))
+        nodes.hold(column, holdings(flavor, given.get(column) or (), nodes))
     totals = given.get("aggregatedDomainUsages") or {}
     usage = [each for domain, total in totals.items() for each in _in_all(domain, total)]
-    nodes.hold("totals", _holdings(SIBLING, usage, nodes))
+    nodes.hold("totals", holdings(SIBLING, usage, nodes))
     return nodes
 
 
@@ -90,7 +90,8 @@ def _in_all(domain, total):
         yield {"Values": domain.split(","), "Count": pods, "SinglePodRequests": each}
 
 
-def _holdings(flavor, usage, nodes):
+def holdings(flavor, usage, nodes):
+    """Return the usage of a table's domains as what pods hold there."""
     tree = nodes.trees[flavor]
     levels = tree.levels[-1:] if tree.to_nodes else tree.levels
     return [

@@ -15,6 +15,8 @@ from policyd.jobs.requests import requests_of
 from policyd.status.quantities import format_amount, in_units
 from policyd.status.queues import queue_status
 from tests.conformance.kueue_objects import Cluster, run_table, settings_of
+from tests.conformance.kueue_topology import holdings
+from tests.conformance.kueue_topology_flavors import PlacingCluster
 
 CLOSURE = "a table whose inputs and expectations are Go functions"
 
@@ -135,10 +137,13 @@ def run_snapshot(path):
 
 
 def _snapshot(case):
-    cluster = Cluster(settings_of(case))
+    cluster = PlacingCluster(settings_of(case))
     cluster.put_all(case)
+    for node in case.input["nodes"]:
+        cluster.put_node(node)
     state = cluster.state
-    state.settle()
+    if wrong := _used_on_nodes(case, cluster):
+        return wrong
     wanted, hierarchy = case.want["wantSnapshot"] or {}, state.tree.hierarchy
     for kind, nodes in (("clusterQueues", hierarchy.queues), ("cohorts", hierarchy.cohorts)):
         want = {n: _numbers(e.get("ResourceNode")) for n, e in (wanted.get(kind) or {}).items()}
@@ -150,6 +155,26 @@ def _snapshot(case):
         if holders != sorted(state.queues[name].holdings):
             return f"{name}: expected {holders}, got {sorted(state.queues[name].holdings)}"
     return ""
+
+
+def _used_on_nodes(case, cluster):
+    """Say what is wrong with the usage of domains once their flavors have other labels."""
+    nodes = cluster.state.ground.nodes
+    cluster.state.settle()
+    for flavor, usage in case.input["tasFlavorUsage"].items():
+        nodes.hold(f"usage of {flavor}", holdings(flavor, usage, nodes))
+    cluster.put(*case.input["relabeledFlavors"])
+    cluster.state.settle()
+    for flavor, used in (case.want.get("wantTASUsage") or {}).items():
+        wanted = {domain: dict(_positive(each)) for domain, each in used.items()}
+        wanted = {domain: each for domain, each in wanted.items() if each}
+        if (got := nodes.usage(flavor)) != wanted:
+            return f"usage of {flavor}: expected {wanted}, got {got}"
+    return ""
+
+
+def _positive(used):
+    return ((resource, amount) for resource, amount in used.items() if amount)
 
 
 def _numbers(node):
