@@ -258,7 +258,7 @@ def test_a_policy_without_a_binding_denies(folder):
     ("files", "said"),
     [
         pytest.param({"label.a.gold.yaml": POD % ", labels: {a: b}"}, "1 case passed", id="so"),
-        pytest.param({"label.a.gold.yaml": BARE}, "came out differently", id="differently"),
+        pytest.param({"label.a.gold.yaml": BARE}, "resulting object differs", id="differently"),
         pytest.param({}, "changed, but there is no .gold.yaml", id="not-said"),
     ],
 )
