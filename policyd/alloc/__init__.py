@@ -10,7 +10,7 @@ Keep a `CoreState` up to date with the cluster, ask `plan_cycle` what to do, car
     plan = plan_cycle(state)
     state.commit(plan)
 
-Read in this order:
+Start with `cycle`, and read in this order:
 
 1. `cycle`: nominate, order, process; its result is a `plan`. The values that it works on are in
    `queue` and `workload`, what it says in `reasons`.

@@ -1,5 +1,5 @@
-"""Preemption: which workloads to stop so that another fits. Pure; start with `targets`.
+"""Preemption: which workloads to stop so that another fits. Pure.
 
-It searches by priority and nominal quota (`classical`) or by shares (`fair`), which have the claim
-and its candidates in common (`search`).
+`targets` searches by priority and nominal quota (`classical`) or by shares (`fair`), which have the
+claim and its candidates in common (`search`). Imports `alloc`. Start with `targets`.
 """
