@@ -4,8 +4,8 @@ No admission, defaulting, validation or garbage collection: a test that needs th
 embedded cluster. Every object has a status that only its subresource changes.
 
 The embedded API server has a store of its own: it knows only compare-and-swap, as the server's
-handlers check and complete objects by the schemas of their kinds before. This one needs no schema,
-so that a test can use any resource, and is not shipped with the embedded cluster's dependencies.
+handlers check and complete objects by the schemas of their kinds first. This one needs no schemas,
+so that a test can use any resource, and imports nothing of the embedded cluster.
 """
 
 from collections.abc import Callable, Mapping
