@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from policyd.dialects.kyverno.policies import KINDS
+from tests.attacks.registering import refused
 from tests.charts.release import NAMESPACE, WEBHOOKS
 from tests.controlplane.server import ControlPlane
 from tests.live.server import definition
@@ -132,3 +133,25 @@ def test_a_policy_of_a_namespace_reads_no_other_secret(webhooks, kind, expressio
     with applied(webhooks, policy(kind, expression)):
         assert encoded(OTHER) not in said(webhooks)
         assert encoded(OTHER) not in said(webhooks, namespace=OTHER)
+
+
+def test_no_policy_of_a_namespace_keeps_those_of_others_from_being_registered(webhooks):
+    for number, (_, (odd,)) in enumerate(refused()):
+        odd["metadata"] |= {"name": f"odd-{number}", "namespace": OWN}
+        webhooks.create(odd)
+    metadata = {"name": "late", "namespace": OTHER}
+    configmaps = PODS | {"resources": ["configmaps"]}  # nothing else has these sent
+    spec = {"matchConstraints": {"resourceRules": [configmaps]}, **validating("'late'")}
+    about = {"apiVersion": f"{GROUP}/v1", "kind": OF_NAMESPACES[-1]}
+    webhooks.create({**about, "metadata": metadata, "spec": spec})
+    PATHS["ConfigMap"] = "api/v1/namespaces/{namespace}/configmaps"
+    asked = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": OTHER}}
+
+    def denial():
+        try:
+            webhooks.create(asked, dry_run=True)
+        except Refused as refusal:
+            return refusal.message
+        return ""
+
+    assert "late" in eventually(denial, within=60, what="the other policy is in force")
