@@ -59,13 +59,13 @@ def injecting_policies(resource, count=POLICIES):
         yield policy
 
 
-MEMORY = "1000000Mi"
-"""What stands for an amount of memory that no other pod asks for: policies look at it."""
+VERSION = "1000000-rc"
+"""What stands for the version of an image that no other pod has: policies look at it."""
 
 
-def pod(size=10_000, memory="64Gi"):
+def pod(size=10_000, version="1.0"):
     """Make a pod of two containers that pads itself to about `size` bytes of JSON."""
-    limits = {"cpu": "8", "memory": memory, "nvidia.com/gpu": "8"}
+    limits = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8"}
     obj = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -79,7 +79,7 @@ def pod(size=10_000, memory="64Gi"):
             "containers": [
                 {
                     "name": name,
-                    "image": f"registry.example/{name}:1.0",
+                    "image": f"registry.example/{name}:{version}",
                     "command": ["python", "train.py"],
                     "env": [],
                     "resources": {"requests": limits, "limits": limits},
@@ -112,7 +112,7 @@ def request(path, *, alike=False):
                 "namespace": "team-a",
                 "operation": "CREATE",
                 "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
-                "object": pod() if alike else pod(memory=MEMORY),
+                "object": pod() if alike else pod(version=VERSION),
                 "oldObject": None,
                 "dryRun": False,
             },

@@ -20,7 +20,7 @@ import pytest
 
 from policyd.certificates import Authority
 from tests.bench.report import report
-from tests.bench.reviewed import MEMORY, injecting_policies, policies, request
+from tests.bench.reviewed import VERSION, injecting_policies, policies, request
 
 pytestmark = pytest.mark.bench
 
@@ -76,11 +76,11 @@ def server(folder, given):
         running.stderr.close()
 
 
-_MARK, _NUMBERS = MEMORY.encode(), itertools.count()
+_MARK, _NUMBERS = VERSION.encode(), itertools.count()
 
 
 async def ask(reader, writer, text):
-    writer.write(text.replace(_MARK, b"1%06dMi" % (next(_NUMBERS) % 1_000_000)))
+    writer.write(text.replace(_MARK, b"1%06d-rc" % (next(_NUMBERS) % 1_000_000)))
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
     length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])

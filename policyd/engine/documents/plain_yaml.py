@@ -200,13 +200,14 @@ def _read_json(text: str) -> Json:
     if not text.isascii():
         raise NotPlainError  # what YAML does not take
     value = _read_canonical(text.encode())
-    if value is None:
-        if "\\u" in text:
-            raise NotPlainError  # surrogates
-        try:
-            value = _JSON.decode(text)
-        except (ValueError, RecursionError) as error:
-            raise NotPlainError from error
+    if value is not None:
+        return value
+    if "\\u" in text:
+        raise NotPlainError  # surrogates
+    try:
+        value = _JSON.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise NotPlainError from error
     if is_deeper(value, _DEEPEST):
         raise NotPlainError
     return value
@@ -218,8 +219,6 @@ def _read_canonical(text: bytes) -> Json:
     What is written out again is the same but for blanks: so no field is named twice. As Go has it,
     three letters may be escaped.
     """
-    if _LONG_NUMBER.search(text):
-        return None
     try:
         value = _CANONICAL.decode(text)
         written = msgspec.json.format(text, indent=-1)
@@ -227,10 +226,38 @@ def _read_canonical(text: bytes) -> Json:
         return None
     for escape, letter in _ESCAPES.items():
         written = written.replace(escape, letter)
-    merges = b"<<" in written  # as a name, that means something else in YAML
-    return None if merges or msgspec.json.encode(value) != written else value
+    outside = _outside_texts(written)
+    shallow = _is_shallow(outside.translate(None, _NO_BRACKETS))
+    if b"<<" in written or _LONG_NUMBER.search(outside) or not shallow:
+        return None  # YAML may read it otherwise, or not at all
+    return value if msgspec.json.encode(value) == written else None
 
 
+def _outside_texts(written: bytes) -> bytes:
+    """Return JSON without its texts."""
+    unescaped = written.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside, found = True, []
+    for begin in range(0, len(unescaped), _A_MEGABYTE):
+        pieces = unescaped[begin : begin + _A_MEGABYTE].split(b'"')
+        found.append(b"".join(pieces[0 if outside else 1 :: 2]))
+        outside = outside is (len(pieces) % 2 == 1)
+    return b"".join(found)
+
+
+def _is_shallow(left: bytes) -> bool:
+    """Tell whether JSON is nested no deeper than is read at once: all its brackets go in pairs.
+
+    Each round takes out two levels at most.
+    """
+    for _ in range(_DEEPEST // 2):
+        left = left.replace(b"{}", b"").replace(b"[]", b"")
+        if not left:
+            return True
+    return not left
+
+
+_A_MEGABYTE: Final = 1 << 20
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
 _ESCAPES: Final = {b"\\u003c": b"<", b"\\u003e": b">", b"\\u0026": b"&"}
 
 

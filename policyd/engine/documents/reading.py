@@ -90,7 +90,7 @@ def _width(text: str, index: int, *, style: str | None) -> int:
 MOST_DOCUMENTS: Final = 20_000
 """Documents of one text, the empty ones included."""
 
-_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_MARKER = re.compile(r"---(?=\s|$)")
 _EMPTY = re.compile(r"(?:---)?(?:\s|#[^\n]*)*\Z")
 
 
@@ -246,12 +246,21 @@ def _one_too_many(source: str, line: int) -> Finding:
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:
     """Cut a text at its document markers, each chunk with the number of lines before it."""
-    starts = chain([0], (match.start() for match in _MARKER.finditer(text)), [len(text)])
+    starts = chain([0], _markers(text), [len(text)])
     line = 0
     for start, end in pairwise(starts):
         chunk = text[start:end]
         yield line, chunk
         line += chunk.count("\n")
+
+
+def _markers(text: str) -> Iterator[int]:
+    """Yield where markers begin; a text is searched for lines that begin so, not line by line."""
+    at = 0 if text.startswith("---") else text.find("\n---") + 1 or -1
+    while at >= 0:
+        if _MARKER.match(text, at):
+            yield at
+        at = text.find("\n---", at) + 1 or -1
 
 
 def _read_document(unread: Document, most: int) -> Document | Finding:
