@@ -1,9 +1,6 @@
 """policyd: policy engine and job queue for multi-tenant GPU clusters on stock Kubernetes.
 
-Each folder is one subject: CONTRIBUTING.md has the map. The modules here are what programs share:
-settings, logs, sockets, processes. Imports libraries and `api`. Start with `config` and `program`.
-
-Each folder is one subject: CONTRIBUTING.md has the map. The modules here are what programs share:
+Each folder is one subject; CONTRIBUTING.md has the map. All programs share the modules here:
 settings, logs, sockets, processes. Imports libraries and `api`. Start with `config` and `program`.
 """
 

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """What the shell needs to know about time."""
+    """The time, as the shell reads it."""
 
     def now(self) -> float:
         """Return seconds since the epoch."""
@@ -18,12 +18,12 @@ class Clock(Protocol):
 
 
 LOADING_SECONDS: Final = 20.0
-"""What loading a document may take of a processor. What is counted of its work is used up long
-before: this bounds what is not."""
+"""Processor time to load a document, at most. The limits of counted work end a load long before:
+this limits work that is not counted."""
 
 
 def cpu_limit(seconds: float = LOADING_SECONDS) -> Callable[[], bool]:
-    """Return what tells whether this thread took so many seconds of a processor since now.
+    """Return a function that tells whether this thread used so much processor time since now.
 
     A machine that is busy does not make it end sooner.
     """

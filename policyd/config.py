@@ -1,4 +1,4 @@
-"""Settings: what flags, the environment and Kueue's Configuration say, read once.
+"""Settings from flags, the environment and Kueue's Configuration, read once.
 
 The only reader of the environment. How a process runs, its flags say; how all queues decide, the
 Configuration that Kueue's users have already.
@@ -27,10 +27,10 @@ _LISTS = {
     **dict.fromkeys(("client_names", "http", "leave_out", "registries", "starters"), ","),
     "makers": " ",
 }
-"""Settings that take several values, and what parts these in a variable."""
+"""Settings that take several values, and the separator of these in a variable."""
 
 SERVICE_LINKS = ("_PORT", "_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP", "_ADDR", "_PROTO")
-"""What Kubernetes calls the variables it makes of each Service; a Service may be named policyd."""
+"""The variables that Kubernetes sets for each Service; a Service may be named policyd."""
 
 
 def environment() -> Mapping[str, str]:
@@ -40,7 +40,7 @@ def environment() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a long-running policyd process is told.
+    """The settings of a long-running policyd process.
 
     A flag wins over its variable, the variable over the default.
     """
@@ -57,10 +57,10 @@ class Settings:
     Exceptions and GlobalContextEntries are read from files alone."""
 
     reads: tuple[str, ...] = ()
-    """What Kyverno's policies may read of the API server by `resource.Get` and `resource.List`, and
-    by `globalContext.Get` if GlobalContextEntries are among the policies: `v1/configmaps`,
-    `apps/v1/deployments`. Watched, so that a review waits for nothing. In the variable: parted by
-    `:`."""
+    """Resources that Kyverno's policies may read from the API server by `resource.Get` and
+    `resource.List`, and by `globalContext.Get` if GlobalContextEntries are among the policies:
+    `v1/configmaps`, `apps/v1/deployments`. They are watched, so that no review waits. In the
+    variable: parted by `:`."""
 
     http: tuple[str, ...] = ()
     """Which addresses, with all below them, Kyverno's policies may ask by `http.Get` and its like,
@@ -90,16 +90,16 @@ class Settings:
     choose. Empty: the one after `port`, or any other where that is taken."""
 
     client_ca: str = ""
-    """Path of who signs the certificates that callers show, PEM; reloaded when it changes. Others
-    are turned away in the handshake. Empty: whoever reaches the port is answered."""
+    """Path of the authority of the callers' certificates, PEM; reloaded when it changes. The
+    handshake of other callers fails. Empty: all callers that reach the port get answers."""
 
     client_names: tuple[str, ...] = ()
-    """Names in these certificates, the common one or an alternative one, whose callers alone are
-    answered. Empty: all that `client_ca` signs for. In the variable: parted by `,`."""
+    """Names in these certificates, common or alternative; only callers with one of them get
+    answers. Empty: all that `client_ca` signs for. In the variable: parted by `,`."""
 
     plain_http: bool = False
-    """Whether to leave HTTP to uvicorn alone. Reviews then take about twice as long; it is for an
-    uvicorn whose insides are not those that the faster way was written for."""
+    """Whether to use uvicorn's HTTP only. Reviews then take about twice as long; it is for versions
+    of uvicorn that the faster implementation was not written for."""
 
     certificate: str = ""
     """Path of the server certificate, PEM, its chain after it; reloaded when it changes."""
@@ -108,8 +108,8 @@ class Settings:
     """Path of the certificate's private key, PEM."""
 
     authority: str = ""
-    """Path of the authority that signed the certificate, PEM; goes into what `register` makes.
-    Empty: the API server's machine trusts it already."""
+    """Path of the authority that signed the certificate, PEM; goes into the configurations of
+    `register`. Empty: the API server's machine trusts it already."""
 
     secret: str = ""
     """`namespace/name` of the Secret that keeps an authority of our own instead."""
@@ -129,43 +129,45 @@ class Settings:
     where Kueue does that."""
 
     starters: tuple[str, ...] = ()
-    """Users and groups who may take out of its queue what waits there, besides the accounts of our
-    own namespace and the one that we are ourselves: who else removes the gates of pods, or resumes
-    jobs. `system:authenticated` lets everybody, as Kueue does. In the variable: parted by `,`."""
+    """Users and groups that may take pending jobs and pods out of their queue, as controllers that
+    remove gates of pods or resume jobs do, besides the accounts of policyd's namespace and its own.
+    `system:authenticated` allows it for all users, as Kueue does. In the variable: parted by
+    `,`."""
 
     config: str = ""
     """Path of Kueue's Configuration: which kinds of jobs queue, and where. The same that the
     controller is given. Empty: all kinds that are known, everywhere, if they name a queue."""
 
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
-    """What the API server does with jobs that queue, and with queues, while no replica answers:
-    `Fail` refuses them, `Ignore` lets jobs start at once, outside of any quota. What names no queue
-    passes either way, but where all jobs queue. Policies have a `failurePolicy` of their own."""
+    """How the API server treats jobs that queue, and queues, while no replica answers: `Fail`
+    denies them, `Ignore` lets jobs start at once, outside of any quota. Objects that name no queue
+    pass either way, unless all jobs queue. Policies have a `failurePolicy` of their own."""
     owner_references: Literal["verify", "trust"] = "verify"
-    """Whether it is checked who writes an owner into an object, so that it queues with that owner
-    and not by itself. `trust` believes everybody, as Kueue does: then who may create pods has all
-    GPUs. The same that the controller is given."""
+    """Whether an owner reference, by which an object queues with its owner, must be written by the
+    owner's controller. `trust` accepts all, as Kueue does: then every user who may create pods can
+    use all GPUs. The same as the controller's."""
 
     makers: tuple[str, ...] = ()
-    """Which accounts make what the objects of an API group own, each `GROUP=ACCOUNT`, commas
+    """The accounts that create the children of an API group's objects, each `GROUP=ACCOUNT`, commas
     between several: `ray.io=system:serviceaccount:ray:kuberay-operator`. Instead of the accounts
     that the group's operator has as its project installs it. In the variable: parted by spaces."""
 
     register: bool = False
-    """Whether to create the webhook configurations. Off: whoever installs us decides."""
+    """Whether to create the webhook configurations. Off: the installation contains them."""
 
     leave_out: tuple[Literal["secrets", "roles"], ...] = ()
-    """What the API server is not to send, whichever policy is about it: `secrets`, and `roles` and
-    their bindings where policies change objects. The chart's policies on our own account demand
-    both, so that who takes over this process does not get at them."""
+    """Resources that the API server does not send, whichever policy names them: `secrets`, and
+    `roles` and their bindings where policies change objects. The chart's policies for policyd's
+    account require both, so that an attacker who takes over this process cannot read or write them.
+    """
 
     serve_v1beta1: bool = False
     """Whether the API server is to serve version v1beta1 of Kueue's kinds too, which `register`
-    sees to. Off, since it converts every change of every object for it, whoever reads it or not."""
+    sees to. Off, since it converts every change of every object for it, read or not."""
 
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=30)] = 5
-    """What the API server is told to wait for an answer, 1 to 30. Half its default, since
-    mutating webhooks add up; a thousand times what a review takes."""
+    """How long the API server waits for an answer, 1 to 30. Half its default, since mutating
+    webhooks add up; a thousand times as long as a review takes."""
 
     drain_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     """Time between failing readiness and closing, in seconds, so that a Service forgets us first.
@@ -176,19 +178,20 @@ class Settings:
 
     remember: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 256
     """How many decisions on new pods are remembered, for pods that are the same to the policies.
-    One takes as much memory as what policies look at in a pod, some kilobytes. 0: each pod is
-    decided on anew."""
+    One takes as much memory as the fields of a pod that policies read, some kilobytes. 0: each pod
+    is decided on anew."""
 
     reports: bool = False
-    """Whether to count what is let through with a warning or a note into the PolicyReports of its
-    namespace, which `policyd controller --reports` keeps. It takes the right to write them."""
+    """Whether to count requests that are allowed with a warning or an audit annotation in the
+    PolicyReports of their namespace, which `policyd controller --reports` keeps. It takes the right
+    to write them."""
 
     log_format: Literal["json", "lines", "auto"] = "auto"
     """JSON for machines, lines for people. `auto`: lines if stderr is a terminal."""
 
     @property
     def whose_word_counts(self) -> Makers:
-        """Who makes what belongs to others.
+        """The accounts that create the children of other objects.
 
         Raises:
             ConfigurationError: If an entry of `makers` is none.

@@ -1,12 +1,12 @@
-"""The connections of one listener: how many, how long each may take for what, and which one goes.
+"""The connections of one listener: their number, their timeouts, and which one is closed.
 
-Whatever answers stands behind this: it gets connections whose handshake is done, and heads that are
-whole. A connection is in one of four states. It waits for a request, or for the rest of a head that
-is on its way; its body is coming in; its request is whole, and not answered; or it is at rest after
-an answer. Where there are too many, the oldest goes of those that wait, or of those at rest if
-fewer than half of all wait; of the address that has most of them, if that has more than half. So
-whoever opens connections and leaves it at that closes their own, and a caller that asks gets
-through, also if it comes from the same address. One that is being answered is left alone.
+An HTTP server is behind this: it gets connections after their handshake, and complete heads. A
+connection is in one of four states. It waits for a request, or for the rest of a head that is on
+its way; its body is coming in; its request is whole, and not answered; or it is at rest after an
+answer. Where there are too many, the oldest goes of those that wait, or of those at rest if fewer
+than half of all wait; of the address that has most of them, if that has more than half. So an
+attacker who only opens connections closes their own, and a caller with a request gets an answer,
+even from the same address. A connection that is being answered is kept.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ SWEEP_SECONDS: Final = 0.5
 """How often connections are looked through for those that took too long."""
 
 WRITE_BUFFER_BYTES: Final = 16 * 1024
-"""What is written and not taken, before whoever answers is told to wait."""
+"""Written bytes that the caller has not taken, before the server is told to wait."""
 
 REQUESTS_BEHIND: Final = 8
 """Requests that may be sent before those before them are answered. Go's clients send none."""
 
 READ_BUFFER_BYTES: Final = 64 * 1024
-"""What TLS may keep that came in and is not read."""
+"""Unread bytes that TLS may keep."""
 
 PATIENCE_SECONDS: Final = 1.0
 """How long a new connection waits where all others are being answered, before one of these goes."""
@@ -52,7 +52,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What the connections of a listener may take. Times are in seconds."""
+    """The bounds of a listener's connections. Times are in seconds."""
 
     connections: int = 512
     """All together."""
@@ -83,10 +83,10 @@ class Listening:
 
 
 class Answering(asyncio.Protocol):
-    """What answers a connection, and may be given requests without their heads.
+    """A protocol that answers a connection, and may be given requests without their heads.
 
     Attributes:
-        route: What it made of the last head; None if it is to be given heads like it, too.
+        route: Its reading of the last head; None if it is to be given equal heads, too.
     """
 
     route: object = None
@@ -95,9 +95,9 @@ class Answering(asyncio.Protocol):
         """Take the beginning of a body whose head is known, or all of it.
 
         Args:
-            route: What it made of that head.
+            route: Its reading of that head.
             length: How long the body is.
-            piece: What came in of it.
+            piece: The bytes of it that arrived.
 
         Returns:
             Whether it did; if not, it is given the request with its head.
@@ -112,12 +112,15 @@ class Answering(asyncio.Protocol):
 class Connections:
     """The connections of one listener."""
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], listening: Listening) -> None:
-        """Have none yet.
+    def __init__(
+        self, make: Callable[[frozenset[str]], asyncio.Protocol], listening: Listening
+    ) -> None:
+        """Begin with no connections.
 
         Args:
-            make: Makes what answers a connection.
-            listening: How they are treated.
+            make: Returns the protocol that answers a connection, given the names in the caller's
+                certificate.
+            listening: The bounds of the connections, and their TLS.
         """
         self.make = make
         self.listening = listening
@@ -204,7 +207,7 @@ class Connections:
             accepted.close()
             if connection.ending is None:  # the server ends, not only this connection
                 raise
-        except Exception:  # whatever one caller brings about is not to end the server
+        except Exception:  # no caller may end the server
             log.exception("connection_failed")
             connection.forget()
             accepted.close()
@@ -224,7 +227,7 @@ class Connections:
             self.crowded = False
 
     def _shed(self) -> bool:
-        """Close one that is in nobody's hands; tell whether there was one."""
+        """Close one that waits or rests; tell whether there was one."""
         waiting, resting = self.at("waiting"), self.at("resting")
         many = len(waiting) * 2 > self.listening.bounds.connections
         return self._end_oldest(waiting if many or not resting else resting)
@@ -248,15 +251,15 @@ class Connections:
 
 
 class BoundedConnection(asyncio.Protocol):
-    """One connection, between its transport and what answers it.
+    """One connection, between its transport and the protocol that answers it.
 
     Attributes:
         address: Where it comes from.
-        state: What it is at.
+        state: Its state.
         since: How many others had come to be at something before it did.
-        opening: What opens it, until its handshake is done.
+        opening: The task that opens it, until its handshake is done.
         ending: Why it is closed from here.
-        ends_at: When it has taken too long for what it is at, by the loop's clock.
+        ends_at: The end of its state's time, by the loop's clock.
         stuck_at: When it has left an answer for too long.
     """
 
@@ -284,17 +287,18 @@ class BoundedConnection(asyncio.Protocol):
         self.ends_at = self._loop.time() + self._bounds.handshake
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Hand it to what answers, if its caller may ask."""
+        """Hand it to the protocol that answers, if its caller may call."""
         self._transport = transport
-        names = self._connections.listening.names
-        if self.ending is not None or (names and not names & certificate_names(transport)):
+        listening = self._connections.listening
+        names = frozenset() if listening.tls is None else certificate_names(transport)
+        if self.ending is not None or (listening.names and not listening.names & names):
             self.end("caller_unknown")
             return
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        if self._connections.listening.tls is not None:  # the others have no buffer to read from
+        if listening.tls is not None:  # other transports have no such buffer
             transport.set_read_buffer_limits(high=READ_BUFFER_BYTES)  # type: ignore[attr-defined]
         self._phase, self.ends_at = "no_request", self._loop.time() + self._bounds.first
-        self._inner = self._connections.make()
+        self._inner = self._connections.make(names)
         self._answering = self._inner if isinstance(self._inner, Answering) else None
         self._inner.connection_made(Outgoing(transport, self))  # type: ignore[arg-type]
 
@@ -311,7 +315,7 @@ class BoundedConnection(asyncio.Protocol):
         self._connections.less.set()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what is whole, one request after the other is answered; note what is not."""
+        """Pass on complete requests, one after the other is answered, and keep the rest."""
         if self.ending is not None or self._transport is None:
             return
         if self._behind or self.state == "busy":
@@ -341,7 +345,7 @@ class BoundedConnection(asyncio.Protocol):
             self._next = self._loop.call_soon(self._go_on)
 
     def _pass(self, data: bytes) -> None:
-        """Give what came in to what answers, without a head whose like it has seen before."""
+        """Give data to the protocol that answers, without a head that equals an earlier one."""
         inner, answering, framing = self._inner, self._answering, self._framing
         head, at = framing.head, framing.body_at
         if answering is not None:
@@ -363,7 +367,7 @@ class BoundedConnection(asyncio.Protocol):
             head.route = answering.route
 
     def _go_on(self) -> None:
-        """Take what is behind a request that is answered."""
+        """Take the data behind a request that is answered."""
         transport, self._next = self._transport, None
         if self.state == "busy" or self.ending is not None or not self._behind:
             return
@@ -376,14 +380,14 @@ class BoundedConnection(asyncio.Protocol):
             self._take(data)
 
     def _go(self, state: State, phase: str, seconds: float) -> None:
-        """Give a phase so long from its beginning, and no longer for what comes in within it."""
+        """Give a phase its time from its beginning; data that arrives within it adds no time."""
         if self._phase != phase or self.ends_at == math.inf:
             self.state, self._phase = state, phase
             self.since = self._connections.turn()
             self.ends_at = self._loop.time() + seconds
 
     def answered(self) -> None:
-        """Note that an answer was begun: who asked is at rest, unless they are still at it."""
+        """Note that an answer began: the connection rests, unless its request is still arriving."""
         if self.state == "busy":
             self.state = "resting"
             self.since = self._connections.turn()
@@ -399,13 +403,13 @@ class BoundedConnection(asyncio.Protocol):
         return None if self._inner is None else self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Have what answers wait, and the caller take what there is."""
+        """Pause the protocol that answers, and give the caller time to read."""
         self.stuck_at = self._loop.time() + self._bounds.answer
         if self._inner is not None:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Have what answers go on."""
+        """Resume the protocol that answers."""
         self.stuck_at = math.inf
         if self._inner is not None:
             self._inner.resume_writing()
@@ -426,7 +430,7 @@ class BoundedConnection(asyncio.Protocol):
             self.opening.cancel()
 
     def _break_off(self, error: BrokenError) -> None:
-        """Say what is wrong, if nobody else is about to say something, and close it."""
+        """Answer with the error, unless another answer is on its way, and close it."""
         connections, transport = self._connections, self._transport
         if transport is None or self.state == "busy":
             self.end(error.reason)
@@ -460,15 +464,17 @@ class Outgoing:
         self._connection.answered()
         self._transport.writelines(pieces)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a transport has
-        """Return what the transport has."""
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a transport
+        """Return an attribute of the transport."""
         return getattr(self._transport, name)
 
 
-def certificate_names(transport: asyncio.BaseTransport) -> set[str]:
-    """Return who the caller is by its certificate: the common name, and the alternative ones."""
-    shown = transport.get_extra_info("peercert") or {}
+def certificate_names(transport: asyncio.BaseTransport) -> frozenset[str]:
+    """Return the names in the caller's certificate: the common name and the alternative ones."""
+    shown = transport.get_extra_info("peercert")
+    if not shown:
+        return frozenset()
     subject = (pair for part in shown.get("subject", ()) for pair in part)
-    return {value for key, value in subject if key == "commonName"} | {
+    return frozenset(value for key, value in subject if key == "commonName") | {
         value for _, value in shown.get("subjectAltName", ())
     }

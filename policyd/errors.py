@@ -1,4 +1,4 @@
-"""Errors a user can cause and fix: each says what is wrong and, if it can, what to do."""
+"""Errors that a user can cause and fix: each has a message and, if possible, a hint."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

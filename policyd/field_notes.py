@@ -1,4 +1,4 @@
-"""What the fields of a class mean, in the words of its source: the string below each field.
+"""The meaning of the fields of a class, from its source: the string below each field.
 
 Reads the source, and so belongs to the shell.
 """
@@ -25,7 +25,7 @@ def field_notes(owner: type) -> Mapping[str, str]:
 
 @cache
 def _classes(module: str) -> Mapping[str, ast.ClassDef]:
-    """Return the classes of a module; each module is parsed once, whatever it has of them."""
+    """Return the classes of a module; each module is parsed once."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):

@@ -1,7 +1,7 @@
-"""Where requests of HTTP/1.1 begin and end in what comes in, and how long each part of them is.
+"""Where requests of HTTP/1.1 begin and end in received data, and how long each part of them is.
 
-Nothing more of HTTP: what a request says is for whoever answers it. Heads are passed on whole, so
-that a parser never has to keep one that does not end. What could be read in two ways is refused, so
+The server that answers reads everything else. Heads are passed on whole, so that a parser never has
+to keep one that does not end. Data that could be read in two ways is refused, so
 that no parser sees other requests in it than are counted here.
 """
 
@@ -26,7 +26,7 @@ KNOWN_BYTES: Final = 1024
 """So many heads are remembered of each connection, if they are no longer than that."""
 
 MOST_DIGITS: Final = 15
-"""Of a length: what has more is no length of anything."""
+"""Digits of a length: a number with more is no length."""
 
 Broken = Literal["head_too_large", "not_http", "too_many_chunks"]
 """Why nothing more is read."""
@@ -38,11 +38,11 @@ _CODING: Final = b"\r\ntransfer-encoding:"
 
 
 class BrokenError(Exception):
-    """What came in is not to be read on.
+    """The received data must not be read on.
 
     Attributes:
         reason: Why.
-        status: What HTTP calls it.
+        status: The HTTP status.
     """
 
     def __init__(self, reason: Broken, status: int = 400) -> None:
@@ -52,12 +52,12 @@ class BrokenError(Exception):
 
 
 class Head:
-    """A head that is in order: others are taken to be the same, whatever length they say.
+    """A valid head: heads that differ only in their length are taken to be equal.
 
     Attributes:
-        before: What comes before the length.
-        after: What comes after it.
-        route: What whoever answers made of it; None if it is to be given all of the request.
+        before: The bytes before the length.
+        after: The bytes after it.
+        route: The server's reading of it; None if the server is to be given whole requests.
     """
 
     __slots__ = ("after", "before", "route")
@@ -73,9 +73,9 @@ class Framing:
 
     Attributes:
         in_head: Whether a head is coming in, or a request can begin.
-        held: What came in of a head that is not complete.
+        held: The bytes of an incomplete head.
         requests: How many came in whole.
-        head: The head in what was taken last; None if there was none, or it is not remembered.
+        head: The head in the data taken last; None if there was none, or it is not remembered.
         body_at: Where its body begins there, if it was known before; else 0.
         length: How long its body is.
     """
@@ -92,9 +92,9 @@ class Framing:
         self.length = 0
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return what can be passed on of what has come in, and what is behind that.
+        """Return the data that can be passed on, and the data behind it.
 
-        Passed on is what belongs to one request, and no head that is not complete.
+        Data of one request is passed on, and no incomplete head.
 
         Raises:
             BrokenError: If a bound is broken.
@@ -175,7 +175,7 @@ class Framing:
             self.requests += 1
 
     def _body(self, data: bytes, at: int) -> int:
-        """Skip what belongs to the body; return where it ends in `data`."""
+        """Skip the body; return where it ends in `data`."""
         if self._chunks is not None:
             return self._chunked(self._chunks, data, at)
         step = min(self._left, len(data) - at)
@@ -229,7 +229,7 @@ class _Chunks:
         return end + 1
 
     def _begin(self, line: bytes) -> None:
-        if self._last:  # lines after the last chunk are left out by whoever sends chunks
+        if self._last:  # no usual sender writes lines after the last chunk
             if line:
                 raise BrokenError("not_http")
             self.ended = True

@@ -1,7 +1,7 @@
 """Kubernetes' rules for which pods may run on which nodes: taints and requirements on labels. Pure.
 
-Whoever places pods asks here: the allocator for flavors, a topology for its nodes, and the embedded
-scheduler.
+All parts that place pods use these: the allocator for flavors, a topology for its nodes, and the
+embedded scheduler.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 
 class NodeTaint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Keeps pods away that do not tolerate it. `PreferNoSchedule` keeps nobody away."""
+    """Keeps pods away that do not tolerate it. `PreferNoSchedule` keeps no pod away."""
 
     key: str
     value: str = ""

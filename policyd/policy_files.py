@@ -15,13 +15,13 @@ import yaml
 from policyd.errors import ConfigurationError, system_reason
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-"""What a policy file of a folder ends in; a file that is named itself may end in anything."""
+"""Suffixes of policy files in a folder; a file that is named itself may have any."""
 
 CASES = "cases.yaml"
 """The cases beside a policy: no policies themselves."""
 
 KYVERNO_TEST = "kyverno-test.yaml"
-"""What Kyverno calls a file of tests."""
+"""The name of a file of Kyverno's tests."""
 
 KUSTOMIZATION = "kustomization.yaml"
 """Names the files of a folder that are wanted, and is no policy itself."""
@@ -47,7 +47,7 @@ def policy_files(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: 
     """Return the files, and the YAML and JSON files of the folders.
 
     Each file is named once, in the order of `paths`, a folder's files in the order of their names.
-    What is hidden in a folder, tests and a kustomization are left out, and what leads out of it.
+    Hidden files, tests, a kustomization, and links that lead out of a folder are left out.
     """
     files = (file for path in paths for file in _files(path, left_out))
     return list(dict.fromkeys(files))
@@ -63,7 +63,7 @@ def read_file(file: Path, *, pipes: bool = False) -> bytes:
     """Read a file as it was at one time.
 
     Args:
-        file: The file; what it links to is read, if it is a link.
+        file: The file; if it is a link, its target is read.
         pipes: Whether it may be a pipe, as a shell makes one.
 
     Raises:
@@ -105,7 +105,7 @@ def _files(path: Path, left_out: LeftOut) -> list[Path]:
 
 
 class _Folder:
-    """One folder, with what is below it."""
+    """One folder, with its subfolders."""
 
     def __init__(self, root: Path, left_out: LeftOut) -> None:
         self._root = root
@@ -131,7 +131,7 @@ class _Folder:
                     yield entry
 
     def _is_inside(self, entry: Path) -> bool:
-        """Tell whether what an entry leads to is in the folder, too."""
+        """Tell whether the target of an entry is in the folder."""
         try:
             if entry.resolve(strict=True).is_relative_to(self._real):
                 return True
@@ -152,7 +152,7 @@ def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:
-        return []  # gone since it was listed, or nobody's to read
+        return []  # gone since it was listed, or not readable
 
 
 def _is_folder(entry: Path) -> bool:

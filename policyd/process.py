@@ -1,13 +1,15 @@
-"""What every long-running process does: its loop, its end by a signal, its errors in words."""
+"""Long-running processes: their event loop, their end by a signal, their error messages."""
 
 import asyncio
 import ctypes
 import gc
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
@@ -25,12 +27,16 @@ GARBAGE = 10_000
 a large object holds some thousands and leaves none behind, as a reconciliation does, so that
 looking through them finds nothing. What garbage there is takes a few megabytes by then."""
 
+LOADING_STACK_BYTES: Final = 64 * 1024 * 1024
+"""Room for the stack of a thread that loads policies: an expression may nest as deep as the
+language allows, and some systems give a thread 128 KiB."""
+
 
 def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run `main` until it ends; the first signal sets the event it is given, the second cancels it.
 
     A PolicydError ends the process with one sentence, a hint, and exit code 2; a second signal
-    with exit code 130, as a shell expects of what was interrupted.
+    with exit code 130, as a shell expects of an interrupted process.
     """
     gc.set_threshold(GARBAGE)
     _keep_buffers()
@@ -50,8 +56,19 @@ def _keep_buffers() -> None:
         allocator.mallopt(_TRIM_THRESHOLD, 16 * KEPT_BYTES)
 
 
+def loading_thread() -> ThreadPoolExecutor:
+    """Return an executor of one thread, with room on its stack to load policies."""
+    before = threading.stack_size(LOADING_STACK_BYTES)
+    try:
+        made = ThreadPoolExecutor(max_workers=1, thread_name_prefix="loading")
+        made.submit(int).result()  # the thread begins now, while the size counts
+    finally:
+        threading.stack_size(before)
+    return made
+
+
 def keep_for_good() -> None:
-    """Leave what is there now out of every later collection of garbage.
+    """Leave all existing objects out of later garbage collections.
 
     A collection stops everything, and a thousand policies, or the objects of a large cluster, take
     it a tenth of a second.

@@ -1,4 +1,4 @@
-"""A command line as a process: how it ends, and when what it writes has colours.
+"""A command line as a process: its end, and the colours of its output.
 
 One exit code for each kind of end: 0 success, 1 findings, 2 unusable input, 130 interrupted.
 """
@@ -14,10 +14,10 @@ import click
 from policyd.errors import PolicydError, system_reason
 
 FINDINGS: Final = 1
-"""The exit code of a command that found something wrong with what it looked at."""
+"""The exit code of a command that found mistakes in its input."""
 
 USAGE: Final = 2
-"""The exit code of a process that cannot do as it was told, or not with what it was given."""
+"""The exit code of a process with wrong options, or unusable input."""
 
 INTERRUPTED: Final = 130
 """The exit code of a process that was not given the time to end well."""
@@ -25,7 +25,7 @@ INTERRUPTED: Final = 130
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """Turn errors that are the user can fix into sentences, and end with exit code 2."""
+    """Print errors that the user can fix as sentences, and end with exit code 2."""
     try:
         yield
     except PolicydError as error:
@@ -53,9 +53,9 @@ def _flat(errors: BaseExceptionGroup[PolicydError]) -> list[PolicydError]:
 
 
 class CommandProcess(click.Command):
-    """A command as a process: whatever ends it early is said in words, by one exit code each.
+    """A command as a process: an early end has a message, and an exit code.
 
-    2 for what cannot be used as it was given, and 130 for what was interrupted.
+    2 is for unusable input, and 130 for an interruption.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as click has it
@@ -63,7 +63,7 @@ class CommandProcess(click.Command):
         with_color(self)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
-        """Run, and say what went wrong while it is still known whether that has colours."""
+        """Run, and print errors while it is known whether they have colours."""
         with in_words():
             return super().invoke(ctx)
 
@@ -128,7 +128,7 @@ class _AnyText(click.Option):
 
 def _choose_color(context: click.Context, _option: click.Parameter, value: str | None) -> None:
     if value is not None:
-        # What goes wrong is said by the outermost command.
+        # Errors are printed by the outermost command.
         color = {"always": True, "never": False}.get(value)
         context.color = context.find_root().color = color
 
@@ -140,7 +140,7 @@ def _leave_colors_out(context: click.Context, _option: click.Parameter, value: s
 
 
 def has_color(stream: TextIO) -> bool:
-    """Tell whether what is written to a stream has colours."""
+    """Tell whether output to a stream has colours."""
     context = click.get_current_context(silent=True)
     chosen = None if context is None else context.color
     return stream.isatty() if chosen is None else chosen

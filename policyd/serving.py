@@ -1,7 +1,8 @@
-"""HTTP as a part of a program: the socket, the TLS context, and uvicorn without its own ways.
+"""HTTP as a part of a program: the socket, the TLS context, and uvicorn's server for ASGI.
 
-Which methods of its server uvicorn calls (`startup`, `main_loop`, `shutdown`, `capture_signals`),
-and what it keeps its protocols in, is its own affair: tests state what is relied on.
+All listeners of policyd are served by this. The methods that uvicorn calls of its server
+(`startup`, `main_loop`, `shutdown`, `capture_signals`) and the state of its protocols are private
+to it: tests state what is relied on.
 """
 
 import asyncio
@@ -10,11 +11,11 @@ import errno
 import socket
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from policyd.certificates import CertificatePair
 from policyd.connections import Connections, Listening
@@ -22,14 +23,20 @@ from policyd.errors import ConfigurationError, system_reason
 
 KEEP_ALIVE_SECONDS = 120
 """Longer than the 90 s after which the API server, as Go's clients do, closes an idle connection:
-who closes first must not be us, or the close can cross a request on its way."""
+the server must not close first, or the close can cross a request on its way."""
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: a burst past 25 in flight opens one for each review."""
 
+CALLER_NAMES = "caller_names"
+"""The key in the state of an ASGI scope of the names in the caller's certificate."""
+
+GRACE_SECONDS = 5
+"""How long requests in flight may take when a listener closes."""
+
 RECEIVE_BYTES = 32 * 1024
-"""What the kernel may hold of what a caller sends: more than a review, so that those come in at
-once, and no more, as each connection has buffers of the size of the largest piece that came in."""
+"""Bytes from a caller that the kernel may hold: more than a review has, so that most arrive at
+once, and no more, as each connection has buffers of the size of its largest piece."""
 
 
 def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
@@ -74,7 +81,7 @@ def server_context(pair: CertificatePair | None, *, callers_pem: bytes = b"") ->
 
     Args:
         pair: The certificate.
-        callers_pem: Who signs the certificates that callers show; empty if they need none.
+        callers_pem: The authority of the callers' certificates; empty if they need none.
 
     Raises:
         ConfigurationError: If OpenSSL will not have one of them.
@@ -82,7 +89,7 @@ def server_context(pair: CertificatePair | None, *, callers_pem: bytes = b"") ->
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    # The API server keeps no sessions: a ticket is signed for nobody, at a fifth of the handshake.
+    # The API server keeps no sessions: a ticket is of no use, at a fifth of the handshake.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
     if pair is not None:
@@ -104,7 +111,7 @@ def _require(context: ssl.SSLContext, callers_pem: bytes) -> None:
 
 
 def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:
-    # OpenSSL's binding reads from files only: these two are seen by nobody else, and at once gone.
+    # OpenSSL's binding reads from files only: these two are private, and deleted at once.
     with tempfile.TemporaryDirectory(prefix="policyd-") as folder:
         certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
         certificate.write_bytes(pair.certificate_pem)
@@ -118,7 +125,7 @@ def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:
 class Server(uvicorn.Server):
     """uvicorn that serves until `stop` is set, and leaves sockets and signals to the program.
 
-    Idle connections are closed `linger_seconds` later, so that what is on its way is read before.
+    Idle connections are closed `linger_seconds` later, so that requests on their way are read.
     """
 
     def __init__(
@@ -137,11 +144,11 @@ class Server(uvicorn.Server):
         self.ready = asyncio.Event()
         """Set once it answers."""
 
-    def _protocol(self) -> asyncio.Protocol:
+    def _protocol(self, names: frozenset[str]) -> asyncio.Protocol:
         made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config,
             server_state=self.server_state,
-            app_state={},
+            app_state={CALLER_NAMES: names},
             _loop=asyncio.get_running_loop(),
         )
         return made
@@ -159,7 +166,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections, and say so."""
         assert sockets, "the socket is opened before"
-        self.servers = []  # what uvicorn would have listened with
+        self.servers = []  # uvicorn's own listeners
         self._accepting = asyncio.create_task(self._connections.serve(sockets[0]))
         self.started = True
         self.ready.set()
@@ -182,7 +189,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _stop_accepting(self) -> None:
-        """Accept no more; what has not had its handshake is closed."""
+        """Accept no more; connections before their handshake are closed."""
         if self._accepting is not None and not self._accepting.done():
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
@@ -194,7 +201,7 @@ class Server(uvicorn.Server):
 
 
 def server_config(
-    app: Any,  # noqa: ANN401 - an ASGI application, of either framework
+    app: ASGIApp,
     *,
     grace_seconds: int,
     http: type[asyncio.Protocol] | str = "httptools",
@@ -213,7 +220,7 @@ def server_config(
         lifespan="off",
         access_log=False,
         log_config=None,
-        # Its warnings are what clients do wrong: anybody could fill the log with them.
+        # Its warnings are mistakes of clients: any client could fill the log with them.
         log_level="error",
         proxy_headers=False,
         server_header=False,
@@ -221,3 +228,31 @@ def server_config(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=grace_seconds,
     )
+
+
+@contextlib.asynccontextmanager
+async def served(
+    app: ASGIApp, listening: Listening, *, host: str, port: int, option: str
+) -> AsyncIterator[int]:
+    """Serve an application while the block runs; give the port.
+
+    Args:
+        app: The application.
+        listening: The bounds of its connections, and their TLS.
+        host: The address.
+        port: The port; 0 lets the system choose.
+        option: The option that the user gave the port by.
+
+    Raises:
+        ConfigurationError: If the port is taken.
+    """
+    listener, stop = listen(host, port, option=option), asyncio.Event()
+    given: int = listener.getsockname()[1]
+    server = Server(server_config(app, grace_seconds=GRACE_SECONDS), listening, stop=stop)
+    serving = asyncio.create_task(server.serve_on(listener))
+    try:
+        await server.ready.wait()
+        yield given
+    finally:
+        stop.set()
+        await serving

@@ -11,7 +11,7 @@ from policyd.policy_files import MOST_BYTES
 
 STANDARD_INPUT: Final = "-"
 STANDARD_INPUT_NAME: Final = "stdin"
-"""What findings call standard input."""
+"""The name of standard input in findings."""
 
 _READ: Final = "policyd.standard_input"
 
@@ -31,7 +31,7 @@ def standard_input() -> bytes:
 class StoredFile(click.ParamType[str]):
     """A file or folder that a process reads again and again: standard input is stored as one.
 
-    It is there until the command ends, and for nobody else to read.
+    It exists until the command ends, readable for its user only.
     """
 
     name = "file"
@@ -42,7 +42,7 @@ class StoredFile(click.ParamType[str]):
         param: click.Parameter | None,  # noqa: ARG002
         ctx: click.Context | None,
     ) -> str:
-        """Return a path; that of what standard input had for `-`.
+        """Return a path; for `-`, the path of a file with standard input.
 
         Raises:
             click.UsageError: If standard input was read before, or is too long.
@@ -59,4 +59,4 @@ class StoredFile(click.ParamType[str]):
 
 
 STORED_FILE: Final = StoredFile()
-"""Any file, which whoever reads it looks for."""
+"""Any file; the reader of it checks that it exists."""

@@ -1,4 +1,4 @@
-"""The reference page of CEL's functions, from their declarations."""
+"""Generate the reference page of CEL functions, from their declarations."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -8,7 +8,7 @@ from policyd.cel.environments import base_environment, extended_environment
 from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload
 from policyd.cel.lib.authorizer import JSON_PATCHES
-from policyd.dialects.kyverno.environment import kyverno_environment
+from policyd.dialects.kyverno.environments import kyverno_environment
 from policyd.engine.model.functions import expression_environment
 
 NEWEST = (1, 37)
@@ -52,16 +52,18 @@ OPERATOR_COSTS = {
 def functions_page(table) -> str:
     sections = "\n\n".join(_section(name, rows, table) for name, rows in _sections().items())
     return f"""\
-# Functions of CEL
+# CEL functions
 
-Every operator, function and macro that policies may use, from the declarations in the code.
-`policyd cel functions NAME` says the same on a terminal, `--env` for another version or place.
+This page lists the operators, functions and macros that policies can use.
+`policyd cel functions NAME` prints the same in a terminal; `--env` selects another version or
+environment.
 
-*Since* is the version of Kubernetes that brought it; without one, all versions from 1.30 have it.
-*Where* is empty for what the API server has; "Kyverno" means Kyverno's own policies alone, which
-have all the others too, whatever the version; "policyd" means policyd's own kind of policy.
-*Cost* is in the API server's units; a length is that of the first text, and all is rounded up.
-A call that fails for the size of what it would make says so before it makes it.
+*Since* is the version of Kubernetes that introduced the function; if it is empty, all versions from
+1.30 have it.
+*Where* is empty if the API server has the function. "Kyverno" means Kyverno's policies only, which
+have all other functions too, in every version; "policyd" means policies of kind `Policy`.
+*Cost* is in the units of the API server, rounded up; a length is the length of the first text.
+A call whose result would be too large fails before the result is built.
 
 {sections}
 """
@@ -85,7 +87,7 @@ def _environments():
 
 
 def _section(name: str, rows: Iterable[tuple[FunctionEntry, str]], table) -> str:
-    columns = "How it is written | What it is | Cost | Since | Where"
+    columns = "Signature | Description | Cost | Since | Where"
     return f"## {name}\n\n{table(columns, _rows(rows))}"
 
 

@@ -1,4 +1,4 @@
-"""Writes the CustomResourceDefinitions of the chart: `python -m tests.generate_crds`."""
+"""Write the CustomResourceDefinitions of the chart: `python -m tests.generate_crds`."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ HEADER = "# Made from policyd/api by `python -m tests.generate_crds`. Do not edi
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes what is equal twice, instead of pointing at it."""
+    """Writes equal values in full, without aliases."""
 
     def ignore_aliases(self, data):
         return True

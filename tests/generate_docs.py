@@ -1,6 +1,6 @@
-"""Writes the reference pages from the code: `python -m tests.generate_docs`.
+"""Write the reference pages from the code: `python -m tests.generate_docs`.
 
-What a field means is the string below it, or else what its type's docstring says.
+The description of a field is the string below it, or else the docstring of its type.
 """
 
 import re
@@ -38,8 +38,8 @@ from webhooks.__main__ import main as webhooks_main
 from webhooks.metrics import WebhookMetrics
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
-MADE = "<!-- Made from the code by `python -m tests.generate_docs`. Do not edit. -->\n"
-SCALARS = {str: "text", int: "whole number", bool: "true or false", datetime: "timestamp"}
+MADE = "<!-- Generated from the code by `python -m tests.generate_docs`. Do not edit. -->\n"
+SCALARS = {str: "string", int: "integer", bool: "true or false", datetime: "timestamp"}
 
 
 def documents() -> dict[str, str]:
@@ -57,7 +57,7 @@ def documents() -> dict[str, str]:
     return {name: MADE + text for name, text in pages.items()}
 
 
-# Fields and what they mean
+# Fields and their descriptions
 
 
 def one_line(text: str) -> str:
@@ -80,15 +80,15 @@ def policy_page() -> str:
 # Policy
 
 `policyd.io/v1alpha1`, kind `Policy`, short name `pol`, not namespaced.
-[Write a policy](../guides/write-a-policy.md) shows how to use it, and
-[policies](../concepts/policies.md) how policies work together.
-`policyd schema` prints the same as a JSON schema for your editor.
+[Write a policy](../guides/write-a-policy.md) is an introduction, and
+[Policies](../concepts/policies.md) describes how policies work together.
+`policyd schema` prints this reference as a JSON schema for editors.
 
-Where a type is *text*, *number* or the like *or* [Expression](#expression), write the value out, or
-`{{expression: …}}` to compute it by CEL.
-A computed value that is null is left out, with the field that would carry it.
-What the API server's own objects have too (tolerations, affinity, selectors) means what it means
-there.
+If a field accepts a plain type *or* an [Expression](#expression), write a value, or
+`{{expression: …}}` to compute the value by CEL.
+If a computed value is null, the field is not set.
+Fields that Kubernetes' own objects have too (tolerations, affinity, selectors) have the same
+meaning as there.
 
 {sections}
 """
@@ -179,7 +179,7 @@ GENERIC = {
     typing.Union: union_text,
     typing.Literal: literal_text,
     tuple: lambda arguments: f"list of {element_text(arguments[0])}",
-    dict: lambda arguments: f"map of text to {element_text(arguments[1])}",
+    dict: lambda arguments: f"map of string to {element_text(arguments[1])}",
 }
 
 
@@ -201,9 +201,10 @@ def cli_page() -> str:
     return f"""\
 # Command line
 
-`policyd` is for people and pipelines, `policyd-webhooks` is the admission server.
-Data goes to standard output, talk to standard error.
-Exit codes: 0 success, 1 findings, 2 usage.
+`policyd` has the commands for people and pipelines; `policyd-webhooks` is the admission server.
+Commands write data to standard output and messages to standard error.
+A file can be `-` for standard input.
+Exit codes: 0 for success, 1 for findings, 2 for wrong usage or unusable input, 130 after Ctrl-C.
 
 {command_section(("policyd",), main, [])}
 {commands}
@@ -237,9 +238,9 @@ def settings_page() -> str:
     return f"""\
 # Settings
 
-What `policyd-webhooks` is told: by a flag, or by a variable of the environment.
-A flag wins over its variable, the variable over the default.
-An unknown variable that begins with `{PREFIX}` is an error, so that a slip of the pen is noticed.
+Each setting of `policyd-webhooks` is a flag and an environment variable.
+A flag takes precedence over its variable, and the variable over the default.
+An unknown variable that begins with `{PREFIX}` is an error, so that typing errors are detected.
 
 {table("Flag | Variable | Default | Meaning", settings_rows())}
 """
@@ -262,13 +263,13 @@ def gates_page() -> str:
     return f"""\
 # Feature gates
 
-Kueue's feature gates have their names, defaults and meaning here, where they decide anything.
-Those below are left out: policyd does the same whatever they say, and warns of a Configuration, or
-of `--feature-gates`, that sets one to something else.
+policyd has Kueue's feature gates, with the same names, defaults and meaning.
+The gates in the first table have no effect: policyd behaves as the column *Here* says, and warns if
+a Configuration, or `--feature-gates`, sets a different value.
 
 {table("Gate | Default in Kueue | Here | Why", left_out_rows())}
 
-All others do what they do in Kueue, and a test flips each:
+All other gates have the same effect as in Kueue, each verified by a test that flips it:
 
 {table("Gate | Default | Flipped by", flipped_rows())}
 """
@@ -291,34 +292,33 @@ def left_out_rows() -> Iterator[tuple[str, ...]]:
 
 
 def metrics_page() -> str:
-    door = WebhookMetrics(CollectorRegistry())
+    reviews = WebhookMetrics(CollectorRegistry())
     scans = ScanMetrics(CollectorRegistry())
     return f"""\
 # Metrics
 
-Both processes serve them at `/metrics` in Prometheus' format.
-Labels come from closed sets and names of queues, cohorts, flavors and resources, so that no series
-is made for each pod or workload.
+The webhooks and the controller serve metrics at `/metrics` in the Prometheus format.
+The values of labels are taken from closed sets and from the names of queues, cohorts, flavors and
+resources, so that the number of series does not grow with pods or workloads.
 
 ## policyd-webhooks
 
-{table("Metric | Type | Labels | Meaning", metric_rows(door))}
+{table("Metric | Type | Labels | Meaning", metric_rows(reviews))}
 
 ## policyd controller
 
-Served with `--health-port`; those of scans and reports with `--reports`, too.
+The metrics are served with `--health-port`; those of scans and reports also require `--reports`.
 
-Those that begin with `kueue_` are Kueue's, with its names and labels: dashboards and alerts for
-Kueue go on.
-Their label `replica_role` is `leader` or `follower`, and `standalone` without an election; what
-happens is counted by the leader.
-Quota of ClusterQueues is told with `metrics.enableClusterQueueResources` of
-[Kueue's Configuration](../guides/configure-the-queue.md), and LocalQueues are unless
-`metrics.localQueueMetrics` leaves them out.
-What is told of a queue ends with it.
+Metrics that begin with `kueue_` have the names and labels of Kueue, so that its dashboards and
+alerts work unchanged.
+Their label `replica_role` is `leader` or `follower`, or `standalone` without leader election; only
+the leader counts events.
+The metrics of a ClusterQueue's quota require `metrics.enableClusterQueueResources` in
+[Kueue's Configuration](../guides/configure-the-queue.md). LocalQueues have metrics unless
+`metrics.localQueueMetrics` excludes them.
+The series of a queue end when it is deleted.
 With the gate `CustomMetricLabels`, the labels of `metrics.customLabels` are added, as
-`custom_NAME`, to the metrics of a ClusterQueue, LocalQueue or Cohort, and to what happens to
-workloads.
+`custom_NAME`, to the metrics of ClusterQueues, LocalQueues, Cohorts and workloads.
 
 {table("Metric | Type | Labels | Meaning", [*family_rows(), *metric_rows(scans)])}
 """

@@ -1,7 +1,7 @@
-"""The page of messages: what a person may be told by an error or a finding, read out of the code.
+"""Generate the page of messages: errors and findings, extracted from the code.
 
-A message is what stands in the code where an error is raised or a finding made; what is filled in
-is shown as `…`. Two that differ in that alone are one.
+A message is the text in the code where an error is raised or a finding is created; values that are
+filled in are shown as `…`. Messages that differ only in these are listed once.
 """
 
 import ast
@@ -20,30 +20,33 @@ from policyd.errors import PolicydError
 ROOT = Path(policyd.__file__).parents[1]
 
 AREAS = {
-    "policyd/cli": ("Commands", "How a command was used: it ends with the exit code 2."),
-    "policyd/engine": ("Policies", "What is wrong or doubtful with a policy, a case or a request."),
+    "policyd/cli": ("Commands", "Wrong usage of a command: the exit code is 2."),
+    "policyd/engine": ("Policies", "Errors and warnings about a policy, a case or a request."),
     "policyd/dialects": (
         "Policies of other engines",
-        "What is wrong with a policy or a test of Kyverno's, Gatekeeper's or kat's.",
+        "Errors in a policy or test of Kyverno, Gatekeeper or kat.",
     ),
-    "policyd/cel": ("Expressions", "What is wrong with an expression of CEL, or failed in it."),
-    "policyd/api": ("Objects", "What cannot be read of an object, a quantity or a review."),
-    "policyd/patch": ("Patches", "Why an object cannot be changed as a policy says."),
-    "policyd/jobs": ("Jobs", "Why a job cannot be queued or started."),
-    "policyd/simulate": ("Simulations", "What is wrong with a scenario."),
-    "policyd/kube": ("The API server", "Why it cannot be asked, or what it refused."),
-    "policyd/certificates": ("Certificates", "What is wrong with one that was given."),
-    "policyd/controller": ("The controller", "Why it cannot begin, or go on."),
-    "policyd/local": ("The embedded cluster", "What it refuses, or cannot do."),
-    "webhooks": ("The webhooks", "Why they cannot begin, or are not ready."),
-    "policyd": ("Settings", "What is wrong with a setting."),
+    "policyd/cel": ("Expressions", "Errors in a CEL expression, and failures of its evaluation."),
+    "policyd/api": ("Objects", "An object, a quantity or a review that cannot be read."),
+    "policyd/patch": ("Patches", "A change by a policy that cannot be applied to an object."),
+    "policyd/jobs": ("Jobs", "A job that cannot be queued or started."),
+    "policyd/simulate": ("Simulations", "Errors in a scenario."),
+    "policyd/kube": ("The API server", "The API server cannot be reached, or refused a request."),
+    "policyd/certificates": ("Certificates", "Errors in a certificate."),
+    "policyd/controller": ("The controller", "The controller cannot start, or cannot continue."),
+    "policyd/local": (
+        "The embedded cluster",
+        "Requests that it refuses or does not support.",
+    ),
+    "webhooks": ("The webhooks", "The webhooks cannot start, or are not ready."),
+    "policyd": ("Settings", "Errors in settings."),
 }
-"""The folders whose messages are told, the nearest first, and what their messages are about."""
+"""The folders whose messages are listed, subfolders first, with a title and a description."""
 
 MAKERS = frozenset(
     {"finding", "Finding", "Doubt", "Denial", "UsageError", "BadParameter", "ClickException"}
 )
-"""What makes a message of its first text, beside the errors."""
+"""Functions and classes, besides errors, whose first argument is a message."""
 
 YIELDING = frozenset({"check.py", "refused.py"})
 """Modules of the engine that yield messages, each with its place and a hint."""
@@ -144,22 +147,23 @@ def _text(node: ast.expr | None, texts: dict[str, str]) -> str:
 
 
 def errors_page(table: Callable[..., str]) -> str:
-    """Return the page: the rules that findings follow, and the messages of each area."""
+    """Return the page: the rules of findings, and the messages of each area."""
     lines = [
         "# Errors and findings",
         "",
         inspect.cleandoc("""
-            What policyd may tell you, and what to do about it.
-            A message is one sentence in lower case, your own words in backticks; `…` stands for
-            what is filled in.
-            A finding about a file begins with its place, `file:line:column`, and a hint follows it.
+            This page lists the messages of policyd, with hints on how to resolve them.
+            A message is one sentence in lower case, with your own words in backticks; `…` stands
+            for a value that is filled in.
+            A finding about a file begins with its place, `file:line:column`. A hint can follow.
         """),
         "",
-        "## What findings are about",
+        "## Rules of findings",
         "",
-        "SARIF and JUnit call them so; `policyd check` exits with 1 if one of them is an error.",
+        "Each finding has a rule, which SARIF and JUnit reports name.",
+        "`policyd check` exits with 1 if a finding is an error.",
         "",
-        table("Rule | What it is about", ((f"`{name}`", text) for name, text in RULES.items())),
+        table("Rule | Subject", ((f"`{name}`", text) for name, text in RULES.items())),
     ]
     told = messages()
     for area, (title, about) in AREAS.items():

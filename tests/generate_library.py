@@ -1,4 +1,4 @@
-"""The page that lists the policy library, made from the policies themselves."""
+"""Generate the page that lists the policy library, from the policies themselves."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,14 +18,15 @@ def library_page(table: Table) -> str:
     folders = sorted(path for path in LIBRARY.iterdir() if path.is_dir())
     sections = "\n\n".join(
         f"## {folder.name}\n\n"
-        + table("Policy | What it sees to | How | By default", _rows(folder, default))
+        + table("Policy | Purpose | Effect | Installed by default", _rows(folder, default))
         for folder in folders
     )
     return f"""\
 # The policy library
 
-Each policy is a folder with `policy.yaml`, its cases, and a page that says when to use it and what
-to change in it. [How to choose and install them](../../policies/README.md) is said once, for all.
+Each policy is a folder with `policy.yaml`, its test cases, and a page that says when to use the
+policy and what to adapt. [Choose and install policies](../../policies/README.md) applies to all of
+them.
 
 {sections}
 """

@@ -1,7 +1,7 @@
 """`make house`: figures of the product's shape, each with its target.
 
-Read from the sources, and, for the ways of a pod, a Workload and a Job, counted while one goes its
-way (`house_ways`, `house_loops`). Nothing is timed.
+Read from the sources, and, for the ways of a review, a Workload and a Job, counted while one goes
+its way (`house_ways`, `house_loops`). Nothing is timed.
 """
 
 import argparse
@@ -10,10 +10,8 @@ import asyncio
 import json
 import sys
 from collections import Counter, defaultdict
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -31,8 +29,12 @@ DATA_LINES = 40
 FOLDERS = {"policyd/engine": (15, 60), "policyd/controller": (22, 70), "webhooks": (18, 42)}
 """How many files, and imports among them, may be directly in the folders that were too full."""
 
-WAYS = {"review": (35, 1_200), "workload": (20, None), "job": (20, None)}
-"""How many files and calls one object may pass: a pod's review, a Workload, a Job."""
+WAYS = {
+    "review": ("house_ways", {"files": 35, "calls": 1_200}),
+    "workload": ("house_loops", {"files that it leads through": 20}),
+    "job": ("house_loops", {"files that it leads through": 20}),
+}
+"""Where the way of a pod's review, of a Workload and of a Job is counted, and its targets."""
 
 
 @dataclass(frozen=True)
@@ -195,36 +197,13 @@ def _full_folders(rows):
         yield Figure(f"imports among files of {folder}", rows[folder]["imports"], imports)
 
 
-@contextmanager
-def travelled(root=ROOT):
-    """Count the calls of the product's functions, by file, while this is open."""
-    tops = tuple(f"{root / top}/" for top in PRODUCT)
-    calls = Counter()
-
-    def count(frame, event, _):
-        if event == "call" and frame.f_code.co_filename.startswith(tops):
-            calls[frame.f_code.co_filename] += 1
-
-    sys.setprofile(count)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(None)
-
-
 def ways():
-    """Return how many files and calls one object passes, each way that can be counted.
-
-    `house_ways` has the coroutine `review_way`, and `house_loops` those of the controller: each
-    returns the calls by file.
-    """
-    counting = [name for name in ("tests.house_ways", "tests.house_loops") if find_spec(name)]
-    for name, (files, calls) in WAYS.items():
-        found = (getattr(import_module(module), f"{name}_way", None) for module in counting)
-        way = next(filter(None, found), None)
-        passed = Counter() if way is None else asyncio.run(way())
-        yield Figure(f"way of a {name}: files", len(passed) or None, files)
-        yield Figure(f"way of a {name}: calls", passed.total() or None, calls)
+    """Yield how far one object travels, each way: what its module counts, with the targets."""
+    for name, (module, targets) in WAYS.items():
+        counting = import_module(f"tests.{module}")
+        found = asyncio.run(getattr(counting, f"{name}_way")())
+        for what, now in counting.figures(found).items():
+            yield Figure(f"way of a {name}: {what}", now, targets.get(what))
 
 
 def main():

@@ -56,7 +56,7 @@ class Server:
         self.answers, self.answer = True, ANSWER
         self.ended = Counter()
         listening = Listening(bounds=Bounds(**bounds), count=lambda why: self.ended.update([why]))
-        self.connections = Connections(lambda: Answering(self), listening)
+        self.connections = Connections(lambda _: Answering(self), listening)
         self.listener = listen("127.0.0.1", 0)
 
     async def connect(self):
@@ -345,7 +345,7 @@ class Fake:
     ],
 )
 async def test_the_oldest_goes_of_the_address_that_has_more_than_half(addresses, expected):
-    connections, shed = Connections(asyncio.Protocol, Listening()), []
+    connections, shed = Connections(lambda _: asyncio.Protocol(), Listening()), []
     connections.all.update(Fake(address, shed, since) for since, address in enumerate(addresses))
 
     assert connections._shed()

@@ -24,13 +24,13 @@ from policyd.jobs.rules.validation import validate_job
 from policyd.kube import resources as r
 from policyd.workload.conversion import admission_object
 from policyd.workload.node_health import Accepts, NodeHealth, health, seconds_left
+from tests.admission.test_queues import decide, item
 from tests.alloc.builders import admission, cohort, group, pod_set, put, queue, state, workload
 from tests.alloc.test_cycle import run
 from tests.alloc.test_cycle_preemption import ANY, held, made, told
 from tests.alloc.topology.builders import HOSTNAME, assignment, hosts, only, request
 from tests.controller import test_topologies as topologies
 from tests.controller.world import World, running
-from tests.webhooks.test_queues import decide, item
 from tests.workload.test_obstacles import told as obstacle
 from tests.workload.test_obstacles import workload as pending
 
@@ -358,7 +358,7 @@ def racked(**flips):
     for host in ("x1", "x2"):
         labels = {HOSTNAME: host}
         spec = TopologyNode(name=host, labels=labels, allocatable={"gpu": 1, "pods": 9})
-        of.ground.nodes.put(spec)
+        of.ledger.nodes.put(spec)
     for name in ("a", "b"):
         put(of, queue(name, gpu=2))
     return of
@@ -390,7 +390,7 @@ def test_who_lost_its_place_within_a_cycle_gets_another_in_it():
 def test_flavors_of_the_same_nodes_know_of_each_others_usage(on):
     of = racked(tas_handle_overlapping_flavors=on)
     there = Placement(flavor="other", assignment=assignment(x1=1, x2=1), requests={"gpu": 1})
-    of.ground.nodes.hold("ns/other", [there])
+    of.ledger.nodes.hold("ns/other", [there])
     put(of, placed("a1", "a"))
 
     assert told(run(of))[0][0] == ("requeue" if on else "admit")

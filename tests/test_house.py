@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from policyd.api.quantity import parse_quantity
-from tests import house
+from tests import house, house_ways
 
 UNMET = {
     "lines of the product",
@@ -64,7 +64,7 @@ def test_figures_are_read_from_the_sources(tmp_path):
 
 
 def test_calls_are_counted_in_the_product_alone():
-    with house.travelled() as calls:
+    with house_ways.travelled() as calls:
         house.Figure("a", 1, 2).place.strip()
         parse_quantity("1500m")
 

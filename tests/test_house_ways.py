@@ -1,12 +1,35 @@
 """An object passes no more files and calls on its way than it has to."""
 
+import ast
 import asyncio
+import re
 
+import pytest
+
+from tests.house import ROOT
+from tests.house_loops import STEPS, figures, job_way, workload_way
 from tests.house_ways import review_way
 
-MOST_FILES = 54
-MOST_CALLS = 1_240
+MOST_FILES = 52
+MOST_CALLS = 1_225
 """What the way of a review came to, and a little more: Python versions differ by a few calls."""
+
+MOST_LINES = 60
+"""How long the explanation of a way may be, in one module."""
+
+EXPLAINED = [
+    ("policyd/admission/handler.py", ("answer", "mutate", "validate")),
+    (STEPS["workload"], ("changed", "run", "reconcile", "_carry_out")),
+    (STEPS["job"], ("changed", "reconcile", "_take")),
+]
+"""The functions that have the numbered steps of each way."""
+
+MOST = {
+    workload_way: (12, 66, 90, 2_250),
+    job_way: (8, 36, 115, 3_100),
+}
+"""What the ways of a Workload and a Job came to: files that they lead through, that their steps
+enter, that the controller passes, and its calls, with room for versions of Python."""
 
 
 def test_a_review_does_not_travel_further_than_it_did():
@@ -15,3 +38,36 @@ def test_a_review_does_not_travel_further_than_it_did():
     assert len(calls) <= MOST_FILES, sorted(calls)
     assert calls.total() <= MOST_CALLS, calls.most_common(20)
     assert "policyd/admission/handler.py" in calls
+
+
+@pytest.mark.parametrize("way", MOST)
+def test_the_controller_goes_no_further_for_an_object_than_it_did(way):
+    found = asyncio.run(way())
+
+    beyond = [
+        f"{what}: {now}, at most {most}"
+        for (what, now), most in zip(figures(found).items(), MOST[way], strict=True)
+        if now > most
+    ]
+    assert not beyond, sorted(found.through)
+
+
+@pytest.mark.parametrize(("path", "functions"), EXPLAINED)
+def test_a_way_is_explained_by_numbered_steps_in_few_lines(path, functions):
+    text = (ROOT / path).read_text()
+    nodes = {
+        node.name: node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in functions
+    }
+    lines = [
+        line
+        for name in functions
+        for line in text.splitlines()[nodes[name].lineno - 1 : nodes[name].end_lineno]
+    ]
+    steps = [int(number) for line in lines for number in re.findall(r"# (\d)\. ", line)]
+
+    assert len(lines) <= MOST_LINES
+    assert sorted(set(steps)) == [1, 2, 3, 4, 5, 6]
+    if path in STEPS.values():
+        assert steps == [1, 2, 3, 4, 5, 6]

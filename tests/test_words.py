@@ -39,7 +39,26 @@ PHRASE_EXCEPTIONS = {
     ("policyd/registration/configurations.py", r"door\.policyd\.io"): FORMER_NAME,
 }
 
+ALLOCATOR = {
+    "crowd": "occupy",
+    "crowds": "occupants",
+    "crowded": "occupied",
+    "crowding": "occupancy",
+    "demand": "requests",
+    "demands": "requests",
+    "ground": "ledger",
+    "ladder": "cohort heap",
+    "offer": "flavor option",
+    "offers": "flavor options",
+    "parked": "inadmissible",
+    "patience": "budget",
+    "survey": "feasibility",
+}
+
 IDENTIFIERS = {
+    "policyd/alloc": {**ALLOCATOR, "line": "pending index", "lines": "pending indexes"},
+    "policyd/optimize": ALLOCATOR,
+    "policyd/simulate": ALLOCATOR,
     "policyd/registration": {
         "cell": "rule atom",
         "cells": "rule atoms",
@@ -58,7 +77,6 @@ IDENTIFIERS = {
 CLASSES: dict[str, str] = {
     "Head": "of an HTTP message, and what is read of a review before the rest",
     "Owners": "each side of the wall between controller and webhooks looks owners up by itself",
-    "Shape": "what a schema allows, and the form of a v1beta1 field",
 }
 """Public classes that two modules define, and why; at most five."""
 

@@ -133,8 +133,8 @@ def main(**flags: object) -> None:
     configure_logging(json=_wants_json(settings))
     _check(settings)
     listener = listen(settings.host, settings.port)
-    beside = _listen_beside(settings, listener)
-    run(partial(_serve, settings, variables, (listener, beside)))
+    health = _listen_for_health(settings, listener)
+    run(partial(_serve, settings, variables, (listener, health)))
 
 
 async def _serve(
@@ -144,18 +144,18 @@ async def _serve(
     stop: asyncio.Event,
 ) -> None:
     async with AsyncExitStack() as stack:
-        listener, beside = (stack.enter_context(opened) for opened in sockets)
+        listener, health = (stack.enter_context(opened) for opened in sockets)
         kinds = configured_kinds(settings.config)
         kinds = replace(kinds, makers=settings.whose_word_counts)
-        door = WebhookServer(settings=settings, integrations=kinds, variables=variables)
+        server = WebhookServer(settings=settings, integrations=kinds, variables=variables)
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
-            door.client = client = await stack.enter_async_context(HttpClient(connection))
+            server.client = client = await stack.enter_async_context(HttpClient(connection))
             await _until_answered(client, stop)
-        await run_webhooks(door, listener, stop=stop, beside=beside, loaded=keep_for_good)
+        await run_webhooks(server, listener, stop=stop, health=health, loaded=keep_for_good)
 
 
-def _listen_beside(settings: Settings, listener: socket.socket) -> socket.socket:
+def _listen_for_health(settings: Settings, listener: socket.socket) -> socket.socket:
     """Open the socket of health and metrics.
 
     Raises:
@@ -186,7 +186,7 @@ async def _until_answered(client: HttpClient, stop: asyncio.Event) -> None:
 
 
 def _check(settings: Settings) -> None:
-    """Find out what does not go together before anything is opened."""
+    """Check that the settings agree before anything is opened."""
     endpoint(settings)
     check_callers(settings)
     if certificate_files(settings) is None:

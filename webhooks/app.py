@@ -1,13 +1,13 @@
-"""The ASGI application: an AdmissionReview's bytes in, its answer's bytes out.
+"""The ASGI application: it answers the bytes of a review with the bytes of the response.
 
-The endpoints (`/mutate`, `/validate`, `/convert`) are all there is on this port. A server may ask
-them directly, without the messages of ASGI.
+A call passes these steps: its endpoint (`create_app`), method and content type (`check_call`), the
+body (`read_body`), the handler (`Endpoint.answer`), and the response (`_respond`). A review that
+gets no decision is answered by `Endpoint.without_verdict`. A server may call `Endpoint.answer`
+directly, without the messages of ASGI.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
@@ -18,28 +18,36 @@ from starlette.types import Receive, Scope, Send
 
 from policyd.admission.conversion import PATH as CONVERT
 from policyd.admission.conversion import unconverted
-from policyd.admission.unjudged import HEAD_BYTES, Unjudged, refuse
-from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
+from policyd.admission.unevaluated import AnswerUnevaluated, refuse
+from policyd.api.admission import ReviewError
 from policyd.clock import Clock, SystemClock
 from policyd.engine.model.deadline import OutOfTime
-from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, BodyBudget, UnreadError
-from webhooks.deadlines import Deadlines, TooLateError, resumed
+from webhooks.bodies import (
+    Body,
+    BodyBudget,
+    CallerGoneError,
+    UnreadError,
+    header_of,
+    read_body,
+)
+from webhooks.deadlines import (
+    LATE,
+    SPARE_SECONDS,
+    Deadlines,
+    TooLateError,
+    resumed,
+    timeout_seconds,
+)
 from webhooks.metrics import WebhookMetrics
 from webhooks.observe.lines import Lines
 
 Answer = Callable[[bytes, OutOfTime], Coroutine[Any, Any, bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
-body that is no review. It is begun outside of any task: what is to be in one waits for something
-before."""
+body that is no review. It is begun outside of any task: work that needs one awaits something
+first."""
 
 Answered = tuple[HTTPStatus, bytes]
 """A status, and a body."""
-
-MOST_TIMEOUT_SECONDS = 30.0
-"""The longest timeout a webhook can have."""
-
-DEFAULT_TIMEOUT_SECONDS = 10.0
-"""The API server's default, for callers that do not say how long they wait."""
 
 REASONS = {
     HTTPStatus.BAD_REQUEST: "BadRequest",
@@ -51,17 +59,10 @@ REASONS = {
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
     HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
 }
-"""The API server's words for what can go wrong here."""
+"""The API server's reasons for each status."""
 
-UNJUDGED = defaultdict[str, Unjudged](lambda: refuse, {CONVERT: unconverted})
-"""What answers a review that cannot be judged, unless told."""
-
-LATE = 0.8
-"""How much of the caller's patience is spent on deciding: an answer that took longer may have come
-too late."""
-
-SPARE_SECONDS = 0.1
-"""How much later nothing is waited for any more: who decides has seen by then that time is up."""
+UNEVALUATED = defaultdict[str, AnswerUnevaluated](lambda: refuse, {CONVERT: unconverted})
+"""The default answers to reviews that cannot be evaluated."""
 
 PIECE_BYTES = 64 * 1024
 """Longer answers are sent in pieces, each when the one before is on its way."""
@@ -74,11 +75,7 @@ log = structlog.get_logger(__name__)
 
 
 class RefusedError(UnreadError):
-    """A call is not one that this path answers."""
-
-
-class CallerGoneError(Exception):
-    """The caller hung up before its body was complete: there is nobody to answer."""
+    """A call is not one that its path answers."""
 
 
 def create_app(
@@ -86,43 +83,42 @@ def create_app(
     *,
     metrics: WebhookMetrics,
     clock: Clock | None = None,
-    unjudged: Mapping[str, Unjudged] = MappingProxyType({}),
+    unevaluated: Mapping[str, AnswerUnevaluated] = MappingProxyType({}),
 ) -> "WebhookApplication":
-    """Build the application around functions that answer the API server.
+    """Build the application around the handlers of reviews.
 
     Args:
-        answers: What is answered, by path: `/mutate`, `/validate`, `/convert`.
+        answers: The handlers, by path: `/mutate`, `/validate`, `/convert`.
         metrics: Where reviews are counted.
         clock: Measures how long reviews take; the machine's by default.
-        unjudged: What answers reviews that cannot be judged, by path. Where none is given, they
-            are refused.
+        unevaluated: Answers reviews that cannot be evaluated, by path. By default they are denied.
     """
     clock, room = clock or SystemClock(), BodyBudget()
-    doors = {
+    endpoints = {
         path.encode(): Endpoint(
-            path, (answer, unjudged.get(path, UNJUDGED[path])), room, metrics, clock
+            path, (answer, unevaluated.get(path, UNEVALUATED[path])), room, metrics, clock
         )
         for path, answer in answers.items()
     }
-    return WebhookApplication(doors)
+    return WebhookApplication(endpoints)
 
 
 class WebhookApplication:
-    """Endpoints, by the path of each."""
+    """The endpoints of a server, by path."""
 
-    def __init__(self, doors: "Mapping[bytes, Endpoint]") -> None:
-        self.doors = doors
+    def __init__(self, endpoints: "Mapping[bytes, Endpoint]") -> None:
+        self.endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call."""
-        if scope["type"] != "http":  # there is nothing to start, and no other protocol
+        if scope["type"] != "http":  # no lifespan, and no websocket
             raise NotImplementedError(scope["type"])
-        door = self.doors.get(scope["path"].encode())
-        if door is None:
+        endpoint = self.endpoints.get(scope["path"].encode())
+        if endpoint is None:
             reason = "reviews alone are answered here"
             await _respond(send, HTTPStatus.NOT_FOUND, _status(HTTPStatus.NOT_FOUND, reason))
         else:
-            await door(scope, receive, send)
+            await endpoint(scope, receive, send)
 
 
 class Endpoint:
@@ -131,7 +127,7 @@ class Endpoint:
     def __init__(
         self,
         path: str,
-        answers: tuple[Answer, Unjudged],
+        answers: tuple[Answer, AnswerUnevaluated],
         room: BodyBudget,
         metrics: WebhookMetrics,
         clock: Clock,
@@ -140,24 +136,25 @@ class Endpoint:
         self._path = path
         self._answer, self._unjudged = answers
         self.now = clock.monotonic
-        """Returns when a call began, in seconds of the clock that its patience is counted by."""
+        """Return the current time in seconds, by the clock that timeouts are counted by."""
         self._deadlines = Deadlines()
         self._lines = Lines(clock)
         self._late = metrics.late_reviews.labels(path)
         self._seconds = metrics.seconds.labels(path)
         self._refused = metrics.reviews.labels(path, "refused")
         self._failed = metrics.reviews.labels(path, "failed")
-        self._not_judged = metrics.reviews.labels(path, "unjudged")
+        self._not_evaluated = metrics.reviews.labels(path, "unjudged")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one call; whatever it is, the next one is answered as well."""
+        """Answer one call; no error of one call ends the server."""
         called_at, body = self.now(), Body(self.room)
         try:
             status, answer = await self._called(scope, receive, body, called_at)
-            body.cut(0)
-            if not body.reserved:
+            if body.reserved:
+                body.cut(0)
+            else:
                 body.close()
-            await _respond(send, status, answer)  # which may be as large, and takes its room
+            await _respond(send, status, answer)  # a large answer takes the room of its body
         except CallerGoneError:
             return
         finally:
@@ -179,11 +176,11 @@ class Endpoint:
     def answer(
         self, body: bytes, query: bytes, called_at: float
     ) -> Answered | Coroutine[Any, Any, Answered]:
-        """Return the answer to a review that came in whole, or what to await for it in a task.
+        """Return the answer to a whole review, or a coroutine for it, to be awaited in a task.
 
         Args:
             body: The review.
-            query: What follows the path, which says how long the caller waits.
+            query: The query of the URL, with the caller's timeout.
             called_at: When the call began.
         """
         now = self.now
@@ -193,7 +190,7 @@ class Endpoint:
             waits_for = work.send(None)
         except StopIteration as ended:
             return self._answered(ended.value, started, late_at)
-        except Exception as error:  # noqa: BLE001 - what is no bug is told apart there
+        except Exception as error:  # noqa: BLE001 - `_not_answered` tells bugs from other errors
             return self._not_answered(body, error)
         return self._go_on(body, resumed(work, waits_for), started, late_at)
 
@@ -202,7 +199,7 @@ class Endpoint:
     ) -> Answered:
         try:
             answer = await self._deadlines.within(late_at - started + SPARE_SECONDS, rest)
-        except Exception as error:  # noqa: BLE001 - what is no bug is told apart there
+        except Exception as error:  # noqa: BLE001 - `_not_answered` tells bugs from other errors
             return self._not_answered(body, error)
         return self._answered(answer, started, late_at)
 
@@ -223,31 +220,31 @@ class Endpoint:
         if isinstance(error, RecursionError):
             reason = "the object is nested too deep"
             return self.without_verdict(body, reason, HTTPStatus.BAD_REQUEST)
-        # A bug: what nobody judged is not let through for it.
+        # A bug must not let an object pass without a decision.
         self._failed.inc()
         self._lines.write(log.error, "review_failed", path=self._path, exc_info=error)
         reason = f"policyd could not decide: {type(error).__name__}: {error}"
         return self.without_verdict(body, reason, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def refuse(self, refusal: RefusedError) -> Answered:
-        """Return the answer to what is no call of this path."""
+        """Return the answer to a call that is no review."""
         self._refused.inc()
         return refusal.status, _status(refusal.status, str(refusal))
 
     def without_verdict(self, head: bytes, reason: str, otherwise: HTTPStatus) -> Answered:
-        """Answer a review that cannot be judged, which the caller would take for a `yes` by itself.
+        """Answer a review that cannot be evaluated; without an answer, the caller might allow it.
 
         Args:
-            head: Its first bytes.
-            reason: Why it cannot be judged.
-            otherwise: What is answered to something that is no review.
+            head: The first bytes of the review.
+            reason: Why it cannot be evaluated.
+            otherwise: The status if it is no review.
         """
         try:
             answer = self._unjudged(head, reason)
         except ReviewError:
             return self.refuse(RefusedError(otherwise, reason))
-        self._not_judged.inc()
-        self._lines.write(log.warning, "review_unjudged", path=self._path, reason=reason)
+        self._not_evaluated.inc()
+        self._lines.write(log.warning, "review_unevaluated", path=self._path, reason=reason)
         return HTTPStatus.OK, answer
 
 
@@ -261,7 +258,7 @@ def check_call(scope: Scope) -> None:
         raise RefusedError(
             HTTPStatus.METHOD_NOT_ALLOWED, f"`{scope['method']}` is not answered here, only `POST`"
         )
-    given = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    given = header_of(scope, b"content-type")
     if given != b"application/json" and _media_type(given) != b"application/json":
         raise RefusedError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -270,98 +267,12 @@ def check_call(scope: Scope) -> None:
         )
 
 
-async def read_body(body: Body, room: BodyBudget, scope: Scope, receive: Receive) -> None:
-    """Read a call's body.
-
-    Raises:
-        UnreadError: If it is too large, does not come in time, or there is no room for it.
-        CallerGoneError: If the caller hung up.
-    """
-    length, seconds = _length(scope), body_seconds(scope["query_string"])
-    reasons: list[str] = []
-
-    def give_up(reason: str) -> None:
-        room.complete(body)
-        body.cut()
-        if not limit.expired():
-            reasons.append(reason)
-            limit.reschedule(0.0)
-
-    try:
-        async with asyncio.timeout(seconds) as limit:
-            body.give_up = give_up
-            room.expect(body)
-            while not reasons and await _more(body, room, receive, length):
-                pass
-    except TimeoutError:
-        if not reasons:
-            raise UnreadError(HTTPStatus.REQUEST_TIMEOUT, late_body(seconds)) from None
-    finally:
-        room.complete(body)
-    if room.full and not body.reserved:
-        reasons.append(NO_ROOM)
-    if reasons:
-        raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0])
-
-
-async def _have_room(body: Body, room: BodyBudget, length: int | None) -> None:
-    """Wait for room if a body is large, its head being there.
-
-    Raises:
-        UnreadError: If it is too large, or too many wait.
-    """
-    most = LIGHT_BYTES if length is None else MAXIMUM_REVIEW_BYTES
-    if (length or body.size) > most:
-        more = "" if length else ", and the request has no Content-Length"
-        raise UnreadError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the review has more than {most} bytes{more}"
-        )
-    if length is not None and length > LIGHT_BYTES:
-        await room.reserve(body, length)
-
-
-async def _more(body: Body, room: BodyBudget, receive: Receive, length: int | None) -> bool:
-    """Read on, and have room for it; tell whether there is more."""
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise CallerGoneError
-    body.add(message.get("body", b""))
-    if body.size >= HEAD_BYTES and not body.reserved:
-        await _have_room(body, room, length)
-    return bool(message.get("more_body", False))
-
-
-def _length(scope: Scope) -> int | None:
-    given = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-    return int(given) if given.isdigit() else None
-
-
-def late_body(seconds: float) -> str:
-    """Return what is said to a caller whose body does not come in."""
-    return f"the review did not come in within {seconds:g} s"
-
-
-def body_seconds(query: bytes) -> float:
-    """Return how long a body may take to come in, by how long the caller waits."""
-    return LATE * timeout_seconds(query)
-
-
-@lru_cache(maxsize=64)
-def timeout_seconds(query: bytes) -> float:
-    """Read the caller's patience from `timeout=10s`, as the API server writes it: 30 s at most."""
-    for part in query.split(b"&"):
-        name, _, value = part.partition(b"=")
-        if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit():
-            return min(float(value[:-1]), MOST_TIMEOUT_SECONDS)
-    return DEFAULT_TIMEOUT_SECONDS
-
-
 def _media_type(content_type: bytes) -> bytes:
     return content_type.partition(b";")[0].strip().lower()
 
 
 def _status(status: HTTPStatus, message: str) -> bytes:
-    """Say what went wrong as a Status, whose message the API server passes on to the user."""
+    """Return an error as a Status; the API server passes its message on to the user."""
     return msgspec.json.encode(
         {
             "kind": "Status",

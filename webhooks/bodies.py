@@ -1,10 +1,9 @@
-"""Room for the bodies of reviews: so many bytes in all, and of large bodies a few at a time.
+"""The bodies of reviews in memory: so many bytes in all, and of large bodies a few at a time.
 
-A small body takes room as it comes in. Where there is none left, the one that has been coming in
-for the longest is given up: a caller that means it has sent a small body within milliseconds. A
-large one waits for room for all of it, and meanwhile its caller cannot send on; one that has room
-and does not come in while others wait is given up. Whoever is given up gets an answer without a
-verdict.
+A small body takes room as it arrives. Where no room is left, the one that has been arriving for the
+longest is given up: an API server sends a small body within milliseconds. A large body waits for
+room for all of it, and meanwhile its caller cannot send more; one that has room and does not arrive
+while others wait is given up. The caller of such a body gets an answer without a verdict.
 """
 
 import asyncio
@@ -14,9 +13,12 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from policyd.admission.unjudged import HEAD_BYTES
+from starlette.types import Receive, Scope
+
+from policyd.admission.unevaluated import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES
 from policyd.errors import PolicydError
+from webhooks.deadlines import LATE, timeout_seconds
 
 MEBIBYTE: Final = 1024 * 1024
 LIGHT_BYTES: Final = MEBIBYTE
@@ -49,7 +51,7 @@ class UnreadError(PolicydError):
     """A body is not read to its end.
 
     Attributes:
-        status: What HTTP calls it.
+        status: The HTTP status.
     """
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
@@ -57,8 +59,12 @@ class UnreadError(PolicydError):
         self.status = status
 
 
+class CallerGoneError(Exception):
+    """The caller hung up before its body was complete."""
+
+
 class Body:
-    """What has come in of one body."""
+    """The received part of one body."""
 
     __slots__ = ("_all", "_first", "_room", "give_up", "reserved", "size")
 
@@ -100,7 +106,7 @@ class Body:
 
     @property
     def head(self) -> bytes:
-        """What came in first."""
+        """The first bytes."""
         if self._all is None:
             return self._first
         return bytes(self._all.getbuffer()[: min(self.size, HEAD_BYTES)])
@@ -110,7 +116,7 @@ class Body:
         return self._first if self._all is None else self._all.getvalue()
 
     def cut(self, size: int = HEAD_BYTES) -> None:
-        """Keep nothing but what came in first."""
+        """Keep only the first bytes."""
         head = self.head[:size]
         if not self.reserved:
             self._room.took(len(head) - self.size)
@@ -150,7 +156,7 @@ class BodyBudget:
         return self._taken > self._light
 
     def took(self, size: int) -> None:
-        """Note what came in, or went; if that is too much, give up who was at it longest."""
+        """Note received or released bytes; if they are too many, give up the oldest body."""
         self._taken += size
         while self._taken > self._light and self._coming:
             next(iter(self._coming)).give_up(NO_ROOM)
@@ -178,7 +184,7 @@ class BodyBudget:
             self._taken -= body.size
 
     def owe(self, caller: asyncio.Transport, size: int) -> None:
-        """Note an answer that is not taken yet; hang up on who has left theirs for the longest."""
+        """Note an answer that its caller has not taken; hang up on the slowest caller."""
         self._owed[caller] = self._owed.get(caller, 0) + size
         self._owed_bytes += size
         while self._owed_bytes > ANSWERS_ROOM:
@@ -245,5 +251,84 @@ class BodyBudget:
         self._watch()
 
 
+async def read_body(body: Body, room: BodyBudget, scope: Scope, receive: Receive) -> None:
+    """Read a call's body.
+
+    Raises:
+        UnreadError: If it is too large, does not come in time, or there is no room for it.
+        CallerGoneError: If the caller hung up.
+    """
+    length, seconds = _length(scope), LATE * timeout_seconds(scope["query_string"])
+    reasons: list[str] = []
+
+    def give_up(reason: str) -> None:
+        room.complete(body)
+        body.cut()
+        if not limit.expired():
+            reasons.append(reason)
+            limit.reschedule(0.0)
+
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            body.give_up = give_up
+            room.expect(body)
+            while not reasons and await _more(body, room, receive, length):
+                pass
+    except TimeoutError:
+        if not reasons:
+            raise UnreadError(HTTPStatus.REQUEST_TIMEOUT, late_body(seconds)) from None
+    finally:
+        room.complete(body)
+    if room.full and not body.reserved:
+        reasons.append(NO_ROOM)
+    if reasons:
+        raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0])
+
+
+async def _have_room(body: Body, room: BodyBudget, length: int | None) -> None:
+    """Wait for room if a body is large, its head being there.
+
+    Raises:
+        UnreadError: If it is too large, or too many wait.
+    """
+    most = LIGHT_BYTES if length is None else MAXIMUM_REVIEW_BYTES
+    if (length or body.size) > most:
+        more = "" if length else ", and the request has no Content-Length"
+        raise UnreadError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the review has more than {most} bytes{more}"
+        )
+    if length is not None and length > LIGHT_BYTES:
+        await room.reserve(body, length)
+
+
+async def _more(body: Body, room: BodyBudget, receive: Receive, length: int | None) -> bool:
+    """Read on, and have room for it; tell whether there is more."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise CallerGoneError
+    body.add(message.get("body", b""))
+    if body.size >= HEAD_BYTES and not body.reserved:
+        await _have_room(body, room, length)
+    return bool(message.get("more_body", False))
+
+
+def _length(scope: Scope) -> int | None:
+    given = header_of(scope, b"content-length")
+    return int(given) if given.isdigit() else None
+
+
+def header_of(scope: Scope, wanted: bytes) -> bytes:
+    """Return the first header of a name in lower case; empty if there is none."""
+    for name, value in scope["headers"]:
+        if name == wanted:
+            return bytes(value)
+    return b""
+
+
+def late_body(seconds: float) -> str:
+    """Return the message for a caller whose body did not arrive in time."""
+    return f"the review did not come in within {seconds:g} s"
+
+
 def _nobody(_reason: str) -> None:
-    """Give up what nobody reads yet."""
+    """Do nothing: the body is not being read."""

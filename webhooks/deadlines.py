@@ -1,28 +1,49 @@
-"""Waiting for no longer than somebody else does, at no cost to what waits for nothing.
+"""The timeout of callers, and the end of work whose answer would come after it.
 
-A timer of its own costs a review a tenth of its time. So what ends without waiting, as nearly all
-reviews do, is begun outside of any task and not even noted, and the others are looked through now
-and then.
+A timer of its own costs a review a tenth of its time. So a review that ends without waiting, as
+nearly all do, is begun outside of any task and has no timer; the others share one.
 """
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Generator
-from functools import partial
+from functools import lru_cache, partial
 from types import coroutine
 from typing import Any, Final, TypeVar
 
+MOST_TIMEOUT_SECONDS: Final = 30.0
+"""The longest timeout that a webhook can have."""
+
+DEFAULT_TIMEOUT_SECONDS: Final = 10.0
+"""The API server's default, for callers that do not send their timeout."""
+
+LATE: Final = 0.8
+"""The part of the caller's timeout that is used: a later answer may arrive too late."""
+
+SPARE_SECONDS: Final = 0.1
+"""How much later work is ended: by then, deciding has seen that the time is up."""
+
 LOOK_SECONDS: Final = 0.05
-"""How often they are looked through, and how much later than said one may end."""
+"""How often waiting work is checked, and how much later than its deadline it may end."""
 
 Result = TypeVar("Result")
 
 
+@lru_cache(maxsize=64)
+def timeout_seconds(query: bytes) -> float:
+    """Read the caller's timeout from `timeout=10s`, as the API server writes it: 30 s at most."""
+    for part in query.split(b"&"):
+        name, _, value = part.partition(b"=")
+        if name == b"timeout" and value.endswith(b"s") and value[:-1].isdigit():
+            return min(float(value[:-1]), MOST_TIMEOUT_SECONDS)
+    return DEFAULT_TIMEOUT_SECONDS
+
+
 class TooLateError(Exception):
-    """What was waited for would come too late."""
+    """The result of some work would come too late."""
 
 
 class Deadlines:
-    """What is waited for, and until when."""
+    """The deadlines of tasks that wait."""
 
     def __init__(self) -> None:
         self._until: dict[asyncio.Task[object], float] = {}
@@ -30,10 +51,10 @@ class Deadlines:
         self._look: asyncio.TimerHandle | None = None
 
     async def within(self, seconds: float, work: Awaitable[Result]) -> Result:
-        """Return what comes of some work.
+        """Return the result of some work.
 
         Raises:
-            OutOfTimeError: If it is not there in time.
+            TooLateError: If it takes longer than so many seconds.
         """
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
@@ -66,10 +87,10 @@ class Deadlines:
 def resumed(
     work: Coroutine[Any, Any, Result], waits_for: object
 ) -> Generator[object, object, Result]:
-    """Go on, in a task, with work that was begun outside of it, and waits for something.
+    """Continue, in a task, work that was begun outside of it and waits for something.
 
-    An error knows this frame. So that it is forgotten with what it is about, a large body perhaps,
-    nothing that holds the error is kept here.
+    An error refers to this frame. Nothing here refers to the error, so that both are freed, and
+    with them perhaps a large body.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What jobs get that name none: a LocalQueue, or a WorkloadPriorityClass, named `default`.
+"""The LocalQueues and the WorkloadPriorityClass named `default`, for jobs that name none.
 
 The API server sends jobs that name no queue to the webhooks from namespaces with such a queue only.
 """
@@ -8,15 +8,18 @@ from typing import Final, NoReturn
 
 import structlog
 
+from policyd.admission.jobs import DefaultClass
 from policyd.api.kueue.names import DEFAULT_LOCAL_QUEUE
+from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import PartialObject, Reader
+from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError
 from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
 from policyd.kube.pace import Backoff, Pace
 from policyd.kube.resources import Resource
 
-Take = Callable[[PartialObject | None, PartialObject | None], None]
-"""Takes over what an object was, and what it is now."""
+Take = Callable[[Change[PartialObject]], None]
+"""Takes over a change of an object."""
 
 FIRST_LIST_SECONDS: Final = 5.0
 """How long the start waits for them: a missing right must not stop it."""
@@ -31,19 +34,23 @@ class DefaultQueues:
         self._changed = changed
         self.namespaces: frozenset[str] = frozenset()
 
-    def take(self, old: PartialObject | None, new: PartialObject | None) -> None:
+    def take(self, change: Change[PartialObject]) -> None:
         """Take over that a LocalQueue named `default` is new, changed or gone."""
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        named = frozenset({given.metadata.namespace})
-        namespaces = self.namespaces - named if new is None else self.namespaces | named
+        named = frozenset({change.object.metadata.namespace})
+        gone = isinstance(change, Deleted)
+        namespaces = self.namespaces - named if gone else self.namespaces | named
         if namespaces != self.namespaces:
             self.namespaces = namespaces
             self._changed()
 
 
+def take_class(known: DefaultClass, change: Change[PartialObject]) -> None:
+    """Take over that the WorkloadPriorityClass named `default` is new, changed or gone."""
+    known.there = not isinstance(change, Deleted)
+
+
 class DefaultsWatch:
-    """Keeps what is named `default` equal to the API server's, from when its kind is there."""
+    """Follows the objects named `default` in the API server, once it serves their kind."""
 
     def __init__(self, reader: Reader, resource: Resource, take: Take, *, pace: Pace) -> None:
         self._reader = reader
@@ -77,7 +84,7 @@ class DefaultsWatch:
 
     async def _is_served(self) -> bool:
         try:
-            served = await self._reader.served(self._resource.api_version)
+            served = await served_resources(self._reader, self._resource.api_version)
         except ApiError:
             return False
         return any(resource.plural == self._resource.plural for resource in served)

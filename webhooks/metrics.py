@@ -1,4 +1,4 @@
-"""What the webhooks count. Labels come from closed sets: never an object's name."""
+"""The metrics of the webhooks. Labels come from closed sets: never an object's name."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ Outcome = Literal["allowed", "denied", "unjudged", "refused", "failed"]
 is no review; failed is our own mistake."""
 
 BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
-"""Seconds. A review takes a fraction of a millisecond; what is above 10 ms wants an explanation."""
+"""Seconds. A review takes a fraction of a millisecond; one above 10 ms needs an explanation."""
 
 
 class WebhookMetrics:
@@ -86,7 +86,7 @@ class WebhookMetrics:
             "policyd_certificate_loads_total", "Certificates put to use.", registry=registry
         )
 
-    def review_not_judged(self, path: str, outcome: str) -> None:
+    def review_not_evaluated(self, path: str, outcome: str) -> None:
         """Count a review that was answered without being judged."""
         self.unjudged_reviews.labels(path, outcome).inc()
 

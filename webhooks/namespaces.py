@@ -10,6 +10,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json, ObjectMeta, Wire
 from policyd.api.names import NAME_LABEL
 from policyd.clock import Clock, SystemClock
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import NAMESPACES
@@ -24,7 +25,7 @@ MOST_FETCHED = 1_000
 MOST_ASKED = 100
 UNKNOWN_SECONDS = 1.0
 """So many are asked for in such a time, and each once: the API server asks about none that is not
-there, but anybody else who reaches the port may."""
+there, but any other caller that reaches the port may."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,10 +39,10 @@ class Namespace(Wire, frozen=True):
 
 
 class Namespaces:
-    """What is known of each namespace: kept by an informer, asked for where that is behind.
+    """The namespaces by name: kept by an informer, and fetched where it is behind.
 
     A namespace that was created a moment ago is on its way to the informer when its first pods
-    are reviewed. It is asked for then, once for all who wait for it.
+    are reviewed. It is fetched then, once for all reviews that wait for it.
 
     Args of the constructor:
         fetch_seconds: How long one is waited for.
@@ -58,14 +59,15 @@ class Namespaces:
         self._fetched: dict[str, Mapping[str, Json]] = {}
         self._fetching: dict[str, asyncio.Event] = {}
 
-    def take(self, old: Namespace | None, new: Namespace | None) -> None:
+    def take(self, change: Change[Namespace]) -> None:
         """Take over a namespace that is new, changed, or gone."""
-        if new is not None:
-            self._known[new.metadata.name] = msgspec.to_builtins(new)
-            self._fetched.pop(new.metadata.name, None)
-            self._asked.discard(new.metadata.name)
-        elif old is not None:
-            self._known.pop(old.metadata.name, None)
+        match change:
+            case Added(new) | Modified(object=new):
+                self._known[new.metadata.name] = msgspec.to_builtins(new)
+                self._fetched.pop(new.metadata.name, None)
+                self._asked.discard(new.metadata.name)
+            case Deleted(old):
+                self._known.pop(old.metadata.name, None)
 
     def find(self, name: str) -> Mapping[str, Json] | None:
         """Return the Namespace object of a name, None if it is not known (yet)."""

@@ -1,14 +1,14 @@
-"""HTTP/1.1 of the webhooks: plain reviews are answered directly, all else as uvicorn does it.
+"""HTTP/1.1 of the webhooks: plain reviews are answered directly, all other calls by uvicorn.
 
-An ASGI server's messages, tasks, timers, and two writes an answer cost a review more than deciding
-it does where no policy concerns it. So a plain one is gathered as it comes in, is answered at once
-where nothing is to be waited for, and its answer is one write: a POST of JSON to a path of the
-door, its length said and not much, on a connection that stays and has no other call in flight. A
-client's heads are alike: of a plain review only the first is parsed. The application answers
-whatever is unusual, in the same words.
+The messages, tasks, timers and two writes of an ASGI server cost a review more than its decision
+where no policy concerns it. So a plain review is gathered as it arrives, answered at once where
+nothing is to be awaited, and its answer is one write. A plain review is a POST of JSON to an
+endpoint, with a small Content-Length, on a connection that is kept and has no other call in flight.
+The heads of one client are equal: of its plain reviews only the first head is parsed. The
+application answers every other call, with the same messages.
 
-This builds on the insides of uvicorn's protocol: tests state what it relies on, and `--plain-http`
-does without.
+This builds on private parts of uvicorn's protocol: tests state them, and `--plain-http` does
+without.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ from typing import Any, Final, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from policyd.connections import Answering
-from webhooks.app import JSON_HEADERS, Answered, Endpoint, body_seconds, late_body
-from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, BodyBudget
+from webhooks.app import JSON_HEADERS, Answered, Endpoint
+from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, BodyBudget, late_body
+from webhooks.deadlines import LATE, timeout_seconds
 
 _HEADERS: Final = b"".join(b"%b: %b\r\n" % header for header in JSON_HEADERS)
 _HEADS: Final = {
@@ -33,43 +34,43 @@ _JSON: Final = dict(JSON_HEADERS)[b"content-type"]
 
 
 class DirectCall:
-    """A call that is answered directly, with what uvicorn asks of the call in flight."""
+    """A call that is answered directly, with the attributes that uvicorn reads of a call."""
 
-    def __init__(self, protocol: "ReviewProtocol", door: Endpoint, query: bytes) -> None:
+    def __init__(self, protocol: "ReviewProtocol", endpoint: Endpoint, query: bytes) -> None:
         self.keep_alive = True
         self.disconnected = False
         self.response_complete = False
         self.message_event = protocol.message_event
-        self.body = Body(door.room)
+        self.body = Body(endpoint.room)
         # The protocol keeps the call: a closed connection is not to wait for the garbage collector.
         self._protocol = weakref.ref(protocol)
-        self._door = door
+        self._endpoint = endpoint
         self._query = query
-        self._called_at = door.now()
+        self._called_at = endpoint.now()
         self._late: asyncio.TimerHandle | None = None
 
     def wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for the rest of the body, for so long."""
         if self._late is None:
-            seconds = body_seconds(self._query)
+            seconds = LATE * timeout_seconds(self._query)
             late = late_body(seconds)
             self._late = loop.call_later(seconds, self.give_up, HTTPStatus.REQUEST_TIMEOUT, late)
             self.body.give_up = partial(self.give_up, HTTPStatus.SERVICE_UNAVAILABLE)
-            self._door.room.expect(self.body)
+            self._endpoint.room.expect(self.body)
 
     def wait_no_more(self) -> None:
         """Note that the body is complete, or will never be."""
         if self._late is not None:
             self._late.cancel()
-            self._door.room.complete(self.body)
+            self._endpoint.room.complete(self.body)
 
     def answer(self) -> Coroutine[Any, Any, None] | None:
-        """Answer, the body being complete, or return what is to do so in a task."""
-        if self._door.room.full:
+        """Answer the complete body, or return a coroutine that does, to be run in a task."""
+        if self._endpoint.room.full:
             self.give_up(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
             return None
         try:
-            answered = self._door.answer(self.body.whole(), self._query, self._called_at)
+            answered = self._endpoint.answer(self.body.whole(), self._query, self._called_at)
         except BaseException:
             self._break()
             raise
@@ -90,7 +91,7 @@ class DirectCall:
         self._respond(*answered)
 
     def _break(self) -> None:
-        """Say that there is no answer: nobody waits for one that does not come."""
+        """Answer with an error, so that the caller does not wait."""
         self.body.close()
         self.keep_alive = False
         self._respond(HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN)
@@ -101,7 +102,7 @@ class DirectCall:
         protocol = self._protocol()
         if protocol is not None:
             protocol.leave(self)
-        answer = self._door.without_verdict(self.body.head, reason, status)
+        answer = self._endpoint.without_verdict(self.body.head, reason, status)
         self.body.close()
         self._respond(*answer)
 
@@ -109,7 +110,7 @@ class DirectCall:
         protocol = self._protocol()
         self.response_complete = True
         if protocol is not None and not self.disconnected:
-            protocol.respond(self._door.room, status, answer, last=not self.keep_alive)
+            protocol.respond(self._endpoint.room, status, answer, last=not self.keep_alive)
 
 
 class ReviewProtocol(HttpToolsProtocol, Answering):
@@ -120,7 +121,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
     def __init__(self, *given: Any, **settings: Any) -> None:  # noqa: ANN401 - as uvicorn has it
         super().__init__(*given, **settings)
         self.message_event = asyncio.Event()
-        self._doors: Mapping[bytes, Endpoint] = getattr(self.app, "doors", {})
+        self._endpoints: Mapping[bytes, Endpoint] = getattr(self.app, "endpoints", {})
         self._incoming: DirectCall | None = None
         self._answered_at = 0.0
 
@@ -135,11 +136,11 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
         """Begin to gather a review, or answer it if that is all of it."""
         if self._is_busy() or not 0 < length <= LIGHT_BYTES or self.flow.write_paused:
             return False
-        door, query = cast("tuple[Endpoint, bytes]", route)
+        endpoint, query = cast("tuple[Endpoint, bytes]", route)
         if len(piece) == length:
-            self._answer(door, query, piece)
+            self._answer(endpoint, query, piece)
         else:
-            self._gather(door, query)
+            self._gather(endpoint, query)
             self.more(piece, whole=False)
         return True
 
@@ -155,7 +156,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
             review.wait(self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what was coming in."""
+        """Forget a body that was arriving."""
         review, self._incoming = self._incoming, None
         if review is not None:
             review.wait_no_more()
@@ -165,13 +166,13 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
         self._unset_keepalive_if_required()
 
     def resume_writing(self) -> None:
-        """Go on: the caller has taken what there was."""
+        """Resume: the caller has read the answers."""
         self._forgive()
         super().resume_writing()
 
     def _forgive(self) -> None:
-        for door in self._doors.values():
-            door.room.taken_by(self.transport)
+        for endpoint in self._endpoints.values():
+            endpoint.room.taken_by(self.transport)
 
     def leave(self, review: DirectCall) -> None:
         """Gather no more of a review."""
@@ -181,32 +182,32 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
     def on_headers_complete(self) -> None:
         """Begin to gather a plain review; leave another call to the application."""
         path, _, query = self.url.partition(b"?")
-        door = self._doors.get(path)
-        if door is None or not self._is_plain():
+        endpoint = self._endpoints.get(path)
+        if endpoint is None or not self._is_plain():
             super().on_headers_complete()
             return
-        self.route = door, query
-        self._gather(door, query)
+        self.route = endpoint, query
+        self._gather(endpoint, query)
 
-    def _gather(self, door: Endpoint, query: bytes) -> DirectCall:
-        review = self._incoming = DirectCall(self, door, query)
+    def _gather(self, endpoint: Endpoint, query: bytes) -> DirectCall:
+        review = self._incoming = DirectCall(self, endpoint, query)
         self.cycle = review  # type: ignore[assignment]  # it has all that uvicorn asks of one
         return review
 
-    def _answer(self, door: Endpoint, query: bytes, body: bytes) -> None:
-        """Answer what came in all at once: it takes room only while something is waited for."""
+    def _answer(self, endpoint: Endpoint, query: bytes, body: bytes) -> None:
+        """Answer a body that arrived at once: it takes room only while something is awaited."""
         try:
-            answered = door.answer(body, query, door.now())
+            answered = endpoint.answer(body, query, endpoint.now())
         except BaseException:
-            self.respond(door.room, HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN, last=True)
+            self.respond(endpoint.room, HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN, last=True)
             raise
         if isinstance(answered, tuple):
-            self.respond(door.room, *answered)
+            self.respond(endpoint.room, *answered)
             return
-        review = self._gather(door, query)
+        review = self._gather(endpoint, query)
         self._incoming = None
         review.body.add(body)
-        if door.room.full:
+        if endpoint.room.full:
             answered.close()
             review.give_up(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
         else:
@@ -240,7 +241,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
             self._incoming.body.add(body)
 
     def on_message_complete(self) -> None:
-        """Answer what has come in."""
+        """Answer the complete body."""
         review, self._incoming = self._incoming, None
         if review is None:
             super().on_message_complete()
@@ -251,7 +252,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
             self._start(answering)
 
     def _rest(self) -> None:
-        """Give the caller so long to send the next request, after what it has sent already."""
+        """Give the caller time to send the next request, after those it has sent already."""
         if self.pipeline:
             self.on_response_complete()
             return

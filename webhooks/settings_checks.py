@@ -1,4 +1,4 @@
-"""What settings mean for an admission server, and which of them do not go together."""
+"""The meaning of settings for an admission server, and checks that they agree."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -49,7 +49,7 @@ def certificate_files(settings: Settings) -> CertificateFiles | None:
 
 
 def check_callers(settings: Settings) -> None:
-    """Check what is asked of callers: that they can do it, and that somebody vouches for names.
+    """Check the settings for callers: that certificates are possible, and names are signed.
 
     Raises:
         ConfigurationError: If they do not.

@@ -1,4 +1,4 @@
-"""What the parts of one admission server share."""
+"""The state that the parts of one admission server share."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -18,19 +18,38 @@ from policyd.kube.pace import Pace
 from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultQueues
 from webhooks.external_data.inquiries import Inquiries
-from webhooks.health import Readiness
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespaces
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
-"""Starts what runs as long as the server does."""
+"""Starts work that runs as long as the server does."""
 
 log = structlog.get_logger(__name__)
 
 
+class Readiness:
+    """The reasons why this process is not ready; without a reason, it is."""
+
+    def __init__(self, *reasons: str) -> None:
+        self._reasons = dict.fromkeys(reasons)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons, in the order they were added."""
+        return tuple(self._reasons)
+
+    def block(self, reason: str) -> None:
+        """Add a reason."""
+        self._reasons[reason] = None
+
+    def unblock(self, reason: str) -> None:
+        """Remove a reason, if it is there."""
+        self._reasons.pop(reason, None)
+
+
 @dataclass(slots=True, kw_only=True)
 class WebhookServer:
-    """One admission server: its settings, and what its parts know and say."""
+    """One admission server: its settings, clients, metrics and shared state."""
 
     settings: Settings
     client: Client | None = None
@@ -49,18 +68,18 @@ class WebhookServer:
     context: LiveContext | None = None
     """The certificate in use, once there is one."""
     callers_pem: bytes = b""
-    """Who signs the certificates of those that are answered; empty for anybody."""
+    """The authority of the callers' certificates; empty if callers need none."""
     registered: bool = False
     """Whether the API server was told to call, at least once."""
     integrations: Integrations = EVERYTHING
     """Which kinds of jobs queue, and where."""
     inquiries: Inquiries | None = None
-    """What reviews ask of others; None where there is nobody to ask."""
+    """Fetches the external data of reviews; None if there is none to fetch."""
     authors: Authors = field(init=False)
-    """Who may start what waits in a queue."""
+    """Tells which users may start pending jobs."""
 
     def __post_init__(self) -> None:
-        """Have what is sent follow where jobs have a default queue."""
+        """Derive the webhook rules anew when the namespaces with a default queue change."""
         self.authors = Authors(self.settings.namespace, self.settings.starters)
         self.default_queues = DefaultQueues(changed=self.policies_changed.set)
 
@@ -91,6 +110,6 @@ class WebhookServer:
 
     @property
     def api_server(self) -> Client:
-        """The API server, for what is only asked for where there is one."""
+        """The API server, for settings that require one."""
         assert self.client is not None, "settings that need an API server come with a client"
         return self.client

@@ -1,4 +1,4 @@
-"""Reviews that take long are decided beside the loop, a few at a time, and keep nobody waiting.
+"""Reviews that take long are decided in threads, a few at a time, and do not delay the others.
 
 A large one goes to a worker at once. Any other is begun on the loop, where most end within a
 millisecond; one that does not end soon is left there, and begun again by a worker: deciding has no
@@ -23,7 +23,7 @@ from webhooks.external_data.inquiries import Inquiries
 T = TypeVar("T")
 
 LOOP_SECONDS: Final = 0.02
-"""What a review may take on the loop before it is begun again by a worker: of the processor, as on
+"""Processor time of a review on the loop before it is begun again by a worker: not real time, as on
 a busy machine any would be begun twice otherwise."""
 
 WORKERS: Final = 2
@@ -53,17 +53,17 @@ class Workers:
         """Begin with nothing to do.
 
         Args:
-            executor: Runs what is heavy, on threads of this process.
+            executor: Runs long work, on threads of this process.
             clock: Tells how long something takes.
-            limit: Begins to count what this thread does, and returns what tells whether that took
-                so many seconds.
+            limit: Begins to count the processor time of this thread, and returns a function that
+                tells whether it exceeds so many seconds.
             workers: How much is run by the executor at a time.
         """
         self._executor = executor
         self._now = clock.monotonic
         self._limit = limit
         self.inquiries: Inquiries | None = None
-        """What reviews ask of others; None if there is nobody to ask."""
+        """Fetches the external data of reviews; None if there is none to fetch."""
         self._free = asyncio.Semaphore(workers)
 
     def decide(
@@ -93,13 +93,13 @@ class Workers:
             try:
                 return decide(request, is_late)
             except TooLongError:
-                pass  # whoever waits for nothing else is not to wait for this
+                pass  # other reviews must not wait for this one
         return await self.run(partial(decide, request, out_of_time))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have a worker do something, once there is one that is free.
 
-        Who stops waiting for it does not end it: the worker is free when it is done.
+        A caller that stops waiting does not end it: the worker is free when it is done.
         """
         await self._free.acquire()
         loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class Workers:
             raise
         done.add_done_callback(lambda _done: _tell(loop, self._free.release))
         result = asyncio.wrap_future(done)
-        # An error knows this frame: what holds the error in turn would keep both, and the body.
+        # An error refers to this frame: a reference to the error would keep both, and the body.
         del done
         try:
             return await result
@@ -119,7 +119,7 @@ class Workers:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, release: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(release)
 
 

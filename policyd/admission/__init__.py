@@ -1,6 +1,6 @@
 """The answer to an admission request, in numbered steps.
 
-Pure: what has to be waited for is passed in. Imports `engine`, `jobs`, `registration` and `api`.
+Pure: functions that wait are passed in. Imports `engine`, `jobs`, `registration` and `api`.
 Start with `handler` (the steps, from the bytes of a review to those of its answer); `jobs` and
-`queues` are what is done for the queue, `unjudged` answers reviews that are not decided.
+`queues` decide for the queue, `unevaluated` answers reviews that cannot be evaluated.
 """

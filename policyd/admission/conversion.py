@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from policyd.admission.unjudged import HEAD_BYTES
+from policyd.admission.unevaluated import HEAD_BYTES
 from policyd.api.admission import (
     MAXIMUM_LEVELS,
     ReviewError,

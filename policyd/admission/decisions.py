@@ -1,4 +1,4 @@
-"""Decisions of several parts on one request: what each may do to it, and how they become one."""
+"""The types of an admission handler, and how the decisions of its parts become one."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -18,19 +18,19 @@ Decide = Callable[[AdmissionRequest, OutOfTime], Decision]
 """Decides on a request, as far as it can before it is out of time."""
 
 Prepare = Callable[[AdmissionRequest], Awaitable[None]]
-"""Waits for what is needed to decide on a request."""
+"""Waits for the data that a decision on a request needs."""
 
 Observe = Callable[[AdmissionRequest, Decision], None]
-"""Takes note of what was decided on a request; the answer waits for it."""
+"""Records the decision on a request; the answer waits for it."""
 
 WithExternalData = Callable[[Decide, AdmissionRequest, OutOfTime], Awaitable[Decision]]
 """Decides on a request; where deciding lacks external data, fetches it and decides again."""
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Does what needs nothing but time, where that delays no other review."""
+"""Runs work that only computes where it delays no other review."""
 
 SPEAKER = "queue"
-"""What stands in the place of a policy's name where jobs or queues refuse."""
+"""The name in the place of a policy's in denials by jobs and queues."""
 
 
 class PendingError(PolicydError):
@@ -55,9 +55,9 @@ def changed(
 
     Args:
         request: The request.
-        decision: What was decided before.
-        change: Changes the object; doing it twice changes nothing. What it raises as a PolicydError
-            refuses the request.
+        decision: The decision so far.
+        change: Changes the object; doing it twice changes nothing. A PolicydError that it raises
+            denies the request.
     """
     draft = Draft(object_of(request, decision))
     try:

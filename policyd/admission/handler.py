@@ -25,8 +25,8 @@ from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.decision import ALLOWED, Decision
 
 HEAVY_BYTES: Final = 32 * 1024
-"""How long a review, or what it is about, may be to be read and decided on the loop, which takes
-well below a millisecond. Nearly all are shorter."""
+"""The length up to which a review, or its objects, are read and decided on the event loop, which
+takes well below a millisecond. Nearly all are shorter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +35,14 @@ class AdmissionHandler:
 
     Attributes:
         phase: Whether objects are changed or checked.
-        policies: What the policies of this phase decide.
-        jobs: What is done for queued jobs; None if nothing is.
-        queues: What is done for Kueue's objects; None if nothing is.
-        exempt: Groups whose members may do whatever they ask for.
-        prepare: Waited for before anything is decided.
-        with_external_data: Decides, with what deciding asks of others; as it is known if left out.
-        observe: Told of each decision.
+        policies: Returns the decision of the policies of this phase.
+        jobs: Decides on queued jobs; None if jobs do not queue.
+        queues: Decides on Kueue's objects; None if jobs do not queue.
+        exempt: Groups whose requests are allowed without a decision.
+        prepare: Awaited before the decision.
+        with_external_data: Decides, and fetches the external data that the decision asks for; if
+            left out, nothing is fetched.
+        observe: Called with each decision.
         run: Reads long reviews, and writes the answers to them; at once if left out.
     """
 
@@ -82,7 +83,7 @@ class AdmissionHandler:
         return answered
 
     def mutate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        """Say how the object is to be changed: each step changes what the ones before it left."""
+        """Return the changes of the object: each step sees the changes of the steps before it."""
         if self.exempt and not self.exempt.isdisjoint(request.user_info.groups):
             return ALLOWED
         # 3. Policies.
@@ -94,7 +95,7 @@ class AdmissionHandler:
         return decision if self.queues is None else self.queues.change(request, decision)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        """Say everything that speaks against the request: one answer carries it all."""
+        """Return all objections to the request: one answer has all of them."""
         if self.exempt and not self.exempt.isdisjoint(request.user_info.groups):
             return ALLOWED
         # 3. Policies.

@@ -33,24 +33,24 @@ from policyd.jobs.shape import MisshapenError
 from policyd.patch.draft import Draft
 
 QUEUE_WORDS = b"kueue.x-k8s.io"
-"""What stands in an object that has to do with a queue. The API server never escapes a letter of
-it, so that looking for it spares most objects the decoding."""
+"""Text in every object that concerns a queue. The API server never escapes a letter of it, so that
+most objects need not be decoded."""
 
 RESIZE = "resize"
-"""The subresource by which what a pod asks for is changed while it runs."""
+"""The subresource that changes the resource requests of a running pod."""
 
 _WRITES = frozenset({"CREATE", "UPDATE"})
 _LOOKED_AT = frozenset({"", RESIZE})
 
 HELD_TWICE = f"{SPEAKER}: `{MANAGED}` on a pod whose owner is queued: it may be held for both"
-"""What the user of such a pod is told, who is let in."""
+"""The warning for such a pod, which is allowed."""
 
 CLAIMS_GATE = "KueueDRARejectWorkloadsWhenDRADisabled"
 CLAIMS_WAIT = (
     f"{SPEAKER}: no quota counts the devices of `resourceClaims`, so that it is held for good: ask"
     " for them by resource in `resources.limits`, such as `nvidia.com/gpu: 1`"
 )
-"""What the user is told of what the controller will not let go, and says the same of."""
+"""The warning for such a pod; the controller, which never starts it, reports the same."""
 
 IsThere = Callable[[str, Mapping[str, Any]], bool]
 """Tells whether the owner that an object of a namespace names is there. Raises a PendingError if
@@ -59,7 +59,7 @@ that is to be looked up first."""
 _ACCOUNTS: Final = "system:serviceaccount"
 _SYSTEM: Final = f"{_ACCOUNTS}:kube-system:"
 _SYSTEM_USERS: Final = frozenset({"system:kube-controller-manager", "system:kube-scheduler"})
-"""What Kubernetes' own processes are called where they have no service accounts."""
+"""The users of Kubernetes' own processes where they have no service accounts."""
 
 
 class DefaultClass:
@@ -68,17 +68,13 @@ class DefaultClass:
     def __init__(self) -> None:
         self.there = False
 
-    def take(self, _old: object | None, new: object | None) -> None:
-        """Take over that it is new, changed or gone."""
-        self.there = new is not None
-
 
 class Authors:
-    """Tells who asks for a change: an account of the queue, one of Kubernetes, or anybody else.
+    """Tells the author of a request: an account of the queue, one of Kubernetes, or another user.
 
     Args:
         own_namespace: The namespace of policyd's own accounts.
-        starters: Users and groups who may start pending jobs, besides.
+        starters: Other users and groups that may start pending jobs.
     """
 
     def __init__(self, own_namespace: str, starters: Iterable[str] = ()) -> None:
@@ -86,7 +82,7 @@ class Authors:
         self._starters = {f"{_ACCOUNTS}s:{own_namespace}", *starters}
 
     def author_of(self, user: UserInfo) -> Author:
-        """Return who asks for what a review is about."""
+        """Return the kind of author that a user is."""
         groups, name = user.groups, user.username
         if (
             name.startswith(self._own)
@@ -105,7 +101,7 @@ NO_CLASS: Final = DefaultClass()
 """Where jobs that name no priority class get none."""
 
 NOBODY_KNOWN: Final = Authors("policyd")
-"""Where nobody said who may start pending jobs."""
+"""The default: only the accounts of policyd may start pending jobs."""
 
 
 def nowhere(_namespace: str) -> bool:
@@ -115,13 +111,13 @@ def nowhere(_namespace: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAdmission:
-    """What is done for jobs that queue, and for the pods they make.
+    """Decides on jobs that queue, and on their pods.
 
     Attributes:
         integrations: Which kinds of jobs queue, and where.
         gives_queue: Tells whether a namespace has a queue for new jobs that name none.
         default_class: Whether there is a priority class for new jobs that name none.
-        authors: Tells who may start pending jobs.
+        authors: Tells which users may start pending jobs.
         owner_is_there: Looks owners up, where any user's word for them is taken.
     """
 
@@ -132,7 +128,7 @@ class JobAdmission:
     owner_is_there: IsThere | None = None
 
     def change(self, request: AdmissionRequest, decision: Decision) -> Decision:
-        """Suspend new jobs that queue, gate new pods, and mark what makes such pods."""
+        """Suspend new jobs that queue, gate new pods, and mark kinds that create such pods."""
         kind = request.kind
         if request.sub_resource or not holds(kind.group, kind.kind, self.integrations):
             return decision
@@ -143,7 +139,7 @@ class JobAdmission:
         return changed(request, decision, self.default)
 
     def default(self, request: AdmissionRequest, draft: Draft) -> None:
-        """Give an object what it gets by default; give a queued one what holds it.
+        """Set the defaults of an object; suspend or gate a queued one.
 
         Raises:
             PolicydError: If its shape does not allow that.
@@ -157,9 +153,9 @@ class JobAdmission:
             default_parent(draft, group=group, kind=kind, around=context)
 
     def check(self, request: AdmissionRequest, decision: Decision) -> Decision:
-        """Say what speaks against a job or pod that is written, or a pod that is resized.
+        """Return the objections to a job or pod that is written, or a pod that is resized.
 
-        Warn of an object that names a queue, and whose kind does not queue.
+        Warn of an object that names a queue although its kind does not queue.
         """
         if request.operation not in _WRITES or request.sub_resource not in _LOOKED_AT:
             return ALLOWED
@@ -180,7 +176,7 @@ class JobAdmission:
             return ALLOWED  # thrown away: it is decided again once the owner was looked up
 
     def _may_change(self, request: AdmissionRequest, decision: Decision) -> bool:
-        """Tell by the envelope, and by what the policies decided: no object is decoded for it."""
+        """Tell by the envelope and the decision of the policies, without decoding the object."""
         group, kind = request.kind.group, request.kind.kind
         creates = request.operation == "CREATE"
         if not creates and not (request.operation == "UPDATE" and find_parent(group, kind)):
@@ -195,7 +191,7 @@ class JobAdmission:
     def _context(
         self, request: AdmissionRequest, *, defaults: bool, author: Author = "queue"
     ) -> JobContext:
-        """Return what counts beside the object."""
+        """Return the context of the object."""
         is_there, namespace = self.owner_is_there, request.namespace
         return JobContext(
             integrations=self.integrations,
@@ -218,7 +214,7 @@ def _may_queue(request: AdmissionRequest, decision: Decision) -> bool:
 def warn_of_hidden(
     request: AdmissionRequest, policies: Decision, *, integrations: Integrations = EVERYTHING
 ) -> Decision:
-    """Say that an object names a queue and is of a kind that is not held for any."""
+    """Warn of an object that names a queue although its kind is not held for any."""
     kind = request.kind
     if (
         request.sub_resource

@@ -1,4 +1,4 @@
-"""Kueue's own objects at admission: refused as Kueue refuses them."""
+"""Kueue's own objects at admission: denied as Kueue denies them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from policyd.patch.draft import Draft
 
 
 class _Kind(NamedTuple):
-    """A kind that is checked: given the object and, if it is changed, what it was."""
+    """A kind that is checked: given the object and, on an update, its old version."""
 
     type: type[Any]
     check: Callable[[Any, Any, ValidationGates], list[FieldError]]
@@ -62,24 +62,24 @@ _KINDS: Final = {
 
 
 _HELD: Final = frozenset({"ClusterQueue", "ResourceFlavor", "Topology"})
-"""Kinds that stay, when they are deleted, until nothing uses them: the controller lets them go."""
+"""Kinds that the controller lets go only when nothing uses them any more."""
 
 _FINALIZERS: Final = ("metadata", "finalizers")
 
 
 @dataclass(frozen=True, slots=True)
 class QueueAdmission:
-    """What is done for Kueue's objects: ClusterQueues, flavors, Workloads and others.
+    """Decides on Kueue's objects: ClusterQueues, flavors, Workloads and others.
 
     Attributes:
-        gates: The feature gates that change what is valid.
+        gates: The feature gates that change the validation.
     """
 
     gates: ValidationGates = DEFAULT_GATES
 
     @classmethod
     def of(cls, integrations: Integrations) -> Self:
-        """Return what is done with the feature gates that are set, the others as by default."""
+        """Return one with the feature gates that are set, and the defaults of the others."""
         chosen = {**dict.fromkeys(integrations.on, True), **dict.fromkeys(integrations.off, False)}
         return cls(msgspec.convert(chosen, ValidationGates))
 
@@ -91,7 +91,7 @@ class QueueAdmission:
         return decision if decision.denials else changed(request, decision, _hold)
 
     def check(self, request: AdmissionRequest) -> Decision:
-        """Say what speaks against an object of Kueue's that is created or changed."""
+        """Return the objections to one of Kueue's objects that is created or changed."""
         known = _KINDS.get(request.kind.kind) if request.kind.group == GROUP else None
         if known is None or request.kind.version != VERSION or request.operation == "DELETE":
             return ALLOWED
@@ -101,13 +101,13 @@ class QueueAdmission:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _refused(Denial(policy=SPEAKER, message=f"the object cannot be read: {error}"))
         if new.metadata.deletion_timestamp is not None:
-            return ALLOWED  # what is wrong with it must not keep it from going
+            return ALLOWED  # mistakes must not prevent its deletion
         if old is not None and known.type is not Workload and _is_same(new, old):
-            return ALLOWED  # what was wrong before must keep nobody from writing a status
+            return ALLOWED  # old mistakes must not prevent a status
         unfit = list(limit_errors(new, old))
         told = {error.path for error in unfit}
         errors = [*unfit, *(e for e in known.check(new, old, self.gates) if e.path not in told)]
-        # What a schema says comes first: the API server asks no webhook about what is invalid.
+        # Schema errors come first: the API server calls no webhook for an invalid object.
         return _refused(*map(_denial, sorted(errors, key=lambda error: not error.schema)))
 
 
@@ -117,7 +117,7 @@ def _hold(_request: AdmissionRequest, draft: Draft) -> None:
 
 
 def _is_same(new: Any, old: Any) -> bool:  # noqa: ANN401 - of any kind
-    """Tell whether an object is as it was, but for its metadata and what is told of it."""
+    """Tell whether an object is unchanged, except for metadata and status."""
     besides = {name: getattr(new, name) for name in ("metadata", "status") if hasattr(new, name)}
     return bool(new == msgspec.structs.replace(old, **besides))
 

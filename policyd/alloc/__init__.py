@@ -1,14 +1,23 @@
-"""The allocation core: quota, order, flavors, plans, over integers and names. Pure.
+"""The allocation core: what Kueue's scheduler decides, over integers and names. Pure.
 
-Keep a `State` up to date with what there is, ask `plan_cycle` what to do, carry the plan out in the
-world and `commit` it to the state:
+Keep a `CoreState` up to date with the cluster, ask `plan_cycle` what to do, carry the plan out and
+`commit` it to the state:
 
-    state = State()
+    state = CoreState()
     state.put_flavor(FlavorSpec(name="default"))
     state.put_queue(QueueSpec(name="team-a", groups=(...)))
-    state.put_workload(Workload(key="ns/train", ...))
+    state.put_workload(QueuedWorkload(key="ns/train", ...))
     plan = plan_cycle(state)
     state.commit(plan)
 
-Imports `errors` and `node_rules` alone. Start with `cycle`, then `quota`.
+Read in this order:
+
+1. `cycle`: nominate, order, process; its result is a `plan`. The values that it works on are in
+   `queue` and `workload`, what it says in `reasons`.
+2. `quota`: the tree of ClusterQueues and Cohorts; `fair_sharing` compares what they borrow.
+3. `nominate`, then the folders that it asks: `flavors`, `preemption`, `topology`.
+4. `state`: what changes between cycles, with `pending` workloads, the `ledger` of quota and nodes
+   in use, and the `usage_history` of LocalQueues.
+
+`extension` is the interface for decisions beyond Kueue's. Imports `node_rules` alone.
 """

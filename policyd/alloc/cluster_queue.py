@@ -1,52 +1,15 @@
-"""A ClusterQueue as it is: what waits in it, and who holds its quota."""
+"""ClusterQueues as they are: pending workloads, nominated ones, and those that hold quota."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from policyd.alloc.flavors.assignment import Assignment, Requests
 from policyd.alloc.flavors.options import QueueOptions
-from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.pending import PendingQueue
-from policyd.alloc.plan import PreemptionReason
+from policyd.alloc.ledger import Holding, Victim
+from policyd.alloc.pending import PendingQueue, Ticket
 from policyd.alloc.queue import QueueSpec
-from policyd.alloc.topology.values import Placement
-from policyd.alloc.workload import QueuedWorkload, ReservedQuota
-
-
-@dataclass(slots=True, eq=False)
-class Holding:
-    """Quota that a workload holds.
-
-    Attributes:
-        charges: How much, by cell; empty while its queue is not there.
-        placements: Where its pods are, as far as topologies placed them.
-        assumed: Whether a plan gave it, and nobody has yet reported that it was written down.
-        preempted: Whether a plan took it, and nobody has yet reported what became of that.
-    """
-
-    workload: QueuedWorkload
-    admission: ReservedQuota
-    charges: Mapping[int, int] = field(default_factory=dict)
-    placements: tuple[Placement, ...] = ()
-    assumed: bool = field(kw_only=True)
-    preempted: bool = False
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it is being stopped, or is to be by an earlier plan."""
-        return self.preempted or self.workload.evicted
-
-
-class Victim(NamedTuple):
-    """Who is to be preempted, by what it holds, and by which right."""
-
-    holding: Holding
-    reason: PreemptionReason
-
-    @property
-    def workload(self) -> QueuedWorkload:
-        """Who it is."""
-        return self.holding.workload
+from policyd.alloc.quota import QuotaNode
+from policyd.alloc.reasons import FIT
+from policyd.alloc.workload import QueuedWorkload
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +30,7 @@ class QueueState:
 
     @property
     def least(self) -> QueuedWorkload | None:
-        """Who of those that hold its quota has the lowest priority, of these the newest."""
+        """The workload of lowest priority that holds its quota, of several the newest."""
         if self.node is not None and self._version != self.node.root.version:
             self._version = self.node.root.version
             holders = (holding.workload for holding in self.holdings.values())
@@ -79,3 +42,34 @@ class QueueState:
         """Whether it gives out quota, and others may take theirs back; right after a settle."""
         open_, node = self.options is not None and self.options.open, self.node
         return open_ and node is not None and not node.cyclic
+
+
+@dataclass(slots=True, eq=False)
+class NominatedWorkload:
+    """A nominated workload: its requests, its assignment, and the targets to preempt for that."""
+
+    ticket: Ticket
+    options: QueueOptions
+    requests: Requests
+    assignment: Assignment
+    targets: tuple[Victim, ...] = ()
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self.ticket.workload.cluster_queue
+
+    @property
+    def key(self) -> str:
+        """The key of the workload."""
+        return self.ticket.workload.key
+
+    @property
+    def root(self) -> QuotaNode:
+        """The top of its queue's tree."""
+        return self.options.node.root
+
+    @property
+    def served(self) -> bool:
+        """Whether it fits, or will once its targets are gone."""
+        return self.assignment.mode is FIT or bool(self.targets)

@@ -1,13 +1,12 @@
 """One scheduling cycle: the next workload of every queue, and what to do with each.
 
-1. *Nominate*: for each of them, choose flavors, and victims if need be, as if it were alone.
-2. *Order*: those that borrow least first; then by priority, then by age. With fair sharing, who
-   would have the lowest share of its cohort is next.
-3. *Process* one after the other, each with the usage of those before it. What had room when it was
-   nominated may have lost it, and waits for the next cycle. Nobody is preempted for two workloads:
-   who counted on victims that are already taken chooses again as if they were gone, but keeps its
-   flavors. What waits for quota of its own queue keeps others from borrowing that quota away in
-   the same cycle.
+1. *Nominate*: for each workload, choose flavors, and victims if need be, as if it were alone.
+2. *Order*: workloads that borrow least first; then by priority, then by age. With fair sharing, the
+   one is next whose share of its cohort would be lowest.
+3. *Process* one after the other, each with the usage of those before it. A workload that has lost
+   its room since it was nominated waits for the next cycle. No victim makes room for two: a
+   workload whose victims are taken chooses again as if they were gone, but keeps its flavors. One
+   that waits for quota of its own queue keeps others from borrowing that quota in the same cycle.
 
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
@@ -18,14 +17,14 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import Holding, Victim
-from policyd.alloc.entry import NominatedWorkload, reserved_charges, turns
+from policyd.alloc.cluster_queue import NominatedWorkload
 from policyd.alloc.extension import CycleExtension
+from policyd.alloc.fair_sharing import BorrowedShare, CohortHeap, Key, share_of
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.search import FlavorScan
-from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.ledger import Holding, Victim
 from policyd.alloc.nominate import Chooser, Nominator
-from policyd.alloc.pending import waits_aside
+from policyd.alloc.pending import Ticket, becomes_inadmissible
 from policyd.alloc.plan import (
     Action,
     Admit,
@@ -36,7 +35,10 @@ from policyd.alloc.plan import (
     Requeue,
     RequeueReason,
 )
+from policyd.alloc.queue import FlavorResource
+from policyd.alloc.quota import QuotaNode, QuotaTree
 from policyd.alloc.reasons import FIT, NO_FIT, PodSetRefusal, Refusal
+from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.assignments import without
 from policyd.alloc.topology.placing import room_for
@@ -44,57 +46,56 @@ from policyd.alloc.topology.values import Placement
 
 
 class CycleRoom:
-    """Quota and places that are left, those included of whom the cycle preempts: its victims."""
+    """Quota and places that are left in a cycle, those of its victims included."""
 
     def __init__(self, state: CoreState, extension: CycleExtension) -> None:
         self.victims: dict[str, Holding] = {}
         self._freed: dict[QuotaNode, dict[int, int]] = {}
-        self._ground = state.ground
+        self._ledger = state.ledger
         self._tree = state.tree
         self._gates = state.settings.gates
         self._extension, self._taken = extension, False
 
     def overlaps(self, entry: NominatedWorkload) -> bool:
-        """Tell whether somebody whom a workload would preempt is a victim already."""
+        """Tell whether a target of a workload is a victim already."""
         return any(target.workload.key in self.victims for target in entry.targets)
 
     def fits(self, entry: NominatedWorkload) -> bool:
-        """Tell whether there is room, those that are or would be preempted being gone."""
+        """Tell whether there is room once victims and targets are gone."""
         tree, charges = self._tree, entry.assignment.charges
         if not (self._taken or self._extension.active):
             return True  # nothing has changed since it was nominated
         if not (self.victims or entry.targets or entry.assignment.placements):
             return tree.fits(charges)
-        with self.without_victims(entry.options.node.root, entry.targets):
+        with self.without_victims(entry.root, entry.targets):
             return tree.fits(charges) and self._has_places(entry)
 
     def lost_places(self, entry: NominatedWorkload) -> bool:
-        """Tell whether others took the places of a workload in this cycle, and only these."""
+        """Tell whether a workload lost its places in this cycle, and still has its quota."""
         recomputes = self._gates.tas_recompute_assignment_within_scheduling_cycle
-        if not recomputes or not self._taken:
+        if not (entry.assignment.placements and recomputes and self._taken):
             return False
-        with self.without_victims(entry.options.node.root, entry.targets):
+        with self.without_victims(entry.root, entry.targets):
             return self._tree.fits(entry.assignment.charges) and not self._has_places(entry)
 
     @contextmanager
     def without_victims(self, root: QuotaNode, targets: Iterable[Victim] = ()) -> Iterator[None]:
-        """Take away, for a trial, what the victims hold of a tree and of nodes, and some more."""
-        with self._ground.trial():
+        """Release, for a trial, what victims and targets hold of a tree and of nodes."""
+        with self._ledger.trial():
             self._tree.release(self._freed.get(root, {}))
-            for key, holding in self.victims.items() if self._ground.nodes.trees else ():
+            for key, holding in self.victims.items() if self._ledger.nodes.trees else ():
                 if holding.placements:
-                    self._ground.nodes.drop(key)
+                    self._ledger.nodes.drop(key)
             for target in targets:
                 if target.workload.key not in self.victims:
-                    self._ground.release(target.holding)
+                    self._ledger.release(target.holding)
             yield
 
     def preempt(self, entry: NominatedWorkload) -> list[Preempt]:
-        """Count a workload's targets as gone; return what is to be done, but for those stopping."""
+        """Count a workload's targets as gone; return the preemptions, but for those under way."""
         targets = {target.workload.key: target.holding for target in entry.targets}
         new = [holding.charges for key, holding in targets.items() if key not in self.victims]
-        root = entry.options.node.root
-        self._freed[root] = total_of(self._freed.get(root, {}), *new)
+        self._freed[entry.root] = total_of(self._freed.get(entry.root, {}), *new)
         self.victims |= targets
         queues = self._tree.hierarchy.queues
         return [
@@ -110,20 +111,19 @@ class CycleRoom:
         ]
 
     def keep(self, entry: NominatedWorkload) -> None:
-        """Keep quota for somebody, who may not get it yet, from those that come later."""
+        """Keep from later workloads what one has been assigned, though it may not get it yet."""
         self._tree.charge(entry.assignment.charges)
         self._occupy(entry)
         if self._extension.active:
             self._extension.kept(entry)
 
     def reserve(self, entry: NominatedWorkload) -> None:
-        """Keep quota for somebody who has to wait and can preempt nobody."""
-        # Whoever may reclaim from anybody gets its quota back anyway; the others would see it go
-        # to those that come later in the cycle.
+        """Keep quota for a workload that has to wait and has no targets."""
+        # A workload that may reclaim from any other gets its quota back anyway; the others would
+        # see it go to those that come later in the cycle.
+        reclaims = entry.options.spec.preemption.reclaim_within_cohort == "Any"
         waits = self._gates.prioritize_preemptor_workloads and entry.ticket.preemptor
-        if self._extension.holds_for(entry):
-            return
-        if waits or entry.options.spec.preemption.reclaim_within_cohort != "Any":
+        if (waits or not reclaims) and not self._extension.holds_for(entry):
             self._tree.charge(reserved_charges(self._tree, entry.assignment))
             self._occupy(entry)
 
@@ -131,10 +131,10 @@ class CycleRoom:
         self._taken = True
         if entry.assignment.placements:
             places = (*self._places_of(entry), *self._left_behind(entry))
-            self._ground.nodes.hold(entry.ticket.workload.key, places)
+            self._ledger.nodes.hold(entry.key, places)
 
     def _left_behind(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
-        """Return the places that pods leave; in this cycle nobody else gets them."""
+        """Return the places that pods leave; no other workload gets them in this cycle."""
         if entry.assignment.held is None:
             return ()
         found = entry.assignment.admission(entry.queue)
@@ -143,17 +143,17 @@ class CycleRoom:
             for old, new in zip(entry.assignment.held.pod_sets, found.pod_sets, strict=True)
             if old.placement is not None and new.placement is not None
         ]
-        return self._ground.placements(replace(found, pod_sets=tuple(left)))
+        return self._ledger.placements(replace(found, pod_sets=tuple(left)))
 
     def _has_places(self, entry: NominatedWorkload) -> bool:
         """Tell whether there is still room just where the pods are to go."""
         if not entry.assignment.placements:
             return True
-        self._ground.vacate(entry.ticket.workload.key)
-        return room_for(self._ground.nodes, self._places_of(entry))
+        self._ledger.vacate(entry.key)
+        return room_for(self._ledger.nodes, self._places_of(entry))
 
     def _places_of(self, entry: NominatedWorkload) -> tuple[Placement, ...]:
-        return self._ground.placements(entry.assignment.admission(entry.queue))
+        return self._ledger.placements(entry.assignment.admission(entry.queue))
 
 
 def plan_cycle(state: CoreState) -> Plan:
@@ -165,7 +165,7 @@ def plan_cycle(state: CoreState) -> Plan:
     with state.extension.cycle() as extension:
         cycle = _Cycle(state, extension)
         cycle.nominate()
-        with state.ground.trial():
+        with state.ledger.trial():
             for entry in turns(cycle.entries, state.tree, state.settings):
                 cycle.process(entry)
     return Plan(
@@ -179,7 +179,7 @@ def plan_cycle(state: CoreState) -> Plan:
 
 
 class _Cycle:
-    """A cycle on its way: who was nominated, what of the plan is decided, what room is left."""
+    """A cycle on its way: nominated workloads, what is decided, and what room is left."""
 
     def __init__(self, state: CoreState, extension: CycleExtension) -> None:
         self.entries: list[NominatedWorkload] = []
@@ -207,12 +207,13 @@ class _Cycle:
         self.actions.extend(self._extension.evictions())
 
     def process(self, entry: NominatedWorkload) -> None:
-        """Decide about one of the nominated."""
-        self._state.deciding = entry.ticket.workload.key
-        extension = self._extension
-        if extension.active and self._made_room(entry):
+        """Decide about one nominated workload."""
+        self._state.deciding = entry.key
+        extension, missing = self._extension, entry.assignment.refusals
+        if extension.active and extension.make_room(entry, self.room.victims):
+            self._preempt(entry, missing)
             return
-        deferred = self._mend(entry)
+        deferred = self._recompute(entry)
         mode = entry.assignment.mode
         if mode is not FIT and entry.assignment.held is not None and self._gives_up(entry):
             return
@@ -229,21 +230,27 @@ class _Cycle:
         else:
             self._preempt_if_it_helps(entry)
 
-    def _mend(self, entry: NominatedWorkload) -> bool:
+    def _recompute(self, entry: NominatedWorkload) -> bool:
         """Choose again what others took; tell whether it fits once their victims are gone."""
-        if entry.targets and self.room.overlaps(entry):
-            again = self._gates.recompute_assignment_upon_preemption_targets_overlap
-            return again and self._choose_again(entry)
-        if entry.assignment.placements and self.room.lost_places(entry):
-            self._choose(entry)
-        return False
-
-    def _made_room(self, entry: NominatedWorkload) -> bool:
-        missing = entry.assignment.refusals
-        if not self._extension.make_room(entry, self.room.victims):
+        if not (entry.targets and self.room.overlaps(entry)):
+            if self.room.lost_places(entry):
+                self._choose(entry)
             return False
-        self._preempt(entry, missing)
-        return True
+        if not self._gates.recompute_assignment_upon_preemption_targets_overlap:
+            return False
+        with self.room.without_victims(entry.root):
+            self._choose(entry, self.room.victims)
+        deferred = entry.assignment.mode is FIT
+        result: Recomputation = "new_targets" if entry.targets else "skipped"
+        self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))
+        return deferred
+
+    def _choose(self, entry: NominatedWorkload, removed: Collection[str] = ()) -> None:
+        """Choose again, of the same flavors, with what there is now."""
+        chooser = Chooser(self._state, entry.ticket, entry.options, entry.options.preempts)
+        found = chooser.choose(FlavorScan(pins=entry.assignment.flavors), removed)
+        entry.requests, entry.assignment = found.requests, found.assignment
+        entry.targets = found.targets
 
     def _admit_if_it_fits(self, entry: NominatedWorkload) -> None:
         if not self.room.fits(entry):
@@ -251,7 +258,8 @@ class _Cycle:
             return
         assignment = entry.assignment
         blocks = self._state.settings.blocks_until_ready and assignment.held is None
-        if blocks and self._awaits_pods():
+        awaits = self._state.awaits_pods
+        if blocks and (any(isinstance(each, Admit) for each in self.actions) or awaits()):
             self._skip(entry, Refusal("WaitingForPodsReady", cause="AwaitsPods"))
             return
         self.room.keep(entry)
@@ -264,10 +272,6 @@ class _Cycle:
                 considered=assignment.considered() if assignment.hindered else (),
             )
         )
-
-    def _awaits_pods(self) -> bool:
-        started = any(isinstance(action, Admit) for action in self.actions)
-        return started or self._state.register.awaits_pods()
 
     def _preempt_if_it_helps(self, entry: NominatedWorkload) -> None:
         assignment, gates = entry.assignment, self._gates
@@ -286,17 +290,10 @@ class _Cycle:
         else:
             self._preempt(entry, assignment.refusals)
 
-    def _choose(self, entry: NominatedWorkload, removed: Collection[str] = ()) -> None:
-        """Choose again, of the same flavors, with what there is now."""
-        chooser = Chooser(self._state, entry.ticket, entry.options, entry.options.preempts)
-        found = chooser.choose(FlavorScan(pins=entry.assignment.flavors), removed)
-        entry.requests, entry.assignment = found.requests, found.assignment
-        entry.targets = found.targets
-
     def _gives_up(self, entry: NominatedWorkload) -> bool:
-        """Let a workload start over for which a failed node cannot be replaced, if that is wanted.
+        """Evict or requeue a workload that has quota and cannot be placed; tell whether it is so.
 
-        Who waits longer for its place is told so.
+        One that preempts for its place is processed like any other.
         """
         workload, refusal = entry.ticket.workload, entry.assignment.refusal
         if workload.failed_node and self._gates.tas_failed_node_replacement_fail_fast:
@@ -305,15 +302,6 @@ class _Cycle:
         if not entry.targets:
             self._requeue(entry, "SecondPassFailed", refusal, goes_on=False)
         return not entry.targets
-
-    def _choose_again(self, entry: NominatedWorkload) -> bool:
-        """Choose as if this cycle's victims were gone; tell whether it fits once they are."""
-        with self.room.without_victims(entry.options.node.root):
-            self._choose(entry, self.room.victims)
-        deferred = entry.assignment.mode is FIT
-        result: Recomputation = "new_targets" if entry.targets else "skipped"
-        self.recomputed.append((entry.queue, "deferred_fit" if deferred else result))
-        return deferred
 
     def _lose(self, entry: NominatedWorkload) -> None:
         missing = entry.assignment.shortfall(self._state.tree)
@@ -346,14 +334,103 @@ class _Cycle:
         if self._extension.active:
             refusal, strict = self._extension.requeued(entry, refusal, strict=strict)
         progress = self._nominator.progress(entry) if goes_on else None
-        parked = waits_aside(reason, progress, strict=strict)
+        inadmissible = becomes_inadmissible(reason, progress, strict=strict)
         self.actions.append(
             Requeue(
                 workload=ticket.workload,
                 reason=reason,
                 refusal=refusal,
                 requests=ticket.requests(options).totals,
-                parked=parked,
-                progress=None if parked else progress,
+                inadmissible=inadmissible,
+                progress=None if inadmissible else progress,
             )
         )
+
+
+def turns(
+    entries: Iterable[NominatedWorkload], tree: QuotaTree, settings: QueueingSettings
+) -> Iterator[NominatedWorkload]:
+    """Yield entries as they have their turn."""
+    if settings.fair_sharing is None:
+        yield from in_turn(entries, settings.gates)
+    else:
+        yield from tournament(entries, tree, settings.gates)
+
+
+def in_turn(entries: Iterable[NominatedWorkload], gates: Gates) -> list[NominatedWorkload]:
+    """Return entries in their order without fair sharing; first those that are only placed."""
+    by_priority = gates.priority_sorting_within_cohort
+    preemptors_first = gates.prioritize_preemptor_workloads
+
+    def turn(entry: NominatedWorkload) -> tuple[bool, bool, int, tuple[object, ...]]:
+        ticket, chosen = entry.ticket, entry.assignment
+        later = preemptors_first and not ticket.preemptor
+        rank = ticket.rank if by_priority else ticket.rank[1:]
+        return chosen.held is None, later, chosen.level, rank
+
+    return sorted(entries, key=turn)
+
+
+def tournament(
+    entries: Iterable[NominatedWorkload], tree: QuotaTree, gates: Gates
+) -> Iterator[NominatedWorkload]:
+    """Yield entries, at each turn the one whose share of the cohorts would be lowest.
+
+    In every cohort the best of each child meet, and are compared by the children's shares as they
+    would be then; the best goes on to the cohort above. Between trees, and between equals, names
+    decide. Usage may change between two turns as the winner's turn makes it: in its queue and
+    above. Of several entries of a ClusterQueue the last takes part.
+    """
+    left = {entry.options.node: entry for entry in entries}
+
+    def match(child: QuotaNode, best: QuotaNode) -> Key | None:
+        """Say how the best below `child` stands in the cohort above."""
+        if best not in left:
+            return None
+        charges = left[best].assignment.charges
+        with tree.trial():
+            tree.charge(charges)
+            share = share_of(tree, child)
+        wanted = [tree.names[cell] for cell, amount in charges.items() if amount]
+        return standing(left[best].ticket, share, wanted, gates)
+
+    for root in sorted({node.root for node in left}, key=lambda node: (node.queue, node.name)):
+        heap = CohortHeap([node for node in left if node.root is root], match)
+        while (winner := heap.best(root)) is not None and winner in left:
+            yield left.pop(winner)
+            heap.changed(winner)
+
+
+def standing(
+    ticket: Ticket, share: BorrowedShare, wanted: Iterable[FlavorResource], gates: Gates
+) -> Key:
+    """Rank a workload in a cohort; the lowest wins.
+
+    The share is that of the cohort's child that it is below, with what is `wanted` used.
+    """
+    borrows = any(names in share.borrowed for names in wanted)
+    return (
+        gates.prioritize_preemptor_workloads and not ticket.preemptor,
+        gates.fair_sharing_prioritize_non_borrowing and borrows,
+        share.rank,
+        -ticket.workload.priority if gates.priority_sorting_within_cohort else 0,
+        ticket.workload.queued_at,
+    )
+
+
+def reserved_charges(tree: QuotaTree, assignment: Assignment) -> dict[int, int]:
+    """Return what of an assignment is kept free for a workload that has to wait for it.
+
+    Without borrowing that is its own queue's unused quota; else what it may borrow. What fits is
+    kept whole.
+    """
+    if assignment.mode is FIT:
+        return assignment.charges
+    kept: dict[int, int] = {}
+    for cell, amount in assignment.charges.items():
+        most = tree.nominal[cell] - tree.usage[cell]
+        if assignment.level:
+            limit = tree.borrowing_limit[cell]
+            most = amount if limit is None else most + limit
+        kept[cell] = max(0, min(amount, most))
+    return kept

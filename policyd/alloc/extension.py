@@ -1,20 +1,19 @@
-"""What may be decided beyond Kueue's rules: the only way in for it. Here, nothing is.
+"""The interface for decisions beyond Kueue's rules, which does nothing by itself.
 
 A state makes its `Extension` once, and asks it at a few points; a cycle asks the `CycleExtension`
-that it gets from there. Both do nothing: a subclass decides what queues want by `opt_ins`, which
-nobody else looks at.
+that it gets from there. A subclass decides by the `opt_ins` of queues, which only it looks at.
 """
-# ruff: noqa: ARG002 - what does nothing needs no arguments
+# ruff: noqa: ARG002 - methods that do nothing need no arguments
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from policyd.alloc.cluster_queue import QueueState
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.search import FlavorSearch, Pins
+from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Evict, Move, Plan
 from policyd.alloc.queue import QueueSpec
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import QuotaNode, QuotaTree
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.topology.values import PlacementRequest
@@ -25,8 +24,7 @@ class CycleExtension:
     """What is decided in one cycle.
 
     Attributes:
-        active: Whether any queue wants more than Kueue's rules. If not, `make_room`, `delay`,
-            `kept` and `requeued` are not called.
+        active: Whether `make_room`, `delay`, `kept` and `requeued` are called at all.
         moves: Places to hold from now on, as a plan has them.
     """
 
@@ -35,7 +33,7 @@ class CycleExtension:
 
     @property
     def reserved(self) -> Mapping[str, str]:
-        """For whom quota is held, as a plan has it."""
+        """Keys of workloads for which quota is held, and their ClusterQueues."""
         return {}
 
     def evictions(self) -> Iterable[Evict]:
@@ -45,12 +43,7 @@ class CycleExtension:
     def make_room(self, entry: NominatedWorkload, victims: Collection[str]) -> bool:
         """Give a workload that does not fit an assignment and targets by which it does.
 
-        Args:
-            entry: The workload; changed if that helps.
-            victims: Keys of workloads that this cycle preempts already.
-
-        Returns:
-            Whether it was changed.
+        Tell whether that was possible, given the keys of this cycle's victims so far.
         """
         return False
 
@@ -71,7 +64,7 @@ class CycleExtension:
     def requeued(
         self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
     ) -> tuple[Refusal, bool]:
-        """Return what to tell a workload that waits, and whether it holds up those behind it."""
+        """Return what to tell a waiting workload, and whether it holds up those behind it."""
         return refusal, strict
 
 
@@ -82,10 +75,25 @@ class Extension:
     """What is decided in one state, and remembered from cycle to cycle.
 
     Attributes:
-        reserved: For whom quota was held in the last cycle: keys, and their ClusterQueues.
+        reserved: The same of the last cycle as `reserved` of a cycle.
+        gather_seconds: How long changes are gathered after a preemption, before inadmissible
+            workloads are tried again; 0 for not at all.
     """
 
     reserved: Mapping[str, str] = {}
+    gather_seconds: float = 0.0
+
+    @property
+    def held_up(self) -> Collection[QuotaNode]:
+        """The roots of trees whose inadmissible workloads are tried again later."""
+        return ()
+
+    def due(self, changed: Collection[QuotaNode]) -> Collection[QuotaNode]:
+        """Return the roots of trees to try again, given the nodes that changed lately."""
+        return {node.root for node in changed}
+
+    def preempting(self, preemptor: QueuedWorkload) -> None:
+        """Take notice that a preemption for a workload is carried out."""
 
     def put_queue(self, queue: QueueState) -> None:
         """Take notice that a ClusterQueue has another specification, or none."""
@@ -100,8 +108,16 @@ class Extension:
         """Return what a pod set of a workload asks of a topology, by the rules of its queue."""
         return request
 
+    def protects(self, queue: QueueState) -> bool:
+        """Tell whether the workloads of a queue are protected from preemption for some time."""
+        return False
+
+    def protected_until(self, holding: Holding, preemptor: QueuedWorkload) -> float:
+        """Return when a workload may be preempted for another, in seconds since the epoch."""
+        return 0.0
+
     def settle(self) -> None:
-        """Put the pending workloads of queues in another order, before somebody is next."""
+        """Put the pending workloads of queues in another order, before heads are taken."""
 
     def forget(self, key: str) -> None:
         """Forget a workload that is gone."""
@@ -115,14 +131,11 @@ class Extension:
         return ()
 
     def pins(self) -> Mapping[str, Pins]:
-        """Return the only flavors that some workloads may get, who preempt nobody, by key."""
+        """Return the only flavors of some workloads, by key; these have no targets."""
         return {}
 
     def next_due(self) -> float | None:
-        """Return when another cycle may decide otherwise though nothing changes.
-
-        In seconds since the epoch, later than the state's `now`; None if it will not.
-        """
+        """Return when another cycle may differ though nothing changes; None if it will not."""
         return None
 
     def cycle(self) -> AbstractContextManager[CycleExtension]:

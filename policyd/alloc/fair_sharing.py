@@ -1,9 +1,9 @@
-"""Fair sharing: who uses how much of what others lend.
+"""Fair sharing: how much queues and cohorts borrow.
 
-What a queue or cohort uses beyond its own quota is borrowed. Its *dominant* resource is the one of
-which it borrows the most, as a fraction of what its parent could lend; that fraction, in
-thousandths and divided by the node's weight, is its *share*. Lower shares go first in a cycle, and
-higher ones give first when quota is taken back. A `CohortHeap` finds the best queue of a tree.
+The *dominant* resource of a queue or cohort is the one of which it borrows most, as a fraction of
+what its parent could lend; that fraction, in thousandths and divided by the node's weight, is its
+*share*. Lower shares go first in a cycle, and higher ones are preempted first. A `CohortHeap` finds
+the best queue of a tree.
 """
 
 import heapq
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from policyd.alloc.amount import add
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.queue import FlavorResource
-from policyd.alloc.quota import QuotaTree, Shared
+from policyd.alloc.quota import QuotaNode, QuotaTree, Shared
 
 _PER_MILLE = 1_000
 
@@ -24,9 +23,8 @@ class BorrowedShare:
     """How much a node borrows, against its siblings.
 
     Attributes:
-        borrowed: What it borrows of which flavors and resources; empty if it borrows nothing.
-        ratio: What it borrows of the dominant resource, in thousandths of what can be lent; 0 of
-            what nobody lends.
+        borrowed: Its borrowed amounts by flavor and resource.
+        ratio: What it borrows of the dominant resource, in thousandths of what can be lent.
         dominant: That resource; "" without a ratio.
     """
 
@@ -37,7 +35,7 @@ class BorrowedShare:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """For comparison: who borrows with weight 0 is above all others, and there by ratio."""
+        """For comparison: borrowing with weight 0 is above all others, and there by ratio."""
         weightless = self.weight == 0 and self.ratio > 0
         return weightless, self.ratio if weightless or not self.ratio else self.ratio / self.weight
 
@@ -138,7 +136,7 @@ class CohortHeap:
         return node
 
     def changed(self, queue: QuotaNode) -> None:
-        """Take notice that the keys changed of the queue found last, and of all above it."""
+        """Take notice of new keys of the queue found last, and of all above it."""
         child, cohort = queue, queue.parent
         while cohort is not None:
             heap, item = self._heaps[cohort], self._item(child)

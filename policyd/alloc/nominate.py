@@ -1,4 +1,4 @@
-"""What a workload would get if it were alone: flavors, and victims if there is no room.
+"""Nomination: flavors for a workload as if it were alone, and targets if there is no room.
 
 If not all of its pods fit, and it can run with fewer, the most pods that do are searched for.
 """
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from operator import ge
 from typing import TypeVar
 
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload
 from policyd.alloc.flavors.assignment import Assignment, Progress, Requests
 from policyd.alloc.flavors.options import QueueOptions, replacing
 from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
 from policyd.alloc.pending import Ticket
-from policyd.alloc.preemption.targets import Prospects, Reach
+from policyd.alloc.preemption.targets import PreemptionOracle, Reach
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.placing import Placer
 
@@ -33,18 +33,18 @@ class Chooser:
     def choose(
         self, scan: FlavorScan = EVERYWHERE, removed: Collection[str] = ()
     ) -> NominatedWorkload:
-        """Choose flavors and victims; for who has its quota, places and victims that have them.
+        """Choose flavors and targets; places and targets for a workload that has its quota.
 
         Args:
             scan: Which flavors to try.
             removed: Keys of workloads whose usage is gone already.
         """
         workload, requests = self.ticket.workload, self.ticket.requests(self.options)
-        # Who has quota comes up only to be placed: to look for everybody costs too much.
+        # A workload with quota comes up only to be placed: looking for all costs too much.
         holding = self.state.holding(workload.key) if self.state.again else None
         if holding is not None:
-            prospects = Prospects(self.state, workload, removed)
-            return self._complete(requests, Assignment(held=holding.admission), prospects)
+            oracle = PreemptionOracle(self.state, workload, removed)
+            return self._complete(requests, Assignment(held=holding.admission), oracle)
         removed = {*removed, workload.replaces} if workload.replaces else removed
         full = self._choose(requests, scan, removed)
         if full.served or not self.state.settings.gates.partial_admission:
@@ -67,22 +67,22 @@ class Chooser:
         replaced = self.state.holding(workload.replaces) if workload.replaces else None
         if replaced is not None and replaced.admission.cluster_queue == self.options.spec.name:
             requests = replacing(requests, replaced.admission)
-        prospects = Prospects(self.state, workload, removed)
-        oracle = prospects.possible if self.preempts else None
-        assignment = self.options.search.assign(requests, oracle, scan)
-        return self._complete(requests, assignment, prospects)
+        oracle = PreemptionOracle(self.state, workload, removed)
+        possible = oracle.possible if self.preempts else None
+        assignment = self.options.search.assign(requests, possible, scan)
+        return self._complete(requests, assignment, oracle)
 
     def _complete(
-        self, requests: Requests, assignment: Assignment, prospects: Prospects
+        self, requests: Requests, assignment: Assignment, oracle: PreemptionOracle
     ) -> NominatedWorkload:
-        """Add places to flavors, where any are asked for, and victims."""
+        """Add places to flavors, where any are requested, and targets."""
         workload, placer = self.ticket.workload, None
         if self.options.topologies or any(p.placed for p in workload.pod_sets):
             placer = Placer(self.state, self.options, workload, assignment)
             assignment = placer.placed()
         entry = NominatedWorkload(self.ticket, self.options, requests, assignment)
         if self.preempts and assignment.preempts and not workload.failed_node:
-            entry.targets = prospects.targets(assignment, None if placer is None else placer.fits)
+            entry.targets = oracle.targets(assignment, None if placer is None else placer.fits)
             if placer is not None and entry.targets:
                 entry.assignment = placer.after(assignment, entry.targets)
         return entry
@@ -122,7 +122,7 @@ class Nominator:
         node = entry.options.node
         return Progress(
             tried=entry.assignment.tried,
-            demand=(entry.ticket.workload.priority, entry.requests.demand),
+            request_key=(entry.ticket.workload.priority, entry.requests.request_key),
             generation=node.generation,
             cycle=self._state.cycle + 1,
             version=node.root.version,
@@ -142,7 +142,7 @@ class Nominator:
 
     def _preempts(self, options: QueueOptions, ticket: Ticket) -> bool:
         may = options.preempts and ticket.workload.key not in self._pins
-        return may and self._reach.anybody(options, ticket.workload)
+        return may and self._reach.possible(options, ticket.workload)
 
     def _resume(self, ticket: Ticket, options: QueueOptions, requests: Requests) -> FlavorScan:
         progress, pins = ticket.progress, self._pins.get(ticket.workload.key)
@@ -162,7 +162,7 @@ def still_valid(progress: Progress, now: Progress, *, preserves: bool) -> bool:
     With `preserves`, progress is kept in the cycle that follows, whatever changed meanwhile.
     """
     if preserves:
-        if progress.demand != now.demand:
+        if progress.request_key != now.request_key:
             return False
         if now.cycle - progress.cycle <= 1:
             return True

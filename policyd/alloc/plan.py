@@ -48,10 +48,9 @@ class Preempt(Value, frozen=True):
 
 
 class Move(Value, frozen=True):
-    """A place that is held for a workload for which others make room, or that makes room itself.
+    """A place held for a workload that moves, or for which others move, `until` then at most.
 
-    The pins are its flavors, by group of pod sets and of resources. It is held until then at most:
-    seconds since the epoch.
+    The pins are its flavors, by group of pod sets and of resources.
     """
 
     key: str
@@ -61,12 +60,7 @@ class Move(Value, frozen=True):
 
 
 class Evict(Value, frozen=True):
-    """Stop a workload for its own sake: a gang runs with fewer pods than it needs; a node failed.
-
-    Attributes:
-        since: Since when that is so, in seconds since the epoch.
-        refusal: Why there is no other place for pods of a node that failed.
-    """
+    """Stop a gang that is short of pods `since` then, or one without a place for a failed node."""
 
     workload: QueuedWorkload
     reason: Literal["StaleGang", "NodeFailures"]
@@ -81,7 +75,7 @@ class Requeue(Value, frozen=True):
         reason: How the attempt failed.
         refusal: What stands in the way, for its condition.
         requests: What each pod set requested in total, by name and resource, in canonical units.
-        parked: Whether it waits aside until something changes, so that the next one is tried.
+        inadmissible: Whether it waits aside until something changes, so that the next one is tried.
         progress: Where the search for flavors is to go on; None from the start.
     """
 
@@ -89,7 +83,7 @@ class Requeue(Value, frozen=True):
     reason: RequeueReason
     refusal: Refusal
     requests: Mapping[str, Mapping[str, int]]
-    parked: bool
+    inadmissible: bool
     progress: Progress | None = None
 
     @property
@@ -112,7 +106,7 @@ class Plan(Value, frozen=True):
         revision: The state it was made for; it holds for no other.
         skipped: Queues whose workloads could have preempted, had another not come before.
         recomputed: Queues whose victims were chosen again, and what came of it.
-        reserved: For whom quota is held: keys of workloads, and their ClusterQueues.
+        reserved: Keys of workloads for which quota is held, and their ClusterQueues.
         moves: Places that are to be held from now on.
     """
 
@@ -125,13 +119,9 @@ class Plan(Value, frozen=True):
 
     @property
     def goes_on(self) -> bool:
-        """Whether another cycle may decide more, though nothing else changes.
-
-        Who is neither admitted nor parked, and has no flavors left to try, would be tried again
-        with the same result.
-        """
+        """Whether another cycle may decide more, though nothing else changes."""
         return any(
             isinstance(each, Admit)
-            or (isinstance(each, Requeue) and (each.parked or each.searches_on))
+            or (isinstance(each, Requeue) and (each.inadmissible or each.searches_on))
             for each in self.actions
         )

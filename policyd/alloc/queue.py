@@ -1,4 +1,4 @@
-"""Flavors, ClusterQueues and Cohorts as they are meant to be: nodes, quotas and policies."""
+"""The specifications of flavors, ClusterQueues and Cohorts."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -19,7 +19,7 @@ ClashReason = Literal[
 
 
 class Quota(Value, frozen=True):
-    """How much a node of the tree has, may borrow and will lend; None is no limit."""
+    """How much a queue or cohort has, may borrow and will lend; None is no limit."""
 
     nominal: int
     borrowing_limit: int | None = None
@@ -51,7 +51,7 @@ class Fungibility(Value, frozen=True):
 
 
 class PreemptionPolicy(Value, frozen=True):
-    """Whom the workloads of a queue may preempt."""
+    """Which workloads those of a queue may preempt."""
 
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
@@ -59,22 +59,8 @@ class PreemptionPolicy(Value, frozen=True):
     max_priority_threshold: int | None = None
 
 
-class Protection(Value, frozen=True):
-    """How long the workloads of a queue keep the quota they got; in seconds, 0 for not at all.
-
-    Against workloads of the same queue, of others (`reclaim`), and who preempted them before.
-    """
-
-    preemption: float = 0.0
-    reclaim: float = 0.0
-    repetition: float = 0.0
-
-
-UNPROTECTED = Protection()
-
-
 class QueueExtras(Value, frozen=True):
-    """What a queue wants beyond Kueue's rules: nothing, unless an extension says what."""
+    """What a queue wants beyond Kueue's rules: nothing, unless an extension defines it."""
 
 
 NO_EXTRAS = QueueExtras()
@@ -88,13 +74,12 @@ class QueueSpec(Value, frozen=True):
         strict: Whether the first workload holds up those behind it (StrictFIFO).
         groups: What it has quota for; a resource is in one group, a flavor in one group.
         fungibility: When to try the next flavor.
-        preemption: Whom to preempt.
-        protection: How long nobody preempts its workloads.
-        weight: How much of what is lent it may take, against its siblings; 0 for the leftovers.
+        preemption: Which workloads to preempt.
+        weight: Its part of what is lent, against its siblings; 0 for the leftovers.
         by_usage: Whether what LocalQueues used lately orders their workloads.
         stopped: Whether it gives out no quota for now.
         missing_checks: Names of admission checks that do not exist.
-        inactive_checks: Names of admission checks that nobody carries out.
+        inactive_checks: Names of admission checks that no controller carries out.
         clashes: Why its admission checks cannot be used together: a reason and a sentence each.
         elsewhere: Whether its jobs run in other clusters, which place their pods.
         delayed: Flavors whose nodes are made once there is quota: pods are placed after that.
@@ -107,7 +92,6 @@ class QueueSpec(Value, frozen=True):
     groups: tuple[FlavorGroup, ...] = ()
     fungibility: Fungibility = Fungibility()
     preemption: PreemptionPolicy = PreemptionPolicy()
-    protection: Protection = UNPROTECTED
     weight: float = 1.0
     by_usage: bool = False
     stopped: bool = False
@@ -144,7 +128,7 @@ def quotas_of(groups: tuple[FlavorGroup, ...]) -> dict[FlavorResource, Quota]:
 
 
 class FlavorSpec(Value, frozen=True):
-    """A kind of node, with labels and taints of its nodes.
+    """A kind of node, with labels and taints.
 
     Attributes:
         tolerations: What pods sent there tolerate in addition.
@@ -172,8 +156,8 @@ def matches_affinity(
 ) -> bool:
     """Tell whether pods may run on nodes with the labels of `flavor`.
 
-    A flavor names only some of its nodes' labels, so only conditions on these are looked at. A term
-    without any such condition could match, and with it all of them.
+    Only conditions on labels that a flavor names are looked at; a term without any could match, and
+    with it all of them.
     """
     labels = flavor.labels
     if any(labels.get(key, value) != value for key, value in node_selector.items()):

@@ -1,5 +1,8 @@
 """The quota tree: how much every queue may use, does use, and could get from its cohort.
 
+A Cohort exists when it has an object, or when something names it as its parent. Cohorts that lead
+back to themselves make a cycle: their members, and all below them, get no quota until it is broken.
+
 Theory. A node has *subtree quota*: its own nominal quota and what its children lend. Of that it
 keeps some to itself, the *guaranteed* part, by its lending limit; the rest is in its parent's pool.
 Usage fills the guaranteed part first, and only what exceeds it is charged to the parent.
@@ -16,11 +19,149 @@ What-if questions change usage for real and take it back: a trial notes what eac
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
 
 from policyd.alloc.amount import UNLIMITED, add, subtract
-from policyd.alloc.hierarchy import Hierarchy, QuotaNode, descendants
 from policyd.alloc.queue import FlavorResource, Quota
+
+
+@dataclass(slots=True, eq=False)
+class QuotaNode:
+    """A ClusterQueue or a Cohort.
+
+    Attributes:
+        queue: Whether it is a ClusterQueue; its name is unique among its kind.
+        parent: The cohort above, None for a root.
+        children: Queues and cohorts below, by kind and name.
+        declared: Whether it has an object of its own.
+        weight: How much it counts against its siblings where they share fairly.
+        cells: Numbers of its cells, by flavor and resource.
+        height: 0 for a queue or an empty cohort, else one more than its highest child.
+        root: The top of its tree, itself if it has no parent. Valid after a refresh.
+        cyclic: Whether following the parents never ends. Valid after a refresh.
+        generation: Grows whenever workloads below may find more quota than before.
+        version: Of a root: another number whenever quota or usage in its tree changes for good.
+    """
+
+    name: str
+    queue: bool = field(kw_only=True)
+    parent: "QuotaNode | None" = None
+    children: dict[tuple[bool, str], "QuotaNode"] = field(default_factory=dict)
+    declared: bool = False
+    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    cells: dict[FlavorResource, int] = field(default_factory=dict)
+    weight: float = 1.0
+    height: int = 0
+    root: "QuotaNode" = field(init=False)
+    cyclic: bool = False
+    generation: int = 0
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        self.declared, self.root = self.queue, self
+
+    @property
+    def path(self) -> str:
+        """The names from the top of the tree down to it: `/root/team/queue`."""
+        above = "" if self.parent is None else self.parent.path
+        return f"{above}/{self.name}"
+
+
+class Hierarchy:
+    """The trees of ClusterQueues and Cohorts, those included that are only named.
+
+    Nodes that `changed` in quotas, parent or children, and those `dropped`, are remembered.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[str, QuotaNode] = {}
+        self.cohorts: dict[str, QuotaNode] = {}
+        self.changed: list[QuotaNode] = []
+        self.dropped: list[QuotaNode] = []
+
+    def put_queue(
+        self, name: str, cohort: str, quotas: Mapping[FlavorResource, Quota]
+    ) -> QuotaNode:
+        """Add a ClusterQueue, or change its quotas or its cohort."""
+        node = self.queues.setdefault(name, QuotaNode(name, queue=True))
+        self._place(node, cohort, quotas)
+        return node
+
+    def remove_queue(self, name: str) -> None:
+        """Remove a ClusterQueue."""
+        node = self.queues.pop(name)
+        self._attach(node, None)
+        self.dropped.append(node)
+
+    def put_cohort(
+        self, name: str, parent: str, quotas: Mapping[FlavorResource, Quota]
+    ) -> QuotaNode:
+        """Add a Cohort, or change its quotas or its parent."""
+        node = self._cohort(name)
+        node.declared = True
+        self._place(node, parent, quotas)
+        return node
+
+    def remove_cohort(self, name: str) -> None:
+        """Remove a Cohort's quotas and parent. It lives on without them while it has children."""
+        node = self.cohorts[name]
+        node.declared = False
+        node.weight = 1.0
+        self._place(node, "", {})
+        self._drop_if_idle(node)
+
+    def take_changed_roots(self) -> list[QuotaNode]:
+        """Return the tops of the trees that changed, once each, and forget that they did.
+
+        For a tree that hangs from a cycle, one node of the cycle stands for the top.
+        """
+        gone = set(self.dropped)
+        tops = dict.fromkeys(_top(node) for node in self.changed if node not in gone)
+        self.changed.clear()
+        return list(tops)
+
+    def _place(self, node: QuotaNode, parent: str, quotas: Mapping[FlavorResource, Quota]) -> None:
+        self._attach(node, self._cohort(parent) if parent else None)
+        node.quotas = quotas
+        self.changed.append(node)
+
+    def _cohort(self, name: str) -> QuotaNode:
+        return self.cohorts.setdefault(name, QuotaNode(name, queue=False))
+
+    def _attach(self, node: QuotaNode, parent: QuotaNode | None) -> None:
+        old, node.parent = node.parent, parent
+        if parent is not None:
+            parent.children[node.queue, node.name] = node
+        if old is not None and old is not parent:
+            del old.children[node.queue, node.name]
+            self.changed.append(old)
+            self._drop_if_idle(old)
+
+    def _drop_if_idle(self, cohort: QuotaNode) -> None:
+        if not cohort.children and not cohort.declared and cohort.name in self.cohorts:
+            self.dropped.append(self.cohorts.pop(cohort.name))
+
+
+def descendants(top: QuotaNode) -> list[QuotaNode]:
+    """Return `top` and all below it, parents before children; in a cycle, each node once."""
+    nodes, seen = [top], {top}
+    for node in nodes:
+        children = [child for child in node.children.values() if child not in seen]
+        nodes += children
+        seen.update(children)
+    return nodes
+
+
+def _top(node: QuotaNode) -> QuotaNode:
+    path: list[QuotaNode] = []
+    while node.parent is not None and node not in path:
+        path.append(node)
+        node = node.parent
+    if node.parent is None:
+        return node
+    return min(path[path.index(node) :], key=lambda member: member.name)
+
 
 NOWHERE = -1
 """In the place of a cell that is not there, such as the parent of a root's."""
@@ -35,8 +176,8 @@ class QuotaTree:
     """Quota and usage of all ClusterQueues and Cohorts.
 
     Attributes:
-        hierarchy: Who is below whom. Change it there, then `refresh`.
-        node: Whose cell it is, and `names` of which flavor and resource.
+        hierarchy: Its nodes. Change it there, then `refresh`.
+        node: The node of each cell, and `names` its flavor and resource.
         parent: The same flavor and resource one level up, NOWHERE for a root.
         nominal: Own quota of each cell.
         borrowing_limit: Most that may be used beyond the subtree quota; None without a limit.
@@ -46,9 +187,8 @@ class QuotaTree:
         pool: The root's cell, if on the way there nothing is guaranteed or limited; else NOWHERE.
         potential: What could be used if nothing were.
         usage: What is used: of queues directly, of cohorts by what their children overflow.
-        lendable: What others worked out of the quotas: for nodes, what could be lent to those below
-            of each resource. Emptied when quotas change, as the next.
-        shared: Of nodes, what they may borrow.
+        lendable: By node, what could be lent to those below of each resource; `shared`, what it may
+            borrow. Kept for fair sharing until quotas change.
     """
 
     def __init__(self) -> None:
@@ -91,11 +231,10 @@ class QuotaTree:
         return min(bound, spare + subtree[cell] - usage[cell])
 
     def borrowing_level(self, cell: int, amount: int) -> tuple[int, bool]:
-        """Return how far up the tree `amount` more would have to borrow.
+        """Return the height of the lowest subtree whose quota holds `amount` more.
 
-        Returns:
-            The height of the lowest subtree whose quota holds it, 0 without borrowing; and whether
-            that subtree is less than the whole tree, so that what others took could be reclaimed.
+        It is 0 without borrowing. Also tell whether that is less than the whole tree, so that what
+        others took could be reclaimed.
         """
         usage, subtree, parent = self.usage, self.subtree, self.parent
         up = parent[cell]
@@ -110,9 +249,9 @@ class QuotaTree:
     def strained(
         self, charges: Mapping[int, int], assumed: Mapping[int, int]
     ) -> list[tuple[int, int]]:
-        """Return what does not simply fit, as if `assumed` were to be used before.
+        """Return the cells of `charges` that would borrow or have too little, and their needs.
 
-        Every cell of `charges` that would borrow or has too little, and what it needs in all.
+        What is `assumed` is to be used before.
         """
         usage, subtree, pools = self.usage, self.subtree, self.pool
         found = []
@@ -128,10 +267,7 @@ class QuotaTree:
         return found
 
     def fits(self, charges: Mapping[int, int], *, borrowing: bool = True) -> bool:
-        """Tell whether the cells of `charges` could all get their amounts; of nothing, they can.
-
-        Without `borrowing`, none may be beyond its subtree quota then.
-        """
+        """Tell whether all cells of `charges` could get their amounts, perhaps by `borrowing`."""
         usage, subtree, pools = self.usage, self.subtree, self.pool
         for cell, amount in charges.items():
             if not borrowing and usage[cell] + amount > subtree[cell]:

@@ -1,7 +1,7 @@
-"""Why a workload has to wait: typed, with numbers.
+"""Why a workload is not admitted: typed, with numbers.
 
-An *obstacle* is one thing in the way. A *refusal* is all of them, and the reason that the
-workload's condition gives. Obstacles are made when they are asked for: most are never read.
+A *refusal* has the reason of the workload's condition, and all *obstacles* in its way. These are
+made when they are asked for: most are never read.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from policyd.alloc.workload import ConditionReason
 class Mode(IntEnum):
     """How a flavor would be had, the best last.
 
-    Not at all; by preemption, but nobody may be preempted; by preemption in the workload's own
-    queue; or in other queues only; at once.
+    Not at all; by preemption, but without targets; by preemption in the workload's own queue; or in
+    other queues only; at once.
     """
 
     NO_FIT = 0
@@ -33,8 +33,8 @@ FIT, NO_FIT = Mode.FIT, Mode.NO_FIT
 
 
 Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods"]
-"""What stands in the way besides obstacles: an earlier workload of the same cycle took the room, or
-the victims; there will be room thanks to its victims; nobody is admitted before all are run."""
+"""What stands in the way besides obstacles: earlier workloads of the same cycle took the room, or
+the victims; there will be room thanks to their victims; pods of admitted ones are not ready."""
 
 UnsuitableKind = Literal[
     "NotFound", "NotCovered", "NotProvided", "Untolerated", "AffinityMismatch",
@@ -86,7 +86,7 @@ class Unsuitable(Value, frozen=True):
 
 
 class Held(Value, frozen=True):
-    """Quota that is held for a workload until `start`; None if nobody knows when. Perhaps `own`."""
+    """Quota that is held for a workload, perhaps its `own`, until `start`; None if not known."""
 
     reason: ClassVar[NoFitReason] = "WaitingForQuota"
     workload: str
@@ -132,10 +132,10 @@ class Refusal:
     """Why a workload got no quota in a cycle; compared by content.
 
     Attributes:
-        reason: What its condition says.
+        reason: The reason of its condition.
         cause: What stands in the way, if not the pod sets' obstacles.
-        note: A sentence from outside the allocator that stands in their place; "" for none.
-        explain: Names the obstacles; called once, if somebody asks.
+        note: A sentence from outside the allocator instead; "" for none.
+        explain: Names the obstacles; called once, if they are read.
         pending: How many workloads are preempted for it.
     """
 

@@ -1,4 +1,4 @@
-"""What is decided differently where the administrator says so: feature gates and fair sharing."""
+"""The administrator's settings: feature gates and fair sharing."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -79,12 +79,12 @@ class FairSharingRules(Value, frozen=True):
 
 
 class UsageBasedOrder(Value, frozen=True):
-    """LocalQueues that used least lately go first.
+    """LocalQueues with the least usage history go first.
 
     Attributes:
         half_life_seconds: After how long usage counts half; 0 forgets it at once.
         sampling_seconds: How often usage is looked at.
-        weights: How much resources count; 1 where it does not say.
+        weights: The weights of resources, 1 by default.
     """
 
     half_life_seconds: float = 0.0
@@ -93,7 +93,7 @@ class UsageBasedOrder(Value, frozen=True):
 
 
 class QueueingSettings(Value, frozen=True):
-    """What the administrator set for all queues.
+    """Settings for all queues.
 
     Attributes:
         fair_sharing: How cohorts share; None to share by priority and age only.

@@ -1,8 +1,8 @@
 """The state that cycles decide on, kept up to date object by object.
 
-Who calls it says what is: flavors, queues, cohorts, workloads pending or with quota. A put of what
-is there already changes nothing. Releasing quota, or changing what there is of it, wakes up the
-parked workloads of the whole tree.
+The caller puts flavors, queues, cohorts and workloads, pending or with quota; an equal one changes
+nothing. Inadmissible workloads of a whole tree are tried again when quota in it is released or
+changed.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -10,38 +10,34 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policyd.alloc.cluster_queue import Holding, QueueState
+from policyd.alloc.amount import total_of
+from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.extension import Extension
-from policyd.alloc.flavors.options import QueueOptions, RequestsKey
-from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.flavors.options import QueueOptions, RequestKey
+from policyd.alloc.ledger import Holding, Ledger
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.queue import CohortQuotas, FlavorSpec, QueueSpec, quotas_of
-from policyd.alloc.quota import QuotaTree
-from policyd.alloc.register import Register
+from policyd.alloc.quota import QuotaNode, QuotaTree, descendants
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
-from policyd.alloc.topology.ground import Ground
-from policyd.alloc.usage_ledger import UsageLedger
-from policyd.alloc.waking import Wakes
-from policyd.alloc.workload import QueuedWorkload
+from policyd.alloc.usage_history import UsageHistory, nanos
+from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 
 class CoreState:
     """Flavors, queues, cohorts and workloads, and the settings for all of them.
 
     Attributes:
-        ground: Quota, its `tree`, and nodes with what workloads hold of them.
+        ledger: Quota, its `tree`, and nodes with what workloads hold of them.
         again: Keys of workloads that have quota and are to be placed in the next cycle.
         deciding: Key of the workload that a cycle is about at present.
-        register: Who waits and who holds quota, by ClusterQueue.
         queues: ClusterQueues by name, those included that only workloads know of.
         extension: What decides beyond Kueue's rules.
-        preemptors: For whom workloads were preempted since they are known: uids, by key.
+        preemptors: Uids of the workloads for which each was preempted, by its key.
         local_weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
-        ledger: What LocalQueues used in the past; None where that orders nobody.
-        local_usage: What each of them used by weight, by `namespace/name`; empty without a ledger.
-        now: Seconds since the epoch, for what depends on it; whoever plans keeps it right.
-        wakes: When parked workloads are tried again.
+        history: The usage history of LocalQueues; None without admission fair sharing.
+        local_usage: What each used by weight, by `namespace/name`; empty without a history.
+        now: Seconds since the epoch, kept right by the planner.
         revision: Grows with every change, and `cycle` with every plan that is carried out.
     """
 
@@ -50,32 +46,32 @@ class CoreState:
         settings: QueueingSettings = DEFAULTS,
         extend: "Callable[[CoreState], Extension] | None" = None,
     ) -> None:
-        """Begin with nothing; `extend` makes what decides beyond Kueue's rules, if anything is."""
+        """Begin with nothing; `extend` makes the extension, if there is to be one."""
         self.settings = settings
         self.tree = QuotaTree()
         self.flavors: dict[str, FlavorSpec] = {}
         sharing = settings.admission_fair_sharing
-        self.ledger = None if sharing is None else UsageLedger(sharing)
-        self.local_usage = {} if self.ledger is None else self.ledger.usage
+        self.history = None if sharing is None else UsageHistory(sharing)
+        self.local_usage = {} if self.history is None else self.history.usage
         self.now = 0.0
-        self.wakes = Wakes()
         self.revision = 0
         self.cycle = 0
         overlapping = settings.gates.tas_handle_overlapping_flavors
-        self.ground = Ground(self.tree, self.flavors, overlapping=overlapping)
+        self.ledger = Ledger(self.tree, self.flavors, overlapping=overlapping)
         self.again: tuple[str, ...] = ()
         self.deciding = ""
-        self.register = Register(self.ground, self.ledger, self._left)
         self.preemptors: dict[str, set[str]] = {}
         self.local_weights: dict[str, float] = {}
-        self.queues = self.register.queues
+        self.queues: dict[str, QueueState] = {}
+        self._queue_of: dict[str, str] = {}
         self._outdated: dict[str, QueueState] = {}
+        self._changed: set[QuotaNode] = set()
         self._candidates: tuple[int, dict[Hashable, list[Any]]] = (0, {})
         self.extension = Extension() if extend is None else extend(self)
 
     @property
     def candidates(self) -> dict[Hashable, list[Any]]:
-        """Who may be preempted by whom, as searches for victims found it in this revision."""
+        """Candidates for preemption, as searches for victims found them in this revision."""
         if self._candidates[0] != self.revision:
             self._candidates = (self.revision, {})
         return self._candidates[1]
@@ -86,60 +82,60 @@ class CoreState:
             flavor = replace(flavor, topology="", levels=())
         if self.flavors.get(flavor.name) != flavor:
             self.flavors[flavor.name] = flavor
-            self.ground.nodes.put_flavor(flavor, flavor.levels)
+            self.ledger.nodes.put_flavor(flavor, flavor.levels)
             self._flavor_changed(flavor.name)
 
     def remove_flavor(self, name: str) -> None:
         """Remove a ResourceFlavor. Queues that name it become inactive."""
         if self.flavors.pop(name, None) is not None:
-            self.ground.nodes.remove_flavor(name)
+            self.ledger.nodes.remove_flavor(name)
             self._flavor_changed(name)
 
     def put_cohort(self, spec: CohortQuotas) -> None:
         """Add or change a Cohort."""
         hierarchy = self.tree.hierarchy
-        self._stir(hierarchy.cohorts.get(spec.name))
+        self._note_change(hierarchy.cohorts.get(spec.name))
         node = hierarchy.put_cohort(spec.name, spec.parent, quotas_of(spec.groups))
         node.weight = spec.weight
-        self._stir(node)
+        self._note_change(node)
 
     def remove_cohort(self, name: str) -> None:
         """Remove a Cohort; it lives on without quota and parent while something names it."""
         node = self.tree.hierarchy.cohorts.get(name)
         if node is not None:
-            self._stir(node)
+            self._note_change(node)
             self.tree.hierarchy.remove_cohort(name)
 
     def put_queue(self, spec: QueueSpec) -> None:
         """Add or change a ClusterQueue."""
-        queue = self.register.queue(spec.name)
+        queue = self._queue(spec.name)
         if queue.spec == spec:
             return
-        self._stir(queue.node)
+        self._note_change(queue.node)
         missing = queue.node is None
         node = self.tree.hierarchy.put_queue(spec.name, spec.cohort, quotas_of(spec.groups))
         queue.spec, queue.node = spec, node
-        queue.pending.order_by(self.local_usage if self.ledger and spec.by_usage else None)
+        queue.pending.order_by(self.local_usage if self.history and spec.by_usage else None)
         self.extension.put_queue(queue)
         node.weight = spec.weight
-        self._stir(node)
+        self._note_change(node)
         self._outdated[queue.name] = queue
         if missing:
             for holding in queue.holdings.values():
-                self.register.charge(node, holding)
+                self._charge(node, holding)
 
     def remove_queue(self, name: str) -> None:
         """Remove a ClusterQueue. Its workloads stay, and wait for it to come back."""
         queue = self.queues.get(name)
         if queue is None or queue.node is None:
             return
-        self._stir(queue.node)
+        self._note_change(queue.node)
         self.tree.hierarchy.remove_queue(name)
         queue.spec = queue.node = queue.options = None
         self.extension.put_queue(queue)
         for holding in queue.holdings.values():
             holding.charges = {}
-        self.register.drop_if_idle(queue)
+        self._drop_if_idle(queue)
 
     def put_workload(self, workload: QueuedWorkload) -> None:
         """Add a workload, or take notice of its change.
@@ -151,49 +147,54 @@ class CoreState:
         if workload.preempted_by:
             self.preemptors.setdefault(workload.key, set()).add(workload.preempted_by)
         if workload.admission is None:
-            carries = self.settings.gates.flavor_fungibility_preserve_scan_progress
-            self.register.put_pending(workload, carries=carries)
+            self._put_pending(workload)
         else:
-            self.register.put_holding(workload, workload.admission, now=self.now)
+            self._put_holding(workload, workload.admission)
 
     def remove_workload(self, key: str) -> None:
         """Forget a workload: it is gone, finished, or not to be queued."""
-        if key in self.register:
+        if key in self._queue_of:
             self.revision += 1
             self.extension.forget(key)
             self.preemptors.pop(key, None)
-            self.register.leave(key)
+            self._leave(key)
 
     def retract(self, key: str) -> None:
-        """Take back an admission that could not be written down; the workload is pending again.
-
-        What is no longer only assumed stays as it is.
-        """
+        """Take back an admission that could not be written down, if it is still only assumed."""
         holding = self.holding(key)
         if holding is not None and holding.assumed:
             holding.assumed = False
             self.put_workload(holding.workload)
 
     def wake(self, name: str) -> None:
-        """Let the workloads parked in the tree of ClusterQueue `name` be tried again."""
+        """Let the inadmissible workloads in the tree of a ClusterQueue be tried again."""
         if name in self.queues:
-            self._stir(self.queues[name].node)
-
-    def note_preemptor(self, workload: QueuedWorkload) -> None:
-        """Take notice that others begin to be stopped for a workload."""
-        queue = self.queues.get(workload.cluster_queue)
-        if queue is not None and queue.node is not None:
-            self.wakes.preempted(queue.node, self.now)
+            self._note_change(self.queues[name].node)
 
     def wake_placed(self) -> None:
         """Let workloads be tried again that nodes with more room might help."""
         for queue in self.queues.values():
             if queue.options is not None and queue.options.topologies:
-                self._stir(queue.node)
+                self._note_change(queue.node)
 
     def holding(self, key: str) -> Holding | None:
         """Return the quota a workload holds; None if it holds none."""
-        return self.register.holding(key)
+        name = self._queue_of.get(key)
+        return None if name is None else self.queues[name].holdings.get(key)
+
+    def waiting(self, key: str) -> QueuedWorkload | None:
+        """Return a pending workload, as it is known; None if it is not pending."""
+        name = self._queue_of.get(key)
+        return None if name is None else self.queues[name].pending.get(key)
+
+    def awaits_pods(self) -> bool:
+        """Tell whether a workload holds quota whose pods are not ready."""
+        return any(not holding.workload.ready for holding in self._holdings())
+
+    def usage_of(self, local_queue: str) -> dict[str, int]:
+        """Return what a LocalQueue's admitted workloads use, in 10⁻⁹ units by resource."""
+        theirs = (h for h in self._holdings() if h.workload.local_queue == local_queue)
+        return nanos(total_of(*(h.admission.totals() for h in theirs if h.workload.admitted)))
 
     def using(self, flavor: str) -> list[QueueState]:
         """Return the queues that have quota for a flavor."""
@@ -203,26 +204,26 @@ class CoreState:
         """Yield the next workload of every active queue that has one, with the queue's options."""
         self.settle()
         yield from self._to_be_placed()
-        gathering = self.wakes.gathering
+        held_up = self.extension.held_up
         for queue in self.queues.values():
             ticket, options = queue.pending.head(), queue.options
             if ticket is None or options is None or not queue.active:
                 continue
-            if options.node.root in gathering and queue.pending.precedes(ticket):
+            if options.node.root in held_up and queue.pending.precedes(ticket):
                 continue
             yield options, ticket
 
     def _to_be_placed(self) -> Iterator[tuple[QueueOptions, Ticket]]:
-        """Yield who has quota and is to be placed, or placed anew."""
+        """Yield workloads that have quota and are to be placed, or placed again."""
         for key in self.again:
             holding = self.holding(key)
             if holding is not None:
                 options = self.queues[holding.admission.cluster_queue].options
                 if options is not None:
-                    yield options, Ticket(holding.workload, RequestsKey())
+                    yield options, Ticket(holding.workload, RequestKey())
 
     def commit(self, plan: Plan) -> None:
-        """Carry out a plan in this state: admissions are assumed, workloads parked.
+        """Carry out a plan in this state: admissions are assumed, workloads inadmissible.
 
         Raises:
             ValueError: If the state has changed since the plan was made.
@@ -235,7 +236,7 @@ class CoreState:
         for action in plan.actions:
             match action:
                 case Admit():
-                    self.register.assume(action, now=self.now)
+                    self._assume(action)
                 case Preempt() | Evict():
                     self._note_preempted(action.workload.key, preempted=True)
                 case Requeue():
@@ -243,12 +244,12 @@ class CoreState:
         for name in self.extension.committed(plan):
             self.wake(name)
 
-    def spare(self, key: str) -> None:
-        """Take notice that a preemption could not be written down: it may be tried again."""
+    def forget_preemption(self, key: str) -> None:
+        """Forget a preemption that could not be written down: it may be tried again."""
         self._note_preempted(key, preempted=False)
 
     def settle(self) -> None:
-        """Do what changes left to do: recompute quota, and wake up whom they may help."""
+        """Recompute quota after changes, and activate the workloads that they may help."""
         self.tree.refresh()
         for queue in self._outdated.values():
             spec, node, rules = queue.spec, queue.node, self.settings
@@ -257,14 +258,13 @@ class CoreState:
                 queue.options = QueueOptions(spec, node, self.flavors, search, settings=rules)
         self._outdated.clear()
         self.extension.settle()
-        for root in self.wakes.take(self.now, parks=self._parks):
-            for queue in self._queues_below(root):
+        changed, self._changed = self._changed, set()
+        for root in self.extension.due(changed):
+            for queue in self.queues_below(root):
                 queue.pending.wake()
 
-    def _parks(self, root: QuotaNode) -> bool:
-        return any(queue.pending.parks for queue in self._queues_below(root))
-
-    def _queues_below(self, root: QuotaNode) -> Iterator[QueueState]:
+    def queues_below(self, root: QuotaNode) -> Iterator[QueueState]:
+        """Return the known ClusterQueues of a tree."""
         nodes = (node for node in descendants(root) if node.queue)
         return (self.queues[node.name] for node in nodes if node.name in self.queues)
 
@@ -284,16 +284,117 @@ class CoreState:
 
     def _flavor_changed(self, name: str) -> None:
         self.revision += 1
-        self.register.settle_flavor(name)
+        for holding in self._holdings():
+            if any(name in each.flavors.values() for each in holding.admission.pod_sets):
+                self.ledger.occupy(holding)
         for queue in self.using(name):
             self._outdated[queue.name] = queue
-            self._stir(queue.node)
+            self._note_change(queue.node)
 
-    def _left(self, key: str, node: QuotaNode | None, freed: bool) -> None:  # noqa: FBT001 - a callback
-        if freed or self.extension.holds_for(key):
-            self._stir(node)
+    def _holdings(self) -> Iterator[Holding]:
+        return (each for queue in self.queues.values() for each in queue.holdings.values())
 
-    def _stir(self, node: QuotaNode | None) -> None:
+    def _queue(self, name: str) -> QueueState:
+        """Return a ClusterQueue; a new one is made."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = QueueState(name)
+        return queue
+
+    def _drop_if_idle(self, queue: QueueState) -> None:
+        """Forget a ClusterQueue that is no more, and of which no workload knows."""
+        if queue.spec is None and not queue.pending and not queue.holdings:
+            del self.queues[queue.name]
+
+    def _put_pending(self, workload: QueuedWorkload) -> None:
+        key, name = workload.key, workload.cluster_queue
+        known, holding = self._queue_of.get(key), self.holding(key)
+        if holding is not None and holding.assumed:
+            return
+        if known is not None and (holding is not None or known != name):
+            self._leave(key)
+        self._queue_of[key] = name
+        carries = self.settings.gates.flavor_fungibility_preserve_scan_progress
+        self._queue(name).pending.put(workload, carries=carries)
+
+    def _put_holding(self, workload: QueuedWorkload, admission: ReservedQuota) -> None:
+        key, name = workload.key, admission.cluster_queue
+        old = self.holding(key)
+        if old is not None and old.admission == admission:
+            self._hold_on(old, workload)
+            return
+        if key in self._queue_of:
+            self._leave(key)
+        queue = self._queue(name)
+        self._queue_of[key] = name
+        holding = queue.holdings[key] = Holding(workload, admission, assumed=False)
+        self.ledger.occupy(holding)
+        if queue.node is not None:
+            self._charge(queue.node, holding)
+
+    def _hold_on(self, holding: Holding, workload: QueuedWorkload) -> None:
+        """Take notice that a workload changed that holds what it held."""
+        other_priority = workload.priority != holding.workload.priority
+        holding.workload, holding.assumed, holding.preempted = workload, False, False
+        node = self.queues[holding.admission.cluster_queue].node
+        if node is not None:
+            self.tree.touch(node)
+            node.generation += 1  # Kueue forgets it and learns of it again
+        history, local_queue = self.history, workload.local_queue
+        if history is not None and workload.admitted and history.awaits(local_queue, workload.key):
+            history.settle(local_queue, workload.key, self.usage_of(local_queue), self.now)
+        if other_priority or self.extension.holds_for(workload.key):
+            self._note_change(node)
+
+    def _leave(self, key: str) -> None:
+        """Forget a workload that is known."""
+        queue = self.queues[self._queue_of.pop(key)]
+        queue.pending.remove(key)
+        holding, node = queue.holdings.pop(key, None), queue.node
+        self.ledger.vacate(key)
+        if holding is not None and self.history is not None:
+            self.history.drop(holding.workload.local_queue, key)
+        if holding is not None and node is not None:
+            self.tree.refresh()
+            self.tree.release(holding.charges)
+            node.generation += 1
+        if holding is not None or self.extension.holds_for(key):
+            self._note_change(node)
+        self._drop_if_idle(queue)
+
+    def _assume(self, action: Admit) -> None:
+        """Let a pending workload hold what a plan gives it."""
+        workload = action.workload
+        queue = self.queues[workload.cluster_queue]
+        queue.pending.remove(workload.key)
+        before = queue.holdings.get(workload.key)
+        holding = Holding(workload, action.admission, assumed=True)
+        queue.holdings[workload.key] = holding
+        self.ledger.occupy(holding)
+        if before is not None:  # it has got places for the quota that it had
+            holding.charges = before.charges
+            return
+        if self.history is not None and queue.spec is not None and queue.spec.by_usage:
+            used = nanos(action.admission.totals())
+            self.history.push(workload.local_queue, workload.key, used, self.now)
+        if workload.replaces and self.holding(workload.replaces) and queue.node is not None:
+            self._leave(workload.replaces)
+            self._charge(queue.node, holding)
+            return
+        holding.charges = action.charges
+        self.tree.charge(action.charges)
+
+    def _charge(self, node: QuotaNode, holding: Holding) -> None:
+        """Charge to a queue's node what a workload holds there."""
+        self.tree.refresh()
+        usage = holding.admission.usage()
+        holding.charges = {self.tree.cell(node, names): n for names, n in usage.items()}
+        self.tree.charge(holding.charges)
+
+    def _note_change(self, node: QuotaNode | None) -> None:
+        """Take notice of a change at a node, which may belong to another tree from now on."""
         self.revision += 1
         if node is not None:
-            self.wakes.stir(node)
+            self._changed.add(node)
+            if node.parent is not None:
+                self._changed.add(node.parent)

@@ -1,4 +1,4 @@
-"""Workloads as the allocator sees them: amounts and names."""
+"""Workloads in amounts and names, and what they hold."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -29,8 +29,7 @@ class QueuedPodSet(Value, frozen=True):
         minimum: With how few pods it can run, None for no fewer.
         group: Pod sets of the same group get the same flavors; "" for none.
         placed: Whether it asks to be placed by a topology.
-        place: What it asks of one, or would if it got a flavor with a topology; None if that is
-            not known.
+        place: What it asks, or would ask, of a topology; None if that is not known.
     """
 
     name: str
@@ -98,8 +97,8 @@ class ReservedQuota(Value, frozen=True):
 class Objection(Value, frozen=True):
     """Why a workload cannot be considered, found outside the allocator.
 
-    Who is `misplaced` is in a queue that does not take such workloads, or not of its namespace, and
-    waits aside, even where the head of the queue would block those behind it.
+    One that is `misplaced`, in a queue that does not take such workloads or not of its namespace,
+    is inadmissible even where the head of a queue would block those behind it.
     """
 
     reason: ConditionReason
@@ -108,7 +107,7 @@ class Objection(Value, frozen=True):
 
 
 class QueuedWorkload(Value, frozen=True):
-    """A job's demand.
+    """What a job requests, and where it queues.
 
     Attributes:
         key: `namespace/name`.
@@ -129,13 +128,12 @@ class QueuedWorkload(Value, frozen=True):
         gated: Whether it must not preempt yet.
         allowed_flavors: The only flavors it may get; None for all.
         ready: Whether its pods are.
-        given_back: How many of its pods need their quota no longer; they are not in its pod sets.
+        given_back: How many pods need their quota no longer; they are not in its pod sets.
         elastic: Whether it may be replaced by a bigger or smaller slice of the same job.
         failed_node: A node it was sent to and that failed, while its pods there need another place.
-        short_since: Since when fewer of its pods run than it needs; None if enough do.
-        run_seconds: How long it holds its quota at most, in seconds; None if that is not known.
-        saves_seconds: How often it saves its state, so that no more of its run is lost, in
-            seconds; None if that is not known.
+        short_since: Since when fewer pods run than it needs; None if enough do.
+        run_seconds: How long it holds its quota at most; None if that is not known.
+        saves_seconds: How often it saves its state; None if that is not known.
     """
 
     key: str

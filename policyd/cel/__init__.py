@@ -1,4 +1,4 @@
-"""CEL for admission: parser, checker, compiler to Python, libraries, cost. Pure.
+"""Parse, check, compile and evaluate CEL for admission: syntax, libraries, cost. Pure.
 
 An expression is parsed to a tree, checked against an environment, and written as one Python
 function that works on decoded JSON as it is:
@@ -9,8 +9,7 @@ function that works on decoded JSON as it is:
 Imports `api` for the types of kinds. Start with `environments`, then `compile`.
 """
 
-from policyd.cel.compile.lazy import LazyVariables
-from policyd.cel.compile.program import Program, compile_expression
+from policyd.cel.compile.program import LazyVariables, Program, compile_expression
 from policyd.cel.cost import Budget
 from policyd.cel.environment import Environment
 from policyd.cel.environments import admission_environment, base_environment

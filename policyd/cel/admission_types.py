@@ -1,4 +1,4 @@
-"""The types of what the API server gives expressions at admission."""
+"""Declare the types of the variables that the API server passes at admission."""
 
 from collections.abc import Mapping
 from typing import Final

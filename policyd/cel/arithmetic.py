@@ -1,4 +1,4 @@
-"""Arithmetic on numbers and times, with the overflows of 64 bits."""
+"""Compute with numbers, timestamps and durations, with the overflows of 64 bits."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Caches of what texts mean, that cannot be filled with large texts."""
+"""Cache what strings parse to, for short strings only, so that memory stays bounded."""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps

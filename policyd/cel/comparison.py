@@ -1,4 +1,4 @@
-"""Equality and order of values, deep down and across the types of numbers."""
+"""Compare values: equality in depth, and order across the number types."""
 
 import operator
 from collections.abc import Callable
@@ -59,7 +59,7 @@ Pairs = list[tuple[Value, Value]]
 
 
 def _charge_nothing(_elements: int) -> None:
-    """Charge nothing: whoever compares has paid before."""
+    """Charge nothing: the comparison was charged before."""
 
 
 def _equal_deep(a: Value, b: Value, charge: Charge) -> bool:
@@ -74,7 +74,7 @@ def _equal_deep(a: Value, b: Value, charge: Charge) -> bool:
 
 
 def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> bool:
-    """Compare keys and scalars of two maps, and add what else must be equal to `rest`."""
+    """Compare keys and scalars of two maps, and add the other pairs to `rest`."""
     if not isinstance(y, dict) or dict.keys(x) != dict.keys(y):
         return False
     if (type(x) is Struct or type(y) is Struct) and type_name(x) != type_name(y):
@@ -117,7 +117,7 @@ _DEEP: Final[dict[type, Callable[[Any, Value, Pairs, Charge], bool]]] = {
 
 
 def comes_after(a: Value, b: Value) -> bool:
-    """Tell whether `a` is greater: what has no order with the other is not, as in Kubernetes."""
+    """Tell whether `a` is greater: values without an order are not, as in Kubernetes."""
     kind = type(a)
     if kind is type(b):
         ordered = kind in _ORDERED or kind is Timestamp or kind is Duration
@@ -180,7 +180,7 @@ def place_of(wanted: Value, values: list[Value], budget: Budget | None = None) -
 
 
 def need_bool(value: Value) -> None:
-    """Refuse what stands where a bool must."""
+    """Refuse a value that is not a bool."""
     if type(value) is not bool:
         raise CelError(f"no such overload: expected bool, found {type_name(value)}")
 

@@ -1,4 +1,4 @@
-"""Access to lists, maps and optionals, and the making of maps.
+"""Read lists, maps and optionals, and make maps.
 
 Each function raises CelError for arguments it has no overload for.
 """
@@ -95,14 +95,14 @@ def finish_map(made: dict[Any, Value]) -> dict[Any, Value]:
 
 
 def elements(container: Value) -> Iterable[Value]:
-    """Return what a macro with one variable loops over: elements, or keys."""
+    """Return the range of a macro with one variable: elements, or keys."""
     if type(container) is list or isinstance(container, dict):
         return container
     raise _no_range(container)
 
 
 def pairs(container: Value) -> Iterable[tuple[Value, Value]]:
-    """Return what a macro with two variables loops over: index and element, or key and value."""
+    """Return the range of a macro with two variables: index and element, or key and value."""
     if isinstance(container, dict):
         return container.items()
     if type(container) is list:
@@ -124,7 +124,7 @@ _GO_TYPES: Final = {
     str: "types.String",
     bytes: "types.Bytes",
 }
-"""What cel-go's message calls what cannot be looped over."""
+"""The names that cel-go's message has for types that cannot be iterated."""
 
 
 def need_optional(value: Value) -> Optional:

@@ -1,4 +1,4 @@
-"""What evaluating an expression may cost, in the API server's units.
+"""Count the cost of an evaluation, in the API server's units, and enforce its limits.
 
 Every step has a cost, known when the expression is compiled or computed from the sizes of what it
 works on before it works. Besides, what the API server's units do not see (deep comparison, copies
@@ -23,12 +23,10 @@ WORK_LIMIT: Final = 250_000
 """Elements one expression may compare or copy beyond what its cost covers. One takes a fifth to a
 third of a microsecond, so that cost and work together stay well below 200 ms."""
 _COST_OF_WORK: Final = EXPRESSION_LIMIT // WORK_LIMIT
-POLICY_WORK_LIMIT: Final = POLICY_LIMIT // _COST_OF_WORK
-"""Elements all expressions of a policy may compare or copy together."""
 REQUEST_LIMIT: Final = 20_000_000
 """Units that all expressions about one request may take together: about two seconds."""
 WORK_UNITS: Final = 3
-"""Units of a request that an element takes; what costs 1 takes one."""
+"""Units of a request for one element; a cost of 1 is one unit."""
 # Comparing or copying so many characters takes about as long as an element.
 _CHARACTERS: Final = 100
 
@@ -56,7 +54,7 @@ Cost = Callable[..., int]
 
 
 class Weight(NamedTuple):
-    """What was found by looking at a value deep down.
+    """The size of a value, found by a walk through all its parts.
 
     Attributes:
         cost: A tenth of each string's bytes, and 1 for each scalar.
@@ -75,7 +73,7 @@ _NO_WEIGHTS: Final[dict[int, tuple[object, Weight]]] = {}
 
 
 class RequestBudget:
-    """What all expressions about one request may take together, in units of cost.
+    """The budget of all expressions of one request, in units of cost.
 
     Half of it is shared out: each policy has as much as any other, whatever those before it took.
     The other half is for those that need more, first come, first served.
@@ -93,11 +91,11 @@ class RequestBudget:
         *,
         units: int = REQUEST_LIMIT,
     ) -> None:
-        """Share out what there is.
+        """Divide the budget.
 
         Args:
             policies: How many policies will be asked.
-            is_late: Tells whether whoever waits is about to stop waiting.
+            is_late: Tells whether the caller's timeout is about to expire.
             units: What there is.
         """
         self._pool = units // 2
@@ -106,14 +104,14 @@ class RequestBudget:
         self._taken: dict[str, int] = {}
 
     def left(self, policy: str) -> int:
-        """Return what a policy may still take."""
+        """Return the budget that a policy has left."""
         return max(self._share - self._taken.get(policy, 0), 0) + max(self._pool, 0)
 
     def take(self, policy: str, units: int) -> None:
-        """Take note of what a policy took.
+        """Record the cost of a policy.
 
         Raises:
-            CelTimeError: If whoever waits is about to stop waiting.
+            CelTimeError: If the caller's timeout is about to expire.
         """
         before = self._taken.get(policy, 0)
         taken = self._taken[policy] = before + units
@@ -125,7 +123,7 @@ class RequestBudget:
 
 
 class Budget:
-    """What the expressions of one policy may still cost together.
+    """The budget of the expressions of one policy.
 
     It is made for every policy, so that what most do not need has its value from the class.
 
@@ -171,12 +169,12 @@ class Budget:
 
     @property
     def remaining(self) -> int:
-        """What is left; below 0 if the last expression went over."""
+        """The cost that is left; below 0 if the last expression exceeded it."""
         return self.limit - self.spent
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no other expression is to be evaluated."""
+        """Whether no more expressions are to be evaluated."""
         return self.weights is _EXHAUSTED
 
     def charge_work(self, elements: int) -> None:
@@ -195,10 +193,10 @@ class Budget:
             exceed()
 
     def settle(self) -> None:
-        """Tell the allowance what expressions took since it was told last.
+        """Report to the allowance the cost of expressions since the last report.
 
         Raises:
-            CelTimeError: If whoever waits is about to stop waiting.
+            CelTimeError: If the caller's timeout is about to expire.
         """
         units = self.spent + WORK_UNITS * self.done - self._settled
         self._settled += units
@@ -212,7 +210,7 @@ class Budget:
                 self.renew()
 
     def excuse(self, cost: int) -> None:
-        """Leave a cost out of what the request takes: it stands for what others do."""
+        """Exclude a cost from the request's budget: it represents work of others."""
         self._settled += cost
         self.settle_at += cost
 
@@ -294,7 +292,7 @@ def deep_size(value: object) -> int:
 
 
 def _inside(part: object) -> Collection[Any]:
-    """Return what has to be looked at in a map, an optional, or any other value."""
+    """Return the parts of a map, an optional, or any other value that are to be walked."""
     if isinstance(part, dict):
         return dict.values(part)
     return (getattr(part, "value", None),)

@@ -1,4 +1,4 @@
-"""What an environment has to offer, as people read it: names, signatures, sentences."""
+"""Describe the functions and macros of an environment: names, signatures, summaries."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from policyd.cel.types import Type
 
 
 class Summaries(msgspec.Struct, frozen=True):
-    """What each operator, function and macro does, in a sentence: `summaries.json`."""
+    """A summary of each operator, function and macro, from `summaries.json`."""
 
     functions: dict[str, dict[str, str]]
     """Sentences by name, in sections; a name with a newer and an older spelling stands once."""
     aliases: dict[str, str]
     """Other spellings of names."""
     macros: dict[str, tuple[str, str]]
-    """How macros are written, and what they evaluate to."""
+    """The form of each macro, and its summary."""
 
 
 @cache
 def summaries() -> Summaries:
-    """Return what the reference and the help say of each function."""
+    """Return the summaries of functions for the reference and the help."""
     return msgspec.json.decode(packaged("policyd.cel", "summaries.json"), type=Summaries)
 
 

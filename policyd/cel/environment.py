@@ -1,4 +1,4 @@
-"""What an expression may use: variables, functions, macros, struct types."""
+"""Define an environment: the variables, functions, macros and structs of an expression."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ class Environment:
         open_structs: Struct types with any field: every dotted name that begins with one of these
             is the type of the field it names, as `Object.spec`.
         container: The namespace names are looked up in first.
-        version: The version of Kubernetes it stands for.
+        version: The version of Kubernetes that it represents.
         cel_go: The version of cel-go whose dialect is spoken.
         unavailable: For each function or macro this version lacks, the version that has it.
         same_type_literals: Whether lists and maps must have elements of one type.
@@ -91,7 +91,7 @@ class Environment:
 
     @property
     def strict_optionals(self) -> bool:
-        """Whether `or` and `orValue` of what is no optional are errors."""
+        """Whether `or` and `orValue` are errors on values that are not optional."""
         return self.cel_go >= _STRICT_OPTIONALS_SINCE
 
     def struct_fields(self, name: str) -> Fields | None:
@@ -109,7 +109,7 @@ class Environment:
         return self.structs.get(struct, {}).get(name)
 
     def candidates(self, name: str) -> tuple[str, ...]:
-        """Return the names `name` may stand for, by the container, the most special first."""
+        """Return the names that `name` may refer to, by the container, the most specific first."""
         prefixes = []
         container = self.container
         while container:

@@ -1,4 +1,4 @@
-"""The environments expressions are written for, by version of Kubernetes.
+"""Make the environments that expressions are written for, by version of Kubernetes.
 
 An API server of version 1.36 evaluates whatever was stored with all it knows, but takes new
 expressions only with what 1.35 has as well, so that an upgrade can be taken back. A version here
@@ -14,19 +14,18 @@ from policyd.cel.admission_types import JSON_PATCH, NAMESPACE, REQUEST
 from policyd.cel.environment import CEL_GO_0_26, CEL_GO_0_29, Environment
 from policyd.cel.functions import Overload, Version, collect
 from policyd.cel.lib.authorizer import AUTHORIZERS, JSON_PATCHES
-from policyd.cel.lib.conversions import CONVERSIONS, STANDARD
 from policyd.cel.lib.encoders import ENCODERS
 from policyd.cel.lib.format import FORMAT
 from policyd.cel.lib.formats import NAMED_FORMATS
 from policyd.cel.lib.lists import LISTS, LISTS_EXTENSION
 from policyd.cel.lib.math import MATH
 from policyd.cel.lib.network import NETWORK
-from policyd.cel.lib.operators import OPERATORS
 from policyd.cel.lib.optionals import OPTIONALS
 from policyd.cel.lib.quantity import QUANTITIES
 from policyd.cel.lib.regex import REGEX
 from policyd.cel.lib.semver import SEMVERS
 from policyd.cel.lib.sets import SETS
+from policyd.cel.lib.standard import STANDARD
 from policyd.cel.lib.strings import REVERSE, STRINGS
 from policyd.cel.lib.time import TIME
 from policyd.cel.lib.url import URLS
@@ -43,7 +42,7 @@ DEFAULT_VERSION: Final[Version] = (1, 36)
 """The version of Kubernetes policies are checked for, unless said otherwise."""
 
 LIBRARIES: Final = (
-    *(OPERATORS, CONVERSIONS, STANDARD, TIME, OPTIONALS, STRINGS, FORMAT, REGEX, SETS, LISTS),
+    *(STANDARD, TIME, OPTIONALS, STRINGS, FORMAT, REGEX, SETS, LISTS),
     *(LISTS_EXTENSION, QUANTITIES, URLS, NETWORK, NAMED_FORMATS, SEMVERS, AUTHORIZERS),
 )
 """The API server's own libraries."""
@@ -137,7 +136,7 @@ AUTHORIZER: Final[Mapping[str, Type]] = {
     "authorizer": Type("kubernetes.authorization.Authorizer"),
     "authorizer.requestResource": Type("kubernetes.authorization.ResourceCheck"),
 }
-"""The variables that tell what users may do."""
+"""The variables for permissions of users."""
 
 _DECLARED: Final[Mapping[str, Type]] = {
     "object": DYN,
@@ -151,33 +150,35 @@ _DECLARED: Final[Mapping[str, Type]] = {
 Builder = Callable[[Version], Environment]
 """Makes the environment of a version of Kubernetes."""
 
-PLACES: Final[Mapping[str, Builder]] = {
+ENVIRONMENTS: Final[Mapping[str, Builder]] = {
     "vap": admission_environment,
     "map": lambda version: admission_environment(version, mutation=True),
     "message": message_environment,
     "conditions": conditions_environment,
     "base": base_environment,
 }
-"""Where an expression may stand, by the word for it in names such as `vap-1.36`."""
+"""The environments by name; `vap-1.36` is one for a version of Kubernetes."""
 
 
-def environment_named(name: str, *, places: Mapping[str, Builder] = PLACES) -> Environment:
-    """Return the environment called `name`: a place, and a version if it is not the default.
+def environment_named(
+    name: str, *, environments: Mapping[str, Builder] = ENVIRONMENTS
+) -> Environment:
+    """Return the environment called `name`, of a version of Kubernetes if the name has one.
 
     Args:
         name: As `vap`, `map-1.37`, or `vap-1.36/cel-go-0.29` for the dialect of another version.
-        places: Where expressions may stand.
+        environments: What makes an environment, by name.
 
     Raises:
-        UnknownEnvironmentError: If there is no such place, version or dialect.
+        UnknownEnvironmentError: If there is no such environment, version or dialect.
     """
     rest, slash, dialect = name.partition("/")
-    place, dash, number = rest.partition("-")
-    builder = places.get(place)
+    kind, dash, number = rest.partition("-")
+    builder = environments.get(kind)
     version = _NUMBERS.get(number) if dash else DEFAULT_VERSION
     cel_go = DIALECTS.get(dialect)
     if builder is None:
-        raise UnknownEnvironmentError(name, place, places)
+        raise UnknownEnvironmentError(name, kind, environments)
     if version is None:
         raise UnknownEnvironmentError(name, number, _NUMBERS)
     if cel_go is None and slash:

@@ -1,4 +1,4 @@
-"""What goes wrong in an expression: when it is compiled (issues), when it is evaluated (errors)."""
+"""Define the errors of CEL: issues of compilation, and errors of evaluation."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from policyd.errors import PolicydError
 
 MAX_ISSUES: Final = 20
-"""Issues reported of one expression: who has more will look again anyway."""
+"""Issues reported of one expression, at most."""
 # What an error says may hold what an object does, which is no longer shown to anybody.
 _LONGEST: Final = 4_096
 # A line of an expression longer than this is cut in messages: the caret says where to look.
@@ -33,11 +33,11 @@ class CelError(PolicydError):
 
 
 class CelCostError(CelError):
-    """An expression, or all expressions of a policy, used up what they may cost."""
+    """An expression, or all expressions of a policy, exceeded the cost limit."""
 
 
 class CelTimeError(CelCostError):
-    """Whoever waits for what expressions evaluate to is about to stop waiting."""
+    """The caller's timeout is about to expire."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: not decided in time")
@@ -85,7 +85,7 @@ def locate(source: str, position: int) -> tuple[int, int]:
 
 
 def issue_at(source: str, position: int, message: str, hint: str | None = None) -> Issue:
-    """Describe what is wrong at an offset in `source`."""
+    """Make an issue at an offset in `source`."""
     line, column = locate(source, position)
     end = source.find("\n", position)
     start = position - column + 1

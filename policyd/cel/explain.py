@@ -1,4 +1,4 @@
-"""What each part of an expression evaluates to: the answer to "why is this false?".
+"""Evaluate each part of an expression, to show why it is false or fails.
 
 Every part is compiled and evaluated by itself, by the same compiler as the whole. Parts the whole
 does not get to, behind a `&&` that is false already, are named and not evaluated.
@@ -27,7 +27,7 @@ from policyd.cel.values import Optional, Value
 MOST_ROUNDS: Final = 10
 """Rounds of a loop that are shown."""
 MOST_STEPS: Final = 500
-"""Parts that are shown: nobody reads more."""
+"""Parts that are shown, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ExpressionStep:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An expression, what it evaluates to, and how that comes about.
+    """An expression, its value, and the explanations of its parts.
 
     Attributes:
         source: Its text.
@@ -112,7 +112,7 @@ def explain(source: str, environment: Environment, variables: Mapping[str, objec
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where a part is evaluated: with the variables of the loops around it."""
+    """The scope of a part: the variables of the loops around it."""
 
     source: str
     checked: Checked
@@ -136,9 +136,7 @@ class _Scope:
     def within(self, variables: Mapping[str, object]) -> "_Scope":
         """Return the scope of a round of a loop."""
         return replace(
-            self,
-            variables={**self.variables, **variables},
-            local=self.local | frozenset(variables),
+            self, variables={**self.variables, **variables}, local=self.local | frozenset(variables)
         )
 
     def steps(self, node: ast.ExpressionNode, depth: int) -> Iterator[ExpressionStep]:

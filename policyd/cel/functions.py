@@ -1,7 +1,7 @@
-"""How functions are declared: name, types, code and cost in one place."""
+"""Declare functions: name, types, code and cost in one place."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from policyd.cel.cost import Cost
@@ -10,7 +10,7 @@ from policyd.cel.types import Type, is_dyn
 from policyd.cel.values import no_such_overload, type_name
 
 Code = Callable[..., Any]
-"""What a function does; its arguments have the declared types, elements of lists may not."""
+"""The code of a function; its arguments have the declared types, elements of lists may not."""
 
 Version = tuple[int, int]
 """A minor version of Kubernetes, as (1, 30)."""
@@ -55,16 +55,16 @@ class Overload:
 
     @property
     def sure(self) -> bool:
-        """Whether a result has the declared type whatever the elements of the arguments are."""
+        """Whether a result always has the declared type, whatever the elements of the arguments."""
         inner = [part for parameter in self.parameters for part in parameter.parameters]
         return not self.result.variable and self.result not in inner
 
     def taken(self, given: tuple[object, ...]) -> tuple[object, ...]:
-        """Return what of arguments, with or without the budget behind, the code is given."""
+        """Return the arguments that the code gets, with or without the budget."""
         return given if self.counted else given[: len(self.parameters)]
 
     def charge(self, arguments: tuple[Sized, ...]) -> Charge:
-        """Return what a call may cost, by what is known of its arguments."""
+        """Return the estimated cost of a call, from the known facts of its arguments."""
         if self.estimate is not None:
             return self.estimate(arguments)
         if isinstance(self.cost, int):
@@ -73,13 +73,13 @@ class Overload:
 
     @property
     def style(self) -> tuple[str, bool, int]:
-        """What is known of a call before its types are: name, method or not, arity."""
+        """The style of a call, known before its types: name, method or not, arity."""
         return self.name, self.member, len(self.parameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What a call takes: `cost` in the API server's units, and `work` it does not see.
+    """The price of a call: `cost` in the API server's units, and `work` that it does not count.
 
     `estimate` tells the cost before the arguments are known, where it is not that of `cost`.
     With `counted` the code may be given the budget, which knows what was looked at before.
@@ -125,18 +125,8 @@ def method(
     since: Version = OLDEST,
 ) -> Overload:
     """Declare an overload of a method; the receiver is the first parameter."""
-    return Overload(
-        name=name,
-        parameters=parameters,
-        result=returns,
-        run=run,
-        cost=size.cost,
-        work=size.work,
-        estimate=size.estimate,
-        counted=size.counted,
-        since=since,
-        member=True,
-    )
+    overload = function(name, *parameters, returns=returns, run=run, size=size, since=since)
+    return replace(overload, member=True)
 
 
 Functions = Mapping[str, tuple[Overload, ...]]

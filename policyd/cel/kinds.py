@@ -1,11 +1,11 @@
-"""The types of Kubernetes' own kinds, for checking the names of fields before an object comes.
+"""Check the names of fields against the types of Kubernetes' own kinds.
 
 An API server does the same for the status of a policy: it takes the objects a policy concerns for
 values of their kind, and says which fields there are none of. When a policy is evaluated, objects
 are what they are, whatever was found here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -29,8 +29,6 @@ from policyd.cel.types import (
     map_of,
 )
 
-MOST_KINDS: Final = 10
-"""Kinds a policy is checked for at most, as by the API server."""
 _SCALARS: Final[Mapping[str, Type]] = {
     "string": STRING,
     "int32": INT,
@@ -64,7 +62,7 @@ class BuiltinKind:
 
 
 def kind_of(group: str, version: str, plural: str) -> BuiltinKind | None:
-    """Return the kind of a resource, or of what its subresource takes; None if nobody knows."""
+    """Return the kind of a resource, or of its subresource; None if it is unknown."""
     plural, _, part = plural.partition("/")
     found = resource(group, version, plural)
     if found is None:
@@ -129,7 +127,7 @@ class TypeCheck:
         return issues
 
     def expression(self, source: str, environment: Environment) -> tuple[Issue, ...]:
-        """Check an expression: say what is wrong with it for the kind alone.
+        """Check an expression, and return the issues for the kind alone.
 
         Args:
             source: The text.
@@ -158,10 +156,3 @@ class TypeCheck:
 
 def _identity(issue: Issue) -> tuple[int, int, str]:
     return issue.line, issue.column, issue.message
-
-
-def kinds_of(resources: Iterable[tuple[str, str, str]]) -> tuple[BuiltinKind, ...]:
-    """Return the known kinds of resources by group, version and plural, the first ten of them."""
-    found = (kind_of(*each) for each in resources)
-    unique = dict.fromkeys(kind for kind in found if kind is not None)
-    return tuple(unique)[:MOST_KINDS]

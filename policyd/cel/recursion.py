@@ -1,4 +1,4 @@
-"""Room on Python's stack for expressions as deep as cel-go allows."""
+"""Raise Python's recursion limit for expressions as deep as cel-go allows."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Types as the checker sees them."""
+"""Define the types that the checker uses."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type with its parameters; a `variable` stands for one still to be found."""
+    """A type with its parameters; a `variable` is a type still to be found."""
 
     name: str
     parameters: tuple["Type", ...] = ()

@@ -1,4 +1,4 @@
-"""The values CEL has and JSON has not, and the names of all value types.
+"""Define the values that CEL has and JSON has not, and the names of all types.
 
 JSON values stay what the decoder made of them: `int`, `float`, `bool`, `str`, `None`, `list`,
 `dict`. Values are never changed once made; results may share parts of the evaluated object.
@@ -217,7 +217,7 @@ NONE: Final = Optional(None, present=False)
 
 
 def position_of(key: Value) -> int:
-    """Return the place in a list a key stands for."""
+    """Return the index in a list that a key means."""
     kind = type(key)
     if kind is int or kind is UInt:
         return int(key)

@@ -1,4 +1,4 @@
-"""Values of CEL as JSON, for people and other programs to read."""
+"""Write CEL values as JSON, for people and other programs to read."""
 
 import base64
 from collections.abc import Callable
@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from policyd.cel.cost import WORK_LIMIT, deep_size
 from policyd.cel.errors import CelError
-from policyd.cel.lib.conversions import double_text
 from policyd.cel.lib.network import Cidr, Ip
 from policyd.cel.lib.quantity import CelQuantity
+from policyd.cel.lib.standard import double_text
 from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.values import CelMap, Duration, Optional, Timestamp, TypeValue, Value, type_name
 
 _DEEPEST: Final = 200
-"""Levels of JSON that is written; what reads it has a limit, too."""
+"""The depth of the JSON, at most; its readers have a limit, too."""
 
 
 def as_json(value: Value, level: int = 0) -> Any:  # noqa: ANN401 - whatever the value holds
-    """Return a value as JSON has it; what JSON has not becomes a string that says it.
+    """Return a value as JSON; values that JSON does not have become strings.
 
     Args:
         value: The value.

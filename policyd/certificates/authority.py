@@ -73,7 +73,7 @@ class Authority:
 
     @property
     def certificate_pem(self) -> bytes:
-        """The authority's certificate: what goes into a `caBundle` or a kubeconfig."""
+        """The authority's certificate, for a `caBundle` or a kubeconfig."""
         return self.pair.certificate_pem
 
     @property

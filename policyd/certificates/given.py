@@ -1,4 +1,4 @@
-"""Certificates given by somebody: what they say, and whether they can be used."""
+"""Certificates that users give: their facts, and whether they can be used."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class CertificatePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFacts:
-    """What a certificate says: until when, and for whom."""
+    """The facts of a certificate: its end, and its names."""
 
     not_before: float
     not_after: float
@@ -47,7 +47,7 @@ def certificate_facts(
 
     Args:
         certificate_pem: The text.
-        certificate: What to call it in an error: the user's name for it, such as a path.
+        certificate: Its name in an error, such as its path.
 
     Raises:
         ConfigurationError: If there is no certificate in it.
@@ -65,11 +65,11 @@ def check_match(pair: CertificatePair, *, certificate: str, key: str) -> None:
 
     Args:
         pair: Both, as PEM.
-        certificate: What to call the certificate in an error, such as its path.
+        certificate: The name of the certificate in an error, such as its path.
         key: The same for the key.
 
     Raises:
-        ConfigurationError: If one is not what it should be, or they do not match.
+        ConfigurationError: If one of them is invalid, or they do not match.
     """
     public = load_certificate(pair.certificate_pem, certificate).public_key()
     if _der(public) != _der(load_key(pair.key_pem, key).public_key()):
@@ -92,7 +92,7 @@ def check_pair(
     Args:
         pair: Certificate and key.
         now: The moment it is to be used.
-        certificate: What to call the certificate in an error, such as its path.
+        certificate: The name of the certificate in an error, such as its path.
         key: The same for the key.
         names: DNS names and IP addresses under which clients will call; each must be covered.
 

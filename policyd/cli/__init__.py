@@ -1,10 +1,10 @@
 """The commands: data to stdout, talk to stderr, and the exit codes of all programs of policyd.
 
-A command's module is imported when the command is called: `policyd --version` must not wait for
-what only the controller needs.
+A command's module is imported when the command is called, so that `policyd --version` does not wait
+for modules that only the controller needs.
 
-Imports every folder of `policyd`, and of `webhooks` what runs them. Start with `apply`, a command
-like most.
+Imports every folder of `policyd`, and the server of `webhooks`. Start with `apply`, a typical
+command.
 """
 
 from collections.abc import Mapping

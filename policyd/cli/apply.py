@@ -1,4 +1,4 @@
-"""`policyd apply`: what the webhooks would do to objects."""
+"""`policyd apply`: show the effect of the admission webhooks on objects."""
 
 import difflib
 import json
@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 import click
+import msgspec
 import yaml
 
-from policyd.admission.decisions import combined
+from policyd.admission.decisions import combined, object_of
+from policyd.admission.handler import AdmissionHandler
 from policyd.admission.jobs import JobAdmission
 from policyd.admission.queues import QueueAdmission
 from policyd.api.admission import AdmissionRequest
@@ -33,6 +35,7 @@ from policyd.engine.offline.requests import (
     custom_kinds,
     makers_for,
     offline_set,
+    raw,
 )
 from policyd.engine.offline.shadows import ShadowDifference, shadow_differences
 from policyd.jobs.integrations import Integrations
@@ -43,10 +46,11 @@ Output = Literal["yaml", "json", "diff"]
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """An object, what was decided, what came of it, and what shadows would have decided."""
+    """An object, the decisions on it, the result, and what shadows would have decided."""
 
     document: Document
     decision: Decision
+    notes: tuple[str, ...]
     result: Json
     shadows: tuple[ShadowDifference, ...]
 
@@ -59,7 +63,7 @@ class _Applied:
 
 
 class _Given(Sent):
-    """What the command line says."""
+    """The arguments of the command."""
 
     policies: tuple[str, ...]
     objects: tuple[str, ...]
@@ -142,8 +146,8 @@ def command(**given: Unpack[_Given]) -> None:
 def _apply(
     documents: Sequence[Document], policies: PolicySet, given: _Given, labels: Labels
 ) -> tuple[list[_Applied], list[Finding]]:
-    """Send each object through the policies; what is no object, or undecided, is a finding."""
-    decide = _with_webhooks(policies) if given["queue"] else policies.review
+    """Evaluate each object; a document that is no object, or is undecided, is a finding."""
+    decide = _with_webhooks(policies) if given["queue"] else lambda r: (policies.review(r),)
     applied: list[_Applied] = []
     findings: list[Finding] = []
     kinds = custom_kinds(document.value for document in documents)
@@ -154,37 +158,53 @@ def _apply(
             findings.append(unusable(document, error))
             continue
         labels.note(policies, request)
-        decision = decide(request)
+        decisions = decide(request)
+        decision = combined(*decisions)
         result = apply_json_patch(document.value, decision.operations)
         shadows = tuple(shadow_differences(policies, request, decision))
-        applied.append(_Applied(document, decision, result, shadows))
+        applied.append(_Applied(document, decision, _notes(decisions), result, shadows))
     return applied, [*findings, *labels.findings]
 
 
-def _with_webhooks(policies: PolicySet) -> Callable[[AdmissionRequest], Decision]:
-    """Return what decides as both webhooks do, one after the other."""
+def _with_webhooks(policies: PolicySet) -> Callable[[AdmissionRequest], Sequence[Decision]]:
+    """Return a function that decides as the two webhooks do: the second gets the changed object."""
     jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
     queues = QueueAdmission()
+    mutating = AdmissionHandler(phase="mutate", policies=policies.mutate, jobs=jobs, queues=queues)
+    validating = AdmissionHandler(
+        phase="validate", policies=policies.validate, jobs=jobs, queues=queues
+    )
 
-    def decide(request: AdmissionRequest) -> Decision:
-        decision = policies.review(request)
-        decision = queues.change(request, jobs.change(request, decision))
-        return combined(decision, jobs.check(request, decision), queues.check(request))
+    def decide(request: AdmissionRequest) -> Sequence[Decision]:
+        change = mutating.mutate(request)
+        if not change.allowed:
+            return (change,)
+        if change.operations:
+            request = msgspec.structs.replace(request, object=raw(object_of(request, change)))
+        return change, validating.validate(request)
 
     return decide
 
 
+def _notes(decisions: Sequence[Decision]) -> tuple[str, ...]:
+    """Return the notes for the audit log that concern the author of an object."""
+    notes = (
+        f"{label}: {text}"
+        for label, key in (("lifted", LIFTED_BY), ("rolled out", ROLLED_OUT))
+        for decision in decisions
+        for text in decision.audit_annotations.get(key, "").split("; ")
+        if text
+    )
+    return tuple(dict.fromkeys(notes))
+
+
 def _tell(one: _Applied) -> None:
-    """Say on stderr what was decided about an object."""
+    """Print the decision on an object to stderr."""
     by = one.decision.audit_annotations.get(MUTATED_BY)
     if by:
         click.secho(f"{one.name}: changed by {by}", dim=True, err=True)
-    lifted = one.decision.audit_annotations.get(LIFTED_BY)
-    for text in lifted.split("; ") if lifted else ():
-        click.secho(f"{one.name}: lifted: {text}", dim=True, err=True)
-    staged = one.decision.audit_annotations.get(ROLLED_OUT)
-    for text in staged.split("; ") if staged else ():
-        click.secho(f"{one.name}: rolled out: {text}", dim=True, err=True)
+    for note in one.notes:
+        click.secho(f"{one.name}: {note}", dim=True, err=True)
     for warning in one.decision.warnings:
         click.secho(f"{one.name}: warning: {warning}", fg="yellow", err=True)
     for denial in one.decision.denials:

@@ -1,4 +1,4 @@
-"""`policyd cel`: try expressions, see why they evaluate to what they do, and what there is."""
+"""`policyd cel`: evaluate and explain CEL expressions, and list the functions."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ Output = Literal["text", "json", "value"]
 
 
 class _Given(Inputs):
-    """What the command line says."""
+    """The arguments of the command."""
 
     output: Output
 
@@ -128,7 +128,7 @@ def _print_entry(entry: FunctionEntry) -> None:
 
 
 def _explained(given: _Given) -> Explanation:
-    """Evaluate what is given; exit if the expression cannot be used."""
+    """Evaluate the given expression; exit if it is invalid."""
     source = text_of(given)
     activation = activation_of(given)
     try:

@@ -1,4 +1,4 @@
-"""What an expression on the command line sees: an object, a request, params, variables."""
+"""The inputs of an expression on the command line: an object, a request, params, variables."""
 
 import secrets
 import sys
@@ -14,7 +14,7 @@ from policyd.cel import Environment, LazyVariables, compile_expression
 from policyd.cel.cost import Budget
 from policyd.cel.environments import (
     DEFAULT_VERSION,
-    PLACES,
+    ENVIRONMENTS,
     VERSIONS,
     Builder,
     UnknownEnvironmentError,
@@ -30,7 +30,7 @@ from policyd.clock import SystemClock
 from policyd.dialects.registry import FORMATS, dialect_of
 from policyd.engine.documents.reading import read_documents
 from policyd.engine.model.dialects import Chance, PolicyFormat
-from policyd.engine.model.environments import Places
+from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.facts import Facts
 from policyd.engine.model.functions import expression_environment
 from policyd.engine.model.surroundings import PolicyContext
@@ -49,25 +49,27 @@ def _policy(version: Version) -> Environment:
     return expression_environment(version, params=True, mutation=True)
 
 
-def _places_of(written_in: PolicyFormat, version: Version = DEFAULT_VERSION) -> Places:
-    chance = Chance(now=lambda: int(SystemClock().now() * 10**9), dice=secrets.randbelow)
+def _environments_of(
+    written_in: PolicyFormat, version: Version = DEFAULT_VERSION
+) -> PolicyEnvironments:
+    chance = Chance(now=lambda: int(SystemClock().now() * 10**9), random_below=secrets.randbelow)
     dialect = dialect_of(version, chance=chance)
-    return written_in.places(dialect, False)  # noqa: FBT003 - no params
+    return written_in.environments(dialect, False)  # noqa: FBT003 - no params
 
 
 def _foreign(written_in: PolicyFormat, version: Version) -> Environment:
-    return _places_of(written_in, version).mutations
+    return _environments_of(written_in, version).mutations
 
 
-_PLACES: Final[Mapping[str, Builder]] = {
-    **PLACES,
+_ENVIRONMENTS: Final[Mapping[str, Builder]] = {
+    **ENVIRONMENTS,
     "policy": _policy,
     **{each.name: partial(_foreign, each) for each in FORMATS},
 }
 
 
 class Inputs(TypedDict):
-    """What the command line says an expression sees."""
+    """The options for the inputs of an expression."""
 
     expression: str
     filename: str | None
@@ -85,18 +87,18 @@ class Inputs(TypedDict):
 
 def _environment(_context: click.Context, _option: click.Parameter, value: str) -> Environment:
     try:
-        return environment_named(value, places=_PLACES)
+        return environment_named(value, environments=_ENVIRONMENTS)
     except UnknownEnvironmentError as error:
         hint = f"; {error.hint}" if error.hint else ""
         raise click.BadParameter(f"{error}{hint}") from error
 
 
 def _complete(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    """Complete a place, then its version."""
-    place, dash, _ = begun.partition("-")
+    """Complete the name of an environment, then its version."""
+    kind, dash, _ = begun.partition("-")
     if not dash:
-        return [each for each in _PLACES if each.startswith(begun)]
-    names = (f"{place}-{major}.{minor}" for major, minor in VERSIONS)
+        return [each for each in _ENVIRONMENTS if each.startswith(begun)]
+    names = (f"{kind}-{major}.{minor}" for major, minor in VERSIONS)
     return [name for name in names if name.startswith(begun)]
 
 
@@ -105,8 +107,8 @@ ENV: Final = click.option(
     default="vap",
     callback=_environment,
     shell_complete=_complete,
-    metavar="PLACE[-VERSION]",
-    help=f"Environment of the expression: {', '.join(_PLACES)}; as in map-1.37.",
+    metavar="NAME[-VERSION]",
+    help=f"Environment of the expression: {', '.join(_ENVIRONMENTS)}; as in map-1.37.",
 )
 with_inputs = together(
     click.argument("expression"),
@@ -134,7 +136,7 @@ with_inputs = together(
     USER,
     GROUPS,
 )
-"""Give a command an expression, and the options that say what it sees."""
+"""Give a command an expression, and the options for its inputs."""
 
 
 def text_of(given: Inputs) -> str:
@@ -186,7 +188,9 @@ def activation_of(given: Inputs) -> dict[str, object]:
         "params": params,
         "namespaceObject": namespace,
         "request": request or {},
-        **{name: value for each in FORMATS for name, value in _places_of(each).values.items()},
+        **{
+            name: value for each in FORMATS for name, value in _environments_of(each).values.items()
+        },
     }
     subject = old if obj is None else obj
     if subject is None:
@@ -200,7 +204,7 @@ def activation_of(given: Inputs) -> dict[str, object]:
 
 
 def _known(facts: Facts, request: Mapping[str, Json]) -> dict[str, object]:
-    """Return what is known of a request: all but its objects."""
+    """Return the attributes of a request, without its objects."""
     path = facts.whole.template
     return {
         "request": {**facts.request_variable, **request},
@@ -214,7 +218,7 @@ def _known(facts: Facts, request: Mapping[str, Json]) -> dict[str, object]:
 
 
 def _facts(given: Inputs, obj: Json, old: Json) -> Facts | None:
-    """Return what is known of the request about an object; None if it is no Kubernetes object."""
+    """Return the attributes of the request for an object; None if it is no Kubernetes object."""
     operation = given["operation"] or (
         "UPDATE" if obj is not None and old is not None else "CREATE"
     )

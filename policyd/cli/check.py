@@ -64,6 +64,8 @@ def command(
     loaded = load_documents(documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]))
     doubts = [*_doubts(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
     loaded = replace(loaded, findings=(*loaded.findings, *doubts))
+    if not loaded.policies and not loaded.findings:
+        raise click.UsageError(f"no policy in {', '.join(paths)}")
     if output == "json":
         policies = [{"name": p.name, "kind": p.kind, "source": p.place} for p in loaded.policies]
         findings = [as_json(finding) for finding in loaded.findings]
@@ -74,13 +76,11 @@ def command(
         show_all(loaded.findings)
         found = f", {count(len(loaded.findings), 'finding')}" if loaded.findings else ""
         click.echo(f"{count(len(loaded.policies), 'policy')} valid{found}", err=bool(found))
-    if not loaded.policies and not loaded.findings:
-        raise click.UsageError(f"no policy in {', '.join(paths)}")
     sys.exit(exit_code(loaded.findings))
 
 
 def _doubts(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding]:
-    """Yield what may be wrong with policies that can be used."""
+    """Yield warnings about valid policies."""
     for document in documents:
         yield from lint_document(document)
     for policy in progress(loaded.policies, "checking", len(loaded.policies)):
@@ -89,7 +89,7 @@ def _doubts(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding]:
 
 
 def _elsewhere(documents: Sequence[Document], loaded: Loaded, kubernetes: str) -> Iterator[Finding]:
-    """Yield what the newest versions of Kubernetes would find, and the chosen one does not."""
+    """Yield the errors that only the newest versions of Kubernetes report."""
     known = {finding.message for finding in loaded.findings}
     for name in _NEWEST:
         if name == kubernetes:

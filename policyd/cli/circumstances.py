@@ -1,4 +1,4 @@
-"""Under what circumstances objects are sent, as the command line says it."""
+"""The options for how objects are sent: operation, namespace, labels, user."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypedDict
@@ -10,7 +10,7 @@ from policyd.api.meta import Json
 from policyd.cli.options import GROUPS, USER, together
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.evaluate.unknown_labels import undecided
+from policyd.engine.evaluate.why_not import undecided
 from policyd.engine.offline.requests import (
     CustomKinds,
     RequestCircumstances,
@@ -22,7 +22,7 @@ from policyd.engine.offline.requests import (
 
 
 class Sent(TypedDict):
-    """What the command line says of how objects are sent."""
+    """The options for how objects are sent."""
 
     operation: Operation
     namespace: str
@@ -37,7 +37,7 @@ def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
 
     Args:
         obj: The object.
-        given: What the command line says.
+        given: The options.
         kinds: The kinds that are not built in.
 
     Raises:
@@ -54,14 +54,14 @@ def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
 
 
 class NamespaceOptions(TypedDict):
-    """What the command line says of namespaces."""
+    """The options for namespaces."""
 
     namespace_labels: Mapping[str, str] | None
     assume_labels: bool
 
 
 class Labels:
-    """The labels of namespaces: what is given, and where a policy asks for others."""
+    """The labels of namespaces: the known ones, and those that policies use but are unknown."""
 
     def __init__(self, objects: Iterable[Json], given: NamespaceOptions | Sent) -> None:
         objects = list(objects)
@@ -83,7 +83,7 @@ class Labels:
 
     @property
     def findings(self) -> Iterator[Finding]:
-        """What could not be decided: a finding for each policy and namespace."""
+        """A finding for each policy and namespace that could not be decided."""
         for policy, label, namespace in self._unknown:
             yield Finding(
                 source=f"namespace {namespace}",
@@ -119,7 +119,7 @@ _ASSUME_LABELS = click.option(
     help="Assume that unknown namespaces have no labels.",
 )
 NAMESPACE_LABELS = together(_NAMESPACE_LABELS, _ASSUME_LABELS)
-"""The options that say what labels namespaces have."""
+"""The options for the labels of namespaces."""
 
 with_circumstances = together(
     click.option(

@@ -1,4 +1,4 @@
-"""`policyd completion`: what a shell needs to complete our commands, options and files."""
+"""`policyd completion`: print a shell script that completes commands, options and files."""
 
 import click
 from click.shell_completion import get_completion_class

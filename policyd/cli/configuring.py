@@ -1,4 +1,4 @@
-"""What Kueue's Configuration says, for the commands that run the controller."""
+"""Kueue's Configuration, for the commands that run the controller."""
 
 from dataclasses import replace
 
@@ -42,10 +42,10 @@ KUBECONFIG = click.option(
 
 
 def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> ControllerSettings:
-    """Return settings with what a Configuration adds, and warn of what it says in vain.
+    """Return settings with those of a Configuration added, and warn of ineffective fields.
 
     Args:
-        settings: What the process is told otherwise.
+        settings: The settings from other sources.
         path: Of the Configuration's file; empty for its defaults.
         gates: Feature gates from the command line: `A=true,B=false`.
 

@@ -18,14 +18,16 @@ from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
 from policyd.connections import Listening
 from policyd.controller.metrics.counters import ControllerMetrics
-from policyd.controller.metrics.health import BOUNDS, ControllerHealth, serve, serve_health
+from policyd.controller.metrics.health import ControllerHealth, serve_health
 from policyd.controller.policies.scanning import ScanSettings
 from policyd.controller.queues.visibility import Callers, create_app
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
+from policyd.health import HEALTH_BOUNDS
 from policyd.kube.connection import ApiConnection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import keep_for_good, run
+from policyd.serving import served
 from policyd.standard_input import STORED_FILE
 from policyd.status.naming import OtherTeams
 from policyd.telemetry import configure_logging
@@ -33,7 +35,7 @@ from policyd.telemetry import configure_logging
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
-    """What the controller was started with."""
+    """The arguments of the controller."""
 
     config: str
     feature_gates: str
@@ -185,7 +187,7 @@ async def _run(options: ControllerOptions, stop: asyncio.Event) -> None:
 
 
 async def _keep(health: ControllerHealth) -> None:
-    """Leave what was read at the start out of collections of garbage."""
+    """Exclude the objects that were read at the start from garbage collection."""
     await health.synced.wait()
     keep_for_good()
 
@@ -207,9 +209,9 @@ async def _visibility(
     )
     host, option = options.health_host, "--visibility-port"
     listening = Listening(
-        bounds=BOUNDS, tls=callers.tls, count=controller.health.metrics.connection_closed
+        bounds=HEALTH_BOUNDS, tls=callers.tls, count=controller.health.metrics.connection_closed
     )
-    async with serve(app, listening, host=host, port=port, option=option) as given:
+    async with served(app, listening, host=host, port=port, option=option) as given:
         following = asyncio.create_task(callers.follow())
         try:
             yield given

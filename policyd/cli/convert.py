@@ -1,4 +1,4 @@
-"""`policyd convert`: what was written for Kueue's v1beta1, for a cluster that serves v1beta2."""
+"""`policyd convert`: convert objects of Kueue's v1beta1 to v1beta2."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`policyd devices`: which GPUs nodes have, and what part of one each device is."""
+"""`policyd devices`: show the GPUs of nodes, and the share of a GPU that each device is."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping

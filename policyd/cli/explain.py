@@ -1,4 +1,4 @@
-"""`policyd explain`: why policies say what they say about an object."""
+"""`policyd explain`: explain the decisions of policies on an object."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ from policyd.errors import did_you_mean
 
 
 class _Given(Sent):
-    """What the command line says."""
+    """The arguments of the command."""
 
     policies: tuple[str, ...]
     objects: tuple[str, ...]
@@ -97,7 +97,7 @@ def _check_names(names: Sequence[str], loaded: Loaded) -> None:
 def _explain(
     documents: Sequence[Document], loaded: Loaded, given: _Given, findings: list[Finding]
 ) -> Iterator[tuple[Document, list[PolicyExplanation]]]:
-    """Yield each object with what there is to say of it; what is no object is a finding."""
+    """Yield each object with its explanation; a document that is no object is a finding."""
     objects = [document.value for document in documents]
     lookup, kinds = (
         namespace_lookup(objects, given["namespace_labels"] or {}),
@@ -194,7 +194,7 @@ def _value(explanation: Explanation | None) -> str:
 
 
 def _asked_lines(what: str, asked: ExplainedExpression) -> Iterator[str]:
-    """Say what an expression evaluates to, and its parts."""
+    """Describe the value of an expression, and of its parts."""
     colour = "green" if asked.holds else "red"
     yield f"{what} `{asked.name}`: {click.style(_value(asked.explanation), fg=colour)}"
     if asked.explanation is not None:

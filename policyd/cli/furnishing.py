@@ -34,7 +34,7 @@ FURNITURE = {
 async def furnish(client: Client, *, nodes: int, racks: int, library: bool) -> None:
     """Create policyd's kinds, the nodes, the teams with their queues, and the policy library.
 
-    Teams and library are the user's once they are there: what was deleted of them stays so.
+    Teams and library belong to the user once they exist: deleted objects are not created again.
 
     Args:
         client: The API server.
@@ -63,7 +63,8 @@ def definitions() -> list[Json]:
 
 def default_policies(library: Path) -> list[Json]:
     """Return the policies of a library that are installed unless others are chosen."""
-    return [yaml.safe_load(file.read_text()) for file in default_files(library)]
+    # A subclass of SafeLoader, several times as fast.
+    return [yaml.load(file.read_text(), yaml.CSafeLoader) for file in default_files(library)]
 
 
 async def _once(client: Client, what: str, items: Iterable[Json]) -> None:

@@ -1,4 +1,4 @@
-"""What happens in the cluster, as it happens: a line for each event, and one that sums up."""
+"""Follow the cluster: a line for each event, and a summary."""
 
 import asyncio
 from collections import Counter
@@ -10,10 +10,11 @@ from rich.status import Status
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, QUOTA_RESERVED
-from policyd.api.meta import condition_true, find_condition
+from policyd.api.meta import Condition, condition_true, find_condition
 from policyd.api.pod_requests import pod_requests
 from policyd.controller.reasons.shortage import job_path
 from policyd.jobs.pods import QueuedPod, has_ended
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Reader
 from policyd.kube.informer import Informer
 from policyd.kube.resources import PODS, WORKLOADS
@@ -21,11 +22,19 @@ from policyd.kube.resources import PODS, WORKLOADS
 GPU = "nvidia.com/gpu"
 
 
-def tell(old: Workload | None, new: Workload | None) -> str | None:
-    """Say in a line what has become of a workload; None if nothing worth a line has."""
-    if new is None:
-        return None
-    job, before = job_path(new.metadata), old.status.conditions if old else ()
+def tell(change: Change[Workload]) -> str | None:
+    """Describe a change of a workload in one line; None if it is not worth one."""
+    match change:
+        case Modified(old, new):
+            return _tell(new, old.status.conditions)
+        case Added(new):
+            return _tell(new, ())
+        case Deleted():
+            return None
+
+
+def _tell(new: Workload, before: tuple[Condition, ...]) -> str | None:
+    job = job_path(new.metadata)
     for kind, said in ((FINISHED, "finished"), (EVICTED, "evicted"), (ADMITTED, "admitted")):
         if condition_true(new.status.conditions, kind):
             told = condition_true(before, kind)
@@ -45,7 +54,7 @@ def _because(workload: Workload, kind: str) -> str:
 
 
 class Live:
-    """Follows workloads and pods, and shows what becomes of them."""
+    """Follows workloads and pods, and shows their changes."""
 
     def __init__(self, reader: Reader, console: Console) -> None:
         self._console = console
@@ -54,7 +63,7 @@ class Live:
         self._workloads = Informer(reader, WORKLOADS, into=Workload, on_change=self._tell)
 
     async def run(self) -> NoReturn:
-        """Show what happens until cancelled."""
+        """Show changes until cancelled."""
         if self._console.is_terminal:
             self._status.start()
         try:
@@ -65,8 +74,8 @@ class Live:
             self._status.stop()
         raise AssertionError("informers run until cancelled")
 
-    def _tell(self, old: Workload | None, new: Workload | None) -> None:
-        line = tell(old, new)
+    def _tell(self, change: Change[Workload]) -> None:
+        line = tell(change)
         if line is not None:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
         self._sum_up()

@@ -36,7 +36,7 @@ GROUPS = click.option(
 
 
 def together(*options: _Option[Any]) -> _Option[Any]:
-    """Return what gives a command several options, listed in this order in its help."""
+    """Return a decorator that gives a command several options, in the order of its help."""
 
     def decorate(command: _Command) -> _Command:
         for option in reversed(options):

@@ -1,4 +1,4 @@
-"""`policyd report`: what policies say of many objects, as the reports of a cluster have it."""
+"""`policyd report`: report the results of policies for many objects."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)
 
 
 class _Given(NamespaceOptions):
-    """What the command line says."""
+    """The arguments of the command."""
 
     policies: tuple[str, ...]
     objects: tuple[str, ...]
@@ -95,7 +95,7 @@ def command(**given: Unpack[_Given]) -> None:
 def _look_at(
     documents: Sequence[Document], scan: PolicyScan, policies: PolicySet, labels: Labels
 ) -> list[Finding]:
-    """Ask about each object; return a finding for what is none, or cannot be decided."""
+    """Evaluate each object; return a finding for each that is invalid or undecided."""
     findings: list[Finding] = []
     kinds = custom_kinds(document.value for document in documents)
     for document in progress(documents, "looking at", len(documents)):

@@ -1,4 +1,4 @@
-"""`policyd release`: lets go what the queue has kept, where no controller does that any more."""
+"""`policyd release`: remove the queue's finalizers where no controller runs any more."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import click
 from policyd.cli.configuring import KUBECONFIG
 from policyd.cli.formats.report import count
 from policyd.config import environment
-from policyd.controller.releasing import release
+from policyd.controller.queues.in_use import release
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
@@ -17,7 +17,7 @@ from policyd.process import run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given:
-    """What the command line says."""
+    """The arguments of the command."""
 
     kubeconfig: str
     context: str

@@ -38,11 +38,11 @@ from policyd.errors import PolicydError
 from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
 
 _SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
-"""What a recording in a folder ends in; a file that is named itself may end in anything."""
+"""The suffixes of recordings in a folder; a file that is named itself may have any suffix."""
 
 
 class _Given(NamespaceOptions):
-    """What the command line says."""
+    """The arguments of the command."""
 
     recorded: tuple[str, ...]
     policies: tuple[str, ...]
@@ -165,7 +165,7 @@ def _replay(
     findings: list[Finding],
     labels: Labels,
 ) -> Iterator[Difference]:
-    """Yield how each review is answered; what is none is a finding."""
+    """Yield the answers to each review; a document that is no review is a finding."""
     for place, text in progress(reviews, "replaying", len(reviews)):
         try:
             recording = read_recording(text)
@@ -213,7 +213,7 @@ def _print_one(one: Difference) -> None:
 
 
 def _print_shadows(shadowed: Sequence[Difference]) -> None:
-    """Show what shadows would answer differently, and how often."""
+    """Show the differences of shadows, with counts."""
     for one in shadowed:
         for difference in one.shadows:
             click.echo(f"{one.recording.name}: {difference}")

@@ -30,13 +30,13 @@ async def scan_what_exists(
         leading: Tells whether this process may write.
         registry: Where scans are counted.
     """
-    door = WebhookServer(settings=sources, client=client)
+    server = WebhookServer(settings=sources, client=client)
     async with asyncio.TaskGroup() as group:
 
         def start(work: Coroutine[Any, Any, NoReturn]) -> None:
             group.create_task(work)
 
-        known = await read_policies(door, start)
+        known = await read_policies(server, start)
         scanner = Scanner(
             client,
             Reports(client),
@@ -45,6 +45,6 @@ async def scan_what_exists(
             metrics=ScanMetrics(registry),
             settings=settings,
         )
-        scanner.changed = door.policies_changed
+        scanner.changed = server.policies_changed
         group.create_task(scanner.run())
     raise AssertionError("scans end only when they are cancelled")

@@ -11,7 +11,7 @@ import msgspec
 from policyd.api import policy
 from policyd.api.meta import Json
 from policyd.engine.compile.native import shape_of
-from policyd.engine.compile.schema import Shape, policy_shape
+from policyd.engine.compile.schema import DocumentShape, policy_shape
 from policyd.engine.offline import cases
 from policyd.engine.offline.cases import cases_shape
 from policyd.field_notes import field_notes
@@ -36,7 +36,7 @@ def command(what: Literal["policy", "binding", "cases"]) -> None:
     click.echo(json.dumps(_described(shape.schema), indent=2))
 
 
-_SHAPES: Mapping[str, Callable[[], Shape]] = {
+_SHAPES: Mapping[str, Callable[[], DocumentShape]] = {
     "policy": policy_shape,
     "binding": lambda: shape_of("PolicyBinding"),
     "cases": cases_shape,
@@ -44,7 +44,7 @@ _SHAPES: Mapping[str, Callable[[], Shape]] = {
 
 
 def _described(schema: Json) -> Json:
-    """Say of each field what it means, for editors to show."""
+    """Add a description to each field, for editors."""
     described = copy.deepcopy(schema)
     for name, definition in described["$defs"].items():
         struct = getattr(policy, name, None) or getattr(cases, name, None)

@@ -1,4 +1,4 @@
-"""`policyd simulate`: what the queue would decide, in virtual time."""
+"""`policyd simulate`: show the decisions of the queue in virtual time."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import CoreState
-from policyd.cli.defragmenting import plan_lines, plans_json
+from policyd.alloc.workload import QueuedWorkload
 from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_json, as_number
 from policyd.cli.formats.maps import Maps
@@ -28,6 +28,15 @@ from policyd.cli.formats.scenarios import (
     warn_of_gates,
 )
 from policyd.cli.formats.tables import Rows
+from policyd.optimize.moves import Moves
+from policyd.simulate.defragmentation import (
+    Defragmentation,
+    PlannedMove,
+    Where,
+    carried_out,
+    described,
+    plan_moves,
+)
 from policyd.simulate.scenario import SimulatedCycle, Simulation, Waits
 from policyd.status.left_out import not_counted
 from policyd.status.naming import Names, Naming, OtherTeams
@@ -42,7 +51,7 @@ _NARROWEST: Final = 24
 
 
 class _Options(TypedDict):
-    """What the command line says."""
+    """The arguments of the command."""
 
     file: str
     output: Literal["table", "json"]
@@ -160,8 +169,8 @@ class _Table:
 
     Attributes:
         rows: How a line is laid out.
-        names: What workloads are called.
-        state: To find what helps; None not to tell it.
+        names: The names of workloads.
+        state: To find remedies; None to omit them.
         maps: To draw with; None not to.
     """
 
@@ -313,7 +322,7 @@ def _left(state: CoreState) -> Iterator[str]:
         status = queue_status(state, name)
         if not status.active:
             yield f"ClusterQueue {name}: {status.message}"
-    for flavor in sorted(state.ground.nodes.trees):
+    for flavor in sorted(state.ledger.nodes.trees):
         missed = not_counted(state, flavor)
         if missed:
             yield f"ResourceFlavor {flavor}: nodes not counted: {missed}"
@@ -321,3 +330,66 @@ def _left(state: CoreState) -> Iterator[str]:
     holding = sum(len(queue.holdings) for queue in state.queues.values())
     if waiting or holding:
         yield f"{count(waiting, 'workload')} still waiting, {holding} still running"
+
+
+_HOUR = 3600
+
+
+def plan_lines(state: CoreState, most: int, names: Names, maps: Maps | None) -> Iterator[str]:
+    """Yield a plan for each workload that waits, with the map of what would be if there are maps.
+
+    Args:
+        state: Left as it was.
+        most: How many moves a plan has at most.
+        names: The names of workloads.
+        maps: To draw with; None not to.
+    """
+    for workload, moves in _plans(state, most):
+        if moves is None:
+            yield f"{names.of(workload.key)}: no plan of at most {count(most, 'move')} starts it"
+            continue
+        yield from _told(described(state, moves), names.to(workload.key))
+        with carried_out(state, moves):
+            yield from maps.changed() if maps is not None else ()
+
+
+def plans_json(state: CoreState, most: int, names: Names) -> list[dict[str, Any]]:
+    """Return the plan for each workload that waits; without moves if none would let it in."""
+    return [
+        {"workload": names.of(workload.key), "moves": None}
+        if moves is None
+        else {
+            **as_json(plan := described(state, moves), names.to(workload.key)),
+            "cost": plan.cost,
+        }
+        for workload, moves in _plans(state, most)
+    ]
+
+
+def _plans(state: CoreState, most: int) -> Iterator[tuple[QueuedWorkload, Moves | None]]:
+    waiting = (
+        ticket.workload for name in sorted(state.queues) for ticket in state.queues[name].pending
+    )
+    found = sorted(waiting, key=lambda each: (-each.priority, each.queued_at, each.key))
+    for workload in progress(found, "planning", len(found)):
+        yield workload, plan_moves(state, workload, most=most)
+
+
+def _told(plan: Defragmentation, naming: Naming) -> Iterator[str]:
+    name = naming.one(plan.workload)
+    doubt = "" if plan.fewest else "; fewer may suffice"
+    costs = f"{plan.cost / _HOUR:.1f} device-hours of work lost"
+    yield f"{name}: {count(len(plan.moves), 'move')} would start it, {costs}{doubt}"
+    for move in plan.moves:
+        where = f"{_written(move.source)} -> {_written(move.target)}"
+        yield f"  move {naming.one(move.workload)}: {where}{_lost(move)}"
+    yield f"  start {name}: {_written(plan.target)}"
+
+
+def _lost(move: PlannedMove) -> str:
+    minutes = round(move.lost_seconds / 60)
+    return f" ({count(move.pods, 'pod')}, {minutes}m lost: {move.cost / _HOUR:.1f} device-hours)"
+
+
+def _written(where: Where) -> str:
+    return ", ".join(f"{name} {pods}" for name, pods in where.items())

@@ -18,7 +18,7 @@ from policyd.policy_files import CASES, KYVERNO_TEST
 
 
 class _Asked(TypedDict):
-    """What is asked besides whether cases go as they say."""
+    """The additional checks."""
 
     coverage: bool
     branches: bool
@@ -51,12 +51,14 @@ def command(
 ) -> None:
     r"""Run the cases next to the policies in PATHS.
 
-    The cases of a folder are in its cases.yaml and concern the policies beside it; those of
-    standard input (-) concern the policies in the current folder. Tests in other layouts are
-    run too: Kyverno's (kyverno-test.yaml), Gatekeeper's suites (kind Suite, for templates in
-    CEL), and those of kat (a folder tests/ beside the policies). A case gives an object and the
-    expected result. An expectation fails if no policy matches the request; a changed object is
-    sent a second time and must not change again.
+    The cases of a folder are in its cases.yaml and concern the policies beside it. Cases and their
+    policies can also be documents of one file, or of standard input (-); cases alone that come
+    from there concern the policies in the current folder. Below a folder, hidden files and
+    node_modules are skipped. Tests in other layouts are run too: Kyverno's (kyverno-test.yaml),
+    Gatekeeper's suites (kind Suite, for templates in CEL), and those of kat (a folder tests/
+    beside the policies). A case gives an object and the expected result. An expectation fails if
+    no policy matches the request; a changed object is sent a second time and must not change
+    again.
 
     A validation that no case violates may never refuse anything: --coverage names those, and
     --branches names the parts of && and || and of conditionals that never take one of their
@@ -108,7 +110,7 @@ def command(
 
 
 def _run_all(files: Sequence[Path], keyword: str, *, branches: bool) -> Iterator[Tested]:
-    """Run the files, with a bar if there are many and somebody looks on."""
+    """Run the files, with a progress bar on a terminal."""
     running = run_files(files, keyword, branches=branches)
     yield from progress(running, "testing", len(files))
 
@@ -136,7 +138,7 @@ def _show_uncovered(tested: Tested, *, coverage: bool) -> None:
 
 
 def _uncovered(tested: Tested, *, coverage: bool) -> Iterator[tuple[str, str]]:
-    """Yield what must be covered, and what to say as it is not."""
+    """Yield each item that is not covered, with a message."""
     for policy, validation in tested.uncovered if coverage else ():
         what = f"violates `{validation}` of `{policy}`"
         yield f"a case {what}", f"no case {what}"
@@ -185,7 +187,7 @@ def _as_json(tested: Sequence[Tested]) -> dict[str, Any]:
 
 
 def _entries(tested: Sequence[Tested], *, coverage: bool) -> Iterator[ReportEntry]:
-    """Yield each case, each file that could not be tested, and what is not covered if it must."""
+    """Yield each case, each file that could not be tested, and each item that is not covered."""
     for one in tested:
         yield from entries_of(one.findings)
         for outcome in one.outcomes:

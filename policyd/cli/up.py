@@ -1,10 +1,11 @@
 """`policyd up`: all of policyd on an embedded cluster, in one process."""
 
 import asyncio
+import fcntl
 import itertools
 import os
-from collections.abc import Coroutine, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,10 @@ from policyd.cli.formats.files import load
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
-from policyd.cli.locking import kept_to_itself
 from policyd.config import Settings, environment
 from policyd.controller.run import run_controller
 from policyd.controller.settings import ControllerSettings
-from policyd.errors import ConfigurationError
+from policyd.errors import ConfigurationError, system_reason
 from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.connection import connection_from
@@ -43,14 +43,14 @@ from webhooks.server import WebhookServer, run_webhooks
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
 OWN_ACCOUNT = "system:serviceaccount:policyd:policyd"
-"""Who webhooks and controller are, so that they may do what users of the cluster may not."""
+"""The account of the webhooks and the controller, which has rights that users do not have."""
 REFUSED = {400, 401, 403, 413, 422}
 """The codes a policy can refuse with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """What a user asked `policyd up` for."""
+    """The options of `policyd up`."""
 
     port: int
     kubeconfig: Path
@@ -132,7 +132,7 @@ def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its
 
 
 def check_policies(paths: Sequence[str]) -> None:
-    """Say what is wrong with policies, before anything is started.
+    """Show the errors of policies, before anything is started.
 
     Raises:
         ConfigurationError: If one of them cannot be used.
@@ -184,7 +184,7 @@ async def _run(
 ) -> None:
     """Run everything that talks to the API server, until `stop` is set.
 
-    What policyd does itself it does by an account of its own: what it starts, its users may not.
+    policyd uses an account of its own: users may not start the jobs that it starts.
     """
     client = clients.user
     await forget_webhooks(client)
@@ -192,7 +192,7 @@ async def _run(
     await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
-    door = WebhookServer(
+    webhook_server = WebhookServer(
         settings=_webhook_settings(options, address),
         client=clients.own,
         integrations=settings.integrations,
@@ -203,7 +203,7 @@ async def _run(
     ]
     closing = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        webhooks = group.create_task(run_webhooks(door, listener, stop=closing))
+        webhooks = group.create_task(run_webhooks(webhook_server, listener, stop=closing))
         tasks = [group.create_task(part) for part in parts]
         if await _opens(client, stop):
             click.echo(welcome(server.address, address, options))
@@ -212,7 +212,7 @@ async def _run(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # The webhooks end last: what is being written asks them.
+        # The webhooks end last: writes in progress call them.
         await server.drain()
         closing.set()
         webhooks.cancel()
@@ -222,7 +222,7 @@ async def _opens(client: Client, stop: asyncio.Event) -> bool:
     """Wait until an object comes back as the webhooks change it; False if `stop` is first.
 
     Raises:
-        ConfigurationError: If it takes longer than anybody waits.
+        ConfigurationError: If it takes longer than READY_SECONDS.
     """
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while not stop.is_set():
@@ -250,7 +250,7 @@ def _webhook_settings(options: UpOptions, address: str) -> Settings:
 
 
 async def forget_webhooks(client: Client) -> None:
-    """Delete the registration that an earlier run left in the state: nobody listens there now."""
+    """Delete the registration of an earlier run from the state: its address is not served now."""
     kinds = (
         resources.MUTATING_WEBHOOK_CONFIGURATIONS,
         resources.VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -268,7 +268,7 @@ async def _webhooks_are_called(client: Client) -> bool:
     try:
         answer = await client.create(flavor, {**names, "spec": {}}, into=dict, dry_run=True)
     except ApiError as error:
-        # Policies of the user's own may refuse the probe, and then somebody is there.
+        # A policy of the user may refuse the probe: then the webhooks are called.
         return error.code in REFUSED
     return RESOURCE_IN_USE_FINALIZER in answer["metadata"].get("finalizers", ())
 
@@ -293,7 +293,7 @@ def write_kubeconfig(path: Path, content: Json) -> None:
 
 
 def welcome(api_server: str, webhooks: str, options: UpOptions) -> str:
-    """Say where everything is, and what to type next."""
+    """Return the addresses, and commands to try."""
     kubeconfig = options.kubeconfig.resolve()
     examples = shipped("docs/examples")
     with suppress(ValueError):
@@ -323,3 +323,43 @@ Type that in another terminal, and then:
 
 Ctrl-C ends it.
 """
+
+
+@contextmanager
+def kept_to_itself(path: Path) -> Iterator[None]:
+    """Keep other processes from using a file in this way while the block runs.
+
+    The lock is a file beside it, since the file itself is replaced when it is written. It ends with
+    the process, however that ends.
+
+    Raises:
+        ConfigurationError: If another process keeps it, or no file can be made there.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write next to `{path}`: {system_reason(error)}", hint="name another file"
+        ) from error
+    with os.fdopen(descriptor, "r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise _taken(path, file.read().strip()) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _taken(path: Path, process: str) -> ConfigurationError:
+    by = f"process {process}" if process else "another process"
+    return ConfigurationError(
+        f"`{path}` is in use by {by}, another `policyd up`",
+        hint="stop that one, or name another file: `--kubeconfig`, and `--state` if there is one",
+    )

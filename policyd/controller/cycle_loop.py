@@ -1,17 +1,17 @@
-"""The scheduling loop: one cycle after the other, as long as cycles decide something.
+"""Scheduling cycles: one after the other, as long as they decide something.
 
-What a cycle decides is assumed at once, so that the next one builds on it, and written by the
-reconciler of the workload, so that nobody else writes to it meanwhile.
+What a cycle decides is assumed at once, so that the next one builds on it, and written later by the
+reconciler of the workload.
 
-A cycle sees one workload of each queue. So a later one may preempt whom the one before admitted:
-somebody borrowed what another queue has a workload for that had no turn yet. That costs a run, if
-it was written. Therefore cycles run in a *burst*, until they decide nothing more, and only then is
-anything handed over to be written: who is preempted before that has begun nothing, and just waits.
+A cycle sees one workload of each queue. So a later one may preempt a workload that the one before
+admitted, because it borrowed quota from a queue whose workload had no turn yet. That costs a run,
+if it was written. Therefore cycles run in a *burst*, until they decide nothing more, and only then
+is anything handed over to be written: a workload that is preempted before that has not started, and
+stays pending.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import NoReturn
+from collections.abc import Iterable
 
 import structlog
 
@@ -26,38 +26,31 @@ log = structlog.get_logger()
 
 FIRST_WAIT_SECONDS = 0.001
 LONGEST_WAIT_SECONDS = 0.01
-"""Between cycles that admit nobody, doubling: Kueue's figures."""
+"""Between cycles that admit nothing, doubling: Kueue's figures."""
 LONGEST_REST_SECONDS = 0.5
 BURST_SECONDS = 0.1
 BURST_CYCLES = 100
 """How long cycles run without anything being written, at most."""
 GATHER_SECONDS = 0.25
-"""How long what comes free is gathered before parked workloads are tried for it, where somebody was
-preempted lately. Kueue takes a second, always. Without it, each moment between the end of one
-workload and the coming of the next would let in a less important one, to be preempted at once."""
+"""How long released quota is gathered before parked workloads are tried for it, where a workload
+was preempted lately. Kueue always takes a second. Without it, each moment between the end of one
+workload and the creation of the next would admit a less important one, to be preempted at once."""
 
 
 class CycleLoop:
-    """Plans cycles, and hands their actions to whoever writes them."""
+    """Plans cycles, and keeps their actions until they are written."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        *,
-        act: Callable[[ReconcileKey, float | None], None],
-        metrics: ControllerMetrics,
-        pace: Pace,
-    ) -> None:
+    def __init__(self, cache: Cache, *, metrics: ControllerMetrics, pace: Pace) -> None:
         self._cache = cache
-        self._act = act
         self._metrics = metrics
         self._pace = pace
         self._changed = asyncio.Event()
         self._actions: dict[str, tuple[Action, int | None]] = {}
-        """What was decided and is not written, and of which generation of the workload."""
+        """Actions that are not written yet, each with the generation of its workload."""
         self._fresh: dict[ReconcileKey, float | None] = {}
-        """What of it is not handed over, and how soon it is to be written."""
+        """Those of them that are not handed over, and how soon they are to be written."""
         self._wait = FIRST_WAIT_SECONDS
+        self._began = 0.0
 
     def wake(self) -> None:
         """Ask for another cycle: something changed."""
@@ -81,27 +74,39 @@ class CycleLoop:
                 case Admit():
                     self._cache.retract(key)
                 case Preempt() | Evict():
-                    self._cache.state.spare(key)
+                    self._cache.state.forget_preemption(key)
                 case Requeue():
                     pass
         self._actions.clear()
         self._fresh.clear()
 
-    async def run(self) -> NoReturn:
-        """Run cycles until cancelled."""
-        self._cache.state.wakes.gather_seconds = GATHER_SECONDS
-        while True:
-            self._changed.clear()
-            began = self._pace.clock.monotonic()
-            goes_on = self._burst()
-            # Where much ends and comes, one cycle for many of these does the work of one for each.
-            await self._pace.rest(began, most=LONGEST_REST_SECONDS)
-            if goes_on:
-                await self._pace.sleep(self._pause())
-            else:
-                due = min((at for at in self._moments() if at is not None), default=None)
-                wait = None if due is None else max(0.0, due - self._pace.clock.now())
-                await self._pace.wait(self._changed, wait)
+    def burst(self) -> bool:
+        """Run cycles for a while; tell whether another may decide more."""
+        self._changed.clear()
+        self._began = began = self._pace.clock.monotonic()
+        more, cycles = True, 0
+        while more and cycles < BURST_CYCLES:
+            more, cycles = self.cycle(), cycles + 1
+            if self._pace.clock.monotonic() > began + BURST_SECONDS:
+                break
+        return more
+
+    def hand_over(self) -> list[tuple[ReconcileKey, float | None]]:
+        """Return the workloads that were decided about, and how soon that is to be written."""
+        decided = list(self._fresh.items())
+        self._fresh.clear()
+        return decided
+
+    async def rest(self, *, more: bool) -> None:
+        """Wait after a burst: for a change, or a moment only if another cycle may decide more."""
+        # Where much ends and comes, one cycle for many of these does the work of one for each.
+        await self._pace.rest(self._began, most=LONGEST_REST_SECONDS)
+        if more:
+            await self._pace.sleep(self._pause())
+        else:
+            due = min((at for at in self._moments() if at is not None), default=None)
+            wait = None if due is None else max(0.0, due - self._pace.clock.now())
+            await self._pace.wait(self._changed, wait)
 
     def _await_again(self, keys: Iterable[str], plan: Plan) -> None:
         """Let those wait for another attempt that nothing was decided about."""
@@ -113,25 +118,10 @@ class CycleLoop:
     def _moments(self) -> tuple[float | None, ...]:
         """Return when time alone may let a cycle decide otherwise."""
         state = self._cache.state
-        return state.extension.next_due(), state.wakes.next_at, self._cache.second_pass.next_at
-
-    def _burst(self) -> bool:
-        """Run cycles for a while; tell whether another may decide more."""
-        clock = self._pace.clock
-        until = clock.monotonic() + BURST_SECONDS
-        goes_on, cycles = True, 0
-        while goes_on and cycles < BURST_CYCLES and clock.monotonic() <= until:
-            goes_on, cycles = self._decide(), cycles + 1
-        self._hand_over()
-        return goes_on
+        return state.extension.next_due(), self._cache.second_pass.next_at
 
     def cycle(self) -> bool:
         """Run one cycle; tell whether another may decide more, though nothing else changes."""
-        goes_on = self._decide()
-        self._hand_over()
-        return goes_on
-
-    def _decide(self) -> bool:
         state, began = self._cache.state, self._pace.clock.monotonic()
         state.now = self._pace.clock.now()
         state.again = tuple(self._cache.second_pass.take_ready(state.now))
@@ -139,8 +129,8 @@ class CycleLoop:
         try:
             plan = plan_cycle(state)
         except Exception:
-            # One workload that nobody foresaw must not stop the queue for all the others.
-            log.exception("cycle_broke", workload=state.deciding)
+            # An unforeseen error about one workload must not stop the queue for all the others.
+            log.exception("cycle_error", workload=state.deciding)
             return self._set_aside(state.deciding)
         self._await_again(state.again, plan)
         reserves = plan.reserved != state.extension.reserved
@@ -158,7 +148,7 @@ class CycleLoop:
     def _set_aside(self, key: str) -> bool:
         """Leave a workload out until it changes; tell whether others may be decided about.
 
-        Who has quota keeps it, and is not placed again.
+        A workload with quota keeps it, and is not placed again.
         """
         state, now = self._cache.state, self._pace.clock.now()
         for other in state.again:
@@ -186,20 +176,15 @@ class CycleLoop:
             self._cache.retract(key)
             return True
         if isinstance(action, Preempt):
-            self._cache.state.note_preemptor(action.preemptor)
+            self._cache.state.extension.preempting(action.preemptor)
         self._actions[key] = action, self._generation(key)
         namespace, _, name = key.partition("/")
         self._fresh[ReconcileKey("Workload", namespace, name)] = _rank(action)
         return False
 
-    def _hand_over(self) -> None:
-        for key, rank in self._fresh.items():
-            self._act(key, rank)
-        self._fresh.clear()
-
 
 def _rank(action: Action) -> float | None:
-    """Return how soon a decision is written; None if nobody gains by it.
+    """Return how soon a decision is written; None if no workload gains by it.
 
     So a slow server gets first what those of the highest priority gain.
     """

@@ -8,23 +8,10 @@ from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json, ObjectMeta
 from policyd.patch.draft import Draft
+from policyd.patch.merge_patch import merge_difference
 from policyd.patch.operations import Operation
 
 _VERSION = "/metadata/resourceVersion"
-
-
-def merge_difference(old: Json, new: Json) -> Json:
-    """Return the merge patch that makes `new` of `old`; both are objects, lists count as one."""
-    patch = {name: None for name in old if name not in new}
-    for name, value in new.items():
-        before = old.get(name)
-        if before == value:
-            continue
-        if isinstance(before, dict) and isinstance(value, dict):
-            patch[name] = merge_difference(before, value)
-        else:
-            patch[name] = value
-    return patch
 
 
 def merge_patch(metadata: ObjectMeta, **parts: Json) -> Json:
@@ -53,7 +40,7 @@ def status_difference(metadata: ObjectMeta, old: Json, new: Json) -> Json:
 
 
 def status_patch(workload: Workload, status: WorkloadStatus) -> Json:
-    """Return the patch that gives a workload a status, if nobody changed it; None for no change."""
+    """Return the patch that gives a workload a status, if it did not change; None for no change."""
     return status_difference(workload.metadata, as_json(workload.status), as_json(status))
 
 

@@ -1,4 +1,4 @@
-"""Reconciling, one key at a time: from the queue of keys to whoever knows their kind."""
+"""Workers: each takes a key from the work queue, and calls the reconciler of its kind."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NoReturn
@@ -47,7 +47,7 @@ class Dispatcher:
         except NotLeadingError:
             return
         except (ConflictError, NotFoundError) as error:
-            # Somebody else was faster: with what is known now, the next try will do.
+            # Another client was faster: the next try is based on the new version.
             log.debug("reconcile_outdated", key="/".join(key), error=str(error))
             self.queue.requeue(key)
         except ApiError as error:
@@ -55,15 +55,15 @@ class Dispatcher:
             self._metrics.failed(key.subject)
             log.warning("reconcile_failed", key="/".join(key), seconds=seconds, error=str(error))
         except msgspec.ValidationError as error:
-            # Our webhooks let nobody write what is not of its type; some schema did.
+            # A schema let a value through that is not of its type; our webhooks would not.
             seconds = self.queue.requeue(key)
             self._metrics.failed(key.subject)
             log.warning("object_unreadable", key="/".join(key), seconds=seconds, error=str(error))
         except Exception:
-            # One object that nobody foresaw must not stop the queue for all the others.
+            # An unforeseen error about one object must not stop the queue for all the others.
             self.queue.requeue(key)
             self._metrics.failed(key.subject)
-            log.exception("reconcile_broke", key="/".join(key))
+            log.exception("reconcile_error", key="/".join(key))
         else:
             self.queue.forget(key)
             if wait is not None:

@@ -1,4 +1,4 @@
-"""What is over: how long it is kept (Kueue's objectRetentionPolicies.workloads), and let go."""
+"""Workloads that have finished: kept for a while, and deleted, by objectRetentionPolicies."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,10 @@ from policyd.controller.patches import without_finalizer
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_finalizer
+from policyd.jobs.slices import SLICE_REPLACED
 from policyd.kube.resources import WORKLOADS
 from policyd.workload.time_limits import ReadyRules
+from policyd.workload.transitions import finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +57,10 @@ FOR_EVER = Retention()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """What time does to workloads.
+    """Time limits of workloads.
 
     Attributes:
-        ready: How long their pods may take to get ready; None if nobody waits for them.
+        ready: How long their pods may take to become ready; None for no limit.
         retention: How long those that are over are kept.
     """
 
@@ -67,7 +69,7 @@ class TimeLimits:
 
 
 NO_LIMITS = TimeLimits()
-"""Nobody waits, and nothing is deleted."""
+"""Pods may take any time, and nothing is deleted."""
 
 
 async def keep(
@@ -86,7 +88,7 @@ async def keep(
     if not deleted:
         await writes.delete(mirror, workload)
         message = "Deleted finished workload due to elapsed retention"
-        writes.tell(WORKLOADS, workload.metadata, "Deleted", message)
+        writes.record(WORKLOADS, workload.metadata, "Deleted", message)
     return None
 
 
@@ -94,3 +96,16 @@ async def drop_finalizer(writes: Writes, mirror: Mirror[Workload], workload: Wor
     """Let a workload vanish when it is deleted."""
     if has_finalizer(workload):
         await writes.patch(mirror, workload, without_finalizer(workload.metadata))
+
+
+async def finish_slice(
+    mirror: Mirror[Workload], writes: Writes, slice_: Workload, message: str
+) -> None:
+    """Declare a slice finished that another one has replaced, and tell for which.
+
+    Raises:
+        ApiError: If a write did not succeed.
+    """
+    status = finish(slice_, reason=SLICE_REPLACED, message=message, now=writes.now)
+    stored = await writes.status(mirror, slice_, status)
+    writes.record(WORKLOADS, stored.metadata, SLICE_REPLACED, message)

@@ -1,7 +1,7 @@
 """The controller, put together: mirrors, cycles, reconcilers, statuses and the election.
 
-A stand-by keeps its mirrors and its state warm and writes nothing. Elected, it looks at everything
-there is, as after a start: what another controller left half done is taken up there.
+A follower keeps its mirrors and its state up to date and writes nothing. Once elected, it
+reconciles all objects, as after a start, and so finishes what another controller left half done.
 """
 
 import asyncio
@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 
 import structlog
 
-from policyd.controller.cycle_loop import CycleLoop
-from policyd.controller.handing_over import HandingOver
 from policyd.controller.jobs.job_reconciler import job_reconcilers
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_reconciler import parent_reconcilers
@@ -29,23 +27,24 @@ from policyd.controller.reasons.job_reasons import JobReasons
 from policyd.controller.reasons.refreshing import Reasons
 from policyd.controller.reconcile import Dispatcher, Reconcile
 from policyd.controller.settings import ControllerSettings
-from policyd.controller.topology.placing_again import FAILED_AGAIN
+from policyd.controller.topology.second_pass import SECOND_PASS_FAILED
 from policyd.controller.topology.topologies import Topologies
 from policyd.controller.usage import Usage
-from policyd.controller.watch.cache import Cache, Ears
+from policyd.controller.watch.cache import Cache, Hooks
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.watch.queue_changes import QueueChanges
-from policyd.controller.watch.serving import is_served, wait_until_served, watch_later
 from policyd.controller.workload_reconciler import WorkloadReconciler
-from policyd.controller.writes import Writes
+from policyd.controller.writes import Handover, Writes
 from policyd.kube.client import Client
+from policyd.kube.discovery import is_served, wait_until_served
 from policyd.kube.events import EventRecorder
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
 from policyd.kube.resources import POLICIES
 from policyd.kube.workqueue import WorkQueue
+from policyd.process import loading_thread
 
 log = structlog.get_logger()
 
@@ -53,11 +52,11 @@ COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
 SPARE_SECONDS = 1.0
-"""Before somebody else may lead, what was begun here has been broken off for so long."""
+"""How long before another process may lead all writes of this one are broken off."""
 
 
 class Controller:
-    """The parts, wired. `run` runs them all; tests drive them one by one."""
+    """All parts of the controller. `run` runs them; tests drive them one by one."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class Controller:
         self.pace = pace or Pace()
         self._client = client
         self.recorder = EventRecorder(
-            client, component=COMPONENT, pace=self.pace, apart={FAILED_AGAIN}
+            client, component=COMPONENT, pace=self.pace, apart={SECOND_PASS_FAILED}
         )
         annotated = self.settings.queueing.gates.workload_identifier_annotations
         self.mirrors = open_mirrors(
@@ -89,10 +88,13 @@ class Controller:
         QueueChanges(self.cache)
         self.queue: WorkQueue[ReconcileKey] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
-        self.handing_over = HandingOver(client, self.writes, self.mirrors.workloads, pace=self.pace)
+        self.handover = Handover(client, self.writes, self.mirrors.workloads, pace=self.pace)
         self.election = self._election()
         metrics = self.health.metrics
-        self.cycles = CycleLoop(self.cache, act=self._add, metrics=metrics, pace=self.pace)
+        self.workloads = WorkloadReconciler(
+            self.cache, self.writes, add=self._add, metrics=metrics, limits=self.settings.limits
+        )
+        self.mirrors.workloads.listen(self.workloads.changed)
         self.statuses = QueueStatuses(self.cache, self.writes, metrics=metrics, pace=self.pace)
         metrics.role = "standalone" if self.election is None else "follower"
         counts = self._counts(metrics)
@@ -100,35 +102,28 @@ class Controller:
         self.topologies = Topologies(self.cache, self.writes, pace=self.pace)
         self.provisioning = Provisioning(self.cache, self.writes)
         self.usage = Usage(self.cache, self.writes, metrics=metrics, settings=self.settings)
-        self.workloads = WorkloadReconciler(
-            self.cache,
-            self.writes,
-            take=self.cycles.take,
-            metrics=metrics,
-            limits=self.settings.limits,
-        )
         self.job_reasons = JobReasons(self.cache, self.writes)
         self.reasons = Reasons(
             self.cache,
-            self.workloads.waiting,
+            self.workloads.writes.reasons,
             self.job_reasons,
             pace=self.pace,
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
-        self.cache.ears = Ears(
+        self.cache.hooks = Hooks(
             reconcile=self._add,
             schedule=self._state_changed,
             report=self.statuses.note,
-            made=counts.made,
-            let_go=counts.let_go,
+            workload_created=counts.workload_created,
+            ungated=counts.ungated,
             preempted=self.job_reasons.preempted,
         )
 
     def _counts(self, metrics: ControllerMetrics) -> WorkloadMetrics:
-        """Have counted what becomes of workloads.
+        """Register the metrics of queues and workloads.
 
-        What the last leader wrote is not counted again by who has only to learn of it.
+        Changes that the last leader wrote are not counted again by a follower that learns of them.
         """
 
         def counting() -> bool:
@@ -140,15 +135,15 @@ class Controller:
         """Tell whether this process may write."""
         return self.election is None or self.election.leading
 
-    def everything(self) -> None:
-        """Have everything that there is looked at."""
+    def sweep(self) -> None:
+        """Queue the keys of all objects, as after a start."""
         parts = (self.cache, self.in_use, self.topologies, self.provisioning, self.usage)
-        self.queue.sweep([key for part in parts for key in part.everything()])
+        self.queue.sweep([key for part in parts for key in part.all_keys()])
         for queue in self.mirrors.cluster_queues:
             self.statuses.note(queue.metadata.name)
         for local_queue in self.mirrors.local_queues:
             self.statuses.note(local_queue.metadata.key)
-        self.cycles.wake()
+        self.workloads.cycles.wake()
 
     async def run(self) -> None:
         """Run until cancelled; if a part ends, so does the rest, with its error."""
@@ -160,7 +155,7 @@ class Controller:
             for mirror in present:
                 group.create_task(mirror.informer.run())
             for mirror in absent:
-                group.create_task(watch_later(self._client, mirror, self.pace))
+                group.create_task(mirror.watch_when_served(self._client, self.pace))
             for mirror in present:
                 await mirror.informer.synced.wait()
             group.create_task(self.topologies.run())
@@ -174,7 +169,7 @@ class Controller:
             if self.election is not None:
                 group.create_task(self.election.run())
             if self.settings.policies:
-                group.create_task(self._judge_policies())
+                group.create_task(self._write_policy_statuses())
             group.create_task(self._lead_when_elected())
 
     def _election(self) -> LeaderElection | None:
@@ -186,7 +181,7 @@ class Controller:
             settings.lease,
             namespace=settings.namespace,
             identity=settings.identity,
-            last_word=self.handing_over.last_word,
+            leave=self.handover.latest_version,
             pace=self.pace,
         )
 
@@ -198,6 +193,7 @@ class Controller:
         parents = parent_reconcilers(self.cache, self.writes, steps)
         return {
             "Workload": self.workloads.reconcile,
+            "Ownerless": self.workloads.writes.release_ownerless,
             "Pod": pods.reconcile,
             "PodGroup": pods.reconcile,
             **self.in_use.reconcilers(),
@@ -209,7 +205,7 @@ class Controller:
         }
 
     def _state_changed(self) -> None:
-        self.cycles.wake()
+        self.workloads.cycles.wake()
         self.reasons.wake()
 
     def _add(self, key: ReconcileKey, rank: float | None = None) -> None:
@@ -236,20 +232,26 @@ class Controller:
         await self.provisioning.wanted.wait()
         async with asyncio.TaskGroup() as group:
             for mirror in self.mirrors.of_provisioning:
-                group.create_task(watch_later(self._client, mirror, self.pace))
+                group.create_task(mirror.watch_when_served(self._client, self.pace))
             for mirror in self.mirrors.of_provisioning:
                 await mirror.informer.synced.wait()
-            for key in self.provisioning.everything():
+            for key in self.provisioning.all_keys():
                 self._add(key)
 
-    async def _judge_policies(self) -> None:
+    async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""
         await wait_until_served(self._client, POLICIES, self.pace)
-        statuses = PolicyStatuses(self._client, leading=self.leading, pace=self.pace)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(statuses.policies.run())
-            group.create_task(statuses.bindings.run())
-            group.create_task(statuses.run())
+        executor = loading_thread()
+        statuses = PolicyStatuses(
+            self._client, leading=self.leading, executor=executor, pace=self.pace
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(statuses.policies.run())
+                group.create_task(statuses.bindings.run())
+                group.create_task(statuses.run())
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
 
     def _note_missing(self, missing: tuple[str, ...]) -> None:
         if missing and missing != self.health.missing:
@@ -268,9 +270,9 @@ class Controller:
                     continue
             self.health.metrics.lead(leading=True)
             log.info("leading")
-            self.everything()
+            self.sweep()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.cycles.run())]
+                tasks = [group.create_task(self.workloads.run())]
                 tasks.append(group.create_task(self.statuses.run()))
                 tasks.append(group.create_task(self.statuses.sample()))
                 tasks.append(group.create_task(self.reasons.run()))
@@ -281,7 +283,6 @@ class Controller:
                 for task in tasks:
                     task.cancel()
             self.health.metrics.lead(leading=False)
-            self.cycles.drop()
             self.workloads.drop()
             self.job_reasons.drop()
             self.usage.drop()
@@ -290,7 +291,7 @@ class Controller:
 
     async def _caught_up(self, election: LeaderElection) -> bool:
         """Learn what the leader before has done; tell whether this is still the one that leads."""
-        ready = asyncio.ensure_future(self.handing_over.catch_up(election.word))
+        ready = asyncio.ensure_future(self.handover.catch_up(election.handed_over))
         lost = asyncio.ensure_future(election.wait_lost())
         try:
             await asyncio.wait({ready, lost}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What a controller is told."""
+"""Settings of the controller."""
 
 from dataclasses import dataclass, field
 
@@ -13,13 +13,13 @@ from policyd.status.naming import OtherTeams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """What the controller is told, beside where the API server is."""
+    """Settings of the controller, beside the address of the API server."""
 
     identity: str = ""
     """Name in the election; another for each process. Empty: there is no election."""
 
     namespace: str = "policyd"
-    """Where the Lease is."""
+    """The namespace of the Lease."""
 
     lease: str = "policyd-controller"
     """Name of the Lease."""
@@ -29,7 +29,7 @@ class ControllerSettings:
     client keeps in flight would only wait in another place."""
 
     queueing: QueueingSettings = DEFAULTS
-    """How all queues decide."""
+    """Settings of all queues."""
 
     limits: TimeLimits = NO_LIMITS
     """How long pods may take to get ready, and how long what is over is kept."""

@@ -1,12 +1,12 @@
-"""Usage outside of quota: pods that run on what queues give, and that no queue has let in.
+"""Usage outside of quota: pods that run on resources of queues, and that no queue has admitted.
 
-However they came to be: made while the webhooks did not answer, left behind by a job that is gone,
-or with an owner that is not theirs. Nobody can hold such a pod afterwards, as no gate can be added.
-So it is told: in an event on the pod, a metric and the log; or, where that is chosen, it is deleted
-before it has a node.
+They were created while the webhooks did not answer, left behind by a job that is gone, or name an
+owner that is not theirs. Such a pod cannot be gated afterwards. So it is reported: in an event on
+the pod, a metric and the log; or, if so configured, it is deleted before it has a node.
 
-A pod is inside if what it belongs to holds quota, and the pods of that together take no more than
-it was given. What a pod says of its owner is followed, and counts only as far as that.
+A pod is within quota if the workload that it belongs to has quota, and the pods of that workload
+together take no more than it was admitted with. The owner reference of a pod is followed, and
+counts only as far as that.
 """
 
 from collections import OrderedDict
@@ -29,6 +29,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
+from policyd.kube.changes import Change, Modified
 from policyd.kube.resources import PODS
 from policyd.workload.usage_book import AdmittedUsage, OutsideUsage, Taker, UsageBook
 
@@ -39,8 +40,8 @@ GRACE_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 30.0
 """Between looks at a pod that is outside: what it belongs to may get its quota."""
 MOST_TOLD: Final = 50
-"""Events of a namespace at once, and one more each second: whoever makes many pods must not fill
-the API. The others come later."""
+"""Events of a namespace at once, and one more each second: many pods must not fill the API. The
+others come later."""
 MOST_NAMESPACES: Final = 1000
 
 OUTSIDE: Final = "OutsideQuota"
@@ -90,33 +91,29 @@ class Usage:
         """Return what looks after pods that may run outside of quota."""
         return {"Usage": self._reconcile}
 
-    def everything(self) -> list[ReconcileKey]:
+    def all_keys(self) -> list[ReconcileKey]:
         """Return a key for every pod that takes anything, as after a start."""
         return [_key(pod) for pod in self.pods if pod.amounts]
 
     def drop(self) -> None:
-        """Forget what was found: somebody else leads, and tells of it."""
+        """Forget what was found: another process leads, and reports it."""
         for path in [*self._since]:
             self._settle(path)
         self._book = UsageBook()
 
-    # What happens.
+    # Changes.
 
-    def _pod_changed(self, old: RunningPod | None, new: RunningPod | None) -> None:
-        pod = new or old
-        assert pod is not None, "a change has an object before or after"
-        if pod.amounts or (old is not None and old.amounts):
-            self._cache.ears.reconcile(_key(pod))
+    def _pod_changed(self, change: Change[RunningPod]) -> None:
+        if change.object.amounts or (isinstance(change, Modified) and change.old.amounts):
+            self._cache.hooks.reconcile(_key(change.object))
 
-    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
-        workload = new or old
-        assert workload is not None, "a change has an object before or after"
-        name = chain_key(workload)
+    def _workload_changed(self, change: Change[Workload]) -> None:
+        name = chain_key(change.object)
         members = self._book.members(name)
         if members and not self._book.is_within(name, self._share(name)):
             self._look_at(members)
 
-    def _queue_changed(self, _old: ClusterQueue | None, _new: ClusterQueue | None) -> None:
+    def _queue_changed(self, _change: Change[ClusterQueue]) -> None:
         covered = frozenset(
             name
             for queue in self._cache.mirrors.cluster_queues
@@ -125,13 +122,13 @@ class Usage:
         )
         if covered != self._covered:
             self._covered = covered
-            for key in self.everything():
-                self._cache.ears.reconcile(key)
+            for key in self.all_keys():
+                self._cache.hooks.reconcile(key)
 
     def _look_at(self, paths: tuple[str, ...]) -> None:
         for path in paths:
             namespace, _, name = path.partition("/")
-            self._cache.ears.reconcile(ReconcileKey("Usage", namespace, name))
+            self._cache.hooks.reconcile(ReconcileKey("Usage", namespace, name))
 
     # One pod.
 
@@ -214,7 +211,7 @@ class Usage:
             amounts = {n: max(own.get(n, 0), amounts.get(n, 0)) for n in own.keys() | amounts}
         return AdmittedUsage(count=count, amounts=amounts)
 
-    # Whom a pod belongs to.
+    # The owner of a pod.
 
     async def _group_of(self, pod: RunningPod) -> str | None:
         """Return the name of the workloads that a pod belongs to; None if others hold it.
@@ -269,7 +266,7 @@ class Usage:
         taken = ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))
         message = f"takes {taken} that no queue has given it: {_WHY[reason]}"
         self._metrics.found_outside(reason)
-        self._writes.tell(PODS, pod.metadata, OUTSIDE, message, bad=True)
+        self._writes.record(PODS, pod.metadata, OUTSIDE, message, warning=True)
         log.warning("outside_quota", pod=pod.metadata.key, reason=reason, takes=taken)
 
 

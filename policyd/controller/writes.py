@@ -1,7 +1,14 @@
 """Writes, as all reconcilers do them: only while leading, and taken in at once.
 
-A write that has begun is not cut off: the server may carry it out all the same, later, when
-somebody else leads, who has decided without it.
+A write that has begun is not cut off: the server may carry it out all the same, later, when another
+process leads, which has decided without it.
+
+So the next leader, which decides by what its watches told it, must not give quota that the last one
+has given already: what that wrote a moment before it stopped may not have come yet, or may even be
+on its way to the server. The last leader waits for its writes, and leaves in the Lease the latest
+version of a workload that it wrote; the next one waits until its watch is as far. A process that
+lost the Lease, as it or the server was too slow, leaves none, and breaks its writes off before the
+Lease runs out: the next one reads all workloads again.
 """
 
 import asyncio
@@ -10,22 +17,34 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
+import structlog
+
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.meta import Json, ObjectMeta
 from policyd.controller.patches import status_patch
 from policyd.controller.watch.mirror import Mirror
-from policyd.kube.client import Client, DeleteOptions, PartialObject, PatchOptions
-from policyd.kube.errors import ConflictError, InvalidError, NotFoundError
+from policyd.kube.client import Client, DeleteOptions, PartialObject, PatchOptions, Reader
+from policyd.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Identified, key_of
 from policyd.kube.pace import Pace
+from policyd.kube.pages import pages
 from policyd.kube.resources import WORKLOADS, Resource
+
+log = structlog.get_logger()
+
+CATCH_UP_SECONDS = 5.0
+"""How long a version in the Lease is trusted: after a restore from a backup it may be wrong."""
+LOOK_SECONDS = 0.02
+"""Between looks at how far the watch has come."""
+AGAIN_SECONDS = 0.5
+"""Between tries to read what a slow server does not answer."""
 
 T = TypeVar("T", bound=Identified)
 
 
 class NotLeadingError(Exception):
-    """Somebody else may be leading by now: nothing must be written."""
+    """Another process may lead by now: nothing must be written."""
 
 
 class Writes:
@@ -116,7 +135,7 @@ class Writes:
     async def status(
         self, mirror: Mirror[Workload], workload: Workload, status: WorkloadStatus
     ) -> Workload:
-        """Give a workload a status; nothing is written if it has it."""
+        """Write the status of a workload, unless it has it already."""
         patch = status_patch(workload, status)
         if patch is None:
             return workload
@@ -139,7 +158,7 @@ class Writes:
     async def settled(self, *, within: float | None = None) -> None:
         """Wait until no write is under way; what takes longer than `within` seconds is broken off.
 
-        Nobody knows whether a write happened that was broken off; but it will not happen later.
+        A write that was broken off may have happened or not; but it will not happen later.
         """
         try:
             if within is not None:
@@ -181,14 +200,14 @@ class Writes:
         with suppress(NotFoundError):
             await self.client.delete(resource, name, namespace=namespace)
 
-    def tell(
+    def record(
         self,
         resource: Resource,
         metadata: ObjectMeta,
         reason: str,
         message: str,
         *,
-        bad: bool = False,
+        warning: bool = False,
     ) -> None:
         """Record an event about an object.
 
@@ -197,17 +216,17 @@ class Writes:
             metadata: Which one.
             reason: A CamelCase word.
             message: A sentence.
-            bad: Whether somebody should look.
+            warning: Whether a person has to act on it.
         """
         self.recorder.record(
             resource.reference(metadata),
-            kind="Warning" if bad else "Normal",
+            kind="Warning" if warning else "Normal",
             reason=reason,
             message=message,
         )
 
     async def _carried_out(self, mirror: Mirror[T], write: Coroutine[Any, Any, T]) -> T:
-        """Wait for a write, which goes on if whoever waits is cancelled."""
+        """Wait for a write, which goes on if the waiting task is cancelled."""
         task = asyncio.ensure_future(write)
         self._under_way.add(task)
         task.add_done_callback(partial(self._ended, mirror.resource))
@@ -225,3 +244,65 @@ class Writes:
         if not self._leading():
             raise NotLeadingError
         self.count += 1
+
+
+class Handover:
+    """Passes the latest written version from one leader to the next."""
+
+    def __init__(
+        self, reader: Reader, writes: Writes, workloads: Mirror[Workload], *, pace: Pace
+    ) -> None:
+        self._reader = reader
+        self._writes = writes
+        self._workloads = workloads
+        self._pace = pace
+        self._caught_up = 0
+
+    async def latest_version(self) -> str:
+        """Return, once nothing is under way, which version of workloads is the latest known here.
+
+        A leader that wrote nothing passes on what the one before left.
+        """
+        await self._writes.settled()
+        known = self._workloads.informer.version
+        return str(max(self._writes.written, self._caught_up, known))
+
+    async def catch_up(self, left: str) -> None:
+        """Wait until what the last leader wrote is known, and what was begun here before.
+
+        A process that leads again after it has lost the Lease may have writes under way of which
+        it has forgotten that it decided them.
+
+        Args:
+            left: What it left; empty if it left nothing, and was gone for a whole term.
+        """
+        await self._writes.settled()
+        if left.isdecimal() and await self._reaches(max(int(left), self._writes.written)):
+            return
+        while not await self._read_again():
+            await self._pace.sleep(AGAIN_SECONDS)
+
+    async def _reaches(self, version: int) -> bool:
+        """Wait until the watch of workloads is as far as a version; tell whether it is."""
+        until = self._pace.clock.monotonic() + CATCH_UP_SECONDS
+        while not self._workloads.informer.has_reached(version):
+            if self._pace.clock.monotonic() >= until:
+                log.warning("workloads_behind", version=version)
+                return False
+            await self._pace.sleep(LOOK_SECONDS)
+        self._caught_up = version
+        return True
+
+    async def _read_again(self) -> bool:
+        """Take in all workloads as the server has them: on a slow one watches are far behind."""
+        mirror = self._workloads
+        try:
+            async for page in pages(self._reader, mirror.resource, into=mirror.into):
+                for workload in page.items:
+                    mirror.wrote(workload)
+                if page.resource_version.isdecimal():
+                    self._caught_up = max(self._caught_up, int(page.resource_version))
+        except ApiError as error:
+            log.warning("workloads_not_read", error=str(error))
+            return False
+        return True

@@ -1,4 +1,4 @@
-"""Other people's formats of policies and tests: Kyverno's, Gatekeeper's and kat's.
+"""Read the policies and tests of other engines: Kyverno, Gatekeeper and kat.
 
 The engine knows none of them. `registry` lists the formats whose policies it is to read, as values
 that commands and webhooks load policies with. Imports `engine`, `cel` and what is below them;

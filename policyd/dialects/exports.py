@@ -1,4 +1,4 @@
-"""How policies of each format are written in the API server's own kinds.
+"""Map each format to the function that exports its policies.
 
 Apart from the registry, as `policyd export` alone needs it and the webhooks are to start without.
 """
@@ -15,7 +15,7 @@ from policyd.engine.model.dialects import PolicyFormat
 
 
 class ExportFormat(Protocol):
-    """Writes what one document says in the API server's own kinds."""
+    """Writes a document as the API server's own kinds."""
 
     def __call__(
         self,
@@ -25,7 +25,7 @@ class ExportFormat(Protocol):
         *,
         version: str = "v1",
     ) -> Exported:
-        """Return the objects, or what keeps them from being written.
+        """Return the objects, or findings about features that cannot be exported.
 
         Args:
             policies: What was made of the document.
@@ -37,4 +37,4 @@ class ExportFormat(Protocol):
 
 
 EXPORTS: Final[Mapping[PolicyFormat, ExportFormat]] = {KYVERNO: export_kyverno}
-"""What writes the policies of a format."""
+"""The export function of each format."""

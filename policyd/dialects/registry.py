@@ -1,11 +1,11 @@
-"""The formats of other engines whose policies are read besides policyd's and Kubernetes' own."""
+"""List the formats of other engines that policyd reads."""
 
 from typing import Final
 
 from policyd.cel.environments import DEFAULT_VERSION
 from policyd.cel.functions import Version
 from policyd.dialects.kyverno.load import KYVERNO
-from policyd.engine.model.dialects import DICELESS, Chance, Dialect, PolicyFormat
+from policyd.engine.model.dialects import DETERMINISTIC, Chance, Dialect, PolicyFormat
 
 FORMATS: Final[tuple[PolicyFormat, ...]] = (KYVERNO,)
 """All of them, in the order in which they are asked whether a document is theirs."""
@@ -15,14 +15,14 @@ def dialect_of(
     version: Version = DEFAULT_VERSION,
     *,
     cel_go: Version | None = None,
-    chance: Chance = DICELESS,
+    chance: Chance = DETERMINISTIC,
 ) -> Dialect:
-    """Return what policies of every format are loaded with.
+    """Return the settings for loading policies of every format.
 
     Args:
         version: The version of Kubernetes they are written for.
         cel_go: The version of cel-go whose dialect is spoken, if not that of `version`.
-        chance: The clock and the dice.
+        chance: The clock and the random numbers.
     """
     return Dialect(version, cel_go, chance, FORMATS)
 

@@ -5,12 +5,29 @@ it is to delete it. Pods of a group share a name and say how many they are; what
 known once all are there.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import (
+    Iterable,
+    Mapping,
+)
+from dataclasses import (
+    replace,
+)
+from datetime import (
+    UTC,
+    datetime,
+)
+from hashlib import (
+    sha256,
+)
 
-from policyd.api.integers import whole_number
-from policyd.api.kueue import Workload
+import msgspec
+
+from policyd.api.integers import (
+    whole_number,
+)
+from policyd.api.kueue import (
+    Workload,
+)
 from policyd.api.kueue.names import (
     ADMISSION_GATE,
     DEFAULT_POD_SET,
@@ -23,15 +40,23 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import (
     Condition,
+    Json,
     ObjectMeta,
     OwnerReference,
     Wire,
     condition_true,
     find_condition,
 )
-from policyd.api.pods import PodSpec
-from policyd.jobs.injection import PodInjection, inject
-from policyd.patch.draft import Draft
+from policyd.api.pods import (
+    PodSpec,
+)
+from policyd.jobs.injection import (
+    PodInjection,
+    inject,
+)
+from policyd.patch.draft import (
+    Draft,
+)
 
 POD_INDEX_LABEL = "kueue.x-k8s.io/pod-group-pod-index"
 SUSPENDING_PARENT = "kueue.x-k8s.io/pod-suspending-parent"
@@ -198,3 +223,57 @@ def pod_set_of(pod: QueuedPod, workload: Workload) -> str:
         return names[0] if names else ""
     role = pod.metadata.labels.get(POD_SET) or role_of(pod)
     return role if role in names else ""
+
+
+DIGITS = 8
+SHAPE = (
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "runtimeClassName",
+    "priority",
+    "topologySpreadConstraints",
+    "overhead",
+    "resourceClaims",
+)
+"""What of a pod's specification decides where it can run, beside its containers."""
+
+_ESCAPED = tuple(
+    (character.encode(), f"\\u{ord(character):04x}".encode()) for character in "<>&\u2028\u2029"
+)
+_ENCODER = msgspec.json.Encoder()
+
+
+def role_hash(spec: Mapping[str, Json]) -> str:
+    """Return the hash that Kueue gives a pod with this specification.
+
+    Args:
+        spec: The pod's `spec` as decoded JSON, fields in the API server's order.
+    """
+    shape: dict[str, Json] = {name: spec.get(name) or None for name in SHAPE}
+    shape["priority"] = spec.get("priority")
+    shape["initContainers"] = _containers(spec.get("initContainers"))
+    shape["containers"] = _containers(spec.get("containers"))
+    if spec.get("resources"):
+        shape["resources"] = spec["resources"].get("requests")
+    text = _ENCODER.encode({"spec": dict(sorted(shape.items()))})
+    return sha256(_as_go(text)).hexdigest()[:DIGITS]
+
+
+def _containers(containers: Json) -> Json:
+    if not containers:
+        return None
+    return [
+        {
+            "ports": container.get("ports") or None,
+            "resources": {"requests": (container.get("resources") or {}).get("requests")},
+        }
+        for container in containers
+    ]
+
+
+def _as_go(text: bytes) -> bytes:
+    """Escape what Go's encoder escapes in strings, for the sake of HTML and JavaScript."""
+    for character, escaped in _ESCAPED:
+        text = text.replace(character, escaped)
+    return text

@@ -1,4 +1,4 @@
-"""Who we are, as the header of a request says it: tokens, from wherever they come.
+"""The Authorization header of requests: tokens, and where they come from.
 
 What is given as it is, is read here. What has to be asked for, from a credential plugin or an
 identity provider, is asked for by the official client, loaded only then. Its answer is checked: it
@@ -50,7 +50,7 @@ def basic(username: str, password: str) -> Header:
 
 
 class TokenFile:
-    """A token in a file that somebody else keeps fresh."""
+    """A token in a file that the kubelet keeps fresh."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         self._path = path

@@ -158,7 +158,7 @@ def _selection_query(selection: Selection) -> dict[str, str]:
 
 def _write_query(options: WriteOptions) -> dict[str, str]:
     # Else the API server decodes strictly, a tenth of its work, to warn of fields it does not know:
-    # nobody here reads its warnings.
+    # its warnings are not read here.
     query = {
         "fieldManager": options.get("field_manager", FIELD_MANAGER),
         "fieldValidation": "Ignore",

@@ -74,7 +74,7 @@ class WriteOptions(TypedDict, total=False):
     dry_run: bool
     """Everything but the storing: admission, defaults and validation take place."""
     field_manager: str
-    """Who owns what is set; default `policyd`."""
+    """The owner of the fields that are set; default `policyd`."""
 
 
 class PatchOptions(WriteOptions, total=False):

@@ -1,4 +1,4 @@
-"""How to reach an API server: its address, whom to trust, and who we are."""
+"""How to reach an API server: its address, the trusted authorities, and credentials."""
 
 import ssl
 from collections.abc import Iterator, Mapping
@@ -21,14 +21,14 @@ _HEADER_NAME = "!#$&'*+-.^_`|~"
 
 
 class Credentials(Protocol):
-    """Who we are, as far as a request's header says it (a client certificate says it otherwise)."""
+    """Credentials of the requests' header; a client certificate is apart from these."""
 
     async def authorization(self) -> str:
         """Return the header `Authorization`, renewed if it is about to expire; empty for none.
 
         Raises:
             CredentialsError: If the credentials cannot be had. Going on without would be a
-                request of somebody else, the anonymous user.
+                request of the anonymous user.
         """
         ...
 
@@ -44,7 +44,7 @@ class ApiConnection:
     server: str
     """Scheme, host, port, and the path before `/api`, if any; no slash at the end."""
     tls: ssl.SSLContext | None = None
-    """Whom to trust, and the client certificate; None over plain HTTP."""
+    """The trusted authorities, and the client certificate; None over plain HTTP."""
     credentials: Credentials = field(default_factory=lambda: Header(""))
     server_name: str | None = None
     """The name that the server's certificate has, if it is not the host's."""
@@ -52,7 +52,7 @@ class ApiConnection:
     namespace: str = "default"
     """The context's namespace, or that of the pod we run in."""
     impersonation: tuple[tuple[str, str], ...] = ()
-    """The headers that ask for the rights of somebody else."""
+    """The headers that ask for the rights of another user."""
 
 
 def connection_from(

@@ -1,9 +1,20 @@
-"""Discovery: which resources a version of an API group has, and what their kinds are called."""
+"""Discovery: which kinds the API server serves, and what their resources are called."""
 
+from typing import Final
 from urllib.parse import quote
 
+import structlog
+
 from policyd.api.meta import Wire
+from policyd.kube.client import PartialObject, Reader
+from policyd.kube.errors import ApiError, GoneError, InternalError, NotFoundError, ThrottledError
+from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
+
+log = structlog.get_logger()
+
+KIND_SECONDS: Final = 10.0
+"""Between looks for a kind that is not served: many clusters never have it."""
 
 
 class ServedResource(Wire, frozen=True):
@@ -36,3 +47,41 @@ def resources_of(found: ResourceList, api_version: str) -> tuple[Resource, ...]:
         for line in found.resources
         if "/" not in line.name
     )
+
+
+async def served_resources(reader: Reader, api_version: str) -> tuple[Resource, ...]:
+    """Return the resources of `group/version`; none if the API server does not serve it.
+
+    Raises:
+        ApiError: If it cannot be asked.
+    """
+    try:
+        return await reader.served(api_version)
+    except NotFoundError:
+        return ()
+
+
+async def is_served(reader: Reader, resource: Resource) -> bool:
+    """Tell whether the API server has begun to serve a resource, so that it can be watched.
+
+    Discovery lists a resource a moment earlier. A server that is in trouble may serve it later.
+
+    Raises:
+        ApiError: If it cannot be asked, or does not let us list the resource.
+    """
+    try:
+        await reader.page(resource, into=PartialObject, limit=1)
+    except (GoneError, InternalError, NotFoundError, ThrottledError):
+        return False  # 429: a kind that was created a moment ago has no storage yet
+    return True
+
+
+async def wait_until_served(reader: Reader, resource: Resource, pace: Pace) -> None:
+    """Wait for a kind, and meanwhile for an API server that cannot be asked."""
+    while True:
+        try:
+            if await is_served(reader, resource):
+                return
+        except ApiError as error:
+            log.warning("kind_unknown", resource=resource.plural, error=str(error))
+        await pace.sleep(KIND_SECONDS)

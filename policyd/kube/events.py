@@ -1,4 +1,4 @@
-"""Events: what happened to an object, for people who look at it with kubectl.
+"""Events: what happened to an object, as kubectl shows it.
 
 Told and forgotten: recording never waits, never fails, and never slows the caller down. The same
 reason for the same object is one Event whose count grows, as a write is the dearest thing there is.
@@ -79,7 +79,7 @@ class EventRecorder:
 
         Args:
             writer: The API server.
-            component: Who says it.
+            component: The reporting component.
             pace: The clock.
             apart: Reasons whose events are not counted in one object, but are one each.
         """
@@ -102,7 +102,7 @@ class EventRecorder:
 
         Args:
             about: The object; `uid` and `kind` should be given, so that kubectl finds the event.
-            kind: `Warning` if somebody should look.
+            kind: `Warning` if a person has to act on it.
             reason: A CamelCase word for machines.
             message: A sentence for people, cut to 1 KiB.
         """

@@ -1,4 +1,4 @@
-"""A collection of objects, kept equal to the API server's, and told to whoever asked.
+"""A collection of objects, kept equal to the API server's, with a callback for changes.
 
 Theory of operation. A list gives the state at one version; a watch from that version gives every
 change after it. A watch that ends, for whatever reason, is resumed from the last version seen, so
@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from policyd.kube.calls import PAGE_LIMIT
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Bookmark, Lister, ListPage, Paging, Selection, WatchEvent
 from policyd.kube.decoding import decode_object
 from policyd.kube.errors import ApiError, GoneError, UndecodableError
@@ -78,30 +79,31 @@ def key_of(obj: Identified) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
-def ignore(old: object, new: object) -> None:
+def ignore(_change: object) -> None:
     """Do nothing with a change: for informers that are only looked into."""
 
 
 class Informer(Generic[T]):
     """Keeps the objects of one resource. `run` does the work; the rest can be read at any time.
 
-    `on_change(old, new)` is called for every change, after the store has it: `old` is None for
-    what is new, `new` is None for what is gone. Between calls for the same object nothing is left
-    out but what happened while there was no connection; then it is told once, as one change.
-    An object that was deleted and made again meanwhile is told as both.
+    `on_change` is called for every change, after the store has it. Between calls for the same
+    object nothing is left out but what happened while there was no connection; then it is told
+    once, as one change. An object that was deleted and made again meanwhile is told as both.
 
     `into` should be a Struct with `gc=False` that names only the fields that are read; `trim` may
-    make less still of an object before it is kept.
+    make less still of an object before it is kept. `page_limit` says how many objects are read at a
+    time, where a page of many could be too large for memory.
     """
 
-    def __init__(  # noqa: PLR0913 - what is read, how much is kept, who is told
+    def __init__(  # noqa: PLR0913 - what is read, how much is kept, a callback
         self,
         reader: Lister,
         resource: Resource,
         *,
         into: type[T],
-        on_change: Callable[[T | None, T | None], None] = ignore,
+        on_change: Callable[[Change[T]], None] = ignore,
         trim: Callable[[T], T] | None = None,
+        page_limit: int = PAGE_LIMIT,
         pace: Pace | None = None,
         **selection: Unpack[Selection],
     ) -> None:
@@ -110,6 +112,7 @@ class Informer(Generic[T]):
         self._into = into
         self._on_change = on_change
         self._trim = trim
+        self._page_limit = page_limit
         self._pace = pace or Pace()
         self._selection = selection
         self._objects: dict[str, T] = {}
@@ -168,7 +171,7 @@ class Informer(Generic[T]):
         self.last_error = error
         wait = max(self._backoff.next(), error.retry_after or 0.0)
         log.warning(
-            "informer_waits", resource=self._resource.plural, seconds=wait, error=str(error)
+            "informer_backoff", resource=self._resource.plural, seconds=wait, error=str(error)
         )
         return wait
 
@@ -203,7 +206,9 @@ class Informer(Generic[T]):
 
     async def _page(self, continue_: str) -> ListPage[T]:
         paging = Paging(
-            limit=0 if self._whole_lists else PAGE_LIMIT, continue_=continue_, **self._selection
+            limit=0 if self._whole_lists else self._page_limit,
+            continue_=continue_,
+            **self._selection,
         )
         try:
             return await self._reader.page(self._resource, into=self._into, **paging)
@@ -274,21 +279,21 @@ class Informer(Generic[T]):
             return
         obj = obj if self._trim is None else self._trimmed(self._trim, obj)
         self._objects[key] = obj
-        self._on_change(old, obj)
+        self._on_change(Added(obj) if old is None else Modified(old, obj))
 
     def _trimmed(self, trim: Callable[[T], T], obj: T) -> T:
         try:
             return trim(obj)
         except Exception:
-            # One object that nobody foresaw must not stop the mirror of all the others.
-            log.exception("trim_broke", resource=self._resource.plural, object=key_of(obj))
+            # An unforeseen error about one object must not stop the mirror of all the others.
+            log.exception("trim_error", resource=self._resource.plural, object=key_of(obj))
             return obj
 
     def _drop(self, key: str) -> None:
         self._invalid.pop(key, None)
         old = self._objects.pop(key, None)
         if old is not None:
-            self._on_change(old, None)
+            self._on_change(Deleted(old))
 
     def _reject(self, error: UndecodableError) -> None:
         """Treat an object that cannot be read as gone: what was known of it is no longer true."""

@@ -34,7 +34,7 @@ class KubeconfigCluster(_Section, frozen=True):
 
 
 class KubeconfigUser(_Section, frozen=True):
-    """How to say who we are."""
+    """The credentials of the user."""
 
     token: str | None = None
     token_file: str | None = msgspec.field(default=None, name="tokenFile")

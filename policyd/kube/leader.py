@@ -1,6 +1,6 @@
 """One leader among many candidates, by a Lease.
 
-Theory of operation. The holder renews the Lease; a candidate takes it when nobody holds it, or
+Theory of operation. The holder renews the Lease; a candidate takes it when it has no holder, or
 when it has not changed for a whole term. Both measure on their own monotonic clocks, from what they
 themselves saw or sent: the times written in the Lease are for people, so clocks may be wrong.
 
@@ -11,8 +11,9 @@ no hanging call, and no process frozen and woken, can delay it.
 
 Every write carries the resource version that it is based on, so that of two candidates one wins.
 
-Who stops in good order gives the Lease up once its last writes have ended, and leaves word in it of
-how far it came: the next one's watches may be behind that. If they do not end, the Lease runs out.
+A holder that is stopped gives the Lease up once its last writes have ended, and leaves in it the
+latest version that it wrote: the next one's watches may be behind that. If the writes do not end,
+the Lease runs out.
 """
 
 import asyncio
@@ -31,14 +32,14 @@ from policyd.kube.resources import LEASES
 
 log = structlog.get_logger()
 
-LAST_WORD = "policyd.io/last-word"
+HANDOVER = "policyd.io/last-word"
 """Annotation of a Lease: what its holder left for the next one."""
 
 _MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # the server demands all six digits
 
 
 class LeaseSpec(Wire, frozen=True):
-    """Who holds a Lease, and for how long. Times are text: they are shown, never compared."""
+    """The holder of a Lease, and for how long. Times are text: shown, never compared."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -74,8 +75,8 @@ class LeaseTerms:
             raise ValueError("a call must be shorter than the renewal, and that than the lease")
 
 
-async def say_nothing() -> str:
-    """Leave no word for the next leader."""
+async def leave_nothing() -> str:
+    """Leave nothing for the next leader."""
     return ""
 
 
@@ -93,11 +94,11 @@ class LeaderElection:
         namespace: str,
         identity: str,
         terms: LeaseTerms | None = None,
-        last_word: Callable[[], Awaitable[str]] = say_nothing,
+        leave: Callable[[], Awaitable[str]] = leave_nothing,
         pace: Pace | None = None,
     ) -> None:
         self._client = client
-        self._last_word = last_word
+        self._leave = leave
         self._name = name
         self._namespace = namespace
         self.identity = identity
@@ -108,7 +109,7 @@ class LeaderElection:
         self._seen_version = ""
         self._changed_at = 0.0
         self._leads_until = 0.0
-        self.word = ""
+        self.handed_over = ""
         """What the holder before left, if it gave the Lease up; empty if it was gone."""
         self._elected = asyncio.Event()
         self._lost = asyncio.Event()  # cleared with each election
@@ -122,12 +123,12 @@ class LeaderElection:
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last seen; empty for nobody."""
+        """The holder of the Lease when it was last seen; empty for none."""
         return (self._lease.spec.holder_identity or "") if self._lease else ""
 
     @property
     def spare_seconds(self) -> float:
-        """How long after the end of leading nobody else can lead: what was begun has to end."""
+        """How long after the end of leading no other candidate can lead: writes have to end."""
         return self._terms.lease_seconds - self._terms.renew_seconds
 
     async def wait_elected(self) -> None:
@@ -203,10 +204,8 @@ class LeaderElection:
         sent_at = self._pace.clock.monotonic()
         spec = self._spec(lease)
         if self.holder != self.identity:
-            self.word = (
-                ""
-                if lease is None or self.holder
-                else lease.metadata.annotations.get(LAST_WORD, "")
+            self.handed_over = (
+                "" if lease is None or self.holder else lease.metadata.annotations.get(HANDOVER, "")
             )
         if lease is None:
             written = await self._client.create(
@@ -259,7 +258,7 @@ class LeaderElection:
             log.warning("lease_not_released", lease=self._name, error=str(error))
 
     async def _give_back(self, lease: Lease) -> None:
-        left = {LAST_WORD: await self._last_word()}
+        left = {HANDOVER: await self._leave()}
         now = _micro_time(self._pace.clock.now())
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
         try:
@@ -282,7 +281,7 @@ class LeaderElection:
         return min(self._terms.retry_seconds * spread, left)
 
     def _tell(self) -> None:
-        """Wake those who wait for a change of `leading`."""
+        """Wake the tasks that wait for a change of `leading`."""
         if self.leading and not self._elected.is_set():
             self._lost.clear()
             self._elected.set()

@@ -1,4 +1,4 @@
-"""Credentials that somebody else has to be asked for, by way of the official client.
+"""Credentials that a plugin provides, by way of the official client.
 
 Importing it costs a third of a second, so it happens when a kubeconfig needs it, and not before.
 """

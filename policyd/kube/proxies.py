@@ -1,4 +1,4 @@
-"""Which proxy leads to a server, by the variables that everybody knows."""
+"""Which proxy leads to a server, by the usual environment variables."""
 
 import ipaddress
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Reports in the API server: read, merged and written back, so that several may write the same one.
 
-What scans find and what doors let through goes into the same reports. Whoever writes one says by
-its resourceVersion what it was made of; if somebody else was faster, it is made anew.
+Findings of scans and of the webhooks go into the same reports. A write has the resourceVersion that
+it is based on; if another process was faster, the report is made anew.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import structlog
 from policyd.api.meta import Json
 from policyd.engine.offline.report import APIS, NAME, ReportApi, same_report
 from policyd.kube.client import Client, PartialObject
+from policyd.kube.discovery import served_resources
 from policyd.kube.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
 from policyd.kube.resources import Resource
@@ -89,10 +90,7 @@ class Reports:
         return found
 
     async def _serves(self, api: ReportApi) -> bool:
-        try:
-            served = await self._client.served(api.api_version)
-        except NotFoundError:
-            return False
+        served = await served_resources(self._client, api.api_version)
         return {api.kind, api.cluster_kind} <= {resource.kind for resource in served}
 
     async def _try(self, api: ReportApi, namespace: str, merge: Merge) -> bool:
@@ -104,7 +102,7 @@ class Reports:
         try:
             await self._write(resource, namespace, old, new)
         except NotFoundError:
-            return False  # the namespace is gone, or somebody else deleted the report
+            return False  # the namespace is gone, or another client deleted the report
         except ForbiddenError:
             if old is None and namespace:
                 log.info("report_refused", namespace=namespace)  # as while a namespace ends

@@ -1,4 +1,4 @@
-"""Whom to trust, and the client certificate."""
+"""The trusted authorities, and the client certificate."""
 
 import ssl
 import tempfile
@@ -12,7 +12,7 @@ def client_context(authority: bytes | None, *, insecure: bool = False) -> ssl.SS
 
     Args:
         authority: One or more certificates, as PEM.
-        insecure: Trust anybody.
+        insecure: Trust any certificate.
 
     Raises:
         ConfigurationError: If `authority` holds no certificate.

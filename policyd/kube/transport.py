@@ -6,6 +6,8 @@ are never shorter than what the server asks for. Everything else is the caller's
 """
 
 import asyncio
+import os
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
-from policyd import __version__
+from policyd.http_sessions import open_session
 from policyd.kube.calls import ApiCall
 from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import (
@@ -26,10 +28,28 @@ from policyd.kube.errors import (
     error_from_answer,
 )
 from policyd.kube.pace import Backoff, Pace
-from policyd.kube.unreachable import unreachable
 
 _LATER = (UnreachableError, ThrottledError, UnavailableError)
-_MERGED = 1 << 18  # bytes buffered a connection: fewer, larger chunks of a watch or a list
+
+_CERTIFICATE_HINT = "check `certificate-authority-data` and `tls-server-name` of the kubeconfig"
+_SERVER_HINT = "is the API server running, and the kubeconfig's `server` right?"
+
+# The first class that fits decides: narrower ones come first.
+_SENTENCES: tuple[tuple[type[Exception], str, str | None], ...] = (
+    (
+        aiohttp.ClientConnectorCertificateError,
+        "the certificate of `{server}` is not trusted: {why}",
+        _CERTIFICATE_HINT,
+    ),
+    (aiohttp.ClientConnectorSSLError, "no TLS connection to `{server}`: {why}", _SERVER_HINT),
+    (aiohttp.ClientConnectorDNSError, "the host of `{server}` has no address", _SERVER_HINT),
+    (aiohttp.ClientProxyConnectionError, "the proxy `{proxy}` cannot be reached", None),
+    (aiohttp.ClientHttpProxyError, "the proxy `{proxy}` refuses: {why}", None),
+    (aiohttp.ClientConnectorError, "cannot connect to `{server}`: {why}", _SERVER_HINT),
+    (aiohttp.InvalidURL, "`{server}` is not a server URL", None),
+    (TimeoutError, "no answer to `{asked}` in time", None),
+    (Exception, "the connection broke during `{asked}`", None),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +84,11 @@ class Transport:
 
     async def open(self) -> None:
         """Make the pool, in the loop that is running."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.tls or True),
-            headers=(
-                ("Accept", "application/json"),
-                # Compressed lists cost both sides more time than they save on a cluster's network.
-                ("Accept-Encoding", "identity"),
-                ("User-Agent", f"policyd/{__version__}"),
-                *self._connection.impersonation,
-            ),
-            read_bufsize=_MERGED,
+        self._session = open_session(
+            tls=self._connection.tls,
+            keep_alive_seconds=15.0,
+            decompress=True,
+            headers=(("Accept", "application/json"), *self._connection.impersonation),
         )
 
     async def close(self) -> None:
@@ -176,3 +191,28 @@ async def _refusal(call: ApiCall, response: aiohttp.ClientResponse) -> ApiError:
         asked=str(call),
         retry_after=response.headers.get("Retry-After", ""),
     )
+
+
+def unreachable(error: Exception, *, asked: str, connection: ApiConnection) -> UnreachableError:
+    """Turn what aiohttp or the system raised into an error of ours."""
+    _, sentence, hint = next(row for row in _SENTENCES if isinstance(error, row[0]))
+    message = sentence.format(
+        server=connection.server, proxy=connection.proxy, asked=asked, why=_reason(error)
+    )
+    return UnreachableError(message, hint=hint)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        error = error.certificate_error
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"{error.status} {error.message}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        error = error.os_error
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return str(error)

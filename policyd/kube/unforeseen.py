@@ -1,4 +1,4 @@
-"""Going on after errors that nobody foresaw: one object must not stop what all others need."""
+"""Going on after unforeseen errors: one object must not stop what all others need."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,7 +4,7 @@ A key that is added while it waits is not added twice. A key that is added while
 comes again after `done`, because the work began before the change. One worker at a time has a key.
 
 What is ranked comes out by rank, what was added as it came. What is swept, everything there is, is
-in no hurry. The three take turns: none of them waits for ever, and nobody waits for all of another.
+in no hurry. The three take turns: none of them waits for ever, nor for all of another.
 """
 
 import asyncio
@@ -150,7 +150,7 @@ class WorkQueue(Generic[K]):
             await self._wait(wait)
 
     async def _wait(self, seconds: float | None) -> None:
-        """Wait for a key; of those who wait, one alone looks at the time."""
+        """Wait for a key; of the waiting workers, only one looks at the time."""
         woken = asyncio.Event()
         keeps = self._keeper is None and seconds is not None
         if keeps:
@@ -160,7 +160,7 @@ class WorkQueue(Generic[K]):
             await self._pace.wait(woken, seconds if keeps else None)
         except BaseException:
             if woken.is_set():
-                self._wake()  # somebody else takes what this one was woken for
+                self._wake()  # another worker takes what this one was woken for
             raise
         finally:
             if not woken.is_set():
@@ -170,12 +170,12 @@ class WorkQueue(Generic[K]):
                 self._watch_time()
 
     def _wake(self) -> None:
-        """Wake one of those who wait: the others would find nothing."""
+        """Wake one of the waiting workers: the others would find nothing."""
         if self._idle:
             self._idle.pop().set()
 
     def _watch_time(self) -> None:
-        """Have somebody look anew when the next key is due."""
+        """Have a worker look anew when the next key is due."""
         if self._keeper is None:
             if self._later:
                 self._wake()

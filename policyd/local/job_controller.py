@@ -1,6 +1,6 @@
 """A small Job controller: makes the pods of a Job that is not suspended, and counts how they end.
 
-Does what policyd's users meet of the real one: parallelism, completions, indexed completion,
+Implements the features that users of policyd need: parallelism, completions, indexed completion,
 suspension, the back-off limit (without its delays), and deletion some time after the end.
 """
 
@@ -31,13 +31,13 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a Job controller does about one Job.
+    """The actions of a Job controller on one Job.
 
     Attributes:
         create: The completion index of each pod to create; None where pods have none.
         remove: Pods to delete.
         status: The Job's status, as it then is.
-        event: Reason and message of what is worth telling.
+        event: Reason and message of an event, if there is one.
     """
 
     create: tuple[int | None, ...] = ()
@@ -47,7 +47,7 @@ class Work:
 
 
 def reconcile(job: Job, pods: Iterable[LocalPod], now: float) -> Work:
-    """Decide what is to be done about `job`, given the pods it owns."""
+    """Plan the actions on `job`, given the pods it owns."""
     mine = sorted(pods, key=lambda pod: pod.metadata.name)
     alive = [p for p in mine if not p.over and p.metadata.deletion_timestamp is None]
     if over(job.status):
@@ -234,7 +234,7 @@ class JobController:
         self._written: dict[str, str] = {}  # uid of a job to its version before our last write
 
     async def step(self, now: float) -> float | None:
-        """Do what is due for every Job; return the seconds until there is more to do."""
+        """Act on every Job that is due; return the seconds until the next is."""
         owned = self._owned()
         waits = [await self._reconcile(job, owned, now) for job in list(self._jobs.store.values())]
         uids = {job.metadata.uid for job in self._jobs.store.values()}

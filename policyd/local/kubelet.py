@@ -24,7 +24,7 @@ from policyd.local.objects import LocalPod
 EXIT_CODE = "policyd.io/exit-code"
 DEFAULT_RUN_SECONDS = 20.0
 STOPPED = 143
-"""Exit code of what ends when it is asked to."""
+"""Exit code of a container that ends on SIGTERM."""
 
 _RUNNING_CONDITIONS = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
 
@@ -33,7 +33,7 @@ Verb = Literal["wait", "start", "end", "stop", "remove"]
 
 @dataclass(frozen=True, slots=True)
 class PodStep:
-    """What is to be done with a pod, and when; never if `at` is None."""
+    """The next action on a pod, and its time; never if `at` is None."""
 
     verb: Verb
     at: float | None
@@ -43,7 +43,7 @@ def run_seconds(pod: LocalPod) -> float | None:
     """Return how long a pod runs, in seconds; None for ever."""
     said = pod.metadata.annotations.get(RUN_FOR, "")
     if said:
-        with suppress(CelError):  # what is no duration counts as not said
+        with suppress(CelError):  # an invalid duration is ignored
             return parse_duration(said).nanoseconds / 1e9
     slept = [seconds for c in pod.spec.containers if (seconds := _sleep((*c.command, *c.args)))]
     if slept:
@@ -96,7 +96,7 @@ def ended_status(pod: LocalPod, now: float, *, stopped: bool = False) -> dict[st
 
 
 def next_step(pod: LocalPod, now: float) -> PodStep:
-    """Say what a kubelet does with a pod next, and when (seconds since the epoch)."""
+    """Return the kubelet's next action on a pod, and its time (seconds since the epoch)."""
     if not pod.spec.node_name:
         return PodStep("wait", None)
     if pod.metadata.deletion_timestamp is not None:
@@ -110,7 +110,7 @@ def next_step(pod: LocalPod, now: float) -> PodStep:
 
 
 def _removal(pod: LocalPod, now: float) -> PodStep:
-    """Say what removes a pod: who keeps it is told that it has ended."""
+    """Return the action that removes a pod, or that ends it first if finalizers hold it."""
     if pod.metadata.finalizers and not pod.over:
         return PodStep("stop", now)
     waits = pod.metadata.finalizers and not pod.metadata.deletion_grace_period_seconds

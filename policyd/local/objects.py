@@ -7,7 +7,7 @@ from policyd.api.pods import Container, PodSpec
 
 
 class RunningContainer(Container, frozen=True):
-    """A container, with what the simulated kubelet pretends to run."""
+    """A container, with the fields that the simulated kubelet uses."""
 
     image: str = ""
     command: tuple[str, ...] = ()
@@ -15,7 +15,7 @@ class RunningContainer(Container, frozen=True):
 
 
 class BoundPodSpec(PodSpec, frozen=True):
-    """A pod's specification, with what its containers pretend to run."""
+    """A pod's specification, with the containers that are simulated."""
 
     containers: tuple[RunningContainer, ...] = ()
 
@@ -42,7 +42,7 @@ class LocalPod(Wire, frozen=True):
 
 
 class JobSpec(Wire, frozen=True):
-    """What a job wants. The template is kept as it is: pods are made from it."""
+    """The specification of a Job. The template is not decoded: pods are made from it."""
 
     template: Json = None
     parallelism: int = 1

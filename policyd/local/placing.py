@@ -22,7 +22,7 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCandidate:
-    """A node and what is left on it."""
+    """A node and its free resources."""
 
     node: Node
     free: Amounts
@@ -42,7 +42,7 @@ def choose_node(
 
     Args:
         pod: A pod without scheduling gates that is not bound.
-        requests: What the pod requests, `pods: 1` included.
+        requests: The requests of the pod, `pods: 1` included.
         candidates: Every node of the cluster.
     """
     fitting, reasons, total = [], Counter[str](), 0
@@ -59,7 +59,7 @@ def choose_node(
 
 
 def obstacles(spec: PodSpec, requests: Amounts, candidate: NodeCandidate) -> list[str]:
-    """Return what keeps a pod from a node; empty if it fits there."""
+    """Return why a pod does not fit on a node; empty if it fits."""
     node = candidate.node
     if node.spec.unschedulable:
         return ["node(s) were unschedulable"]

@@ -31,7 +31,7 @@ def waiting(pods: Iterable[LocalPod]) -> list[LocalPod]:
 def candidates(
     nodes: Iterable[Node], pods: Iterable[LocalPod], bound: Mapping[str, str]
 ) -> dict[str, NodeCandidate]:
-    """Return every node with what its pods leave free.
+    """Return every node with its free resources.
 
     Args:
         nodes: All nodes.
@@ -51,12 +51,12 @@ def candidates(
 
 
 def requests(pod: LocalPod) -> Amounts:
-    """Return what a pod requests of its node, the pod itself included."""
+    """Return the requests of a pod, `pods: 1` included."""
     return {**pod_requests(pod.spec), "pods": 1}
 
 
 class Scheduler:
-    """Places what can be placed whenever a pod or a node changes."""
+    """Places pending pods whenever a pod or a node changes."""
 
     def __init__(
         self,

@@ -4,8 +4,8 @@
 that a state is made with, and `opt_ins` what a queue may want. Imports `alloc`
 alone. Start with `optimizer`.
 
-- *Time*: `reservation` (backfill, gangs that run short).
-- *Order*: `local_order` (of LocalQueues), `packing` (of flavors).
-- *Moves*: `consolidation` in a cycle, `moves`, `crowding` and `together` to work them out.
+- *Time*: `reservation` (backfill, gangs that run short, releases gathered after a preemption).
+- *Order*: `local_order` (of LocalQueues); packing of flavors is in `optimizer`.
+- *Moves*: `moves` in a cycle or in a plan, and `together` to place several workloads at once.
 - *Devices*: `devices`, `mig`, `fragmentation`.
 """

@@ -1,7 +1,7 @@
 """GPUs as nodes report them: whole ones, parts of them (MIG), and shared ones.
 
 A *replica* is no GPU: where GPUs are shared by time-slicing or MPS, a node reports each of them
-several times, and who asks for one gets it together with others. GPU feature discovery says so in
+several times, and a pod that asks for one shares it with others. GPU feature discovery says so in
 labels. Shared ones have a resource of their own (`nvidia.com/gpu.shared`) only where they are
 renamed; else they are called `nvidia.com/gpu` like whole ones, and so are parts of a GPU where all
 of a node are of the same profile (MIG strategy `single`).
@@ -73,7 +73,7 @@ def is_nvidia(resource: str) -> bool:
 
 
 def whole_gpus_only(node: TopologyNode) -> bool:
-    """Tell whether who asks a node for a GPU gets a whole one, and to itself."""
+    """Tell whether a pod that asks a node for a GPU gets a whole one to itself."""
     return _devices(node, GPU).share == 1
 
 

@@ -1,4 +1,4 @@
-"""Fragmentation: devices that are free, but not where who needs a whole node could use them.
+"""Fragmentation: free devices that a workload which needs whole nodes cannot use.
 
 Theory (Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
 Gradient Descent, USENIX ATC 2023). A node's free GPUs are *fragments* for a task that does not fit
@@ -39,7 +39,7 @@ class Fragmentation(NamedTuple):
 def measured(nodes: Nodes) -> Iterator[tuple[str, str, Fragmentation]]:
     """Yield flavors with a topology, their kinds of devices, and how these are fragmented."""
     for flavor, tree in sorted(nodes.trees.items()):
-        for resource in sorted(tree.offered.columns):
+        for resource in sorted(tree.capacity.columns):
             if "/" in resource:
                 yield flavor, resource, fragmentation(tree, resource)
 
@@ -60,10 +60,10 @@ def free_of(tree: TopologyTree, resource: str) -> Column:
 def fragments_of(tree: TopologyTree, resource: str) -> Column:
     """Return how many fragments there are in each domain.
 
-    A lowest domain of several nodes counts as one: on which of them its pods are, nobody knows.
+    A lowest domain of several nodes counts as one: on which of them its pods are is not known.
     """
     free = _free(tree, resource)
-    whole = tree.offered.columns.get(resource, free)
+    whole = tree.capacity.columns.get(resource, free)
     pieces = [max(0, left) if left < has else 0 for left, has in zip(free, whole, strict=True)]
     if tree.to_nodes:
         for leaf in tree.leaves.values():
@@ -86,8 +86,5 @@ def _free(tree: TopologyTree, resource: str) -> Column:
 
 def _summed(tree: TopologyTree, column: Column) -> Column:
     """Sum up a column of leaves for the domains around them."""
-    tree.settle()
-    for level in reversed(tree.at[:-1]):
-        for domain in level:
-            column[domain] = sum([column[child] for child in tree.children[domain]])
+    tree.sum_up(column)
     return column

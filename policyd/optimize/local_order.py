@@ -1,8 +1,8 @@
-"""Whose turn it is among the LocalQueues of a ClusterQueue that asks for Volcano's orders.
+"""The order of LocalQueues in a ClusterQueue that asks for one of Volcano's orders.
 
-By *dominant share* (DRF), it is that of which least is used of the resource it uses most of. By
-*proportion*, that which has least of what it deserves: quota is divided by weight among those that
-hold or want something, what one does not want among the others.
+By *dominant share* (DRF), the LocalQueue is next that uses least of the resource it uses most of.
+By *proportion*, the one that has least of what it deserves: quota is divided by weight among those
+that hold or request something; what one does not need goes to the others.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def local_shares(queue: QueueState, weights: Mapping[str, float]) -> dict[str, f
 def deserved(
     total: int, asked: Mapping[str, int], weights: Mapping[str, float]
 ) -> dict[str, float]:
-    """Divide an amount by weight; nobody gets more than it asked for."""
+    """Divide an amount by weight; none gets more than it asked for."""
     left, wanting, due = float(total), dict(asked), dict.fromkeys(asked, 0.0)
     while weight := sum(weights.get(name, 1.0) for name in wanting):
         parts = {name: left * weights.get(name, 1.0) / weight for name in wanting}

@@ -4,16 +4,31 @@ from collections.abc import Mapping
 from typing import Literal
 
 from policyd.alloc.queue import QueueExtras, QueueSpec
+from policyd.alloc.value import Value
 
 Order = Literal["Priority", "DominantShare", "Proportion"]
-"""Whose turn it is in a queue: the most important; or who is of the LocalQueue that has least."""
+"""What is next in a queue: the highest priority, or the LocalQueue that has least."""
+
+
+class Protection(Value, frozen=True):
+    """How long the workloads of a queue keep the quota they got; in seconds, 0 for not at all.
+
+    Against workloads of the same queue, of others (`reclaim`), and earlier preemptors.
+    """
+
+    preemption: float = 0.0
+    reclaim: float = 0.0
+    repetition: float = 0.0
+
+
+UNPROTECTED = Protection()
 
 
 class OptIns(QueueExtras, frozen=True):
     """What a queue wants.
 
     Attributes:
-        order: Whose turn it is.
+        order: What is next.
         packs: How much resources count where flavors are chosen by how full they are; none to
             choose by the queue's order.
         stale_seconds: How long a gang may run with fewer pods than it needs; None for ever.
@@ -22,6 +37,7 @@ class OptIns(QueueExtras, frozen=True):
         claims: Whether what others are preempted for is held for the preemptor until it starts.
         reserve_seconds: How long the first may wait until what it needs is reserved; None for ever.
         whole_gpus: Whether gangs that ask for GPUs stay off nodes where one asked for is shared.
+        protection: How long its workloads are protected from preemption.
         avoids_fragments: Whether, of places that are as good, those go first whose free devices
             are in pieces already.
     """
@@ -34,6 +50,7 @@ class OptIns(QueueExtras, frozen=True):
     reserve_seconds: float | None = None
     whole_gpus: bool = False
     avoids_fragments: bool = False
+    protection: Protection = UNPROTECTED
 
 
 NO_OPT_INS = OptIns()

@@ -5,25 +5,25 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from policyd.alloc.cluster_queue import QueueState
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.extension import CycleExtension, Extension
+from policyd.alloc.flavors.assignment import FlavorOption
 from policyd.alloc.flavors.search import FlavorSearch, Pins
+from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Admit, Evict, Move, Plan
 from policyd.alloc.queue import QueueSpec
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import QuotaNode, QuotaTree
 from policyd.alloc.reasons import FIT, Refusal
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import PlacementRequest
 from policyd.alloc.workload import QueuedWorkload
-from policyd.optimize.consolidation import claim_of, consolidate, hold_places, places_held
 from policyd.optimize.devices import GPU, shared_gpus
 from policyd.optimize.fragmentation import fragments_first
 from policyd.optimize.local_order import local_shares
-from policyd.optimize.opt_ins import NO_OPT_INS, wants
-from policyd.optimize.packing import PackingSearch
-from policyd.optimize.reservation import Reservations, next_due, stale_gangs
+from policyd.optimize.moves import claim_of, consolidate, hold_places, places_held
+from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, wants
+from policyd.optimize.reservation import Gathering, Reservations, next_due, stale_gangs
 
 
 class Optimizer(Extension):
@@ -31,13 +31,33 @@ class Optimizer(Extension):
 
     Attributes:
         opted: ClusterQueues that want something, by name.
-        moving: Places that are held for those that are moved, and for whom they are, by key.
+        moving: Places that are held for moved workloads and their preemptors, by key.
     """
 
     def __init__(self, state: CoreState) -> None:
         self.opted: dict[str, QueueState] = {}
         self.moving: dict[str, Move] = {}
+        self._gathering = Gathering()
         self._state = state
+
+    @property
+    def held_up(self) -> Collection[QuotaNode]:
+        """The roots of trees whose inadmissible workloads are tried again later."""
+        return self._gathering.roots
+
+    def due(self, changed: Collection[QuotaNode]) -> Collection[QuotaNode]:
+        """Return the roots of trees whose inadmissible workloads are tried again."""
+
+        def waits(root: QuotaNode) -> bool:
+            return any(q.pending.has_inadmissible for q in self._state.queues_below(root))
+
+        return self._gathering.take(changed, self._state.now, self.gather_seconds, waits)
+
+    def preempting(self, preemptor: QueuedWorkload) -> None:
+        """Gather changes from now on in the tree of a workload."""
+        queue = self._state.queues.get(preemptor.cluster_queue)
+        if queue is not None and queue.node is not None:
+            self._gathering.preempted(queue.node, self._state.now)
 
     def put_queue(self, queue: QueueState) -> None:
         """Take notice that a ClusterQueue has another specification, or none."""
@@ -66,6 +86,20 @@ class Optimizer(Extension):
             rule=shared_gpus if want.whole_gpus and gpus > 1 else None,
             tie_break=fragments_first if want.avoids_fragments else None,
         )
+
+    def protects(self, queue: QueueState) -> bool:
+        """Tell whether the workloads of a queue are protected from preemption for some time."""
+        return wants(queue.spec).protection is not UNPROTECTED
+
+    def protected_until(self, holding: Holding, preemptor: QueuedWorkload) -> float:
+        """Return when a workload may be preempted for another, in seconds since the epoch."""
+        workload, queue = holding.workload, holding.admission.cluster_queue
+        given = wants(self._state.queues[queue].spec).protection
+        seconds = given.preemption if queue == preemptor.cluster_queue else given.reclaim
+        if preemptor.uid in self._state.preemptors.get(workload.key, ()):
+            seconds = max(seconds, given.repetition)
+        since = self._state.now if workload.reserved_at is None else workload.reserved_at
+        return since + seconds
 
     def settle(self) -> None:
         """Order LocalQueues by what they have, where their ClusterQueue wants that."""
@@ -97,7 +131,8 @@ class Optimizer(Extension):
 
     def next_due(self) -> float | None:
         """Return when another cycle may decide otherwise though nothing changes; None if never."""
-        return next_due(self.opted.values(), self._state.now)
+        moments = next_due(self.opted.values(), self._state.now), self._gathering.next_at
+        return min((moment for moment in moments if moment is not None), default=None)
 
     @contextmanager
     def cycle(self) -> Iterator[CycleExtension]:
@@ -129,7 +164,7 @@ class _OptimizedCycle(CycleExtension):
 
     @property
     def reserved(self) -> Mapping[str, str]:
-        """For whom quota is held."""
+        """Keys of workloads for which quota is held, and their ClusterQueues."""
         return self._reservations.holders
 
     def evictions(self) -> list[Evict]:
@@ -174,7 +209,37 @@ class _OptimizedCycle(CycleExtension):
     def requeued(
         self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
     ) -> tuple[Refusal, bool]:
-        """Tell a workload what is reserved for it; it holds up nobody in its queue meanwhile."""
+        """Tell a workload what is reserved for it; it holds up none in its queue meanwhile."""
         held = self._reservations.of(entry)
         strict = strict and (held is None or held.node is not entry.options.node)
         return self._reservations.told(entry, refusal), strict
+
+
+class PackingSearch(FlavorSearch):
+    """A search that tries the flavor first that would be fullest, by the weights of resources."""
+
+    __slots__ = ("_weights",)
+    in_order = False
+
+    def __init__(
+        self,
+        tree: QuotaTree,
+        queue: QueueSpec,
+        settings: QueueingSettings,
+        weights: Mapping[str, float],
+    ) -> None:
+        super().__init__(tree, queue, settings)
+        self._weights = weights
+
+    def arranged(self, options: tuple[FlavorOption, ...]) -> tuple[FlavorOption, ...]:
+        """Return flavors with the fullest first."""
+        tree, weights = self.tree, self._weights
+
+        def room(option: FlavorOption) -> float:
+            parts = zip(option.resources, option.charges.items(), strict=True)
+            return sum(
+                weights.get(name, 0.0) * (tree.available(cell) - n) / (tree.potential[cell] or 1)
+                for name, (cell, n) in parts
+            )
+
+        return tuple(sorted(options, key=room))

@@ -1,34 +1,37 @@
 """Reservation and backfill: what the first in a queue has waited for long is held for it.
 
-And what else time alone decides: which gangs run short for too long, and when to look again.
+And what else time decides: which gangs run short for too long, when to try workloads again.
 
-Theory (EASY backfilling; Lifka 1995). Whoever holds quota and says how long it runs ends at a known
-time. The first of a queue that has waited long enough has the earliest time reserved at which it
-fits then. Others may go before it if that does not delay it: they end by that time, or there is
-room for both. If somebody must end of whom nobody knows when, none may take what is reserved.
+Theory (EASY backfilling; Lifka 1995). A workload that says how long it runs ends at a known time.
+The first of a queue that has waited long enough has the earliest time reserved at which it fits
+then. Others may go before it if that does not delay it: they end by that time, or there is room for
+both. If a workload must end of which that is not known, none may take what is reserved.
 
 One reservation stands in a tree of cohorts at a time, worked out anew in every cycle: that of the
-most important, then the oldest. It binds nobody who is before the first in its own queue, and no
-other queue in what that one has of its own. Those being moved come before: their new places are
-held against everybody, for a short while.
+highest priority, then the oldest. It does not bind workloads before the first in its own queue, nor
+other queues in their own quota. Workloads that are moved come before: their new places are held
+against all others, for a short while.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import Holding, QueueState
-from policyd.alloc.entry import NominatedWorkload
+from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.options import QueueOptions
-from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Holding
 from policyd.alloc.pending import Rank, Ticket
 from policyd.alloc.plan import Evict, Move
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import CoreState
 from policyd.optimize.opt_ins import wants
+
+LATELY_SECONDS = 30.0
+"""For how long changes are gathered after each preemption in a tree."""
 
 End = tuple[float, Mapping[int, int]]
 """When something ends at the latest, and what it gives back, by cell."""
@@ -38,11 +41,11 @@ class Reservation:
     """What is held.
 
     Attributes:
-        claims: What is taken then, by cell, by whom; the first gives it its name.
+        claims: What is taken then, by cell, by the key of the workload; the first is its name.
         node: The queue of the first.
-        rank: Who is behind this in that queue is bound by it; empty to bind everybody.
-        start: From when on it will fit, in seconds since the epoch; infinite if nobody knows.
-        ends: Who ends when, those included that this cycle lets begin.
+        rank: Binds workloads behind this rank in that queue; empty to bind all.
+        start: From when on it will fit, in seconds since the epoch; infinite if not known.
+        ends: When workloads end, those included that this cycle lets begin.
     """
 
     def __init__(self, node: QuotaNode, rank: Rank | tuple[()], start: float) -> None:
@@ -53,21 +56,21 @@ class Reservation:
 
     @property
     def name(self) -> str:
-        """For whom it is before all."""
+        """The key of the workload that it is for, before all others."""
         return next(iter(self.claims))
 
     def held(self, *, own: bool) -> Held:
-        """Return it as it stands in the way of others, or of whom it is for."""
+        """Return it as an obstacle to others, or to its `own` workload."""
         start = None if self.start == inf else self.start
         return Held(workload=self.name, start=start, own=own)
 
     def delayed_by(self, entry: NominatedWorkload, state: CoreState) -> bool:
         """Tell whether a nominated workload is bound by it, and could make it start later."""
-        own, who = entry.options.node is self.node, entry.ticket.workload
+        own, workload = entry.options.node is self.node, entry.ticket.workload
         passes = entry.ticket.rank < self.rank if own else self.rank and not entry.assignment.level
-        if passes or who.key in self.claims:
+        if passes or workload.key in self.claims:
             return False
-        tree, wanted, runs = state.tree, entry.assignment.charges, who.run_seconds
+        tree, wanted, runs = state.tree, entry.assignment.charges, workload.run_seconds
         claimed = total_of(*self.claims.values())
         if self.start == inf:
             taken = {tree.names[cell] for cell, amount in claimed.items() if amount}
@@ -94,7 +97,7 @@ class Reservations:
         first: dict[QuotaNode, tuple[Ticket, QueueOptions]] = {}
         for queue in opted.values():
             options, after = queue.options, wants(queue.spec).reserve_seconds
-            ticket = None if after is None else queue.pending.first()
+            ticket = None if after is None else _first(queue)
             if after is None or ticket is None or options is None or not queue.active:
                 continue
             root, due = options.node.root, ticket.workload.queued_at + after
@@ -151,6 +154,59 @@ class Reservations:
                 found.claims[move.key] = {cells[names]: n for names, n in usage if names in cells}
 
 
+class Gathering:
+    """Trees in which something changed that may help inadmissible workloads.
+
+    After a preemption these are tried again some time after the first change: what comes free
+    meanwhile is given out at once, in the order of all that wait for it.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing changed."""
+        self._due: dict[QuotaNode, float] = {}
+        self._gathers: dict[QuotaNode, float] = {}
+
+    def preempted(self, node: QuotaNode, now: float) -> None:
+        """Take notice of a preemption for a workload of a queue."""
+        self._gathers = {root: until for root, until in self._gathers.items() if until > now}
+        self._gathers[node.root] = now + LATELY_SECONDS
+
+    def take(
+        self,
+        changed: Collection[QuotaNode],
+        now: float,
+        seconds: float,
+        waits: Callable[[QuotaNode], bool],
+    ) -> set[QuotaNode]:
+        """Take out the roots of the trees that are due.
+
+        Args:
+            changed: Nodes at which something changed.
+            now: Seconds since the epoch.
+            seconds: How long changes are gathered.
+            waits: Tells whether the tree of a root has inadmissible workloads.
+        """
+        waiting = {root for root in {node.root for node in changed} if waits(root)}
+        for node in changed:
+            if node.root in waiting:
+                lately = self._gathers.get(node.root, now) > now
+                self._due.setdefault(node, now + seconds if lately else now)
+        roots = {node.root for node, at in self._due.items() if at <= now}
+        if roots:
+            self._due = {node: at for node, at in self._due.items() if node.root not in roots}
+        return roots
+
+    @property
+    def roots(self) -> set[QuotaNode]:
+        """The roots of the trees that are due later."""
+        return {node.root for node in self._due}
+
+    @property
+    def next_at(self) -> float | None:
+        """When the first is due, in seconds since the epoch; None if none is."""
+        return min(self._due.values(), default=None)
+
+
 def _obstacles(
     entry: NominatedWorkload, held: Held, others: Iterable[PodSetRefusal] = ()
 ) -> tuple[PodSetRefusal, ...]:
@@ -160,7 +216,7 @@ def _obstacles(
 
 
 def _reserve(state: CoreState, ticket: Ticket, options: QueueOptions) -> Reservation | None:
-    """Reserve the earliest time; None if there is none, whoever ends."""
+    """Reserve the earliest time; None if there is none."""
     tree, now, when = state.tree, state.now, itemgetter(0)
     queues = (state.queues[n.name] for n in descendants(options.node.root) if n.queue)
     held = (holding for queue in queues for holding in queue.holdings.values())
@@ -178,7 +234,7 @@ def _reserve(state: CoreState, ticket: Ticket, options: QueueOptions) -> Reserva
 
 
 def end_of(holding: Holding, now: float) -> float:
-    """Return when somebody ends at the latest; infinite if it does not say how long it runs."""
+    """Return when a workload ends at the latest; infinite if that is not known."""
     if holding.stopping:
         return now
     since, runs = holding.workload.reserved_at, holding.workload.run_seconds
@@ -186,7 +242,7 @@ def end_of(holding: Holding, now: float) -> float:
 
 
 def stale_gangs(queues: Iterable[QueueState], now: float) -> list[Evict]:
-    """Return those to stop that have run with fewer pods than they need for longer than allowed."""
+    """Return the gangs to stop that have been short of pods for longer than allowed."""
     return [each for due, each in _short_gangs(queues) if due <= now]
 
 
@@ -199,7 +255,7 @@ def next_due(queues: Iterable[QueueState], now: float) -> float | None:
     moments = [due for due, _ in _short_gangs(queues)]
     for queue in queues:
         after = wants(queue.spec).reserve_seconds
-        ticket = None if after is None else queue.pending.first()
+        ticket = None if after is None else _first(queue)
         if ticket is not None and after is not None:
             moments.append(ticket.workload.queued_at + after)
     return min((moment for moment in moments if moment > now), default=None)
@@ -209,6 +265,12 @@ def _short_gangs(queues: Iterable[QueueState]) -> Iterator[tuple[float, Evict]]:
     for queue in queues:
         grace = wants(queue.spec).stale_seconds
         for holding in queue.holdings.values() if grace is not None else ():
-            who, since = holding.workload, holding.workload.short_since
+            workload, since = holding.workload, holding.workload.short_since
             if since is not None and grace is not None and not holding.stopping:
-                yield since + grace, Evict(workload=who, reason="StaleGang", since=since)
+                yield since + grace, Evict(workload=workload, reason="StaleGang", since=since)
+
+
+def _first(queue: QueueState) -> Ticket | None:
+    """Return the first of all that may be tried, inadmissible or not; None if there is none."""
+    tickets = (t for t in queue.pending if not (t.workload.backing_off or t.workload.objection))
+    return min(tickets, key=attrgetter("rank"), default=None)

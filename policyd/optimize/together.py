@@ -2,7 +2,7 @@
 
 One after the other is quick, but the first may take the only place of the next. So other orders are
 tried, and on small clusters then every way to spread pods over the lowest domains, as far as the
-search's patience goes. What is found is a proof; that nothing is found is one if it was all tried.
+search's budget goes. What is found is a proof; that nothing is found is one if it was all tried.
 """
 
 from collections import Counter
@@ -12,10 +12,10 @@ from itertools import islice, permutations, repeat
 
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.assignments import assignment_of
+from policyd.alloc.topology.feasibility import Feasibility, PlacementCircumstances
 from policyd.alloc.topology.goal import Goal, goal_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
-from policyd.alloc.topology.survey import PlacementCircumstances, Survey
 from policyd.alloc.topology.tree import Column, TopologyTree, is_port
 from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement, Unusable
 
@@ -35,7 +35,7 @@ _Item = tuple[str, str, PlacementRequest]
 
 
 @dataclass(slots=True)
-class Patience:
+class SearchBudget:
     """How much more is tried before a search gives up.
 
     Attributes:
@@ -56,7 +56,7 @@ class Patience:
 
 
 def place_together(
-    nodes: Nodes, asked: Asked, *, gates: Gates, patience: Patience
+    nodes: Nodes, asked: Asked, *, gates: Gates, budget: SearchBudget
 ) -> Places | None:
     """Find places for all of some workloads at once; nothing is charged.
 
@@ -64,17 +64,17 @@ def place_together(
         nodes: What there is; the workloads hold nothing of it.
         asked: What they ask. Those asked for first have the best places.
         gates: Which of Kueue's rules apply.
-        patience: How much is tried; used up on the way.
+        budget: How much is tried; used up on the way.
 
     Returns:
-        None if there are no such places, or, if the patience is exhausted, none were found.
+        None if there are no such places, or, if the budget is exhausted, none were found.
     """
     if _hopeless(nodes, asked, gates):
         return None
     orders = islice(permutations(asked), MOST_ORDERS)
     found = (_one_by_one(nodes, {key: asked[key] for key in order}, gates) for order in orders)
     places = next((each for each in found if each is not None), None)
-    return _everywhere(nodes, asked, gates, patience) if places is None else places
+    return _everywhere(nodes, asked, gates, budget) if places is None else places
 
 
 def _hopeless(nodes: Nodes, asked: Asked, gates: Gates) -> bool:
@@ -111,33 +111,33 @@ def _one_by_one(nodes: Nodes, asked: Asked, gates: Gates) -> Places | None:
     return places
 
 
-def _everywhere(nodes: Nodes, asked: Asked, gates: Gates, patience: Patience) -> Places | None:
+def _everywhere(nodes: Nodes, asked: Asked, gates: Gates, budget: SearchBudget) -> Places | None:
     """Try every way to spread pods; give up at once where that is too much."""
     items = [(key, *each) for key, requests in asked.items() for each in _each(requests)]
     trees = (nodes.trees.get(flavor) for _, flavor, _ in items)
     small = all(tree is None or len(tree.leaves) <= MOST_LEAVES for tree in trees)
     if not small or any(request.group for _, _, request in items):
-        patience.exhausted = True
+        budget.exhausted = True
         return None
     places: Places = {key: {} for key in asked}
     with nodes.trial():
-        return places if _spread(nodes, items, places, gates, patience) else None
+        return places if _spread(nodes, items, places, gates, budget) else None
 
 
 def _spread(
-    nodes: Nodes, items: Sequence[_Item], places: Places, gates: Gates, patience: Patience
+    nodes: Nodes, items: Sequence[_Item], places: Places, gates: Gates, budget: SearchBudget
 ) -> bool:
     """Find places for all that are left; tell whether there are any, and leave them in `places`."""
     if not items:
         return True
     (key, flavor, request), *rest = items
     for assignment in _ways(nodes, flavor, request, gates):
-        if not patience.step():
+        if not budget.step():
             return False
         if assignment is not None:
             places[key][request.pod_set] = _placement(flavor, request, assignment)
             nodes.hold(key, tuple(places[key].values()))
-            if _spread(nodes, rest, places, gates, patience):
+            if _spread(nodes, rest, places, gates, budget):
                 return True
             del places[key][request.pod_set]
             nodes.hold(key, tuple(places[key].values()))
@@ -152,7 +152,7 @@ def _ways(
     goal = None if cache is None else goal_of(cache.tree, request, leaders=0, gates=gates)
     if cache is None or goal is None or isinstance(goal, Unusable):
         return
-    room = Survey(cache, goal, request, None, PlacementCircumstances()).room
+    room = Feasibility(cache, goal, request, None, PlacementCircumstances()).room
     tree = cache.tree
     pods = {leaf: room.pods[leaf] for leaf in tree.at[-1]}
     for leaves in _areas(tree, goal):
@@ -166,22 +166,16 @@ def _areas(tree: TopologyTree, goal: Goal) -> Iterator[list[int]]:
     """Yield the leaves of each domain in one of which all pods have to be."""
     areas: dict[int, list[int]] = {}
     for leaf in tree.at[-1]:
-        area = _above(tree, leaf, goal.level) if goal.mode == "Required" else 0
+        area = tree.ancestor(leaf, goal.level) if goal.mode == "Required" else 0
         areas.setdefault(area, []).append(leaf)
     yield from areas.values()
-
-
-def _above(tree: TopologyTree, domain: int, level: int) -> int:
-    while len(tree.values[domain]) > level + 1:
-        domain = tree.parent[domain]
-    return domain
 
 
 def _whole_slices(tree: TopologyTree, goal: Goal, spread: Mapping[int, int]) -> bool:
     for level, size in ((goal.slice_level, goal.slice_size), *goal.inner.items()):
         pods: Counter[int] = Counter()
         for leaf, count in spread.items():
-            pods[_above(tree, leaf, level)] += count
+            pods[tree.ancestor(leaf, level)] += count
         if any(count % size for count in pods.values()):
             return False
     return True

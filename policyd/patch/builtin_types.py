@@ -1,20 +1,158 @@
-"""Reading an object of a built-in kind as the API server's own types do.
+"""Decode an object of a built-in kind as the API server's types do.
 
-What no type knows is left out and named; null is as good as absent; an empty list or map is none;
-quantities are written in their one canonical form.
+A field that no type knows is left out and named; null is as good as absent; an empty list or map is
+none; quantities are written in their one canonical form.
+
+OpenAPI documents do not tell which fields Go's types always write, and which they omit when empty:
+that comes from the tags of the types. A field without a mark is left out if it is unset and written
+as it was given, as a pointer, unless it is required, or a struct that is always there.
 """
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any
+import base64
+import binascii
+import re
+from collections.abc import (
+    Mapping,
+)
+from dataclasses import (
+    dataclass,
+)
+from datetime import (
+    UTC,
+    datetime,
+)
+from functools import (
+    cache,
+)
+from typing import (
+    Any,
+    Final,
+    Literal,
+)
 
-from policyd.api import kinds
-from policyd.api.kinds import FieldType
-from policyd.api.meta import Json
-from policyd.api.quantity import QuantityError, parse_quantity
-from policyd.patch.gotypes import LAYOUTS, canonical_time, check_base64, completed, present, unset
+import msgspec
+
+from policyd.api import (
+    kinds,
+)
+from policyd.api.data import (
+    tables,
+)
+from policyd.api.kinds import (
+    FieldType,
+)
+from policyd.api.meta import (
+    Json,
+)
+from policyd.api.quantity import (
+    QuantityError,
+    parse_quantity,
+)
 
 Object = dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GoField:
+    """The rules of a Go type for one field; none for a field that is omitted only if unset."""
+
+    unset: Literal["", "omitted", "null", "zero"] = ""
+    written: Json | msgspec.UnsetType = msgspec.UNSET
+
+
+_FIELDS: Final = msgspec.json.Decoder(dict[str, _GoField])
+
+
+@cache
+def _fields(type_name: str) -> Mapping[str, _GoField]:
+    return _FIELDS.decode(tables().types[type_name])
+
+
+@cache
+def unset(type_name: str, what: Literal["omitted", "null", "zero"]) -> frozenset[str]:
+    """Return which fields of a struct are `what` if they have no value.
+
+    Args:
+        type_name: The struct.
+        what: `omitted` for those whose zero value is as good as none, `null` and `zero` for those
+            that are written so if they are unset.
+
+    Raises:
+        KeyError: If the table of kinds has no such struct.
+    """
+    return frozenset(name for name, field in _fields(type_name).items() if field.unset == what)
+
+
+@cache
+def present(type_name: str) -> Mapping[str, Json]:
+    """Return the fields that a struct is never written without, and their zero values.
+
+    Raises:
+        KeyError: If the table of kinds has no such struct.
+    """
+    found = _fields(type_name).items()
+    return {n: field.written for n, field in found if field.written is not msgspec.UNSET}
+
+
+LAYOUTS = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
+_DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
+_ZONE = r"(Z|[+-]\d\d:\d\d)"
+_TIMES = {
+    "time": re.compile(rf"{_DATE}(\.\d+)?{_ZONE}"),
+    "microtime": re.compile(rf"{_DATE}\.\d{{6}}\d*{_ZONE}"),
+}
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
+
+
+def completed(decoded: Object, type_name: str) -> None:
+    """Add the fields that a struct's type always writes, in place; remove those it omits."""
+    for name in unset(type_name, "omitted"):
+        if decoded.get(name) in ("", 0):
+            del decoded[name]
+    for name, empty in present(type_name).items():
+        if name not in decoded:
+            decoded[name] = _copied(empty)
+
+
+def _copied(value: Json) -> Json:
+    return {name: _copied(part) for name, part in value.items()} if type(value) is dict else value
+
+
+def canonical_time(text: str, scalar: str) -> str:
+    """Write a time as the API does: in UTC, with no fraction, or with microseconds.
+
+    Raises:
+        ValueError: If it is none; the text is Go's.
+    """
+    moment = _moment(text) if _TIMES[scalar].fullmatch(text) else None
+    if moment is None:
+        layout = LAYOUTS[scalar]
+        raise ValueError(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
+    form = "%Y-%m-%dT%H:%M:%SZ" if scalar == "time" else "%Y-%m-%dT%H:%M:%S.%fZ"
+    return moment.strftime(form)
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None
+
+
+def check_base64(text: str) -> None:
+    """Check that a value is valid base64.
+
+    Raises:
+        ValueError: If it is not base64; the text is Go's.
+    """
+    found = _NOT_BASE64.search(text)
+    if found:
+        raise ValueError(f"illegal base64 data at input byte {found.start()}")
+    try:
+        base64.b64decode(text, validate=False)
+    except binascii.Error:
+        raise ValueError(f"illegal base64 data at input byte {len(text)}") from None
+
 
 QUANTITY_RULE = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -31,7 +169,7 @@ PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
     "microtime": str,
     "intstr": (int, str),
 }
-"""What JSON has for each scalar; what is not here is read in its own way."""
+"""The JSON types of each scalar; scalars that are missing here have readers of their own."""
 
 _BITS = {"int32": 32, "int64": 64}
 
@@ -51,7 +189,7 @@ ZEROS: Mapping[str, Json] = {
     "quantity": "0",
     "intstr": 0,
 }
-"""What Go writes for a scalar that nobody set; null for others."""
+"""The value that Go writes for an unset scalar; null for others."""
 
 DROPPED: Any = object()
 """Stands for a value that the type has no place for."""
@@ -77,7 +215,7 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
 
 @cache
 def always_written(type_name: str) -> frozenset[str]:
-    """Return the fields of a struct that are written even if nobody set them."""
+    """Return the fields of a struct that are written even if they are unset."""
     required = {
         name
         for name, field in kinds.fields(type_name).items()
@@ -88,7 +226,7 @@ def always_written(type_name: str) -> frozenset[str]:
 
 
 class TypePlace:
-    """Where a value stands: the struct, the path as Go writes it, and with indices."""
+    """The position of a value: the struct, the path as Go writes it, and with indices."""
 
     __slots__ = ("indexed", "plain", "struct")
 
@@ -164,7 +302,7 @@ class Decoder:
         return read or DROPPED
 
     def item(self, given: Json, field: FieldType, place: TypePlace) -> Json:
-        """Read an item of a list, in which null is what nobody set.
+        """Read an item of a list, in which null is the unset value.
 
         Raises:
             MistypedError: If it is of another type.
@@ -227,7 +365,7 @@ def _quantity(given: Json) -> str:
 
 
 def go_type(field: FieldType) -> str:
-    """Return what the API server's messages call a type."""
+    """Return the name of a type in the API server's messages."""
     if field.scalar is not None:
         return GO_TYPES.get(field.scalar, field.scalar)
     if field.struct is not None:

@@ -1,4 +1,4 @@
-"""Objects of built-in kinds as the API server's own types write them.
+"""Encode an object of a built-in kind as the API server's types do.
 
 That is how policies see them, and what webhooks are sent: what a type has no place for is gone, and
 what it always writes is there.
@@ -16,9 +16,10 @@ from policyd.patch.builtin_types import (
     Object,
     TypePlace,
     always_written,
+    completed,
     decode_typed,
+    unset,
 )
-from policyd.patch.gotypes import completed, unset
 
 LONGEST_NAMES = 512
 """Characters of a version and a kind: longer ones name nothing, and are not to be remembered."""
@@ -46,7 +47,7 @@ def _type_named(api_version: str, kind: str) -> str | None:
 
 
 def typed_view(given: Object, type_name: str) -> tuple[Object, list[str]]:
-    """Read an object as a type, and write it as that type is written: what is never left out too.
+    """Read an object as a type, and write it with all fields that the type always writes.
 
     That is how policies see an object of a built-in kind, and what webhooks are sent.
 
@@ -62,7 +63,7 @@ def typed_view(given: Object, type_name: str) -> tuple[Object, list[str]]:
 
 
 def changed_view(given: Object, before: Object, type_name: str) -> tuple[Object, list[str]]:
-    """Read what became of an object that was read as a type; see `typed_view`.
+    """Read the changed version of an object that was read as a type; see `typed_view`.
 
     What both share is taken to be read already, so that this is as cheap as the change.
 
@@ -101,7 +102,7 @@ def _is_none(value: Json, name: str, type_name: str) -> bool:
 
 
 def _zero(name: str, field: FieldType, type_name: str) -> Json:
-    """Return what Go writes for a value that nobody set."""
+    """Return the value that Go writes for an unset value."""
     if field.struct is not None and field.default == {}:
         zero: Object = {}
         completed(zero, field.struct)
@@ -112,10 +113,10 @@ def _zero(name: str, field: FieldType, type_name: str) -> Json:
 
 
 class _Changes(Decoder):
-    """Reads what became of an object that was read before."""
+    """Reads the changed version of an object that was read before."""
 
     def again(self, given: Json, before: Object, type_name: str, place: TypePlace) -> Object:
-        """Read a struct anew, as far as it is not what it was before."""
+        """Read the changed parts of a struct."""
         if not isinstance(given, dict):
             return self.struct(given, type_name, place)
         known = kinds.fields(type_name)

@@ -1,4 +1,4 @@
-"""What changed between two objects, as sets of fields."""
+"""Compare two objects by their schema: the sets of fields added, modified and removed."""
 
 from collections import defaultdict
 from dataclasses import dataclass

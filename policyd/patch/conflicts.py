@@ -1,4 +1,4 @@
-"""Conflicts of server-side apply, in the API server's words."""
+"""Report conflicts of server-side apply, in the API server's words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from policyd.patch.managed_fields import Manager
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A field that somebody else owns and wants otherwise."""
+    """A field that another manager owns with another value."""
 
     manager: Manager
     path: FieldPath
@@ -22,7 +22,7 @@ class Conflict:
 
 
 class ApplyConflictError(PolicydError):
-    """What is applied would change what others own."""
+    """An apply changes fields that other managers own."""
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""A draft: an object being changed, which writes down what was done to it.
+"""Change an object, and record the operations as a JSON patch.
 
 The object that was given is never touched. Each change is recorded as the smallest RFC 6902
 operation that says it, and a change inside something the draft itself added is folded into the
@@ -75,7 +75,7 @@ class Draft(Copying):
 
     @property
     def operations(self) -> list[Operation]:
-        """What was done so far, in order, as it can be applied to the object that was given."""
+        """The recorded operations, in order, for the object that was given."""
         self._own.clear()
         return [
             Operation(record.op, pointer(record.path))
@@ -87,7 +87,7 @@ class Draft(Copying):
 
     @property
     def changed(self) -> bool:
-        """Whether anything was done at all."""
+        """Whether there are any operations."""
         return any(record is not None for record in self._records)
 
     def get(self, path: Path, default: Json = None) -> Json:
@@ -128,7 +128,7 @@ class Draft(Copying):
         self._write(node, path, value=value)
 
     def remove(self, path: Path) -> None:
-        """Take away what is at `path`; nothing happens if nothing is there.
+        """Remove the value at `path`, if there is one.
 
         Raises:
             PatchError: If `path` is empty.
@@ -225,7 +225,7 @@ class Draft(Copying):
         self._records[index] = None if record.op == "add" else _Record("remove", path, None)
 
     def _forget_below(self, path: Path) -> None:
-        """Fold nothing more into what was written below `path`: it is gone, or stands elsewhere."""
+        """Stop folding writes below `path`: the value is removed or moved."""
         depth = len(path)
         for at in tuple(self._written):
             if len(at) > depth and at[:depth] == path:

@@ -1,4 +1,4 @@
-"""Sets of fields, as managedFields writes them (FieldsV1).
+"""Represent sets of fields, and read and write them as FieldsV1.
 
 An element says how one step leads from a container to something in it, and is written as the API
 server writes it: `f:name` is a field, `k:{"name":"main"}` the item of a list with that key,
@@ -28,7 +28,7 @@ _PLAIN = frozenset((str, int, bool))
 
 
 class FieldsError(PolicydError):
-    """What is written under `fieldsV1` is not a set of fields."""
+    """A `fieldsV1` is not a valid set of fields."""
 
 
 class FieldSet:
@@ -67,7 +67,7 @@ class FieldSet:
         return last in found.members
 
     def __iter__(self) -> Iterator[FieldPath]:
-        """Yield the paths in the API server's order: those of a container before what is below."""
+        """Yield the paths in the API server's order: a container before its parts."""
         for element in sorted(self.members, key=_order):
             yield (element,)
         for element in sorted(self.children, key=_order):
@@ -90,7 +90,7 @@ class FieldSet:
         )
 
     def __sub__(self, other: "FieldSet") -> "FieldSet":
-        """Take away the members of `other`; what is below them stays."""
+        """Remove the members of `other`, but not those below them."""
         return FieldSet(
             self.members - other.members,
             {element: child - other.below(element) for element, child in self.children.items()},
@@ -116,7 +116,7 @@ EMPTY = FieldSet()
 
 
 def field_set(paths: Iterable[FieldPath]) -> FieldSet:
-    """Return the set of these paths. The empty path, the whole object, is nobody's."""
+    """Return the set of these paths. The empty path, the whole object, has no owner."""
     members: set[Element] = set()
     below: dict[Element, list[FieldPath]] = {}
     for path in paths:
@@ -211,7 +211,7 @@ def _canonical(element: Element) -> Element:
 
 
 def _json(value: Json) -> str:
-    """Encode as Go does: without spaces, and with what HTML would misread escaped."""
+    """Encode as Go does: without spaces, and with characters escaped that HTML would misread."""
     plain = type(value) is dict and _PLAIN.issuperset(map(type, value.values()))
     written = msgspec.json.encode(value if plain else _whole(value)).decode()
     if _HTML.isdisjoint(written):

@@ -1,4 +1,4 @@
-"""JSON patch (RFC 6902) as the API server applies it.
+"""Apply a JSON patch (RFC 6902) as the API server does.
 
 The API server is laxer than the RFC: `replace` of a missing field adds it, indices count from the
 end when negative, `copy` of a missing field gives null, and null equals a missing field in `test`.
@@ -13,14 +13,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.patch.draft import Copying
-from policyd.patch.operations import (
-    APPEND,
-    Operation,
-    PatchError,
-    PatchTestError,
-    same_json,
-    steps,
-)
+from policyd.patch.operations import APPEND, Operation, PatchError, PatchTestError, same_json, steps
 
 MAX_OPERATIONS = 10_000
 """Operations in one patch that the API server accepts."""

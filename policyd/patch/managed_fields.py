@@ -1,4 +1,4 @@
-"""Who owns which field of an object: `metadata.managedFields`, read and written."""
+"""Read and write `metadata.managedFields`: which manager owns which fields."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ MAX_UPDATE_MANAGERS = 10
 """Managers that update which are told apart; the oldest beyond that are taken together."""
 
 ANCIENT = "ancient-changes"
-"""Who owns what the oldest managers wrote, once there are too many of them."""
+"""The manager that replaces the oldest ones when there are too many."""
 
 UNOWNED = field_set(
     tuple(field_element(name) for name in path.split("."))
@@ -41,7 +41,7 @@ UNOWNED = field_set(
         "metadata.resourceVersion",
     )
 )
-"""Fields that nobody owns, as they say which object it is or belong to the API server."""
+"""Fields without owners: they identify the object or belong to the API server."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,7 +66,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What a manager owns, in the words of which version, and since when (RFC 3339)."""
+    """The fields of a manager, their API version, and the time of the write (RFC 3339)."""
 
     fields: FieldSet
     api_version: str

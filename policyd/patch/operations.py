@@ -1,14 +1,31 @@
-"""RFC 6902 operations: the form in which changes are sent and recorded."""
+"""Represent RFC 6902 operations and JSON pointers, and compute the patch between two objects."""
 
-from typing import Literal
+from collections.abc import (
+    Iterable,
+    Iterator,
+)
+from itertools import (
+    islice,
+    takewhile,
+)
+from operator import (
+    is_,
+)
+from typing import (
+    Literal,
+)
 
 import msgspec
 
-from policyd.api.meta import Json
-from policyd.errors import PolicydError
+from policyd.api.meta import (
+    Json,
+)
+from policyd.errors import (
+    PolicydError,
+)
 
 Path = tuple[str | int, ...]
-"""Where a value stands in an object: field names, and indices of lists."""
+"""The position of a value in an object: field names, and indices of lists."""
 
 Verb = Literal["add", "remove", "replace", "move", "copy", "test"]
 
@@ -91,3 +108,104 @@ def same_json(one: Json, other: Json) -> bool:
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same_json, one, other))
     return bool(one == other)
+
+
+def difference(old: Json, new: Json) -> list[Operation]:
+    """Return the operations that turn `old` into `new`; none if they are the same JSON.
+
+    Parts that both share (`is`) are not looked at, which makes the difference of an object and its
+    changed copy as cheap as the change. Fields are visited in the order of `old`, then of `new`;
+    of lists, the common start and end are kept, and what both share between these.
+    """
+    whole = [Operation("replace", "", value=new)]
+    if type(old) is not type(new) or not isinstance(old, dict | list):
+        return [] if same_json(old, new) else whole
+    found: list[Operation] = []
+    try:
+        _differ(old, new, (), found)
+    except RecursionError:  # nested as no real object is
+        return whole
+    return found
+
+
+def _differ(old: Json, new: Json, path: Path, found: list[Operation]) -> None:
+    if old is new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        _differ_in_fields(old, new, path, found)
+    elif isinstance(old, list) and isinstance(new, list):
+        _differ_in_items(old, new, path, found)
+    elif not same_json(old, new):
+        found.append(Operation("replace", pointer(path), value=new))
+
+
+def _differ_in_fields(
+    old: dict[str, Json], new: dict[str, Json], path: Path, found: list[Operation]
+) -> None:
+    for name, value in old.items():
+        if name not in new:
+            found.append(Operation("remove", pointer((*path, name))))
+        elif value is not new[name]:
+            _differ(value, new[name], (*path, name), found)
+    for name, value in new.items():
+        if name not in old:
+            found.append(Operation("add", pointer((*path, name)), value=value))
+
+
+def _shared(one: Iterable[Json], other: Iterable[Json]) -> int:
+    """Count the pairs until the first that is not one value (`is`)."""
+    return sum(takewhile(bool, map(is_, one, other)))
+
+
+def _alike(one: list[Json], other: list[Json]) -> int:
+    """Count the pairs of the same JSON until the first that is not."""
+    number, both = _shared(one, other), min(len(one), len(other))
+    while number < both and same_json(one[number], other[number]):
+        number += 1
+    return number
+
+
+def _differ_in_items(old: list[Json], new: list[Json], path: Path, found: list[Operation]) -> None:
+    start = _alike(old, new)
+    end = _alike(old[start:][::-1], new[start:][::-1])
+    before, after = old[start : len(old) - end], new[start : len(new) - end]
+    was = at = 0
+    for kept, place, length in _kept(before, after):
+        if was < kept or at < place:
+            _differ_between(before[was:kept], after[at:place], path, start + at, found)
+        was, at = kept + length, place + length
+
+
+def _kept(old: list[Json], new: list[Json]) -> Iterator[tuple[int, int, int]]:
+    """Yield the runs of items that both share (`is`), in one order, by their beginnings and length.
+
+    The ends come last.
+    """
+    places = {id(item): place for place, item in enumerate(old)}
+    least = at = 0
+    while at < len(new):
+        place = places.get(id(new[at]), -1)
+        if place < least:
+            at += 1
+            continue
+        length = _shared(islice(old, place, None), islice(new, at, None))
+        yield place, at, length
+        least, at = place + length, at + length
+    yield len(old), len(new), 0
+
+
+def _differ_between(
+    old: list[Json], new: list[Json], path: Path, at: int, found: list[Operation]
+) -> None:
+    """Turn items that begin at an index into others, those before it being done."""
+    both = min(len(old), len(new))
+    for index in range(both):
+        _differ(old[index], new[index], (*path, at + index), found)
+    found.extend(
+        Operation("remove", pointer((*path, at + index)))
+        for index in range(len(old) - 1, both - 1, -1)
+    )
+    found.extend(
+        Operation("add", pointer((*path, at + index)), value=new[index])
+        for index in range(both, len(new))
+    )

@@ -1,4 +1,4 @@
-"""What apply has to know of a type: what its values may be, and which of them merge.
+"""Read the schemas that server-side apply needs: shapes, list types and map keys.
 
 One Protocol for the built-in kinds, whose types come from the generated table, for custom ones,
 whose types come from the OpenAPI schema of their CustomResourceDefinition, and for values without
@@ -23,7 +23,7 @@ Scalar = Literal["string", "numeric", "boolean", "untyped"]
 
 
 class Schema(Protocol):
-    """How the values of one place are merged. Parts are made when they are asked for."""
+    """The schema of a value: how it is merged. Schemas of parts are made when they are needed."""
 
     @property
     def scalar(self) -> Scalar | None:
@@ -32,18 +32,18 @@ class Schema(Protocol):
 
     @property
     def list(self) -> "ListSchema | None":
-        """How a list is merged; None if it may not be one."""
+        """The schema as a list; None if the value may not be a list."""
         ...
 
     @property
     def map(self) -> "MapSchema | None":
-        """How an object is merged; None if it may not be one."""
+        """The schema as an object; None if the value may not be an object."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListSchema:
-    """How a list is merged.
+    """The schema of a list: how it is merged.
 
     An atomic list is replaced. A set merges by value, and a list of objects by the values of
     `keys`, where a missing one is taken from `defaults`.
@@ -57,7 +57,7 @@ class ListSchema:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapSchema:
-    """How an object is merged: as a whole if `atomic`, else field by field.
+    """The schema of an object: merged as a whole if `atomic`, else field by field.
 
     `element` is for the fields that have no name of their own; without it there are none.
     `present` are those that the API server's own type always has, though nobody set them: nobody
@@ -211,7 +211,7 @@ def _defaults(element: kinds.FieldType, keys: tuple[str, ...]) -> Mapping[str, J
 
 
 def _default(key: kinds.FieldType) -> Json:
-    """Return the default of a key: what is required has one too, though no table says so."""
+    """Return the default of a key; required keys have one too, though no table has it."""
     if key.default is not None:
         return key.default
     return 0 if key.scalar in {"int32", "int64"} else ""
@@ -235,7 +235,7 @@ def schema_from_openapi(schema: Mapping[str, Json]) -> Schema:
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """What is looked at of an OpenAPI schema, and how it is written."""
+    """The fields of an OpenAPI schema that are read."""
 
     type: str | None = None
     format: str | None = None
@@ -314,6 +314,6 @@ _OPENAPI_SCALARS: Mapping[str, Scalar] = {
 
 @cache
 def _resource_fields() -> Mapping[str, Schema]:
-    """What every object has, whatever the schema of its kind says."""
+    """The metadata fields of every object, whatever the schema of its kind."""
     text = Shapes(scalar="string")
     return {"apiVersion": text, "kind": text, "metadata": schema_of_type("meta/v1.ObjectMeta")}

@@ -1,4 +1,4 @@
-"""Strategic merge patch: merging by what the built-in kinds say of their fields.
+"""Apply a strategic merge patch, by the merge keys of the built-in kinds.
 
 Objects merge field by field and null removes, as in a merge patch. Lists are replaced, but those
 whose type says `merge` are merged: items that are objects by their merge key, scalars as a set.
@@ -10,13 +10,87 @@ Directives in the patch say what this alone cannot:
     $setElementOrder/FIELD: [...]         orders a list
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.meta import Json
 from policyd.patch.operations import PatchError
-from policyd.patch.ordering import Identity, arranged, check_order, identity
+
+Identity = tuple[type, object]
+"""The identity of an item of a list. 1 and true differ."""
+
+
+def _identity(item: Json, key: str | None) -> Identity:
+    """Return the identity of an item of a list: its merge key, or a scalar itself.
+
+    Raises:
+        PatchError: If it has no such key, or the key is no scalar.
+    """
+    value = item
+    if key is not None:
+        if not isinstance(item, dict) or key not in item:
+            raise PatchError(
+                f"map: {item} does not contain declared merge key: {key}",
+                hint=f"each item of this list says its `{key}`",
+            )
+        value = item[key]
+    if isinstance(value, dict | list):
+        raise PatchError(f"`{value}` cannot tell an item of a list from the others")
+    return type(value), value
+
+
+def _arranged(
+    items: Sequence[Json], wanted: Sequence[Json], live: Sequence[Json], *, key: str | None
+) -> list[Json]:
+    """Bring a merged list into order.
+
+    Args:
+        items: The merged list.
+        wanted: Items in the order that the patch gives them.
+        live: The list as it was.
+        key: The merge key; None for scalars.
+
+    Returns:
+        The items: those of `wanted` in its order, the others in the live order, and one of the
+        others before one of `wanted` if it was before it.
+    """
+    first, was = _places(wanted, key), _places(live, key)
+    patched = [item for item in items if _identity(item, key) in first]
+    others = [item for item in items if _identity(item, key) not in first]
+    patched.sort(key=lambda item: first[_identity(item, key)])
+    others.sort(key=lambda item: was.get(_identity(item, key), len(live)))
+    result = []
+    while patched and others:
+        one, other = was.get(_identity(others[0], key)), was.get(_identity(patched[0], key))
+        other_first = one is not None and other is not None and one < other
+        result.append(others.pop(0) if other_first else patched.pop(0))
+    return [*result, *patched, *others]
+
+
+def _check_order(items: Sequence[Json], order: Sequence[Json], *, key: str | None) -> None:
+    """Check that the items of a patch stand in the order that the same patch demands.
+
+    Raises:
+        PatchError: If they do not, or one of them is not in the order.
+    """
+    if not items or not order:
+        return
+    places = iter([_identity(item, key) for item in order])
+    if not all(_identity(item, key) in places for item in items):
+        raise PatchError(
+            "The order in patch list doesn't match $setElementOrder list",
+            hint="list the items in the order of `$setElementOrder`, each of them named there",
+        )
+
+
+def _places(items: Sequence[Json], key: str | None) -> dict[Identity, int]:
+    """Return the first place of each item."""
+    places: dict[Identity, int] = {}
+    for index, item in enumerate(items):
+        places.setdefault(_identity(item, key), index)
+    return places
+
 
 DIRECTIVE = "$patch"
 RETAIN_KEYS = "$retainKeys"
@@ -116,17 +190,17 @@ def _merge_lists(original: list[Json], patch: list[Json], of: FieldType | None) 
     if not _all_alike([*original, *patch], dict if key else object):
         raise PatchError("the items of a list that merges are all objects or all scalars")
     if key is None:
-        known = {identity(item, None) for item in original}
-        added = [item for item in _distinct(patch) if identity(item, None) not in known]
-        return arranged([*_distinct(original), *added], patch, original, key=None)
+        known = {_identity(item, None) for item in original}
+        added = [item for item in _distinct(patch) if _identity(item, None) not in known]
+        return _arranged([*_distinct(original), *added], patch, original, key=None)
     original, patch = _with_directives(original, patch, key)
-    return arranged(_merge_items(original, patch, of, key), patch, original, key=key)
+    return _arranged(_merge_items(original, patch, of, key), patch, original, key=key)
 
 
 def _merge_items(original: list[Json], patch: list[Json], of: FieldType, key: str) -> list[Json]:
     merged = list(original)
     for item in patch:
-        wanted = identity(item, key)
+        wanted = _identity(item, key)
         index = _find(merged, key, wanted)
         if index is None:
             merged.append(_plain(item))
@@ -146,8 +220,8 @@ def _with_directives(
         if DIRECTIVE not in item:
             plain.append(item)
         elif directive == "delete":
-            gone = identity(item, key)
-            original = [old for old in original if identity(old, key) != gone]
+            gone = _identity(item, key)
+            original = [old for old in original if _identity(old, key) != gone]
         elif directive == "replace":
             replaces = True
         else:
@@ -164,14 +238,14 @@ def _merge_in_order(
     for value in (order, original, changes):
         if not isinstance(value, list | None):
             raise PatchError("invalid patch format of setElementOrder list")
-    check_order([item for item in changes or [] if not _is_directive(item)], order or [], key=key)
+    _check_order([item for item in changes or [] if not _is_directive(item)], order or [], key=key)
     if original is None and changes is None:
         return
     if original is None:
         items = _plain(changes)
     else:
         items = original if changes is None else _merge_lists(original, changes, of)
-    merged[field] = arranged(items, order or [], original or [], key=key)
+    merged[field] = _arranged(items, order or [], original or [], key=key)
 
 
 def _take_scalars(merged: dict[str, Json], field: str, gone: Json) -> None:
@@ -179,12 +253,12 @@ def _take_scalars(merged: dict[str, Json], field: str, gone: Json) -> None:
     if not isinstance(gone, list):
         raise PatchError("invalid patch format of primitive list")
     if isinstance(before, list):
-        unwanted = {identity(item, None) for item in gone}
-        merged[field] = [item for item in before if identity(item, None) not in unwanted]
+        unwanted = {_identity(item, None) for item in gone}
+        merged[field] = [item for item in before if _identity(item, None) not in unwanted]
 
 
 def _plain(value: Json) -> Json:
-    """Return a patch's value without directives and nulls, as what is new is stored."""
+    """Return a patch's value without directives and nulls, as a new value is stored."""
     if isinstance(value, dict):
         return {
             name: _plain(child)
@@ -209,11 +283,11 @@ def _field(of: FieldType | None, name: str) -> FieldType | None:
 
 def _find(items: list[Json], key: str, wanted: Identity) -> int | None:
     found = (i for i, item in enumerate(items) if item.get(key) is not None)
-    return next((i for i in found if identity(items[i], key) == wanted), None)
+    return next((i for i in found if _identity(items[i], key) == wanted), None)
 
 
 def _distinct(items: Iterable[Json]) -> list[Json]:
-    return list({identity(item, None): item for item in items}.values())
+    return list({_identity(item, None): item for item in items}.values())
 
 
 def _all_alike(items: list[Json], kind: type) -> bool:

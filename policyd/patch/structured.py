@@ -1,10 +1,11 @@
-"""Server-side apply: merging by schema, with a record of who owns which field.
+"""Apply on the server side: merge by schema, and record which manager owns which field.
 
 Whoever applies says what he wants to be true and nothing else. What he applied once and leaves out
 now is removed, unless somebody else owns it too; what somebody else owns and he wants otherwise is
 a conflict, unless he forces it. Other writes are recorded as well: they take what they change.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +14,7 @@ from operator import is_
 from policyd.api.meta import Json, rfc3339
 from policyd.patch.comparison import ObjectComparison, compare
 from policyd.patch.conflicts import ApplyConflictError, Conflict
-from policyd.patch.fields_v1 import (
-    EMPTY,
-    Element,
-    FieldsError,
-    FieldSet,
-    field_element,
-)
-from policyd.patch.last_applied import KUBECTL, fields_of_last_applied, with_last_applied
+from policyd.patch.fields_v1 import EMPTY, Element, FieldsError, FieldSet, field_element
 from policyd.patch.managed_fields import (
     UNOWNED,
     Manager,
@@ -37,6 +31,7 @@ from policyd.patch.operations import PatchError, same_json
 from policyd.patch.schema import ListSchema, MapSchema, Schema
 from policyd.patch.typed import (
     ABSENT,
+    SchemaError,
     check,
     elements_of,
     fields_of,
@@ -51,19 +46,19 @@ class AtomicError(PatchError):
 
 
 BEFORE_FIRST_APPLY = "before-first-apply"
-"""Who owns what was there when an object without owners is applied to."""
+"""The manager of the fields of an object that had no managers before the first apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldWriter:
-    """Who writes, in which version's words, when, and by which path of the API."""
+    """The writer: a manager, its API version, the time, and the subresource."""
 
     manager: str
     api_version: str
     now: float
     subresource: str = ""
     ignored: FieldSet = EMPTY
-    """What this path does not write, such as the status, with all that is below."""
+    """The fields that this path ignores, such as the status, with all below them."""
 
     def identity(self, kind: WriteKind) -> Manager:
         """Return the writer as managedFields know it."""
@@ -121,7 +116,7 @@ def apply(
     if me in managers and not same_json(before, merged):
         managers[me] = replace(managers[me], time=rfc3339(writer.now))
     if writer.manager == KUBECTL:
-        merged = with_last_applied(merged, applied)
+        merged = _with_last_applied(merged, applied)
     return with_managed_fields(merged, encode_managers(managers))
 
 
@@ -137,7 +132,7 @@ def track_update(
         writer: Who writes.
 
     Returns:
-        The managedFields of the new object; none if nobody ever owned anything of the old.
+        The managedFields of the new object; none if the old object had no owners.
     """
     managers = _known_managers(old, new, by_subresource=bool(writer.subresource))
     if old is not None and not managers:
@@ -153,7 +148,7 @@ def merge_applied(
     forbid_atomic: bool = False,
     what: str | None = None,
 ) -> dict[str, Json]:
-    """Merge what a policy applies into an object, without a word on who owns it.
+    """Merge an apply configuration into an object, without managed fields.
 
     With `forbid_atomic`, what cannot be merged but only replaced is refused, as the API server does
     for the ApplyConfiguration of a policy. `what` leads the message of an error of its own.
@@ -179,7 +174,7 @@ def merge_applied(
 
 
 def _without_empty_lists(value: Json) -> Json:
-    """Put null in the place of empty lists: that is what becomes of them in Go on their way."""
+    """Replace empty lists by null, as Go's conversion does."""
     if isinstance(value, dict):
         return {
             key: _without_empty_lists(part) if isinstance(part, dict | list) else part
@@ -199,7 +194,7 @@ def _title(obj: dict[str, Json]) -> str:
 
 
 def _prune(merged: Json, last: FieldSet, managers: Managers, schema: Schema) -> Json:
-    """Take away what the applier applied last and nobody wants any more."""
+    """Remove fields that the applier applied last and that have no owner any more."""
     wanted = EMPTY
     for owned in managers.values():
         wanted = wanted | owned.fields
@@ -227,7 +222,7 @@ def _refuse_conflicts(
     conflicts: list[Conflict], live: Json, schema: Schema, writer: FieldWriter
 ) -> None:
     if conflicts and writer.manager == KUBECTL:
-        own = fields_of_last_applied(live, schema, api_version=writer.api_version)
+        own = _fields_of_last_applied(live, schema, api_version=writer.api_version)
         conflicts = [conflict for conflict in conflicts if conflict.path not in own]
     if conflicts:
         raise ApplyConflictError(conflicts)
@@ -236,7 +231,7 @@ def _refuse_conflicts(
 def _others_lose(
     managers: Managers, changes: ObjectComparison, me: Manager | None
 ) -> dict[Manager, Owned]:
-    """Take what changed from all but `me`, and forget who owns nothing any more."""
+    """Remove changed fields from all managers but `me`, and managers without fields."""
     changed = changes.written | changes.removed
     left = {
         manager: owned if manager == me else owned.without(changed)
@@ -276,7 +271,7 @@ def _readable(entries: Json) -> dict[Manager, Owned]:
 def _updated(
     managers: Managers, old: Json, new: Json, schema: Schema, writer: FieldWriter
 ) -> dict[Manager, Owned]:
-    """Give the writer what he changed, and take it from all others and from what he had before."""
+    """Give the writer the changed fields, and remove them from all managers."""
     changes = compare(old, new, schema, stored=True).without(writer.ignored)
     left = _others_lose(managers, changes, None)
     fields = changes.written - UNOWNED
@@ -288,7 +283,7 @@ def _updated(
 
 
 def _atomic_paths(value: Json, schema: Schema, path: str) -> Iterator[str]:
-    """Yield the atomic lists and objects in what is applied."""
+    """Yield the atomic lists and objects of an apply configuration."""
     if isinstance(value, dict) and schema.map is not None:
         if schema.map.atomic:
             yield path
@@ -307,7 +302,7 @@ _SCALARS = frozenset((str, int, float, bool))
 
 
 def merge(live: Json, applied: Json, schema: Schema) -> Json:
-    """Put what `applied` sets into `live`. Nothing is removed; what does not change is shared.
+    """Set the fields of `applied` in `live`. Nothing is removed; unchanged parts are shared.
 
     Lists that merge keep the order of `live` where `applied` says nothing of it. Both are taken to
     be what the schema says, and `applied` to have no duplicates.
@@ -393,7 +388,7 @@ def _merged_order(
 
 
 def remove(value: Json, fields: FieldSet, schema: Schema) -> Json:
-    """Take `fields` out of a value. Of what is emptied null is left, so that its owners stay."""
+    """Remove `fields` from a value. Emptied values become null, so that their owners stay."""
     if not fields or not isinstance(value, dict | list) or not value:
         return value
     part = part_for(schema, value)
@@ -443,7 +438,7 @@ def without_nulls(value: Json, before: Json) -> Json:
 
 
 def trimmed(value: Json, schema: Schema) -> Json:
-    """Drop what the API server's own type leaves out: empty lists and maps that are optional.
+    """Drop empty lists and maps that the API server's own type omits.
 
     Of a built-in kind nulls go too. A custom kind is stored as it is. What does not change is
     shared.
@@ -465,3 +460,47 @@ def _trimmed_fields(value: dict[str, Json], part: MapSchema) -> dict[str, Json]:
             kept[name] = after
     same = len(kept) == len(value) and all(child is value[name] for name, child in kept.items())
     return value if same else kept
+
+
+ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+
+KUBECTL = "kubectl"
+"""The manager that may turn from client-side to server-side apply."""
+
+
+def _fields_of_last_applied(live: Json, schema: Schema, *, api_version: str) -> FieldSet:
+    """Return the fields that client-side apply set and that did not change since."""
+    text = _annotations(live).get(ANNOTATION)
+    try:
+        last_applied = json.loads(text) if text else None
+    except ValueError:
+        return EMPTY
+    if not isinstance(last_applied, dict) or last_applied.get("apiVersion") != api_version:
+        return EMPTY
+    try:
+        check(last_applied, schema, what="")
+    except SchemaError:
+        return EMPTY
+    changes = compare(last_applied, live, schema)
+    return fields_of(last_applied, schema) - changes.written - changes.removed
+
+
+def _with_last_applied(obj: dict[str, Json], applied: dict[str, Json]) -> dict[str, Json]:
+    """Keep the annotation true, if there is one, when kubectl applies on the server."""
+    annotations = _annotations(obj)
+    if not annotations.get(ANNOTATION):
+        return obj
+    own = {**_annotations(applied)}
+    own.pop(ANNOTATION, None)
+    metadata = {**applied.get("metadata", {})}
+    metadata.pop("annotations", None)
+    if own:
+        metadata["annotations"] = own
+    text = json.dumps({**applied, "metadata": metadata}, separators=(",", ":"), sort_keys=True)
+    updated = {**annotations, ANNOTATION: f"{text}\n"}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": updated}}
+
+
+def _annotations(obj: Json) -> dict[str, Json]:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    return (metadata.get("annotations") if isinstance(metadata, dict) else None) or {}

@@ -1,4 +1,4 @@
-"""Values seen through their schema: which shape they have, what they hold, and what is wrong."""
+"""Validate values against their schema, and list the fields that they have."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ ABSENT: Any = object()
 
 
 class SchemaError(PatchError):
-    """A value is not what its schema says. Each fault is a path and what is wrong there."""
+    """A value does not fit its schema. Each error is a path and a message."""
 
     def __init__(self, what: str, faults: list[tuple[FieldPath, str]]) -> None:
         lines = [f"{path_text(path)}: {fault}" if path else fault for path, fault in faults]
@@ -130,7 +130,7 @@ def elements_of(part: ListSchema, items: list[Json]) -> list[Element]:
 
 
 def fields_of(value: Json, schema: Schema) -> FieldSet:
-    """Return what a value sets: every leaf, every item of a list, every field without a name."""
+    """Return the fields that a value sets: every leaf, list item, and unnamed field."""
     return field_set(_held(value, schema, ()))
 
 
@@ -194,7 +194,7 @@ def _below(schema: Schema | None, element: Element) -> Schema | None:
 
 
 def check(value: Json, schema: Schema, *, what: str, duplicates: bool = False) -> None:
-    """Check that a value is what its schema says.
+    """Check that a value fits its schema.
 
     Args:
         value: Decoded JSON.
@@ -261,7 +261,7 @@ def _item_faults(
 
 
 def _scalar_fault(value: Json, scalar: Scalar | None) -> str:
-    """Say what is wrong with a value that is to be a scalar; nothing if it is right."""
+    """Return the errors of a value that must be a scalar."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if scalar == "numeric" and not number:
         kind = value.kind if isinstance(value, Opaque) else _KINDS.get(type(value), _MAP)

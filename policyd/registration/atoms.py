@@ -6,13 +6,16 @@ Atoms can be compared one by one, which lists in rules cannot.
 
 from collections.abc import Iterable
 from itertools import product
+from math import prod
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from policyd.api.admission import Rule, Scope
 from policyd.api.kinds import resources
 
 ALL_OPERATIONS = ("CONNECT", "CREATE", "DELETE", "UPDATE")
-"""What `*` stands for in a rule."""
+"""The operations that `*` stands for in a rule."""
 
 
 class RuleAtom(NamedTuple):
@@ -50,6 +53,55 @@ class RuleAtom(NamedTuple):
         )
 
 
+def coarser(rules: Iterable[Rule], most: int) -> tuple[Rule, ...]:
+    """Return rules with wildcards in the place of lists, so that they have few atoms.
+
+    A few lists of names stand for more combinations than there is memory. What the rules name is
+    among what these name: first whatever the version is, then the resource, then the group.
+
+    Args:
+        rules: The rules.
+        most: How many atoms they may have, all together; if they do not with wildcards everywhere,
+            these are returned.
+    """
+    kept = dict.fromkeys(map(_once, rules))
+    for widen in (_of_any_version, _of_any_resource, _of_any_group):
+        if sum(map(_size, kept)) <= most:
+            break
+        kept = dict.fromkeys(widen(rule) for rule in kept)
+    return tuple(kept)
+
+
+def _size(rule: Rule) -> int:
+    lists = (rule.api_groups, rule.api_versions, rule.resources)
+    operations = len(ALL_OPERATIONS) if "*" in rule.operations else len(rule.operations)
+    return prod(map(len, lists)) * operations
+
+
+def _once(rule: Rule) -> Rule:
+    """Return a rule that names everything once, and nothing that the API server has no name for.
+
+    It would refuse the whole configuration for an empty version or resource.
+    """
+    lists = ("api_groups", "api_versions", "resources", "operations")
+    once = {name: tuple(dict.fromkeys(getattr(rule, name))) for name in lists}
+    named = {name: tuple(filter(None, once[name])) for name in ("api_versions", "resources")}
+    return replace(rule, **once | named)
+
+
+def _of_any_version(rule: Rule) -> Rule:
+    return replace(rule, api_versions=("*",))
+
+
+def _of_any_resource(rule: Rule) -> Rule:
+    parts = any("/" in resource for resource in rule.resources)
+    return replace(rule, resources=("*/*" if parts else "*",))
+
+
+def _of_any_group(rule: Rule) -> Rule:
+    return replace(rule, api_groups=("*",))
+
+
 def atoms_of(rule: Rule) -> Iterable[RuleAtom]:
     """Take a rule apart."""
     for group, version, resource, operation in product(
@@ -67,7 +119,7 @@ def uncovered(atoms: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> set[Rule
 
 
 def left_of(atoms: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> frozenset[RuleAtom]:
-    """Return what is left of atoms without those that others cover, be it of one scope alone.
+    """Return the atoms without those that others cover, even if only for one scope.
 
     A webhook for one version of a resource is sent requests for all of them.
     """
@@ -99,7 +151,7 @@ def connected(atoms: Iterable[RuleAtom]) -> list[frozenset[RuleAtom]]:
 
 
 def rules_of(atoms: Iterable[RuleAtom]) -> tuple[Rule, ...]:
-    """Write atoms as few rules, in a fixed order; what a wildcard covers is left out."""
+    """Return few rules for some atoms, in a fixed order, without those that a wildcard covers."""
     atoms = set(atoms)
     needed = [c for c in sorted(atoms) if not any(o != c and o.covers(c) for o in atoms)]
     operations: dict[tuple[str, str, Scope, str], list[str]] = {}

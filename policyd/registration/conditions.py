@@ -28,7 +28,7 @@ _REQUEST: Final[_Known] = frozenset(
     | {("request", "kind", part) for part in ("group", "version", "kind")}
     | {("request", "resource", part) for part in ("group", "version", "resource")}
 )
-"""What every request has; a field that is empty may be left out."""
+"""Fields of every request; an empty field may be left out."""
 
 _OBJECTS: Final[_Known] = frozenset({("object",), ("oldObject",)})
 """Either of which is null where there is none, and has metadata where there is one."""
@@ -52,7 +52,7 @@ _NOTHING: Final[_Known] = frozenset()
 def exported(expressions: Iterable[str], rule: Rule) -> tuple[str, ...]:
     """Return those of a policy's match conditions that the API server can ask itself.
 
-    Whatever is left out is evaluated by the webhooks; leaving out one only means more calls.
+    The webhooks evaluate conditions that are left out: that only means more calls.
 
     Args:
         expressions: CEL that compiles, and that is asked of the request as a whole.
@@ -72,7 +72,7 @@ def exported(expressions: Iterable[str], rule: Rule) -> tuple[str, ...]:
 
 
 def _asked(text: str, node: ast.ExpressionNode, rule: Rule, known: _Known) -> str | None:
-    """Return what the API server can ask in the place of a condition, if it can ask anything."""
+    """Return the CEL that the API server can evaluate for a condition, if there is any."""
     if _is_sure(node, known):
         return text
     there = _PRESENCE["object"].issuperset(rule.operations)
@@ -80,7 +80,7 @@ def _asked(text: str, node: ast.ExpressionNode, rule: Rule, known: _Known) -> st
 
 
 def _wants_devices(node: ast.ExpressionNode) -> bool:
-    """Tell whether an expression is true only of what may ask for a GPU, or claims devices.
+    """Tell whether an expression is true only of pods that may request a GPU or claim devices.
 
     That is `workload.gpus() > 0`, `workload.claims() > 0`, and these or a kind that has no plain
     pod.
@@ -100,7 +100,8 @@ def _wants_devices(node: ast.ExpressionNode) -> bool:
             function="_>_",
             arguments=(
                 ast.Call(
-                    function="gpus" | "claims", target=ast.Identifier(name="pod" | "workload")
+                    function="gpus" | "claims" | "devices",
+                    target=ast.Identifier(name="pod" | "workload"),
                 ),
                 ast.Literal(value=int(least)),
             ),
@@ -113,7 +114,7 @@ def _wants_devices(node: ast.ExpressionNode) -> bool:
 def _may_ask_for_devices() -> str:
     """Write as CEL whether an object may ask for GPUs or claim devices.
 
-    It is true of kinds that have no plain pod, and never fails: what is not there asks for nothing.
+    It is true of kinds without a plain pod, and never fails: a missing field requests nothing.
     """
     names = ", ".join(map(_quoted, sorted(GPU_RESOURCES)))
     begins = "".join(f" || r.startsWith({_quoted(prefix)})" for prefix in GPU_PREFIXES)
@@ -196,7 +197,7 @@ def _label(name: str, test: Requirement) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    escaped = text.encode("unicode_escape").decode().replace("'", "\\'")
     return f"'{escaped}'"
 
 
@@ -253,7 +254,7 @@ def _learned(node: ast.ExpressionNode, *, holds: bool) -> _Known:
 
 
 def _learned_of_null(operands: tuple[ast.ExpressionNode, ...]) -> _Known:
-    """Return what is there if `object != null`."""
+    """Return the paths that exist if `object != null`."""
     match operands:
         case (ast.Identifier(name=name), ast.Literal(value=None)):
             return frozenset({(name, "metadata")})

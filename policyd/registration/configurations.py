@@ -1,7 +1,7 @@
 """The webhook configurations that policyd wants: a pure function to the objects.
 
-A call costs the API server some two milliseconds, whatever is answered. So what is sent is what
-policies ask for and no more, and a request that nobody has a policy for never leaves the server.
+A call costs the API server some two milliseconds, whatever the answer. So only the requests that
+policies concern are sent.
 Match conditions are not free either: the API server converts the object for them, at half a
 millisecond a webhook. So nobody's new pods are asked for by whom they are made.
 """
@@ -37,14 +37,14 @@ NOT_OWN: Final = {
     "name": "no-policy-of-policyd",
     "expression": f"request.resource.group != '{GROUP}'",
 }
-"""The condition by which policies can be repaired while nobody answers for a policy about all."""
+"""The condition by which policies can be repaired while a policy for all kinds gets no answer."""
 
 NODES = "system:nodes"
 """The group of kubelets. They report pods that run already (mirror pods): nothing is left to
 decide."""
 
 _MAKING_PODS = frozenset((kind.group, kind.plural) for kind in KINDS if kind.places)
-"""Pods, and what makes pods: of these nodes create mirror pods at most, and policyd nothing."""
+"""Pods and kinds that create pods: of these, nodes create mirror pods at most, policyd none."""
 
 
 def exempt_groups(own_namespace: str) -> frozenset[str]:
@@ -92,7 +92,7 @@ class Registration:
     ca_bundle_pem: bytes = b""
     """The authorities to trust; empty for those that the API server's machine trusts."""
     left_out: tuple[str, ...] = ()
-    """Names of what is not sent, whatever the rules say."""
+    """Names of the resources that are not sent, whatever the rules say."""
 
     @property
     def unconditional(self) -> "Registration":
@@ -201,7 +201,7 @@ def _selector(requirements: list[Requirement]) -> Json:
 
 
 def _not_exempt(own_namespace: str) -> dict[str, Json]:
-    """Build the match condition that leaves out who is in an exempt group."""
+    """Return the match condition that excludes users in an exempt group."""
     among = " || ".join(
         f"'{group}' in request.userInfo.groups" for group in sorted(exempt_groups(own_namespace))
     )
@@ -210,7 +210,7 @@ def _not_exempt(own_namespace: str) -> dict[str, Json]:
 
 
 def client_config(endpoint: Endpoint, path: str, ca_bundle_pem: bytes) -> dict[str, Json]:
-    """Build what tells the API server where to call, and whom to trust there."""
+    """Return the `clientConfig`: the address to call, and the authority to trust."""
     config: dict[str, Json] = {}
     match endpoint:
         case ServiceEndpoint(namespace=namespace, name=name, port=port):

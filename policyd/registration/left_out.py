@@ -1,7 +1,7 @@
-"""What the API server is not to send to the webhooks, whichever policy is about it.
+"""Resources that the API server does not send to the webhooks, whichever policy names them.
 
-Who has taken over the webhooks sees what is sent to them, and decides what becomes of it. So they
-can do without passwords, and without a say in who may do what.
+An attacker who has taken over the webhooks sees every request that is sent to them, and decides on
+it. So Secrets, roles and their bindings can be excluded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,16 +40,16 @@ LEFT_OUT: Final = {
         condition="request.resource.group != 'rbac.authorization.k8s.io'",
     ),
 }
-"""What can be left out, by name."""
+"""The resources that can be excluded, by name."""
 
 
 def leave_out(
     calls: Iterable[DerivedWebhook], verb: str, names: Iterable[str]
 ) -> Iterator[DerivedWebhook]:
-    """Yield calls without what is to be left out; one that is about nothing else is gone.
+    """Yield webhook rules without the excluded resources; rules for nothing else are gone.
 
     Args:
-        calls: What policies ask for.
+        calls: The rules of the policies.
         verb: `mutate` or `validate`.
         names: Keys of `LEFT_OUT`.
     """
@@ -65,7 +65,7 @@ def leave_out(
 
 
 def named_in_vain(calls: Iterable[DerivedWebhook], verb: str, names: Iterable[str]) -> set[str]:
-    """Return the names of what is left out although a policy is about it and nothing else."""
+    """Return the excluded names that a policy names without effect."""
     atoms = {atom for call in calls for atom in _atoms(call)}
     chosen = {name: LEFT_OUT[name] for name in names if verb in LEFT_OUT[name].verbs}
     return {n for n, each in chosen.items() if any(_names(c, each.atom) for c in atoms)}
@@ -76,6 +76,6 @@ def _atoms(call: DerivedWebhook) -> set[RuleAtom]:
 
 
 def _names(atom: RuleAtom, left_out: RuleAtom) -> bool:
-    """Tell whether an atom is about nothing but what is left out, parts of it included."""
+    """Tell whether an atom concerns excluded resources only, their subresources included."""
     resource = atom.resource.partition("/")[0]
     return atom.group == left_out.group and left_out.resource in {"*/*", resource}

@@ -1,4 +1,4 @@
-"""What is sent to the webhooks for the queue's sake, whatever the policies are."""
+"""The requests that the queue needs to see, whatever the policies are."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from policyd.registration.atoms import RuleAtom
 from policyd.registration.requirements import Requirements, requirements_of
 
 IN_A_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="Exists")
-"""What names a queue."""
+"""The label that names a queue."""
 
 IN_NO_QUEUE: Final = Requirement(key=QUEUE_NAME, operator="DoesNotExist")
 
@@ -22,7 +22,7 @@ OF_A_SET: Final = Requirement(key="statefulset.kubernetes.io/pod-name", operator
 HELD_FOR_A_SET: Final = (
     f"has(object.metadata.annotations) && '{SUSPENDING_PARENT}' in object.metadata.annotations"
 )
-"""CEL of a new pod: what the pods of a StatefulSet that queues have, which name no queue."""
+"""CEL that is true of new pods of a StatefulSet that queues; they name no queue."""
 
 MANAGED_POD: Final = Requirement(key=MANAGED, operator="Exists")
 UNMANAGED_POD: Final = Requirement(key=MANAGED, operator="DoesNotExist")
@@ -73,7 +73,7 @@ def _queues(operation: str) -> frozenset[RuleAtom]:
 
 
 def held_jobs(integrations: Integrations) -> frozenset[RuleAtom]:
-    """Return jobs and pods that may have to be held, and what makes pods that may have to be."""
+    """Return the jobs and pods that may be held, and the kinds that create such pods."""
     return _jobs(integrations, "CREATE") | _parents(integrations)
 
 
@@ -87,18 +87,18 @@ def prepared_jobs(integrations: Integrations) -> frozenset[RuleAtom]:
 
 
 def checked_jobs(integrations: Integrations) -> frozenset[RuleAtom]:
-    """Return jobs, pods and what makes pods that are checked."""
+    """Return the jobs, pods and kinds that create pods that are checked."""
     return held_jobs(integrations) | _jobs(integrations, "UPDATE")
 
 
 def namespaces_of_jobs(integrations: Integrations) -> Requirements:
-    """Return what the labels of a namespace must be for its jobs to queue."""
+    """Return the requirements on the labels of a namespace whose jobs queue."""
     selector = integrations.namespaces
     return frozenset() if selector is None else requirements_of(selector)
 
 
 def new_jobs(integrations: Integrations) -> frozenset[RuleAtom]:
-    """Return what is put into the default queue of its namespace, if that has one."""
+    """Return the jobs that get the default queue of their namespace, if it has one."""
     return frozenset(atom for atom in held_jobs(integrations) if atom.operation == "CREATE")
 
 
@@ -110,14 +110,14 @@ def members(integrations: Integrations) -> frozenset[RuleAtom]:
 
 
 QUEUES: Final = _queues("CREATE") | _queues("UPDATE")
-"""What is checked of Kueue's kinds."""
+"""Kueue's kinds that are checked."""
 
 _FINALIZED: Final = frozenset({"clusterqueues", "resourceflavors", "topologies"})
 
 NEW_QUEUES: Final = frozenset(atom for atom in _queues("CREATE") if atom.resource in _FINALIZED)
-"""What gets a finalizer when it is created."""
+"""Kueue's kinds that get a finalizer when they are created."""
 
 CHANGED_PODS: Final = frozenset(_pods("UPDATE"))
 
 RESIZED_PODS: Final = frozenset({RuleAtom("", "v1", "Namespaced", "pods/resize", "UPDATE")})
-"""What a pod asks for is changed by this subresource while it runs."""
+"""The subresource that changes the resource requests of a running pod."""

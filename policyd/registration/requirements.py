@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Final, TypeVar
 
-from policyd.api.names import NAME_LABEL
+from policyd.api.names import NAME_LABEL, is_label_key, is_label_value
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector, Operator, Requirement
 
@@ -20,23 +20,43 @@ Requirements = frozenset[Requirement]
 """A label selector: all of it must hold. More requirements select less."""
 
 
+MOST_REQUIREMENTS: Final = 32
+MOST_VALUES: Final = 1000
+"""What one selector may ask for, and of one label: the API server looks at it at each request."""
+
+
 def requirements_of(selector: LabelSelector) -> Requirements:
-    """Write a selector in one way only, so that equal ones are equal."""
-    labels = {_requirement(k, "In", {v}) for k, v in selector.match_labels.items()}
-    return frozenset(labels) | {
-        _requirement(r.key, r.operator, r.values) for r in selector.match_expressions
-    }
+    """Write a selector in one way only, so that equal ones are equal.
+
+    What the API server takes in no selector, or is too much, is left out: it would refuse the whole
+    configuration, those of all others with it. More is sent then, and decided by the policy.
+    """
+    asked = [_requirement(k, "In", {v}) for k, v in selector.match_labels.items()]
+    asked += [_requirement(r.key, r.operator, r.values) for r in selector.match_expressions]
+    kept = frozenset(requirement for requirement in asked if _is_valid(requirement))
+    values = sum(len(requirement.values) for requirement in kept)
+    return kept if len(kept) <= MOST_REQUIREMENTS and values <= MOST_VALUES else frozenset()
+
+
+def _is_valid(requirement: Requirement) -> bool:
+    values = requirement.values
+    has_values = requirement.operator in {"In", "NotIn"}
+    return (
+        is_label_key(requirement.key)
+        and bool(values) is has_values
+        and all(map(is_label_value, values))
+    )
 
 
 def named(*namespaces: str) -> Requirements:
-    """Return what selects namespaces by name: all of them if no name is given, or an empty one."""
+    """Return a selector of namespaces by name; of all if no name is given, or an empty one."""
     if not any(namespaces):
         return frozenset()
     return frozenset({_requirement(NAME_LABEL, "In", namespaces)})
 
 
 def namespaces_of(step: RolloutStep) -> Requirements:
-    """Return what selects the namespaces that a step of a roll-out may be for."""
+    """Return a selector of the namespaces that a step of a roll-out may concern."""
     return requirements_of(step.namespace_selector) | named(*step.namespaces)
 
 
@@ -51,9 +71,9 @@ def text_of(requirements: Requirements) -> str:
 
 
 def common(selectors: Iterable[Requirements]) -> Requirements:
-    """Return what all selectors ask for, the values of one label taken together.
+    """Return the requirements of all selectors, with the values of each label united.
 
-    Whatever one of them selects, this selects as well. There must be at least one.
+    It selects every object that one of them selects. There must be at least one.
     """
     selectors = sorted(selectors, key=text_of)
     kept = set()
@@ -75,7 +95,7 @@ def _agreeing(requirement: Requirement, selector: Requirements) -> Requirement |
 
 
 def apart(selectors: Iterable[Requirements]) -> dict[Requirements, tuple[Requirements, ...]] | None:
-    """Cut what selectors select into pieces that have nothing in common; return those of each.
+    """Cut the selected objects into disjoint pieces; return the pieces of each selector.
 
     Each requirement holds in one half of the pieces, and its opposite in the other. None if that
     makes too many.
@@ -124,7 +144,7 @@ def _opposite(requirement: Requirement) -> Requirement:
 
 
 def _shortened(piece: Requirements) -> Requirements:
-    """Leave out what follows from the rest: whoever is one thing is no other."""
+    """Leave out requirements that follow from the others."""
     return frozenset(r for r in piece if not any(_implies(other, r) for other in piece - {r}))
 
 

@@ -25,7 +25,14 @@ from policyd.engine.model.compiled import CompiledPolicy
 from policyd.jobs.integrations import POD, Integrations
 from policyd.registration.atoms import RuleAtom, connected, left_of, rules_of, uncovered
 from policyd.registration.conditions import all_of, any_of, atom_condition, label_condition
-from policyd.registration.interest import Given, Interest, Interests, checks_of, queue_interests
+from policyd.registration.interest import (
+    Given,
+    Interest,
+    Interests,
+    checks_of,
+    named_too_much,
+    queue_interests,
+)
 from policyd.registration.queue_atoms import (
     CHANGED_PODS,
     GATED,
@@ -62,21 +69,21 @@ LONGEST_CONDITION: Final = 8192
 """Characters of such a condition, so that a configuration stays one that people can read."""
 
 MUTATING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
-"""What can be changed on its way: not what is deleted, nor a connection."""
+"""Operations with an object that can be changed: neither deletion nor connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedWebhook:
-    """One webhook: what it is sent, and whether that is refused if nobody answers."""
+    """One webhook: the requests it is sent, and whether an outage denies them."""
 
     failure_policy: FailurePolicy
     rules: tuple[Rule, ...]
     namespaces: Requirements = frozenset()
     objects: Requirements = frozenset()
     condition: str = ""
-    """CEL of what is sent; empty for all."""
+    """CEL that is true of the requests that are sent; empty for all."""
     left_out: tuple[str, ...] = ()
-    """Names of what is covered by a wildcard, and not sent all the same."""
+    """Names of resources that a wildcard covers and that are not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +113,17 @@ def derive_webhook_rules(
             nothing is done for the queue.
         defaulted: Namespaces with a queue for jobs that name none.
         failure_policy: What becomes of jobs that queue, and of queues, if nobody answers.
-        besides: What is checked in any case.
+        besides: Webhooks that are registered in any case.
     """
     mutate: list[Given] = []
     validate: list[Given] = []
+    policies = tuple(policies)
+    greedy = named_too_much(policies)
     applied = [(policy, binding) for policy in policies for binding in policy.bindings]
     for policy, binding in applied:
-        if policy.changes:
-            mutate += checks_of(policy, binding)
-        if policy.checks:
-            validate += checks_of(policy, binding)
+        asked = list(checks_of(policy, binding, coarse=policy.namespace in greedy))
+        mutate += asked if policy.changes else ()
+        validate += asked if policy.checks else ()
     if queue is not None:
         held, checked = queue_interests(queue, defaulted=defaulted, failure_policy=failure_policy)
         mutate += held
@@ -132,7 +140,7 @@ def derive_webhook_rules(
 
 
 def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterable[DerivedWebhook]:
-    """Yield what is checked of pods so that none leaves its queue, or grows, unseen.
+    """Yield webhooks for pods, so that no pod leaves its queue, or grows, unchecked.
 
     Pods that name their queue are sent as it is. A selector is asked of the pod as it was, too: an
     update that takes away the label is sent. They are webhooks of their own, so that pods that
@@ -140,7 +148,7 @@ def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterab
 
     Args:
         queue: Which jobs are held for their queue.
-        failure_policy: What becomes of such changes if nobody answers.
+        failure_policy: Whether an outage denies such changes.
     """
     if not queue.has(*POD):
         return
@@ -192,7 +200,7 @@ def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[DerivedWebh
     """Return the calls, widened until they are few enough.
 
     Args:
-        given: What is asked for.
+        given: The interests.
         once: Whether no request may be sent by two of them, at any price.
     """
     interests, sets = [], []
@@ -234,7 +242,7 @@ def _all_namespaces(interests: list[Interest]) -> list[Interest]:
 
 
 def _needed(given: Iterable[tuple[Interest, frozenset[RuleAtom]]]) -> Interests:
-    """Leave out what another interest has sent anyway; the widest come first."""
+    """Leave out interests that another one includes; the widest come first."""
     together: dict[Interest, frozenset[RuleAtom]] = {}
     for interest, atoms in given:
         together[interest] = together.get(interest, frozenset()) | atoms
@@ -249,7 +257,7 @@ def _apart(interests: Interests, *, once: bool) -> Interests:
     """Cut namespaces into pieces that have nothing in common, wherever the same may be sent.
 
     Args:
-        interests: What is asked for.
+        interests: The interests.
         once: What to do if there are too many pieces: send more, but once, or else some things
             twice, but no more.
     """
@@ -271,8 +279,8 @@ def _calls(interests: Interests, *, once: bool) -> tuple[DerivedWebhook, ...]:
     """Return the calls, one or more for each failurePolicy and namespace selector.
 
     Args:
-        interests: What is asked for.
-        once: Whether what one call sends, no other may, whatever the failurePolicy of either.
+        interests: The interests.
+        once: Whether each request is sent by one webhook only, whatever the failurePolicy.
     """
     groups: dict[tuple[str, Requirements], dict[Interest, frozenset[RuleAtom]]] = {}
     for choice in ({"Fail", "Ignore"},) if once else ({"Fail"}, {"Ignore"}):
@@ -286,7 +294,7 @@ def _calls(interests: Interests, *, once: bool) -> tuple[DerivedWebhook, ...]:
 
 
 def _group_calls(interests: Interests) -> Iterable[DerivedWebhook]:
-    """Split what is sent of the same namespaces by what is asked of it; nothing is sent twice."""
+    """Split the requests of the same namespaces by their interests; none is sent twice."""
     interests = _needed(interests.items())
     split: dict[tuple[Interest, ...], frozenset[RuleAtom]] = {}
     for atoms in connected(frozenset().union(*interests.values())):
@@ -310,7 +318,7 @@ def _group_calls(interests: Interests) -> Iterable[DerivedWebhook]:
 
 
 _Sent = tuple[FailurePolicy, Requirements, str]
-"""Whether it must be asked, the object selector, and the condition of what is sent."""
+"""Whether an answer is required, the object selector, and the condition."""
 
 
 def _joined(sent: Iterable[tuple[_Sent, frozenset[RuleAtom]]]) -> dict[_Sent, frozenset[RuleAtom]]:
@@ -321,7 +329,7 @@ def _joined(sent: Iterable[tuple[_Sent, frozenset[RuleAtom]]]) -> dict[_Sent, fr
 
 
 def _sent_of(asking: Interests) -> Iterable[tuple[_Sent, frozenset[RuleAtom]]]:
-    """Yield what is sent of the same atoms.
+    """Yield the selectors and conditions of the same atoms.
 
     New objects are told apart by their labels where some must be asked about and others not, and
     where no more than the queue asks for may be sent for it. Those that change have two sets of
@@ -343,7 +351,7 @@ _ALL: Final[Requirements] = frozenset()
 
 
 def _pieces(asking: Interests) -> Mapping[Requirements, tuple[Requirements, ...]]:
-    """Return what labels of objects are told apart by, by the object selectors that it is for."""
+    """Return the labels that tell objects apart, by the object selectors that use them."""
     whole = {_ALL: (_ALL,)}
     must = {interest.objects for interest in asking if interest.failure_policy == "Fail"}
     mixed = any(interest.failure_policy == "Ignore" for interest in asking) and must
@@ -356,7 +364,7 @@ def _pieces(asking: Interests) -> Mapping[Requirements, tuple[Requirements, ...]
 
 
 def _sides(asking: Interests) -> Iterable[tuple[_Sent, frozenset[RuleAtom]]]:
-    """Yield what must be asked, and of the rest what may pass if nobody answers."""
+    """Yield the required interests, and of the others those that an outage lets pass."""
     must = {interest: its for interest, its in asking.items() if interest.failure_policy == "Fail"}
     may = {interest: its for interest, its in asking.items() if interest.failure_policy == "Ignore"}
     sent = []
@@ -381,7 +389,7 @@ def _overlap(some: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> bool:
 def _condition_of(
     sent: tuple[frozenset[RuleAtom], Requirements, str], *, besides: Iterable[RuleAtom]
 ) -> str:
-    """Write as CEL what is sent, of atoms of which others send something, too."""
+    """Return the condition of a webhook whose atoms other webhooks share."""
     atoms, objects, condition = sent
     parts = [condition] if condition else []
     if objects:
@@ -413,7 +421,7 @@ def _narrowed(asking: Sequence[Interest]) -> tuple[Requirements, str]:
 
 
 def _alternative(interest: Interest, *, besides: Requirements) -> str:
-    """Write an interest as CEL, without what the object selector sees to."""
+    """Return an interest as CEL, without the part that the object selector checks."""
     parts = sorted(interest.conditions)
     if interest.objects != besides:
         parts = [label_condition(in_order(interest.objects)), *parts]

@@ -1,22 +1,22 @@
 """Plans of the fewest moves that let pending workloads start, and what these cost.
 
-A plan is an offer. It is worked out with everybody that runs and is not more important, whatever
-protects them; nothing comes of it unless somebody carries it out, or the ClusterQueue says that the
-controller may (`policyd.io/consolidate`).
+A plan is a proposal, worked out with all running workloads that are not more important, protected
+ones included. It is carried out by the administrator, or by the controller if the ClusterQueue
+allows it (`policyd.io/consolidate`).
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from policyd.alloc.cluster_queue import Holding
-from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Move
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 from policyd.optimize.moves import (
-    Asker,
     Moves,
+    Preemptor,
     cost_of,
     fewest_moves,
     lost_seconds,
@@ -31,7 +31,7 @@ class PlannedMove(Value, frozen=True):
     """One workload that would be stopped, and start again elsewhere.
 
     Attributes:
-        workload: Who.
+        workload: Its key.
         pods: How many pods it has.
         source: Where they are.
         target: Where they would be.
@@ -51,9 +51,9 @@ class Defragmentation(Value, frozen=True):
     """A plan.
 
     Attributes:
-        workload: Who would be let in.
+        workload: The key of the workload that would start.
         target: Where its pods would be.
-        moves: Who would be moved, in the order in which they are to be stopped.
+        moves: The workloads to move, in the order in which they are to be stopped.
         fewest: Whether it is certain that fewer would not do.
     """
 
@@ -69,11 +69,11 @@ class Defragmentation(Value, frozen=True):
 
 
 def plan_moves(state: CoreState, workload: QueuedWorkload, *, most: int) -> Moves | None:
-    """Find the fewest moves that let a waiting workload in; None if none do.
+    """Find the fewest moves that let a pending workload start; None if none do.
 
     Args:
         state: Left as it was.
-        workload: Who waits.
+        workload: The pending workload.
         most: How many may be moved at most.
     """
     state.settle()
@@ -81,11 +81,11 @@ def plan_moves(state: CoreState, workload: QueuedWorkload, *, most: int) -> Move
     if queue is None or queue.options is None or not queue.options.open:
         return None
     movable = list(_movable(state, queue.options.node, workload))
-    return fewest_moves(Asker(state, workload, queue.options), movable, most=most)
+    return fewest_moves(Preemptor(state, workload, queue.options), movable, most=most)
 
 
 def described(state: CoreState, moves: Moves) -> Defragmentation:
-    """Say what moves are: whom they concern, from where to where, and what they cost."""
+    """Describe moves: the workloads, from where to where, and the cost."""
     own, *others = moves.moves
     victims = zip(moves.victims, others, strict=True)
     return Defragmentation(
@@ -98,12 +98,12 @@ def described(state: CoreState, moves: Moves) -> Defragmentation:
 
 @contextmanager
 def carried_out(state: CoreState, moves: Moves) -> Iterator[None]:
-    """Let everybody be, in the block, where moves say."""
-    with state.ground.trial():
+    """Place all workloads, in the block, where moves say."""
+    with state.ledger.trial():
         for victim in moves.victims:
-            state.ground.release(victim.holding)
+            state.ledger.release(victim.holding)
         for move in moves.moves:
-            state.ground.nodes.hold(move.key, state.ground.placements(move.admission))
+            state.ledger.nodes.hold(move.key, state.ledger.placements(move.admission))
         yield
 
 

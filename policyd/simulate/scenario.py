@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.flavors.options import demand_of
+from policyd.alloc.flavors.options import request_key_of
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.state import CoreState
@@ -27,7 +27,7 @@ MOST_CYCLES = 1_000
 """Cycles between two events at most.
 
 Policies may let two workloads preempt each other for ever, without time going by. A queue protects
-those who were preempted from the same preemptor if it is told to.
+workloads from being preempted by the same one again if it is told to.
 """
 
 
@@ -35,7 +35,7 @@ class Arrival(Value, frozen=True):
     """A workload that comes.
 
     Attributes:
-        workload: Who, pending; since when it waits is made to agree with `at`.
+        workload: The pending workload; it is queued at `at`.
         at: When, in seconds since the beginning.
         run_seconds: How long it runs once it has quota; None for ever.
         loses_pod_seconds: How long it runs, the first time, until it loses a pod; None if it never
@@ -56,8 +56,8 @@ class Waits(Value, frozen=True):
     """A workload that was not looked at in a cycle, because another one was.
 
     Attributes:
-        workload: Who waits.
-        like: Who asks for the same and was looked at; None if nobody was.
+        workload: The pending workload.
+        like: One with the same requests that was looked at; None if none was.
         refusal: Why that one waits.
         before: Key of the one that is to go first; empty if there is none.
     """
@@ -69,7 +69,7 @@ class Waits(Value, frozen=True):
 
 
 class _Loss(NamedTuple):
-    """A pod is lost: of whom, and which of its runs it is."""
+    """A lost pod: the key of its workload, and the number of the run."""
 
     key: str
     run: int
@@ -84,7 +84,7 @@ class SimulatedCycle(Value, frozen=True):
         ended: Keys of the workloads that came to their end just before, in alphabetical order.
         plan: What was decided.
         stopped: Keys of those among the ended that have run for as long as they may.
-        waiting: Who waits without having been looked at, where nothing else is decided any more.
+        waiting: Workloads not looked at, once nothing else is decided any more.
     """
 
     at: float
@@ -147,7 +147,7 @@ class Simulation:
                 pass
 
     def _cycle(self, ended: tuple[str, ...]) -> Iterator[SimulatedCycle]:
-        """Run cycles until nobody is admitted, preempted or put aside any more."""
+        """Run cycles until none is admitted, preempted or made inadmissible any more."""
         for _ in range(MOST_CYCLES):
             plan = plan_cycle(self.state)
             reserves = plan.reserved != self.state.extension.reserved
@@ -237,7 +237,7 @@ class Simulation:
 
     def _lose_pod(self, key: str) -> None:
         holding = self.state.holding(key)
-        assert holding is not None, "who runs holds quota"
+        assert holding is not None, "a running workload holds quota"
         del self._ends[key]
         arrival = self._arrivals[key]
         self._arrivals[key] = msgspec.structs.replace(arrival, loses_pod_seconds=None)
@@ -275,4 +275,4 @@ class Simulation:
 
 def _asked(workload: QueuedWorkload) -> object:
     """Return what is the same for workloads of a queue of which none fits if one does not."""
-    return workload.cluster_queue, workload.priority, demand_of(workload)
+    return workload.cluster_queue, workload.priority, request_key_of(workload)

@@ -1,4 +1,4 @@
-"""A picture of a topology in text: its racks, their nodes, and whose pods are where.
+"""A picture of a topology in text: its racks, their nodes, and the workloads whose pods are there.
 
     block b1
       rack r1    n1 AABB....   n2 CCCC####
@@ -128,8 +128,8 @@ class TopologyMap:
             pods = sum(placement.assignment.count for placement in placements)
             gpus = sum(gpus_asked(each.requests) * each.assignment.count for each in placements)
             parts = f", {gpus} GPU" if isinstance(gpus, Fraction) and gpus.denominator > 1 else ""
-            who = f"{self._letter(key)} {self._name(key)}"
-            yield f"{who}: {pods} pod{'s' if pods != 1 else ''}{parts}"
+            name = f"{self._letter(key)} {self._name(key)}"
+            yield f"{name}: {pods} pod{'s' if pods != 1 else ''}{parts}"
 
     def _letter(self, key: str) -> str:
         if key not in self._letters:

@@ -22,7 +22,7 @@ def not_counted(state: CoreState, flavor: str, *, limit: int = 3) -> str:
     Returns:
         Such as `a1-2 is not ready; a1-3 has no label ...`; empty if all are counted.
     """
-    nodes = state.ground.nodes
+    nodes = state.ledger.nodes
     if flavor not in nodes.trees:
         return ""
     found, more = left_out(nodes.trees[flavor], limit=limit)

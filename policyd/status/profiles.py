@@ -108,7 +108,7 @@ def _free(
         affinity=pod_set.affinity,
         tolerations=(*pod_set.tolerations, *flavor.tolerations),
     )
-    for node, resource in _spare(state.ground.nodes, flavor):
+    for node, resource in _spare(state.ledger.nodes, flavor):
         if not needs.obstacle(node):
             yield node, resource
 

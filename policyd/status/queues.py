@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.cluster_queue import Holding, QueueState
+from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.ledger import Holding
 from policyd.alloc.queue import ClashReason, FlavorResource
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
@@ -133,7 +134,7 @@ def _troubles(state: CoreState, queue: QueueState) -> Iterator[tuple[ActiveReaso
         names = ",".join(spec.inactive_checks)
         yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {names}"
     yield from spec.clashes
-    for name in options.adrift:
+    for name in options.without_topology:
         topology = state.flavors[name].topology
         yield "TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'
     if node is not None and node.cyclic:
@@ -260,8 +261,10 @@ def _count_pending(
     active = queue.pending.active if queue.active else []
     own.active, own.parked = len(active), len(queue.pending) - len(active)
     tried = set(active)
-    own.request_keys = {ticket.demand for ticket in active}
-    own.parked_request_keys = {ticket.demand for ticket in queue.pending if ticket not in tried}
+    own.request_keys = {ticket.request_key for ticket in active}
+    own.parked_request_keys = {
+        ticket.request_key for ticket in queue.pending if ticket not in tried
+    }
     for ticket in active:
         counts = local_queues[ticket.workload.local_queue]
         counts.active, counts.parked = counts.active + 1, counts.parked - 1

@@ -1,7 +1,7 @@
 """Who holds what a workload waits for."""
 
-from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.queue import FlavorResource
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import MissingQuota, Refusal
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value

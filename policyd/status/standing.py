@@ -1,8 +1,10 @@
 """Why a workload is pending now, and the message for the workloads behind it."""
 
+from collections.abc import Iterator
+
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.nominate import Nominator
-from policyd.alloc.pending import Ticket
+from policyd.alloc.pending import PendingQueue, Ticket
 from policyd.alloc.reasons import FIT, OverCapacity, Refusal
 from policyd.alloc.state import CoreState
 from policyd.status.naming import PLAIN, Naming
@@ -26,6 +28,27 @@ def refused_now(state: CoreState, ticket: Ticket, options: QueueOptions) -> Refu
     refusal = entry.assignment.refusal
     refusal.pod_sets  # noqa: B018 - its numbers are those of now, not of when it is read
     return refusal
+
+
+def turns(queue: PendingQueue, *, strict: bool) -> Iterator[tuple[Ticket, Ticket | None]]:
+    """Yield all that do not back off, each with the one that must get quota, or be refused, first.
+
+    That is None for the next one, and for one that was tried by itself. With `strict`, none passes
+    the head of the queue; else a workload is behind another only if it asks for the same as that
+    one, which comes before it, or was not tried yet.
+    """
+    waiting = [ticket for ticket in queue if not ticket.workload.backing_off]
+    tried = (ticket for ticket in waiting if not ticket.aside)
+    head = min(tried, key=queue.turn, default=None) if strict else queue.head()
+    firsts: dict[object, Ticket] = {}
+    for ticket in () if strict else waiting:
+        first = firsts.setdefault(ticket.request_key, ticket)
+        if queue.turn(ticket) < queue.turn(first):
+            firsts[ticket.request_key] = ticket
+    for ticket in waiting:
+        shared = queue.shared_refusal(ticket.workload.key) is not None
+        ahead = firsts.get(ticket.request_key, head) if shared else head
+        yield ticket, None if ticket.aside or ahead is ticket else ahead
 
 
 def behind_text(name: str, refusal: Refusal | None, naming: Naming = PLAIN) -> str:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import msgspec
 
 from policyd.alloc.amount import UNLIMITED, total_of
-from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.fair_sharing import above
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.flavors.search import FlavorSearch
-from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.preemption.search import Claim, Search
+from policyd.alloc.ledger import Victim
+from policyd.alloc.preemption.search import Claim
 from policyd.alloc.preemption.targets import find_targets
 from policyd.alloc.queue import PreemptionPolicy
+from policyd.alloc.quota import QuotaNode
 from policyd.alloc.reasons import MissingQuota, Mode, OverCapacity, Refusal, Unsuitable
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedPodSet, QueuedWorkload
@@ -153,23 +153,20 @@ class _Trial:
             enough = state.tree.available(cell) >= lack.requested
         return tuple(found) if enough else ()
 
-    def _victims(self, *, heedless: bool = False) -> tuple[Victim, ...]:
+    def _victims(self, *, ignores_protection: bool = False) -> tuple[Victim, ...]:
         needs = self._needs()
-        claim = Claim(self.workload, needs, tuple(needs), heedless=heedless)
+        claim = Claim(self.workload, needs, tuple(needs), ignores_protection=ignores_protection)
         return find_targets(self.state, claim)
 
     def _protections(self) -> Iterator[WaitForProtection]:
         if self._victims():
             return
-        search = Search(self.state, Claim(self.workload, {}, ()))
-        now, ends = self.state.now, {}
-        for victim in self._victims(heedless=True):
-            name = victim.holding.admission.cluster_queue
-            spec, own = self.state.queues[name].spec, name == self.workload.cluster_queue
-            if spec is not None:
-                end = search.protected_until(spec.protection, victim.holding, own=own)
-                ends[victim.workload.key] = end
-        ends = {key: end for key, end in ends.items() if end > now}
+        until = self.state.extension.protected_until
+        ends = {
+            victim.workload.key: end
+            for victim in self._victims(ignores_protection=True)
+            if (end := until(victim.holding, self.workload)) > self.state.now
+        }
         if ends:
             yield WaitForProtection(workloads=tuple(sorted(ends)), until=max(ends.values()))
 

@@ -10,7 +10,7 @@ _TURNS = 30  # of the loop, that woken tasks get to do what they can before time
 
 
 class FakeClock:
-    """A Clock that a test advances; what sleeps on it wakes at its moment, in order."""
+    """A Clock that a test advances; sleepers wake in the order of their times."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._now = start
@@ -25,7 +25,7 @@ class FakeClock:
         return self._now
 
     def monotonic(self) -> float:
-        """Return seconds since the clock was made, whatever `jump` did."""
+        """Return seconds since the clock was made, regardless of `jump`."""
         return self._elapsed
 
     def jump(self, seconds: float) -> None:

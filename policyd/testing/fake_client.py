@@ -1,4 +1,4 @@
-"""A Client without a server: what controllers and informers are tested against."""
+"""A Client without a server, for tests of controllers and informers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -52,7 +52,7 @@ class _Failure:
 
 @dataclass(slots=True)
 class FakeClient:
-    """Answers like an API server, from memory: see ObjectStore for what it leaves out.
+    """Answers like an API server, from memory; ObjectStore documents the limits.
 
     `strategic` and `apply` patches need a schema, and are refused.
     """
@@ -61,7 +61,7 @@ class FakeClient:
     writes: list[Write] = field(default_factory=list)
     """Every write since the beginning."""
     resources: list[Resource] = field(default_factory=list)
-    """What discovery tells."""
+    """The resources that discovery lists."""
     _failures: list[_Failure] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _round: int = 0
@@ -115,12 +115,12 @@ class FakeClient:
         resource_version: str,
         **selection: Unpack[Selection],
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
-        """Iterate over what changes after `resource_version`."""
+        """Iterate over the changes after `resource_version`."""
         self._fail_if_told("watch", resource)
         matches = selector(resource, selection)
         seen, watched = int(resource_version), self._round
         while True:
-            # Both before the first yield: what changes while the caller works comes next.
+            # Both before the first yield: changes while the caller works come next.
             changed, lines = self._changed, lines_after(self.store, resource, seen, matches)
             seen = self.store.version
             for line in lines:
@@ -174,7 +174,7 @@ class FakeClient:
         return _typed(self.store.replace(resource, old, new, part=part, dry_run=dry_run), into)
 
     async def delete(self, resource: Resource, name: str, **options: Unpack[DeleteOptions]) -> None:
-        """Delete an object, at once whatever the grace, or mark it if finalizers hold it."""
+        """Delete an object at once, regardless of the grace, or mark it if finalizers hold it."""
         namespace = options.get("namespace", "")
         policy = options.get("propagation")
         body = None if policy is None else {"propagationPolicy": policy}

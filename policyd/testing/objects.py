@@ -1,7 +1,11 @@
 """Objects in memory, as the API server keeps them: versions, generations, finalizers, history.
 
-No admission, defaulting, validation or garbage collection: a test that needs these wants the
+No admission, defaulting, validation or garbage collection: a test that needs these uses the
 embedded cluster. Every object has a status that only its subresource changes.
+
+The embedded API server has a store of its own: it knows only compare-and-swap, as the server's
+handlers check and complete objects by the schemas of their kinds before. This one needs no schema,
+so that a test can use any resource, and is not shipped with the embedded cluster's dependencies.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,14 +26,14 @@ _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "generation",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChange:
-    """One write: what was there before, and after; None for nothing."""
+    """One write: the object before and after it; None for no object."""
 
     version: int
     resource: Resource
     old: Json
     new: Json
     last: Json
-    """The object with this change's version, also of what was deleted."""
+    """The object with this change's version, deleted ones included."""
 
 
 @dataclass(slots=True)
@@ -55,7 +59,7 @@ class ObjectStore:
         return found
 
     def select(self, resource: Resource, selection: Selection) -> list[Json]:
-        """Return what is selected, ordered by key."""
+        """Return the selected objects, ordered by key."""
         matches = selector(resource, selection)
         return [obj for _, obj in sorted(self._all(resource).items()) if matches(obj)]
 
@@ -181,7 +185,7 @@ def selector(resource: Resource, selection: Selection) -> Callable[[Json], bool]
 def event_type(
     change: StoredChange, matches: Callable[[Json], bool]
 ) -> Literal["ADDED", "MODIFIED", "DELETED"] | None:
-    """Say what a change is to a watch: an object that ceases to match is DELETED to it."""
+    """Return the type of a change for a watch: an object that no longer matches is DELETED."""
     before = change.old is not None and matches(change.old)
     after = change.new is not None and matches(change.new)
     if after:

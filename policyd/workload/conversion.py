@@ -33,7 +33,6 @@ from policyd.api.schema import QuantityText
 from policyd.node_rules import NodeTaint, TaintToleration
 from policyd.status.quantities import format_amount
 from policyd.workload.opt_ins import opt_ins_of
-from policyd.workload.protection import protection_of
 
 _LATER: Final = frozenset({("True", "PodsReadyTimeout"), ("True", "AdmissionCheck")})
 """Evictions after which a workload queues behind those that came meanwhile."""
@@ -81,7 +80,6 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
         groups=_groups(spec.resource_groups),
         fungibility=_fungibility(spec.flavor_fungibility),
         preemption=_preemption(spec.preemption),
-        protection=protection_of(queue.metadata.annotations),
         weight=weight_of(spec.fair_sharing),
         by_usage=spec.admission_scope is not None
         and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",

@@ -1,4 +1,4 @@
-"""What a workload's status should be, given the queues around it: one change at a time."""
+"""The next status of a workload, given its queues: one change at a time."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,6 +8,7 @@ from policyd.api.kueue import (
     AdmissionCheckRule,
     AdmissionCheckState,
     ClusterQueue,
+    PreemptionGateState,
     Workload,
     WorkloadStatus,
 )
@@ -20,7 +21,6 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.workload.obstacles import DEACTIVATED, StatusContext, gated, released, unreserved
-from policyd.workload.preemption_gates import sync_preemption_gates
 from policyd.workload.time_limits import (
     after_checks,
     backoff_left,
@@ -103,7 +103,7 @@ def _changes(workload: Workload, around: StatusContext, now: float) -> Iterator[
 
 
 def _without_leftover(workload: Workload) -> WorkloadStatus:
-    """Clear the admission of a workload whose quota somebody else has taken away."""
+    """Clear the admission of a workload whose quota another client has taken away."""
     reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
     if reserved is None or reserved.status == "True" or workload.status.admission is None:
         return workload.status
@@ -264,3 +264,25 @@ def _under_stop_policy(workload: Workload, around: StatusContext, now: float) ->
 def _cluster_queue_name(workload: Workload, around: StatusContext) -> str:
     queue = around.local_queue
     return holding_queue(workload) if queue is None else queue.spec.cluster_queue
+
+
+def sync_preemption_gates(workload: Workload, *, now: float) -> WorkloadStatus:
+    """Return the status with a state for each preemption gate, and for no others.
+
+    A new one is closed; its owner, which has put it into the spec, opens it.
+
+    Args:
+        workload: The workload.
+        now: Seconds since the epoch.
+    """
+    status, gates = workload.status, workload.spec.preemption_gates
+    if not (gates or status.preemption_gates):
+        return status
+    states = {state.name: state for state in status.preemption_gates}
+    if states.keys() == {gate.name for gate in gates}:
+        return status
+    wanted = (
+        states.get(gate.name) or PreemptionGateState(gate.name, "Closed", timestamp(now))
+        for gate in gates
+    )
+    return msgspec.structs.replace(status, preemption_gates=tuple(wanted))

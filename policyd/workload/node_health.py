@@ -29,7 +29,7 @@ NODE_FAILURES = "NodeFailures"
 
 
 class NodeHealth(Enum):
-    """How a node is to the pods of one workload."""
+    """The health of a node for the pods of one workload."""
 
     FINE = "fine"
     WAITS = "waits"
@@ -91,7 +91,7 @@ def _not_ready(gates: Gates, *, gone: bool, left: float) -> NodeHealth:
 
 
 def goes_on(pod: QueuedPod) -> bool:
-    """Tell whether a pod runs or may soon: it has not ended, and nobody has asked it to."""
+    """Tell whether a pod runs or may soon: it has not ended, and is not being deleted."""
     return pod.metadata.deletion_timestamp is None and not has_ended(pod)
 
 
@@ -178,7 +178,7 @@ def after_failure(workload: Workload, node: str, *, now: float) -> WorkloadStatu
 
 
 def after_recovery(workload: Workload, node: str) -> WorkloadStatus:
-    """Return the status of a workload to whom a node is fine, or no longer anything."""
+    """Return the status of a workload for which a node is healthy, or no longer used."""
     kept = tuple(each for each in workload.status.unhealthy_nodes if each.name != node)
     if len(kept) == len(workload.status.unhealthy_nodes):
         return workload.status

@@ -34,16 +34,16 @@ _WITHOUT_DETAIL = frozenset({"Pending", "Waiting"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusContext:
-    """What a workload's status depends on, beside itself.
+    """The queues, limits and gates that a workload's status depends on.
 
     Attributes:
         local_queue: Where it is submitted to; None if there is no such LocalQueue.
         cluster_queue: The one behind it; None if there is none.
         inactive: Whether the ClusterQueue gives out no quota.
         objection: Why the workload cannot be considered.
-        shared: Why nobody fits who asks for the same; None if that is not known.
+        shared: Why workloads with the same requests do not fit; None if that is not known.
         told: Whether its condition says what was found out for it last.
-        ready_rules: How long its pods may take to get ready; None if nobody waits for them.
+        ready_rules: How long its pods may take to become ready; None for no limit.
         chance: From 0 to 1, another each time.
         gates: Feature gates.
     """
@@ -74,7 +74,7 @@ def unreserved(workload: Workload, around: StatusContext, now: float) -> Workloa
         return workload.status
     detailed = around.gates.unadmitted_workloads_observability
     reason, message = "PendingEvaluation", PENDING
-    if around.shared:  # what it says is better than that nobody looked, and corrected if need be
+    if around.shared:  # what it says is better than nothing, and corrected if need be
         reason, message = around.shared, present.message if present and around.told else BYPASSED
     by_scheduler = BY_SCHEDULER if detailed else BY_SCHEDULER | _WITHOUT_DETAIL
     known = told in by_scheduler and around.shared is None
@@ -102,7 +102,7 @@ def released(
 
 
 def _gates(workload: Workload, around: StatusContext) -> str:
-    """Return who is still waited for before a workload may be admitted; empty for nobody."""
+    """Return the admission gates that keep a workload from being admitted; empty for none."""
     heeded = around.gates.admission_gated_by
     return workload.metadata.annotations.get(ADMISSION_GATED_BY, "") if heeded else ""
 
@@ -131,7 +131,7 @@ def _obstacle(workload: Workload, around: StatusContext) -> tuple[str, str] | No
 
 
 def _unreplaced(workload: Workload) -> tuple[str, str] | None:
-    """Say what pods of a group were lost by, that nobody has replaced yet."""
+    """Return why pods of a group were lost that have not been replaced yet."""
     lost = find_condition(workload.status.conditions, WAITING_FOR_REPLACEMENT)
     if lost is None or lost.status != "True":
         return None

@@ -1,4 +1,4 @@
-"""What a ClusterQueue wants beyond Kueue's rules, as its annotations say."""
+"""Annotations of a ClusterQueue that ask for more than Kueue's rules."""
 
 from collections.abc import Mapping
 from typing import Final, get_args
@@ -7,7 +7,7 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.gangs.hand_over import GANG_SCHEDULER, GANG_WAIT
 from policyd.jobs.gangs.schedulers import SCHEDULERS, GangScheduler
-from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, Order
+from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, OptIns, Order, Protection
 
 QUEUE_ORDER: Final = "policyd.io/queue-order"
 BINPACK: Final = "policyd.io/binpack"
@@ -17,6 +17,9 @@ CLAIM_PREEMPTED: Final = "policyd.io/claim-preempted"
 RESERVE_AFTER: Final = "policyd.io/reserve-after"
 AVOID_SHARED_GPUS: Final = "policyd.io/avoid-shared-gpus"
 AVOID_FRAGMENTS: Final = "policyd.io/avoid-fragments"
+PREEMPT_MIN_RUNTIME: Final = "policyd.io/preempt-min-runtime"
+RECLAIM_MIN_RUNTIME: Final = "policyd.io/reclaim-min-runtime"
+REPEAT_MIN_RUNTIME: Final = "policyd.io/repeat-min-runtime"
 
 _ORDERS: Final[Mapping[str, Order]] = {order: order for order in get_args(Order)}
 
@@ -42,6 +45,7 @@ def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
         reserve_seconds=_seconds(annotations, RESERVE_AFTER),
         whole_gpus=_switch(annotations, AVOID_SHARED_GPUS),
         avoids_fragments=_switch(annotations, AVOID_FRAGMENTS),
+        protection=_protection(annotations),
     )
     return NO_OPT_INS if found == NO_OPT_INS else found
 
@@ -62,7 +66,7 @@ def gang_scheduler_of(annotations: Mapping[str, str]) -> GangScheduler | None:
 
 
 def gang_wait_of(annotations: Mapping[str, str]) -> int | None:
-    """Return how many seconds pods of a gang wait for each other at most; None if nobody says.
+    """Return how many seconds pods of a gang wait for each other at most; None if not said.
 
     Raises:
         OptInError: If it is not a duration.
@@ -100,6 +104,15 @@ def _seconds(annotations: Mapping[str, str], name: str) -> float | None:
         raise OptInError(f"{name}: {error}", hint=error.hint) from error
 
 
+def _protection(annotations: Mapping[str, str]) -> Protection:
+    found = Protection(
+        preemption=_seconds(annotations, PREEMPT_MIN_RUNTIME) or 0.0,
+        reclaim=_seconds(annotations, RECLAIM_MIN_RUNTIME) or 0.0,
+        repetition=_seconds(annotations, REPEAT_MIN_RUNTIME) or 0.0,
+    )
+    return UNPROTECTED if found == UNPROTECTED else found
+
+
 def _switch(annotations: Mapping[str, str], name: str) -> bool:
     text = annotations.get(name, "false")
     if text not in {"true", "false"}:
@@ -112,3 +125,24 @@ def _number(text: str) -> int:
         hint = "write how many workloads may be moved at a time, such as `4`"
         raise OptInError(f"{CONSOLIDATE}: `{text}` is not a number", hint=hint)
     return int(text)
+
+
+def protection_of(annotations: Mapping[str, str]) -> Protection:
+    """Read for how long the workloads of a ClusterQueue keep what they got.
+
+    Raises:
+        DurationError: If one of them is not a duration.
+    """
+
+    def seconds(name: str) -> float:
+        try:
+            return max(0.0, duration_seconds(annotations.get(name, "0")))
+        except DurationError as error:
+            raise DurationError(f"{name}: {error}", hint=error.hint) from error
+
+    found = Protection(
+        preemption=seconds(PREEMPT_MIN_RUNTIME),
+        reclaim=seconds(RECLAIM_MIN_RUNTIME),
+        repetition=seconds(REPEAT_MIN_RUNTIME),
+    )
+    return UNPROTECTED if found == UNPROTECTED else found

@@ -11,10 +11,14 @@ import msgspec
 from policyd.api.kueue import RequeueState, Workload, WorkloadStatus
 from policyd.api.kueue.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, PODS_READY
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
+from policyd.jobs.lifecycle import has_quota
 from policyd.workload.transitions import evict, is_admitted, set_condition
 
+OWNERLESS_STOP_SECONDS = 120.0
+"""An evicted workload without an owner has so long for its pods to end, if it has any."""
+
 JITTER = 0.0001
-"""Share of a wait that chance may add, so that those who failed together do not come together."""
+"""Share of a wait that chance may add, so that workloads that failed together spread out."""
 
 MOST_DOUBLINGS = 62
 """Beyond these a wait is longer than any limit."""
@@ -47,7 +51,7 @@ def ready_time_left(
     """Return what the pods of a workload are waited for, and how many seconds more.
 
     Returns:
-        None if nobody waits for them: there are no rules, they are ready, or the workload is not
+        None if there is no limit: there are no rules, they are ready, or the workload is not
         to run.
     """
     admitted = find_condition(workload.status.conditions, ADMITTED)
@@ -111,6 +115,20 @@ def execution_left(workload: Workload, *, now: float) -> float | None:
         return None
     before = workload.status.accumulated_past_execution_time_seconds or 0
     return limit - before - (now - admitted.last_transition_time.timestamp())
+
+
+def stop_left(workload: Workload, *, now: float) -> float | None:
+    """Return how many seconds an evicted workload without an owner keeps its quota; None for ever.
+
+    Its job gives the quota back when it has stopped. A workload that was made before its job may
+    never get one, or lose it before the job became its owner.
+    """
+    evicted = find_condition(workload.status.conditions, EVICTED)
+    if evicted is None or evicted.status != "True" or evicted.last_transition_time is None:
+        return None
+    if workload.metadata.owner_references or not has_quota(workload):
+        return None
+    return OWNERLESS_STOP_SECONDS - (now - evicted.last_transition_time.timestamp())
 
 
 def end_execution(workload: Workload, *, now: float) -> WorkloadStatus:

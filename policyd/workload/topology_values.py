@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 
+from policyd.alloc.amount import request_amount
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import (
     HOST_PORT,
@@ -47,7 +48,7 @@ def _readable(quantities: Mapping[str, QuantityText]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, quantity in quantities.items():
         with suppress(QuantityError):
-            found[name] = amount(name, quantity)
+            found[name] = request_amount(amount(name, quantity))
     return found
 
 

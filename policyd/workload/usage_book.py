@@ -1,4 +1,4 @@
-"""What pods take that run, against what their workloads were admitted with: integers and names."""
+"""Usage of running pods, against the quota that their workloads were admitted with."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Taker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmittedUsage:
-    """What a workload was admitted with, for all its pods."""
+    """The quota that a workload was admitted with, for all its pods."""
 
     count: int
     amounts: Amounts
@@ -50,7 +50,7 @@ class _Group:
     members: dict[str, Taker] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     beyond: tuple[AdmittedUsage, tuple[str, ...]] | None = None
-    """Who is beyond a share, as last worked out; None since somebody came or went."""
+    """Pods beyond a share, as last worked out; None since a pod came or went."""
 
 
 class UsageBook:
@@ -108,7 +108,7 @@ class UsageBook:
 
 
 class OutsideUsage:
-    """What pods take outside of quota, added up by namespace and resource."""
+    """Usage outside of quota, added up by namespace and resource."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[str, Amounts]] = {}

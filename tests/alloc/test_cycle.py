@@ -112,7 +112,7 @@ def test_who_lost_its_room_to_another_is_tried_again_at_once():
 
     assert keys(plan.actions) == ["first"]
     (second,) = (action for action in plan.actions if isinstance(action, Requeue))
-    assert (second.reason, second.parked) == ("FailedAfterNomination", False)
+    assert (second.reason, second.inadmissible) == ("FailedAfterNomination", False)
     assert second.refusal.reason == "WaitingForQuota"
     assert message_of(second.refusal) == "Workload no longer fits after processing another workload"
     assert [m.missing for m in second.refusal.missing] == [4]
@@ -178,12 +178,12 @@ def test_who_comes_behind_a_workload_that_does_not_fit(strict, after):
 
     first, second = run(of), run(of)
 
-    assert only(first).parked is not strict
+    assert only(first).inadmissible is not strict
     assert keys(second.actions) == after
 
 
 @pytest.mark.parametrize(
-    ("strict", "misplaced", "reason", "parked"),
+    ("strict", "misplaced", "reason", "inadmissible"),
     [
         pytest.param(False, False, "Generic", True, id="best-effort"),
         pytest.param(True, False, "Generic", False, id="strict"),
@@ -191,14 +191,14 @@ def test_who_comes_behind_a_workload_that_does_not_fit(strict, after):
     ],
 )
 def test_a_workload_with_an_objection_is_set_aside_with_its_words(
-    strict, misplaced, reason, parked
+    strict, misplaced, reason, inadmissible
 ):
     objection = Objection(reason="Misconfigured", message="cpu above limit", misplaced=misplaced)
     of = state(queue("q", gpu=4, strict=strict), workload("w", "q", gpu=1, objection=objection))
 
     action = only(plan_cycle(of))
 
-    assert (action.reason, action.parked) == (reason, parked)
+    assert (action.reason, action.inadmissible) == (reason, inadmissible)
     assert (action.refusal.reason, message_of(action.refusal)) == (
         "Misconfigured",
         "cpu above limit",

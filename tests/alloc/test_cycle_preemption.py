@@ -70,7 +70,7 @@ def test_who_gets_quota_back_waits_for_those_who_must_go():
     assert message_of(waits.refusal).endswith(
         "4 more needed. Pending the preemption of 1 workload(s)"
     )
-    assert not waits.parked
+    assert not waits.inadmissible
 
 
 def test_nobody_is_preempted_twice_for_the_same():
@@ -79,7 +79,7 @@ def test_nobody_is_preempted_twice_for_the_same():
 
     assert told(run(of)) == [("requeue", "high", "PendingPreemption")]
 
-    of.spare("low")
+    of.forget_preemption("low")
 
     assert told(run(of))[0] == ("preempt", "low", "InClusterQueue")
 
@@ -266,7 +266,7 @@ def test_a_search_that_goes_round_ends(strict, admitted):
 
 WAITING = Requeue(
     workload=workload("w", "q"), reason="NoFit", refusal=Refusal("WaitingForQuota"), requests={},
-    parked=False,
+    inadmissible=False,
 )  # fmt: skip
 
 
@@ -274,9 +274,9 @@ WAITING = Requeue(
     ("change", "expected"),
     [
         pytest.param({}, False, id="the-same-would-happen"),
-        pytest.param({"parked": True}, True, id="the-next-of-its-queue-is-tried"),
+        pytest.param({"inadmissible": True}, True, id="the-next-of-its-queue-is-tried"),
         pytest.param(
-            {"progress": Progress(tried=((0,),), demand="", generation=0, cycle=0)},
+            {"progress": Progress(tried=((0,),), request_key="", generation=0, cycle=0)},
             True,
             id="there-are-flavors-left",
         ),
@@ -289,7 +289,7 @@ def test_cycles_go_on_while_they_may_decide_more(change, expected):
 
 
 @pytest.mark.parametrize(
-    ("demand", "generation", "cycle", "preserves", "expected"),
+    ("request_key", "generation", "cycle", "preserves", "expected"),
     [
         pytest.param("same", 9, 4, True, True, id="in-the-next-cycle-whatever-changed"),
         pytest.param("other", 1, 4, True, False, id="not-for-something-else"),
@@ -300,10 +300,10 @@ def test_cycles_go_on_while_they_may_decide_more(change, expected):
     ],
 )
 def test_progress_holds_as_long_as_it_means_something(
-    demand, generation, cycle, preserves, expected
+    request_key, generation, cycle, preserves, expected
 ):
-    before = Progress(tried=((0,),), demand="same", generation=1, cycle=3)
-    now = Progress(tried=(), demand=demand, generation=generation, cycle=cycle)
+    before = Progress(tried=((0,),), request_key="same", generation=1, cycle=3)
+    now = Progress(tried=(), request_key=request_key, generation=generation, cycle=cycle)
 
     assert still_valid(before, now, preserves=preserves) == expected
 

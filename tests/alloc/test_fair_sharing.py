@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.entry import NominatedWorkload, standing, tournament
+from policyd.alloc.cluster_queue import NominatedWorkload
+from policyd.alloc.cycle import plan_cycle, standing, tournament
 from policyd.alloc.fair_sharing import BorrowedShare, share_of
 from policyd.alloc.flavors.assignment import Assignment
-from policyd.alloc.flavors.options import RequestsKey
+from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
@@ -191,7 +191,7 @@ def test_turns_are_as_in_the_slow_tournament(scenario):
         }
         entries.append(
             NominatedWorkload(
-                Ticket(head, RequestsKey()), options, None, Assignment(charges=charges)
+                Ticket(head, RequestKey()), options, None, Assignment(charges=charges)
             )
         )
     charged = {each.options.node: each.assignment.charges for each in entries}

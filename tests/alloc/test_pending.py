@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from policyd.alloc.flavors.assignment import Progress
-from policyd.alloc.pending import PendingQueue, waits_aside
+from policyd.alloc.pending import PendingQueue, becomes_inadmissible
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.workload import Objection
@@ -20,11 +20,19 @@ def pending(*workloads):
     return queue
 
 
-def attempt(key, reason="Generic", *, parked=True):
+def attempt(key, reason="Generic", *, inadmissible=True):
     refusal = Refusal("WaitingForQuota")
     return Requeue(
-        workload=workload(key, "q"), reason=reason, refusal=refusal, requests={}, parked=parked
+        workload=workload(key, "q"),
+        reason=reason,
+        refusal=refusal,
+        requests={},
+        inadmissible=inadmissible,
     )
+
+
+def preempting(key):
+    return attempt(key, "PendingPreemption", inadmissible=False)
 
 
 def park(queue, key, reason="Generic", *, equivalents=False):
@@ -79,10 +87,10 @@ def test_what_is_parked_is_skipped_until_the_queue_is_woken_up():
     queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
 
     park(queue, "a")
-    assert (head(queue), queue.parked, len(queue)) == ("b", 1, 2)
+    assert (head(queue), queue.inadmissible, len(queue)) == ("b", 1, 2)
 
     queue.wake()
-    assert (head(queue), queue.parked) == ("a", 0)
+    assert (head(queue), queue.inadmissible) == ("a", 0)
 
 
 def test_putting_what_is_parked_again_unchanged_leaves_it_parked():
@@ -91,7 +99,7 @@ def test_putting_what_is_parked_again_unchanged_leaves_it_parked():
 
     queue.put(workload("a", "q"))
 
-    assert queue.parked == 1
+    assert queue.inadmissible == 1
 
 
 def test_a_change_of_a_parked_workload_gives_it_another_try():
@@ -100,7 +108,7 @@ def test_a_change_of_a_parked_workload_gives_it_another_try():
 
     queue.put(workload("a", "q", gpu=2))
 
-    assert (head(queue), queue.parked) == ("a", 0)
+    assert (head(queue), queue.inadmissible) == ("a", 0)
 
 
 def test_a_change_of_priority_changes_the_place():
@@ -114,10 +122,10 @@ def test_a_change_of_priority_changes_the_place():
 def test_who_backs_off_is_parked_and_sleeps_through_wake_ups():
     queue = pending(workload("a", "q", backing_off=True))
     queue.wake()
-    assert (head(queue), queue.parked) == (None, 1)
+    assert (head(queue), queue.inadmissible) == (None, 1)
 
     queue.put(workload("a", "q"))
-    assert (head(queue), queue.parked) == ("a", 0)
+    assert (head(queue), queue.inadmissible) == ("a", 0)
 
 
 def test_who_starts_to_back_off_is_no_longer_tried():
@@ -125,7 +133,7 @@ def test_who_starts_to_back_off_is_no_longer_tried():
 
     queue.put(workload("a", "q", backing_off=True))
 
-    assert (head(queue), queue.parked) == (None, 1)
+    assert (head(queue), queue.inadmissible) == (None, 1)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +158,7 @@ def test_removing_who_is_not_there_does_nothing():
 
 
 @pytest.mark.parametrize(
-    ("reason", "strict", "parked"),
+    ("reason", "strict", "inadmissible"),
     [
         pytest.param("NoFit", False, True, id="what-does-not-fit"),
         pytest.param("NoFit", True, False, id="what-does-not-fit-and-lets-nobody-pass"),
@@ -159,15 +167,17 @@ def test_removing_who_is_not_there_does_nothing():
         pytest.param("FailedAfterNomination", False, False, id="who-lost-its-turn"),
     ],
 )
-def test_the_reason_of_a_failure_says_who_waits_aside(reason, strict, parked):
-    assert waits_aside(reason, None, strict=strict) is parked
+def test_the_reason_of_a_failure_says_who_waits_aside(reason, strict, inadmissible):
+    assert becomes_inadmissible(reason, None, strict=strict) is inadmissible
 
 
 def test_who_preempted_goes_first_until_it_leaves():
     queue = pending(workload("first", "q", priority=9), workload("preemptor", "q"))
 
     queue.requeue(
-        attempt("preemptor", "PendingPreemption", parked=False), strict=False, equivalents=True
+        preempting("preemptor"),
+        strict=False,
+        equivalents=True,
     )
     before = head(queue)
     queue.remove("preemptor")
@@ -178,9 +188,7 @@ def test_who_preempted_goes_first_until_it_leaves():
 def test_nobody_passes_the_head_of_a_strict_queue_by_preempting():
     queue = pending(workload("first", "q", priority=9), workload("preemptor", "q"))
 
-    queue.requeue(
-        attempt("preemptor", "PendingPreemption", parked=False), strict=True, equivalents=True
-    )
+    queue.requeue(preempting("preemptor"), strict=True, equivalents=True)
 
     assert head(queue) == "first"
 
@@ -193,7 +201,7 @@ def test_what_does_not_fit_is_not_tried_again_for_the_next_that_asks_for_the_sam
     park(queue, "a", "NoFit", equivalents=True)
     queue.put(workload("late", "q", gpu=8, at=0))
 
-    assert (head(queue), queue.parked) == ("c", 3)
+    assert (head(queue), queue.inadmissible) == ("c", 3)
     assert queue.shared_refusal("late") == "WaitingForQuota"
 
 
@@ -215,7 +223,7 @@ def test_others_are_tried_that_ask_for_the_same_as_who_failed(reason, equivalent
 def test_a_wake_up_gives_everybody_another_try_that_asks_for_the_same():
     queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
     park(queue, "a", "NoFit", equivalents=True)
-    assert (head(queue), queue.parked) == (None, 2)
+    assert (head(queue), queue.inadmissible) == (None, 2)
 
     queue.wake()
 
@@ -256,35 +264,35 @@ def steps(choose):
 @settings(deadline=None)
 @given(scenarios(steps, 201))
 def test_the_order_agrees_with_sorting_whatever_happens(ops):
-    queue, active, parked, exhausted = PendingQueue(), {}, {}, set()
+    queue, active, inadmissible, exhausted = PendingQueue(), {}, {}, set()
     for op, n in ops:
         key = f"w{n}"
-        known = active.get(key) or parked.get(key)
+        known = active.get(key) or inadmissible.get(key)
         match op:
             case "put" if known is None:
                 active[key] = workload(key, "q", at=n % 3, priority=n % 2, gpu=1 + n % 4)
                 queue.put(active[key])
             case "boost" if known is not None:
-                parked.pop(key, None)
+                inadmissible.pop(key, None)
                 active[key] = msgspec.structs.replace(known, priority=known.priority + 1)
                 queue.put(active[key])
             case "remove":
                 active.pop(key, None)
-                parked.pop(key, None)
+                inadmissible.pop(key, None)
                 queue.remove(key)
             case "park" if key in active:
-                parked[key] = active.pop(key)
+                inadmissible[key] = active.pop(key)
                 park(queue, key)
             case "exhaust" if key in active:
                 exhausted.add(asked(active[key]))
                 park(queue, key, "NoFit", equivalents=True)
             case "wake":
-                active |= parked
-                parked, exhausted = {}, set()
+                active |= inadmissible
+                inadmissible, exhausted = {}, set()
                 queue.wake()
-        assert {t.workload.key for t in queue} == {*active, *parked}
+        assert {t.workload.key for t in queue} == {*active, *inadmissible}
         able = [each for each in active.values() if asked(each) not in exhausted]
-        assert queue.parked == len(parked) + len(active) - len(able)
+        assert queue.inadmissible == len(inadmissible) + len(active) - len(able)
         first = min(able, key=rank, default=None)
         assert head(queue) == (first and first.key)
 
@@ -306,13 +314,13 @@ def test_the_order_does_not_grow_with_parking_and_waking():
         park(queue, "w0")
         queue.wake()
 
-    assert len(queue._crowds[""]) < 200
+    assert len(queue._heaps[""]) < 200
     assert head(queue) == "w0"
 
 
 def test_a_preemptor_stays_one_while_it_asks_the_same():
     queue = pending(workload("a", "q"))
-    queue.requeue(attempt("a", "PendingPreemption", parked=False), strict=False, equivalents=True)
+    queue.requeue(preempting("a"), strict=False, equivalents=True)
 
     queue.put(workload("a", "q", gated=True))
     same = queue.head().preemptor
@@ -324,7 +332,9 @@ def test_a_preemptor_stays_one_while_it_asks_the_same():
 @pytest.mark.parametrize("carries", [pytest.param(True, id="on"), pytest.param(False, id="off")])
 def test_a_search_goes_on_after_a_change_where_that_is_wanted(carries):
     queue = pending(workload("a", "q"))
-    progress = queue.head().progress = Progress(tried=((0,),), demand=None, generation=0, cycle=1)
+    progress = queue.head().progress = Progress(
+        tried=((0,),), request_key=None, generation=0, cycle=1
+    )
 
     queue.put(workload("a", "q", gated=True), carries=carries)
 

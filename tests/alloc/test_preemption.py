@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from policyd.alloc.preemption.search import Search
-from policyd.alloc.preemption.targets import Claim, Prospects, find_targets
-from policyd.alloc.queue import PreemptionPolicy, Protection
+from policyd.alloc.preemption.targets import Claim, PreemptionOracle, find_targets
+from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.reasons import Mode
 from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBasedOrder
 from tests.alloc.builders import admission, cohort, group, put, queue, state, workload
@@ -182,7 +182,7 @@ def test_one_flavor_says_how_it_could_be_had():
     cell = of.queues["a"].node.cells["default", "gpu"]
 
     def ask(priority, amount):
-        return Prospects(of, workload("new", "a", priority=priority)).possible(cell, amount)
+        return PreemptionOracle(of, workload("new", "a", priority=priority)).possible(cell, amount)
 
     assert ask(0, 2) == (Mode.RECLAIM, 0)
     assert ask(1, 4) == (Mode.PREEMPT, 0)
@@ -217,30 +217,6 @@ def test_within_nominal_quota_shares_do_not_matter():
 
 
 @pytest.mark.parametrize(
-    ("protection", "now", "own", "reclaimed"),
-    [
-        pytest.param(Protection(), 100, True, True, id="none"),
-        pytest.param(Protection(preemption=60), 100, False, True, id="against-its-own-queue"),
-        pytest.param(Protection(reclaim=60), 100, True, False, id="against-other-queues"),
-        pytest.param(Protection(preemption=60, reclaim=60), 110, True, True, id="until-it-ends"),
-        pytest.param(
-            Protection(repetition=60), 100, True, True, id="not-of-who-was-never-preempted"
-        ),
-    ],
-)
-def test_who_just_started_is_protected_if_its_queue_says_so(protection, now, own, reclaimed):
-    of = state(
-        queue("a", "x", gpu=4, preemption=RECLAIM),
-        queue("b", "x", gpu=4, preemption=WITHIN, protection=protection),
-        running("b1", "b", at=50, gpu=8),
-    )
-    of.now = now
-
-    assert bool(preempted(of, claim(of, "b", priority=1, gpu=4))) == own
-    assert bool(preempted(of, claim(of, "a", gpu=4))) == reclaimed
-
-
-@pytest.mark.parametrize(
     ("lender", "borrower", "expected"),
     [
         pytest.param({}, {}, ["loan"], id="nobody-is-stopped"),
@@ -260,35 +236,6 @@ def test_a_queue_that_gives_out_no_quota_keeps_what_it_gave(lender, borrower, ex
     )
 
     assert [key for key, _ in preempted(of, claim(of, "owner", gpu=4))] == expected
-
-
-def test_who_is_stopped_already_is_protected_no_longer():
-    protected = queue("q", gpu=8, preemption=WITHIN, protection=Protection(preemption=60))
-    of = state(protected, running("a", "q", evicted=True, gpu=8))
-
-    assert preempted(of, claim(of, "q", priority=1, gpu=4)) == [("a", IN_QUEUE)]
-
-
-def test_who_was_preempted_is_not_soon_preempted_again_by_the_same_one():
-    spec = queue("q", gpu=8, preemption=WITHIN, protection=Protection(repetition=60))
-    victim = msgspec.structs.replace(running("victim", "q", at=90, gpu=8), preempted_by="new")
-    of = state(spec, victim)
-    of.now = 100
-
-    again, other = claim(of, "q", priority=1, gpu=8), workload("else", "q", priority=1)
-    assert preempted(of, again) == []
-    assert preempted(of, again._replace(workload=other)) == [("victim", IN_QUEUE)]
-
-    of.now = 150
-    assert preempted(of, again) == [("victim", IN_QUEUE)]
-
-
-def test_who_preempted_somebody_before_is_known_after_others_did_too():
-    spec = queue("q", gpu=8, preemption=WITHIN, protection=Protection(repetition=60))
-    of = state(spec, workload("victim", "q", gpu=8, preempted_by="new"))
-    put(of, msgspec.structs.replace(running("victim", "q", gpu=8), preempted_by="another"))
-
-    assert preempted(of, claim(of, "q", priority=1, gpu=8)) == []
 
 
 # What holds for all claims.
@@ -425,7 +372,7 @@ def test_a_search_leaves_everything_as_it_was(scenario):
     before = list(of.tree.usage)
 
     find_targets(of, wanted)
-    Prospects(of, wanted.workload).possible(*next(iter(wanted.charges.items())))
+    PreemptionOracle(of, wanted.workload).possible(*next(iter(wanted.charges.items())))
 
     assert of.tree.usage == before
 
@@ -506,7 +453,7 @@ def test_what_local_queues_used_decides_who_goes_first(by_usage, expected):
         running("greedy", "q", priority=2, gpu=2, local_queue="ns/greedy"),
         rules=QueueingSettings(admission_fair_sharing=UsageBasedOrder(half_life_seconds=60.0)),
     )
-    of.ledger.put_queue("ns/thrifty", 1.0)
-    of.ledger.put_queue("ns/greedy", 0.0)  # of no weight: it has always used too much
+    of.history.put_queue("ns/thrifty", 1.0)
+    of.history.put_queue("ns/greedy", 0.0)  # of no weight: it has always used too much
 
     assert preempted(of, claim(of, "q", priority=9, gpu=2)) == [(expected, IN_QUEUE)]

@@ -228,7 +228,7 @@ def test_flavors_that_could_be_waited_for_are_better_than_those_that_cannot():
     assignment = assign(cluster(two(), held), asked)
 
     assert assignment.mode is Mode.BLOCKED
-    assert [offer.name for offer in assignment.groups[0].offers] == ["spot"]
+    assert [option.name for option in assignment.groups[0].options] == ["spot"]
 
 
 def test_workloads_with_the_same_requests_share_what_was_worked_out():

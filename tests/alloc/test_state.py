@@ -27,8 +27,8 @@ def held(key, name, gpu, **fields):
     return workload(key, name, gpu=gpu, admission=admission(name, gpu=gpu), **fields)
 
 
-def parked(of):
-    return sum(queue.pending.parked for queue in of.queues.values())
+def inadmissible(of):
+    return sum(queue.pending.inadmissible for queue in of.queues.values())
 
 
 USED = {
@@ -118,13 +118,13 @@ def test_a_workload_that_moves_to_another_queue_leaves_the_first():
 
 
 def full(*more):
-    """A cohort in which `a1` holds everything, and `b1` was refused and parked."""
+    """A cohort in which `a1` holds everything, and `b1` was refused and inadmissible."""
     of = state(
         queue("a", "all", gpu=4), queue("b", "all", gpu=4), queue("c", gpu=4),
         held("a1", "a", 8), workload("b1", "b", gpu=4), workload("c1", "c", gpu=9), *more,
     )  # fmt: skip
     assert refused(of) == ["b1", "c1"]
-    assert parked(of) == 2
+    assert inadmissible(of) == 2
     return of
 
 
@@ -276,10 +276,10 @@ def test_a_change_of_who_holds_quota_lets_searches_start_over():
 
 
 @pytest.mark.parametrize(
-    ("priority", "parked"),
+    ("priority", "inadmissible"),
     [pytest.param(1, 0, id="another-priority"), pytest.param(5, 1, id="the-same")],
 )
-def test_another_priority_of_who_holds_quota_wakes_up_who_waits(priority, parked):
+def test_another_priority_of_who_holds_quota_wakes_up_who_waits(priority, inadmissible):
     of = state(
         queue("q", gpu=4),
         workload("a", "q", admission=admission("q", gpu=4), priority=5),
@@ -290,4 +290,4 @@ def test_another_priority_of_who_holds_quota_wakes_up_who_waits(priority, parked
     of.put_workload(workload("a", "q", admission=admission("q", gpu=4), priority=priority))
     of.settle()
 
-    assert of.queues["q"].pending.parked == parked
+    assert of.queues["q"].pending.inadmissible == inadmissible

@@ -8,7 +8,7 @@ import pytest
 from policyd.api import kinds
 from policyd.api.data import tables
 from policyd.api.kinds import FieldType, fields, resource, resource_for_kind
-from policyd.local.apiserver.wire.documents import VERSION
+from policyd.local.apiserver.wire.discovery import VERSION
 
 NONE = ((), None)
 

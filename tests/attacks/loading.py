@@ -12,24 +12,25 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
-from policyd.api.meta import ObjectMeta
-from policyd.api.policy import PolicyObject
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
 from tests.attacks.figures import Attacks, Figures
+from tests.webhooks.policies import stored
 from tests.webhooks.reviews import policy, review
 from webhooks.certificate.files import read_file
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce, files_of
 from webhooks.policies.loading import Loading
+from webhooks.policies.stored import StoredPolicy
 
 MOST_SECONDS = 6.0
 """CPU that one text of up to 1.5 MB may take: what is loaded beside reviews, one at a time."""
@@ -213,15 +214,18 @@ class Reviewed:
             namespaces=without_cluster, metrics=WebhookMetrics(CollectorRegistry())
         )
         self.loading = Loading(self.policies, pace=Pace())
-        self.note = self.loading.taking(self.policies.take)
         self.waits: list[float] = []
         self.refused = 0
+
+    def note(self, policy: StoredPolicy) -> None:
+        """Note a policy that is new or changed."""
+        self.loading.note(policy.key, partial(self.policies.take, policy))
 
     async def during(self, attack: Callable[["Reviewed"], None], seconds: float) -> None:
         """Review a pod every 10 ms for some seconds, while an attack notes a change every 10 ms."""
         running = asyncio.create_task(self.loading.run())
         own = policy("own", validations=[{"expression": "object.metadata.name != 'b'"}])["spec"]
-        self.note(None, PolicyObject(metadata=ObjectMeta(name="own"), spec=own))
+        self.note(stored("own", own))
         await self.loading.settled()
         end = time.monotonic() + seconds
         due = time.monotonic()
@@ -239,7 +243,6 @@ class Reviewed:
 
 def _flood(spec: dict[str, object], names: int = 1) -> Callable[[Reviewed], None]:
     """Return what changes one of some policies, again and again."""
-    state: dict[str, PolicyObject] = {}
     count = 0
 
     def attack(reviewed: Reviewed) -> None:
@@ -249,9 +252,7 @@ def _flood(spec: dict[str, object], names: int = 1) -> Callable[[Reviewed], None
         # What is broken refuses what it was to guard, unless it says otherwise.
         spec["failurePolicy"] = "Ignore"
         changed = {**spec, "matchConditions": [{"name": f"c{count}", "expression": "true"}]}
-        new = PolicyObject(metadata=ObjectMeta(name=name), spec=changed)
-        reviewed.note(state.get(name), new)
-        state[name] = new
+        reviewed.note(stored(name, changed))
 
     return attack
 

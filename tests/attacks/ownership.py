@@ -148,11 +148,10 @@ class Webhooks:
         return AdmissionHandler(phase=phase, policies=ask, jobs=jobs)
 
 
-def library() -> PolicySet:
-    """Return what is installed unless told otherwise, in a namespace that has a queue."""
+def library(labels: dict[str, str]) -> PolicySet:
+    """Return what is installed unless told otherwise, in a namespace with these labels."""
     files = (json.dumps(each).encode() for each in default_policies(PROJECT / "policies"))
     loaded = gather(load_policies(text, "library") for text in files)
-    labels = {"policyd.io/queue": "team-a"}
     return PolicySet(
         loaded.policies, surroundings=PolicyContext(namespaces=namespace_lookup((), labels))
     )
@@ -162,8 +161,13 @@ SCENES = {
     "a queue is named": Webhooks(named=True),
     "the namespace has a default queue": Webhooks(gives=lambda _namespace: True),
     "all jobs queue": Webhooks(integrations=Integrations(manages_all=True)),
-    "policies give and require queues": Webhooks(policies=library()),
+    "policies give and require queues": Webhooks(policies=library({"policyd.io/queue": "team-a"})),
 }
+
+
+def unqueued() -> Webhooks:
+    """Return the webhooks in a namespace that has no queue, where policies require one."""
+    return Webhooks(policies=library({}))
 
 
 def review(obj: Object, account: str, old: Object | None = None) -> AdmissionRequest:

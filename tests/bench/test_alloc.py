@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
-from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.entry import NominatedWorkload, tournament
+from policyd.alloc.cluster_queue import NominatedWorkload
+from policyd.alloc.cycle import plan_cycle, tournament
 from policyd.alloc.plan import Admit
 from policyd.alloc.queue import (
     FlavorAmounts,

@@ -88,7 +88,7 @@ def test_an_informer_adds_little_to_that(server):
         done = asyncio.Event()
         changes = 0
 
-        def count(_old, _new):
+        def count(_change):
             nonlocal changes
             changes += 1
             if changes == 1_000:

@@ -11,7 +11,7 @@ from tests.optimize.test_moves import anywhere, gang, plan, world
 pytestmark = pytest.mark.bench
 
 STEPS = 2_000
-"""The patience of a cycle."""
+"""The budget of a cycle."""
 
 
 def crowded(racks, *, share):

@@ -7,9 +7,10 @@ from collections import deque
 import msgspec
 import pytest
 
-from policyd.alloc.entry import NominatedWorkload, tournament
+from policyd.alloc.cluster_queue import NominatedWorkload
+from policyd.alloc.cycle import tournament
 from policyd.alloc.flavors.assignment import Assignment
-from policyd.alloc.flavors.options import RequestsKey
+from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.fair import FairSearch
 from policyd.alloc.preemption.search import Search, in_order
@@ -141,7 +142,7 @@ def test_a_tournament_takes_milliseconds(queues):
             options = state.queues[f"queue-{n}"].options
             cells = options.node.cells
             charges = {cells["default", resource]: n % 7 + 1 for resource in RESOURCES}
-            ticket = Ticket(waiting(f"queue-{n}", n), RequestsKey())
+            ticket = Ticket(waiting(f"queue-{n}", n), RequestKey())
             entries.append(NominatedWorkload(ticket, options, None, Assignment(charges=charges)))
         start = time.process_time()
         with tree.trial():

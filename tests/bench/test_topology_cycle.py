@@ -136,7 +136,7 @@ def full():
     policy = PreemptionPolicy(within_cluster_queue="LowerPriority")
     state.put_queue(QueueSpec(name="cq", groups=(group,), preemption=policy))
     for number in range(NODES):
-        state.ground.nodes.put(node(number))
+        state.ledger.nodes.put(node(number))
     for each in holders():
         state.put_workload(admitted(*each))
     state.put_workload(pending())

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import PartialObject
 from policyd.kube.errors import AlreadyExistsError, ApiError, NotFoundError
 from policyd.kube.http_client import HttpClient
@@ -120,10 +121,11 @@ class Harness:
             self.writes["POST workloads"] += 1
             await _create(self._client, WORKLOADS, workload(queue, kind, number))
 
-    def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        self.ledger.change(old, new)
-        self.losses.change(old, new, time.monotonic())
-        if new is None or new.holds("Finished"):
+    def _changed(self, change: Change[Workload]) -> None:
+        self.ledger.change(change)
+        self.losses.change(change, time.monotonic())
+        new = change.object
+        if isinstance(change, Deleted) or new.holds("Finished"):
             return
         key = new.metadata.key
         if new.holds("Evicted"):
@@ -185,6 +187,6 @@ class Harness:
             return False  # it changed: the next event, or the next try, sees how
         return True
 
-    def _used(self, _old: ClusterQueue | None, new: ClusterQueue | None) -> None:
-        if new is not None:
-            self.usage.change(new, time.monotonic())
+    def _used(self, change: Change[ClusterQueue]) -> None:
+        if not isinstance(change, Deleted):
+            self.usage.change(change.object, time.monotonic())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policyd.api.quantity import parse_quantity
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from tests.bench_cluster.loads import BORROWING, CLASS_LABEL, NOMINAL, Load, queue_names
 from tests.bench_cluster.wire import ClusterQueue, Workload
 
@@ -26,11 +27,16 @@ class Ledger:
     held: Counter[str] = field(default_factory=Counter)
     most: Counter[str] = field(default_factory=Counter)
 
-    def change(self, old: Workload | None, new: Workload | None) -> None:
+    def change(self, change: Change[Workload]) -> None:
         """Take notice of a change of a workload."""
-        for workload, step in ((old, -1), (new, 1)):
-            if workload is not None and _holds_quota(workload):
-                self._add(workload, step)
+        match change:
+            case Modified(old, new):
+                self._add(old, -1)
+                self._add(new, 1)
+            case Added(new):
+                self._add(new, 1)
+            case Deleted(old):
+                self._add(old, -1)
 
     def exceeded(self, load: Load) -> list[str]:
         """Return which queues and cohorts held more than they may at some moment."""
@@ -40,6 +46,8 @@ class Ledger:
         return [f"{name}: {cpus} CPUs" for name, cpus in self.most.items() if cpus > allowed[name]]
 
     def _add(self, workload: Workload, step: int) -> None:
+        if not _holds_quota(workload):
+            return
         queue = workload.spec.queue_name
         cpus = self.sizes[workload.metadata.labels[CLASS_LABEL].partition("-")[0]]
         for name in (queue, self.cohort_of[queue]):
@@ -132,10 +140,11 @@ class Losses:
     began: dict[str, float] = field(default_factory=dict)
     came: dict[str, float] = field(default_factory=dict)
 
-    def change(self, old: Workload | None, new: Workload | None, now: float) -> None:
+    def change(self, change: Change[Workload], now: float) -> None:
         """Take notice of a change of a workload, seen at a moment in seconds."""
-        if new is None:
+        if isinstance(change, Deleted):
             return
+        old, new = change.old if isinstance(change, Modified) else None, change.object
         uid = new.metadata.uid
         self.came.setdefault(uid, now)
         if new.holds("Evicted"):

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject
 from policyd.kube.connection import connection_from
 from policyd.kube.errors import ApiError
@@ -42,14 +43,26 @@ class Null:
             await informer.synced.wait()
             print("leading", flush=True)
 
-    def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        for workload, step in ((old, -1), (new, 1)):
-            if workload is not None and not workload.holds("Finished"):
-                counts = self._admitted if workload.holds("Admitted") else self._pending
-                counts[workload.spec.queue_name] += step
-                self._touched.add(workload.spec.queue_name)
-        if new is not None and not new.holds("Admitted"):
-            self._due.put_nowait(new)
+    def _changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified(old, new):
+                self._count(old, -1)
+                self._take(new)
+            case Added(new):
+                self._take(new)
+            case Deleted(old):
+                self._count(old, -1)
+
+    def _take(self, workload: Workload) -> None:
+        self._count(workload, 1)
+        if not workload.holds("Admitted"):
+            self._due.put_nowait(workload)
+
+    def _count(self, workload: Workload, step: int) -> None:
+        if not workload.holds("Finished"):
+            counts = self._admitted if workload.holds("Admitted") else self._pending
+            counts[workload.spec.queue_name] += step
+            self._touched.add(workload.spec.queue_name)
 
     async def _work(self) -> None:
         while True:

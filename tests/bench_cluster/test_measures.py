@@ -2,6 +2,7 @@
 
 import msgspec
 
+from policyd.kube.changes import Added, Modified
 from tests.bench_cluster.loads import CLASS_LABEL
 from tests.bench_cluster.measures import Losses
 from tests.bench_cluster.wire import Workload
@@ -27,7 +28,8 @@ def story(*moments):
     losses, known = Losses({"medium": 5}), {}
     for now, workload in moments:
         uid = workload.metadata.uid
-        losses.change(known.get(uid), workload, now)
+        old = known.get(uid)
+        losses.change(Added(workload) if old is None else Modified(old, workload), now)
         known[uid] = workload
     return losses.figures()
 

@@ -20,7 +20,7 @@ from policyd.cel.functions import collect
 from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
 from policyd.cel.values import UInt
-from policyd.dialects.kyverno.environment import kyverno_environment, kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_values
 from policyd.engine.model.dialects import Chance
 from policyd.engine.model.functions import FUNCTIONS
 
@@ -286,7 +286,9 @@ def _dice(sides):
 @lru_cache(maxsize=1)
 def environment():
     """Return an environment with all functions and macros that there are."""
-    kyverno = kyverno_environment(mutation=True, chance=Chance(now=lambda: 10**18, dice=_dice))
+    kyverno = kyverno_environment(
+        mutation=True, chance=Chance(now=lambda: 10**18, random_below=_dice)
+    )
     extended = extended_environment()
     functions = {**kyverno.functions}
     for name, overloads in extended.functions.items():

@@ -3,17 +3,17 @@
 import pytest
 
 from policyd.cel.describe import describe, function_names, signature, summaries
-from policyd.cel.environments import PLACES, environment_named, extended_environment
+from policyd.cel.environments import ENVIRONMENTS, environment_named, extended_environment
 from policyd.cel.functions import method
 from policyd.cel.syntax.macros import MATH_MACROS
 from policyd.cel.types import INT, STRING, A, Type, list_of, optional_of
-from policyd.dialects.kyverno.environment import kyverno_environment
+from policyd.dialects.kyverno.environments import kyverno_environment
 from policyd.engine.model.functions import expression_environment
 
 KNOWN = summaries()
 
 ENVIRONMENTS = [
-    *(pytest.param(environment_named(f"{place}-1.37"), id=place) for place in PLACES),
+    *(pytest.param(environment_named(f"{place}-1.37"), id=place) for place in ENVIRONMENTS),
     pytest.param(kyverno_environment((1, 37), mutation=True), id="kyverno"),
     pytest.param(extended_environment(), id="extended"),
     pytest.param(expression_environment(), id="policy"),

@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.cel import CelCompileError, admission_environment, compile_expression
-from policyd.dialects.kyverno.environment import kyverno_environment
+from policyd.dialects.kyverno.environments import kyverno_environment
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from policyd.cel import Budget, CelCostError, admission_environment, compile_expression
 from policyd.cel.check.checker import check
 from policyd.cel.compile.emit_nested import write_nested
-from policyd.cel.compile.ordinary import SHORT_LIMIT
+from policyd.cel.compile.globals import SHORT_LIMIT
 from policyd.cel.syntax.parser import parse
 from tests.cel import nested, reference
 from tests.cel.outcomes import outcome

@@ -14,8 +14,8 @@ from policyd.cel import (
 )
 from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.cost import (
+    EXPRESSION_LIMIT,
     POLICY_LIMIT,
-    POLICY_WORK_LIMIT,
     REQUEST_LIMIT,
     WORK_LIMIT,
     WORK_UNITS,
@@ -24,15 +24,15 @@ from policyd.cel.cost import (
 from policyd.cel.environments import extended_environment
 from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
-from policyd.dialects.kyverno.environment import kyverno_environment, kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_values
 from policyd.engine.model.dialects import Chance
 from policyd.engine.model.functions import FUNCTIONS
 
 _LETTERS = "dlmost"
 _EXTENDED = extended_environment().extend(variables=dict.fromkeys(_LETTERS, DYN))
-_KYVERNO = kyverno_environment(chance=Chance(now=lambda: 0, dice=lambda sides: 7 % sides)).extend(
-    variables=dict.fromkeys(_LETTERS, DYN), functions=FUNCTIONS
-)
+_KYVERNO = kyverno_environment(
+    chance=Chance(now=lambda: 0, random_below=lambda sides: 7 % sides)
+).extend(variables=dict.fromkeys(_LETTERS, DYN), functions=FUNCTIONS)
 _MIB = 1 << 20
 
 
@@ -158,7 +158,8 @@ def test_variables_work_on_the_account_of_their_policy():
     for program in asked:
         with pytest.raises(CelCostError):
             program.evaluate({"variables": variables}, budget)
-    assert POLICY_WORK_LIMIT <= budget.done < 2 * POLICY_WORK_LIMIT
+    limit = POLICY_LIMIT * WORK_LIMIT // EXPRESSION_LIMIT
+    assert limit <= budget.done < 2 * limit
 
 
 _READING = extended_environment().extend(variables={"variables": DYN})

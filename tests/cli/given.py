@@ -1,4 +1,4 @@
-"""What each command is given when files are made up: arguments, and files that are right."""
+"""The arguments and valid files of each command, from which files with errors are generated."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -169,6 +169,10 @@ GIVEN: dict[str, Given] = {
     "cel": Given(on("cel", "eval", EXPRESSION, "-f", "FILE"), OBJECTS),
     "simulate": Given(
         on("simulate", "FILE", "--explain", "--until", "1h"),
+        [QUEUES + "---\n" + JOB + "---\n" + NODES],
+    ),
+    "simulate-moves": Given(
+        on("simulate", "FILE", "--map", "--defragment", "1", "--until", "1h"),
         [QUEUES + "---\n" + JOB + "---\n" + NODES],
     ),
     "devices": Given(on("devices", "FILE"), [NODES]),

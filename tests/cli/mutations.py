@@ -1,6 +1,6 @@
-"""Files that are nearly right, for each command: whatever is in them, none ends in a traceback.
+"""Files with small errors, for each command: none may end in a traceback.
 
-`python -m tests.cli.mutations 10000` tries so many for each command; the tests try a few.
+`python -m tests.cli.mutations 10000` runs each command on that many files; the tests run a few.
 """
 
 import io
@@ -17,7 +17,7 @@ from policyd.cli import main
 from tests.cli.given import GIVEN
 
 CODES = frozenset({0, 1, 2})
-"""What commands that end by themselves exit with."""
+"""The exit codes of commands that end by themselves."""
 
 PIECES = (
     *(
@@ -79,6 +79,8 @@ VALUES = (
     "a",
     "1h",
     "-5Gi",
+    "1e400",
+    "9" * 400,
     [],
     {},
     [None],
@@ -90,7 +92,7 @@ VALUES = (
 
 
 def mutated(text: str, chance: random.Random) -> bytes:
-    """Return a text of which a little is otherwise."""
+    """Return a text with a few small changes."""
     characters = text
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(characters) + 1)
@@ -100,7 +102,7 @@ def mutated(text: str, chance: random.Random) -> bytes:
 
 
 def misshapen(document: object, chance: random.Random) -> bytes:
-    """Return JSON in which a value is of another type."""
+    """Return JSON in which some values have another type."""
     copy = json.loads(json.dumps(document))
     places = list(_places(copy))
     for _ in range(chance.randint(1, 3)):
@@ -129,7 +131,7 @@ def attempts(name: str, number: int, seed: int) -> Iterator[bytes]:
 
 
 def wrong(name: str, content: bytes, folder: Path) -> str | None:
-    """Run a command on a file; return what is wrong with how it ended."""
+    """Run a command on a file; return why it ended wrongly, or None."""
     given = GIVEN[name]
     file = folder / given.file
     file.write_bytes(content)
@@ -144,7 +146,7 @@ def wrong(name: str, content: bytes, folder: Path) -> str | None:
 def try_all(
     name: str, folder: Path, number: int, seed: int = 0, say: Callable[[str], None] = print
 ) -> int:
-    """Try many files on a command; return how many went wrong, and say which."""
+    """Run a command on many files; return how many ended wrongly, and print each."""
     failed = 0
     for content in attempts(name, number, seed):
         why = wrong(name, content, folder)

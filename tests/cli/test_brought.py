@@ -86,7 +86,7 @@ def test_a_stream_of_documents_is_read_from_standard_input():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param(VAP, "`few` has no effect: it has no binding here", id="policy-alone"),
+        pytest.param(VAP, "`few` has no effect without a binding", id="policy-alone"),
         pytest.param(BINDING, "binding `b` is for `few`, which is not here", id="binding-alone"),
     ],
 )
@@ -459,7 +459,7 @@ spec:
     ("label", "result", "said"),
     [
         pytest.param("b", "pass", "1 case passed", id="as-it-should"),
-        pytest.param("c", "pass", "the object came out as none of patched.yaml", id="otherwise"),
+        pytest.param("c", "pass", "the resulting object is none of patched.yaml", id="otherwise"),
         pytest.param("c", "fail", "1 case passed", id="otherwise-as-expected"),
         pytest.param("b", "fail", "it came to pass", id="not-otherwise"),
     ],

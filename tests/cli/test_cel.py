@@ -128,7 +128,7 @@ def test_without_an_object_there_is_none(run):
         pytest.param(["1 +"], "Syntax error", id="syntax"),
         pytest.param(["request.nam == ''"], "hint: did you mean `name`?", id="field"),
         pytest.param(["[1].includes(1)"], "hint: `includes` needs Kubernetes 1.37", id="version"),
-        pytest.param([CHECK], "nothing is known of users' permissions", id="authorizer"),
+        pytest.param([CHECK], "users' permissions are unknown", id="authorizer"),
     ],
 )
 def test_what_is_wrong_is_shown_with_a_caret(run, words, message):

@@ -47,6 +47,12 @@ def shown(tmp_path):
     return run
 
 
+def test_more_devices_than_can_be_counted_are_the_most_that_can(shown):
+    [line] = [line.split() for line in shown([node("a", gpu="1e400")]).stdout.splitlines()[1:]]
+
+    assert line[4:] == [str(2**63 - 1), "1", "9.223e+18"]
+
+
 def test_a_line_says_how_many_gpus_are_behind_what_is_reported(shown):
     lines = [line.split() for line in shown(NODES).stdout.splitlines()[1:]]
 

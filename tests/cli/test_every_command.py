@@ -35,7 +35,7 @@ EVERY = pytest.mark.parametrize("name", COMMANDS)
 POLICIES = ["-p", str(POLICY), "--assume-labels"]
 FEW = POD.replace("gpu: 9", "gpu: 1")
 BROKEN = "apiVersion: policyd.io/v1alpha1\nkind: Policy\nmetadata: {name: a}\nspec: {x: 1}\n"
-FAILING = CASES.read_text().replace("denied: a pod asks for 9", "denied: a pod asks for 7", 1)
+FAILING = CASES.read_text().replace("denied: a pod requests 9", "denied: a pod requests 7", 1)
 OTHER_KIND = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQeue\nmetadata: {name: a}\n"
 
 ENDS = {

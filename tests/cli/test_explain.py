@@ -79,7 +79,7 @@ def test_it_says_why_a_policy_is_lifted(folder):
 def test_it_says_why_a_policy_does_not_match(folder):
     result = run(folder, "--operation", "UPDATE")
 
-    assert "does not match: no rule names it: it is for operations `CREATE`" in result.stdout
+    assert "does not match: no rule matches it: it is for operations `CREATE`" in result.stdout
 
 
 def test_as_json_it_is_for_machines(folder):

@@ -160,7 +160,7 @@ def test_a_case_about_a_kind_that_the_constraint_does_not_name_fails(folder):
     result = run(folder(obj=service, assertion="violations: no"))
 
     assert result.exit_code == 1
-    assert "the constraint does not concern a Service" in result.output
+    assert "the constraint does not match a Service" in result.output
 
 
 def test_an_object_may_be_an_admission_review(folder):

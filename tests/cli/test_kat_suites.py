@@ -173,12 +173,12 @@ def test_a_test_passes_if_it_goes_as_its_files_say(files, folder):
         ),
         pytest.param(
             {"owner.a.allow.object.yaml": BARE.replace("kind: Pod", "kind: Secret")},
-            "no rule names CREATE of secrets; say `skip` in the name if that is meant",
+            "no rule matches CREATE of secrets; add `skip` to the name if that is intended",
             id="no-concern",
         ),
         pytest.param(
             {"owner.a.skip.object.yaml": LABELLED, "owner.a.skip.params.yaml": PARAMS},
-            "a rule names this request after all",
+            "a rule matches this request, but should not",
             id="a-concern-after-all",
         ),
         pytest.param(
@@ -259,7 +259,7 @@ def test_a_policy_without_a_binding_denies(folder):
     [
         pytest.param({"label.a.gold.yaml": POD % ", labels: {a: b}"}, "1 case passed", id="so"),
         pytest.param({"label.a.gold.yaml": BARE}, "came out differently", id="differently"),
-        pytest.param({}, "changed, and no .gold.yaml says how", id="not-said"),
+        pytest.param({}, "changed, but there is no .gold.yaml", id="not-said"),
     ],
 )
 def test_what_is_changed_comes_out_as_the_gold_file_says(files, said, folder):
@@ -272,4 +272,4 @@ def test_of_several_policies_the_name_says_which_is_tested(folder):
     files = {"other.a.allow.object.yaml": BARE}
     result = run(folder(files, policy=f"{POLICY}---\n{MUTATING}"))
 
-    assert "its name begins with no policy's: label, owner" in result.output
+    assert "its name must begin with a policy's name: label, owner" in result.output

@@ -222,19 +222,102 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: 
         pytest.param(["--no-queue"], None, id="somebody-else-holds-it"),
     ],
 )
-def test_apply_holds_jobs_for_their_queue_as_the_door_does(folder, flags, suspended):
+def test_apply_holds_jobs_for_their_queue_as_the_webhooks_do(folder, flags, suspended):
     result = apply(folder, "-o", "json", *flags, "-f", "-", text=JOB)
 
     assert json.loads(result.stdout)[0]["spec"].get("suspend") is suspended
 
 
-def test_apply_checks_queues_as_the_door_does(folder):
+def test_apply_checks_queues_as_the_webhooks_do(folder):
     flavor = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {name: f}\n"
 
     result = apply(folder, "-f", "-", text=flavor + "spec: {topologyName: racks}\n")
 
     assert result.exit_code == 1
     assert "queue: spec.nodeLabels: Required value: at least one nodeLabel" in result.stderr
+
+
+HELD = """\
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: held}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [batch], apiVersions: [v1], operations: [CREATE], resources: [jobs]}
+  validations: [{expression: object.spec.?suspend == optional.of(true)}]
+"""
+STRICT = """\
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: strict}
+spec:
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [kueue.x-k8s.io]
+      apiVersions: [v1beta2]
+      operations: [CREATE]
+      resources: [clusterqueues]
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: 'Object{spec: Object.spec{queueingStrategy: "StrictFIFO"}}'
+"""
+ODD_QUEUE = """\
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: q}
+spec: {queueingStrategy: Odd}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "obj"),
+    [
+        pytest.param(HELD, JOB, id="policies-check-what-the-queue-suspended"),
+        pytest.param(STRICT, ODD_QUEUE, id="the-queue-checks-what-policies-changed"),
+    ],
+)
+def test_apply_checks_the_object_as_the_first_webhook_changed_it(folder, policy, obj):
+    (folder / "policy.yaml").write_text(policy)
+
+    result = apply(folder, "-f", "-", text=obj)
+
+    assert (result.exit_code, "denied" in result.stderr) == (0, False), result.stderr
+
+
+def test_policies_and_their_cases_come_from_standard_input_together(tmp_path, monkeypatch):
+    (tmp_path / "policy.yaml").write_text(BAD)
+    monkeypatch.chdir(tmp_path)
+
+    result = run("test", "-", text=f"{GOOD}---\n{CASES}")
+
+    assert (result.exit_code, result.stdout) == (0, "1 case passed\n")
+
+
+def test_cases_alone_on_standard_input_concern_the_visible_policies_beside(folder, monkeypatch):
+    (folder / ".pre-commit-config.yaml").write_text("repos: []")
+    monkeypatch.chdir(folder)
+
+    assert run("test", "-", text=CASES).stdout == "1 case passed\n"
+
+
+def test_cases_on_standard_input_without_any_policy_are_said_to_have_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    result = run("test", "-", text=CASES)
+
+    assert result.exit_code == 1
+    assert "stdin: error: no policy found next to these cases" in result.stderr
+
+
+@pytest.mark.parametrize("of_tools", [".venv", ".git", "node_modules"])
+def test_cases_in_the_folders_of_tools_are_not_run(folder, of_tools):
+    shutil.copytree(LIBRARY / "gpu", folder / of_tools / "gpu")
+
+    result = run("test", folder)
+
+    assert (result.exit_code, result.output) == (0, "1 case passed\n")
 
 
 def test_a_case_updates_an_object_that_was_as_it_is(folder):
@@ -343,7 +426,7 @@ def test_a_policy_that_does_not_load_fails_its_cases(folder):
         pytest.param(
             "{unchanged: true}", "changed, but should not be: /metadata/labels", id="same"
         ),
-        pytest.param("{skipped: true}", "concerned after all: good", id="skipped"),
+        pytest.param("{skipped: true}", "matched unexpectedly: good", id="skipped"),
         pytest.param("{warned: never}", "no warning with `never`", id="warned"),
         pytest.param("{allowed: false}", "allowed, but should not be", id="allowed"),
         pytest.param("{mutated: {metadata: {labels: null}}}", "came out differently", id="absent"),
@@ -371,7 +454,7 @@ def test_an_expectation_that_matched_nothing_fails(folder):
     result = run("test", folder)
 
     assert result.exit_code == 1
-    assert "no policy concerned this request" in result.stdout
+    assert "no policy matched this request" in result.stdout
 
 
 def test_an_unexpected_denial_fails(folder):

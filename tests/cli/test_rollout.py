@@ -79,7 +79,7 @@ def test_apply_says_how_strictly_and_what_shadows_would_do(run, name, namespace,
     [
         pytest.param("team-a", "  rolled out: Warn: rollout[1], team-a/a is at ", id="step"),
         pytest.param("quiet", "does not match: left out: Skip: rollout[0]", id="left-out"),
-        pytest.param("b", "rolled out: Audit: no step picks it", id="none"),
+        pytest.param("b", "rolled out: Audit: no step matches it", id="none"),
         pytest.param("b", "named-2 (validate, shadow of named): matches", id="shadow"),
     ],
 )

@@ -188,7 +188,7 @@ class Replay:
         return _unlike(sorted(self.cluster.changes.with_check(args["ac"])), sorted(result[0] or ()))
 
     def _do_pods_ready_for_all_admitted_workloads(self, _args, result):
-        return _unlike(not self.cluster.state.register.awaits_pods(), result[0])
+        return _unlike(not self.cluster.state.awaits_pods(), result[0])
 
     def _do_usage(self, args, result):
         name = args["cqObj"]["metadata"]["name"]

@@ -1,10 +1,16 @@
 """Kueue's tables of the parts of a cycle: order, progress, reservations, the requests of slices."""
 
-from policyd.alloc.cycle import plan_cycle
-from policyd.alloc.entry import NominatedWorkload, in_turn, reserved_charges
-from policyd.alloc.flavors.assignment import Assignment, Progress
-from policyd.alloc.flavors.offers import FlavorOffer, GroupRequests, GroupResult, SearchResult
-from policyd.alloc.flavors.options import RequestsKey, replacing
+from policyd.alloc.cluster_queue import NominatedWorkload
+from policyd.alloc.cycle import in_turn, plan_cycle, reserved_charges
+from policyd.alloc.flavors.assignment import (
+    Assignment,
+    FlavorOption,
+    GroupRequests,
+    GroupResult,
+    Progress,
+    SearchResult,
+)
+from policyd.alloc.flavors.options import RequestKey, replacing
 from policyd.alloc.nominate import still_valid
 from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
@@ -25,7 +31,7 @@ def run_order(path):
 
 
 def ticket_of(workload):
-    return Ticket(workload, RequestsKey())
+    return Ticket(workload, RequestKey())
 
 
 def _order(case):
@@ -55,13 +61,13 @@ def _outdated(case):
     last = arguments.get("last") or {}
     remembered = Progress(
         tried=(),
-        demand=last.get("SchedulingHash", ""),
+        request_key=last.get("SchedulingHash", ""),
         generation=last.get("ClusterQueueGeneration", 0),
         cycle=last.get("SchedulingCycle", 0),
     )
     now = Progress(
         tried=(),
-        demand=arguments.get("currentSchedulingHash", ""),
+        request_key=arguments.get("currentSchedulingHash", ""),
         generation=arguments.get("currentCQGeneration", 0),
         cycle=arguments.get("currentSchedulingCycle", 0),
     )
@@ -76,9 +82,9 @@ def run_unfinished(path):
 
 def _unfinished(case):
     tried = (case.input.get("state") or {}).get("LastTriedFlavorIdx") or ()
-    assignment, offer = Assignment(), FlavorOffer("flavor", (), {})
+    assignment, option = Assignment(), FlavorOption("flavor", (), {})
     for each in tried:
-        searches = [SearchResult(offer, tried=place) for place in each.values()]
+        searches = [SearchResult(option, tried=place) for place in each.values()]
         assignment.add(GroupResult(GroupRequests((), (), ""), searches))
     found = assignment.unfinished
     return "" if found == case.want["wantPendingFlavors"] else f"got {found}"
@@ -248,7 +254,7 @@ def _penalty(case):
     )
     state = scheduler.state
     state.commit(plan_cycle(state))
-    found = state.ledger is not None and state.ledger.awaits("ns/lq", "ns/wl")
+    found = state.history is not None and state.history.awaits("ns/lq", "ns/wl")
     return "" if found == case.want["want"] else f"got {found}"
 
 
@@ -263,15 +269,15 @@ def _by_usage(case):
     settings = settings_of(case, fair_sharing=on, admission_fair_sharing=sharing if on else None)
     scheduler = Scheduler(settings)
     scheduler.put_all(case, *SETUP)
-    if scheduler.state.ledger is not None:
+    if scheduler.state.history is not None:
         for queue, used in (case.input.get("initialUsage") or {}).items():
             key = queue if "/" in queue else f"default/{queue}"
             consumed = {r: _nanos(q) for r, q in used.items()}
-            scheduler.state.ledger.seed(key, consumed, NOW)
+            scheduler.state.history.seed(key, consumed, NOW)
     scheduler.state.now = NOW
     gone = case.input.get("deleteQueue")
     if gone:
-        scheduler.state.ledger.remove_queue(f"default/{gone}")
+        scheduler.state.history.remove_queue(f"default/{gone}")
     scheduler.put_all(case, "Workload")
     for _ in case.input["workloads"]:
         scheduler.schedule()

@@ -2,9 +2,9 @@
 
 from collections import deque
 
-from policyd.alloc.entry import standing
+from policyd.alloc.cycle import standing
 from policyd.alloc.fair_sharing import BorrowedShare, share_of
-from policyd.alloc.flavors.options import RequestsKey
+from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.fair import FairSearch
 from policyd.alloc.preemption.search import Search
@@ -132,7 +132,7 @@ def _standing(case, cluster, name, gates):
     entry = case.input[name]
     key = key_of(entry["Obj"])
     drs = (case.input.get("drsValues") or {}).get(f"test-cohort/{key}", {})
-    ticket = Ticket(pending_value(cluster, entry["Obj"], ""), RequestsKey())
+    ticket = Ticket(pending_value(cluster, entry["Obj"], ""), RequestKey())
     ticket.preemptor = entry.get("IsPreemptor", False)
     asked = (case.input.get("requestedFRs") or {}).get(key, {})
     wanted = [tuple(n.split("/", 1)) for n, amount in asked.items() if amount]

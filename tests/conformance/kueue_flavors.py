@@ -188,10 +188,11 @@ def flavors_of(group):
         return {}
     found = {}
     for search in group.searches:
-        short = () if search.attempt is None else search.attempt.short
-        for resource, cell in zip(search.offer.resources, search.offer.charges, strict=True):
+        notes = () if search.attempt is None else search.attempt.notes
+        short = [cell for cell, _, _, possible in notes if possible]
+        for resource, cell in zip(search.option.resources, search.option.charges, strict=True):
             mode = "Preempt" if cell in short else "Fit"
-            found[resource] = (search.offer.name, mode, search.tried)
+            found[resource] = (search.option.name, mode, search.tried)
     return found
 
 
@@ -203,11 +204,11 @@ def run_modes(path):
 def _names(case):
     _, found = assigned(case)
     flavors = {
-        resource: offer.name
+        resource: option.name
         for group in found.groups
         if group.mode is not Mode.NO_FIT
-        for offer in group.offers
-        for resource in offer.resources
+        for option in group.options
+        for resource in option.resources
     }
     got = {
         "wantMode": mode_of(found),
@@ -240,7 +241,7 @@ def compared_reasons(case):
         if attempt["Mode"] == "NoFit"
     }
     got = {
-        attempt.offer.name: most_severe([obstacle.reason for obstacle in attempt.obstacles])
+        attempt.option.name: most_severe([obstacle.reason for obstacle in attempt.obstacles])
         for group in found.groups
         for search in group.searches
         for attempt in search.attempts

@@ -13,9 +13,8 @@ import msgspec
 from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.api.makers import Makers
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.mirrors import open_mirrors
+from policyd.controller.watch.mirrors import open_mirrors, without_annotated_names
 from policyd.controller.watch.queue_changes import QueueChanges
-from policyd.controller.watch.trimming import without_annotated_names
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.rules.surroundings import JobContext
@@ -185,6 +184,7 @@ class Cluster:
             settings=settings,
             integrations=integrations,
         )
+        self.mirrors.workloads.listen(self.cache.take)
         self.changes = QueueChanges(self.cache)
         self._mirror = {m.resource.kind: m for m in self.mirrors.all()}
         self._version = 0

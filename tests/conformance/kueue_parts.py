@@ -40,9 +40,9 @@ from policyd.jobs.pods import (
     by_age,
     group_name,
     has_ended,
+    role_hash,
     without_gates,
 )
-from policyd.jobs.roles import role_hash
 from policyd.jobs.slices import latest_active, oldest_first, scaled_down, settle
 from policyd.jobs.steps import JobView
 from policyd.jobs.workload import Priority, is_elastic
@@ -51,10 +51,12 @@ from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
 from policyd.workload.lifecycle import next_status
 from policyd.workload.obstacles import StatusContext
-from policyd.workload.progress import eviction_end, execution_seconds, fell_back
 from policyd.workload.time_limits import ReadyRules, after_checks, give_up_waiting
 from policyd.workload.transitions import (
     after_eviction,
+    eviction_end,
+    execution_seconds,
+    fell_back,
     finish,
     reserve,
     sync_admitted,

@@ -12,8 +12,7 @@ from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME, ROLE_HASH
 from policyd.api.meta import OwnerReference
 from policyd.controller.watch.keys import ReconcileKey
-from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod, group_name
-from policyd.jobs.roles import role_hash
+from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod, group_name, role_hash
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.ownership import belongs_to_managed
 from policyd.jobs.workload import workload_name

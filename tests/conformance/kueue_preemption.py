@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from policyd.alloc.cluster_queue import Holding
+from policyd.alloc.ledger import Holding
 from policyd.alloc.preemption.fair import FairSearch
 from policyd.alloc.preemption.search import (
     PreemptionCandidate,

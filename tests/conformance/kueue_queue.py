@@ -8,12 +8,12 @@ import copy
 import math
 
 from policyd.alloc.flavors.assignment import Progress
-from policyd.alloc.flavors.options import demand_of
-from policyd.alloc.pending import waits_aside
+from policyd.alloc.flavors.options import request_key_of
+from policyd.alloc.pending import becomes_inadmissible
 from policyd.alloc.plan import Plan, Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.settings import UsageBasedOrder
-from policyd.alloc.usage_ledger import nanos
+from policyd.alloc.usage_history import nanos
 from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration import duration_seconds
 from policyd.api.pod_requests import amounts
@@ -64,7 +64,7 @@ class Replay:
         self.inflight = None
         self.client = {_key(each, self): _placed(each) for each in _initial(case)}
         self.waiting = []  # Heads that found nobody yet
-        self.cluster.cache.ears.schedule = self._wake
+        self.cluster.cache.hooks.schedule = self._wake
         for key, body in self.objects.items():
             if body.get("kind") == "Namespace" and "#" not in key:
                 self.cluster.put(body)
@@ -98,7 +98,7 @@ class Replay:
             spec = {**each["spec"], "clusterQueue": QUEUE}
             self.cluster.put({"kind": "LocalQueue", "metadata": metadata, "spec": spec})
         for name, consumed in (self.case.input.get("initConsumedResources") or {}).items():
-            self.cluster.state.ledger.seed(name, nanos(amounts(consumed)), NOW)
+            self.cluster.state.history.seed(name, nanos(amounts(consumed)), NOW)
 
     @property
     def pending(self):
@@ -237,18 +237,18 @@ class Replay:
         tried = (last or {}).get("LastTriedFlavorIdx") or ()
         progress = None
         if any(place != -1 for places in tried for place in places.values()):
-            progress = Progress(tried=((0,),), demand=None, generation=0, cycle=0)
-        workload = state.register.waiting(key)
+            progress = Progress(tried=((0,),), request_key=None, generation=0, cycle=0)
+        workload = state.waiting(key)
         reason = args.get("reason") or "Generic"
         strict = state.queues[workload.cluster_queue].spec.strict
         if parked is None:
-            parked = waits_aside(reason, progress, strict=strict)
+            parked = becomes_inadmissible(reason, progress, strict=strict)
         action = Requeue(
             workload=workload,
             reason=reason,
             refusal=Refusal(args.get("quotaReservedReason") or "PendingEvaluation"),
             requests={},
-            parked=parked,
+            inadmissible=parked,
             progress=progress,
         )
         state.commit(Plan(actions=(action,), revision=state.revision))
@@ -282,7 +282,9 @@ class Replay:
     # What is asked.
 
     def _do_pending(self, _args, result):
-        return _unlike([len(self.pending) - self.pending.parked, self.pending.parked], result)
+        return _unlike(
+            [len(self.pending) - self.pending.inadmissible, self.pending.inadmissible], result
+        )
 
     def _do_pending_resources(self, _args, result):
         """Compare what is asked for; of ours, the one that was taken out is pending as well."""
@@ -300,10 +302,10 @@ class Replay:
         return _unlike(key in keys_of(self.pending, parked=True), bool(result and result[0]))
 
     def _do_empty(self, _args, result):
-        return _unlike(not self.pending.parked, result[0])
+        return _unlike(not self.pending.inadmissible, result[0])
 
     def _do_len(self, _args, result):
-        return _unlike(self.pending.parked, result[0])
+        return _unlike(self.pending.inadmissible, result[0])
 
     def _do_has_key(self, args, result):
         key = _key_text(args["key"])
@@ -340,11 +342,11 @@ class Replay:
             [QUEUE] if input_.get("queueInadmissibleWorkloads") else []
         )
         state = self.cluster.state
-        parked = sum(queue.pending.parked for queue in state.queues.values())
+        parked = sum(queue.pending.inadmissible for queue in state.queues.values())
         for name in names:
             state.wake(name)
         state.settle()
-        self.moved += parked - sum(queue.pending.parked for queue in state.queues.values())
+        self.moved += parked - sum(queue.pending.inadmissible for queue in state.queues.values())
 
     def _do_queue_second_pass_if_needed(self, args, result):
         """Have a workload that was tried so often before seen as it is now."""
@@ -385,9 +387,9 @@ class Replay:
     def _do_pending_breakdown(self, _args, _result):
         """Compare the sums: by which labels metrics are told apart is another matter."""
         pending, want = self.pending, self.case.want
-        active = len(pending) - pending.parked + (self.inflight is not None)
+        active = len(pending) - pending.inadmissible + (self.inflight is not None)
         wanted = [sum((want[n] or {}).values()) for n in ("wantPending", "wantInadmissible")]
-        return _unlike([active, pending.parked], wanted)
+        return _unlike([active, pending.inadmissible], wanted)
 
     # What the test wanted at the end.
 
@@ -454,7 +456,7 @@ def run_demands(path):
     def failure(case):
         cluster = Cluster(settings_of(case))
         one, other = (cluster.value(case.input[n], QUEUE) for n in ("wl1", "wl2"))
-        same = one.priority == other.priority and demand_of(one) == demand_of(other)
+        same = one.priority == other.priority and request_key_of(one) == request_key_of(other)
         return _unlike(same, case.want["wantSame"])
 
     yield from run_table(path, failure)

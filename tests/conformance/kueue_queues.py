@@ -9,7 +9,7 @@ import msgspec
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.settings import QueueingSettings, UsageBasedOrder
-from policyd.alloc.usage_ledger import ConsumedUsage
+from policyd.alloc.usage_history import ConsumedUsage
 from policyd.api.kueue import ClusterQueue
 from policyd.api.kueue.names import ACTIVE, RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Condition
@@ -124,21 +124,21 @@ def objects_of(given, *, by_usage):
 
 def remember(scene, given, key):
     """Take over what was used before, and look at what is used now if that is due."""
-    ledger, before = scene.cluster.state.ledger, given.get("initialConsumedResources") or {}
-    if ledger is None:
+    history, before = scene.cluster.state.history, given.get("initialConsumedResources") or {}
+    if history is None:
         return
     if before:
         consumed = {name: nano(text) for name, text in (before.get("Resources") or {}).items()}
-        if not before.get("StatusAccounted") and key in ledger.entries:
+        if not before.get("StatusAccounted") and key in history.entries:
             # The product knows a queue's status before a workload of it can be admitted.
-            consumed = total_of(ledger.entries[key].consumed, consumed)
-        ledger.entries[key] = ConsumedUsage(seconds(before["LastUpdate"]), consumed)
+            consumed = total_of(history.entries[key].consumed, consumed)
+        history.entries[key] = ConsumedUsage(seconds(before["LastUpdate"]), consumed)
     pending = given.get("pendingEntryPenalty")
     if pending:
-        entry = ledger.entries.setdefault(key, ConsumedUsage(NOW))
+        entry = history.entries.setdefault(key, ConsumedUsage(NOW))
         entry.penalties["pending"] = {name: nano(text) for name, text in pending.items()}
-    entry = ledger.entries.get(key)
-    if pending or entry is None or NOW - entry.updated_at >= ledger.rules.sampling_seconds:
+    entry = history.entries.get(key)
+    if pending or entry is None or NOW - entry.updated_at >= history.rules.sampling_seconds:
         scene.statuses.sample_once()
 
 

@@ -92,7 +92,7 @@ class Scene:
         self.workloads = WorkloadReconciler(
             cache,
             writes,
-            take=lambda _key: None,
+            add=lambda _key, _rank: None,
             metrics=ControllerMetrics(),
             limits=limits,
         )

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from policyd.alloc.cycle import plan_cycle
 from policyd.api.kueue import Workload
 from policyd.api.quantity import parse_quantity
-from policyd.controller.cycle_loop import CycleLoop
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Writes
@@ -65,14 +64,10 @@ class Scheduler(Cluster):
         super().__init__(settings, **options)
         pace, metrics = self.clock.pace(), ControllerMetrics()
         self.events = Events()
-        self.keys = []
         self.plan = None
         writes = Writes(self.client, self.events, leading=lambda: True, pace=pace)
-        self.loop = CycleLoop(
-            self.cache, act=lambda key, _: self.keys.append(key), metrics=metrics, pace=pace
-        )
         self.reconciler = WorkloadReconciler(
-            self.cache, writes, take=self.loop.take, metrics=metrics
+            self.cache, writes, add=lambda _key, _rank: None, metrics=metrics
         )
 
     def put(self, *bodies):
@@ -88,13 +83,12 @@ class Scheduler(Cluster):
 
     def schedule(self):
         """Run a cycle, and whatever it decides."""
-        self.keys.clear()
         self.plan = plan_cycle(self.state)
-        self.loop.cycle()
+        self.reconciler.cycles.cycle()
         asyncio.run(self._carry_out())
 
     async def _carry_out(self):
-        for key in list(self.keys):
+        for key, _ in self.reconciler.cycles.hand_over():
             for _ in range(TRIES):
                 try:
                     await self.reconciler.reconcile(key)

@@ -1,16 +1,16 @@
 """Kueue's tables of flavors and topologies together: what is asked of which, and what is wrong."""
 
+from policyd.alloc.cluster_queue import NominatedWorkload
 from policyd.alloc.cycle import CycleRoom
-from policyd.alloc.entry import NominatedWorkload
-from policyd.alloc.flavors.assignment import Assignment
-from policyd.alloc.flavors.offers import (
-    FlavorOffer,
+from policyd.alloc.flavors.assignment import (
+    Assignment,
+    FlavorOption,
     GroupRequests,
     GroupResult,
     PodSetRequests,
     SearchResult,
 )
-from policyd.alloc.flavors.options import RequestsKey
+from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
 from policyd.alloc.nominate import Chooser
 from policyd.alloc.pending import Ticket
@@ -18,7 +18,7 @@ from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
 from policyd.api.kueue.names import QUOTA_RESERVED
-from policyd.controller.topology.node_changes import NodeChanges
+from policyd.controller.topology.topologies import NodeChanges
 from policyd.status.words import placement_text
 from tests.conformance import kueue_flavors
 from tests.conformance.kueue_flavors import Assigner, mode_of, needs_placement
@@ -86,7 +86,7 @@ def assignment_of(pod_sets):
     for each in pod_sets:
         flavors = {r: f["Name"] for r, f in (each.get("Flavors") or {}).items()}
         asked = PodSetRequests(each["Name"], each.get("Count", 0), dict.fromkeys(flavors, 1))
-        searches = [SearchResult(FlavorOffer(name, (r,), {})) for r, name in flavors.items()]
+        searches = [SearchResult(FlavorOption(name, (r,), {})) for r, name in flavors.items()]
         assignment.add(GroupResult(GroupRequests((asked,), (), ""), searches))
     return assignment
 
@@ -163,15 +163,15 @@ def _net_usage(case):
         for name, place in placed.items()
     }
     options = state.queues[QUEUE].options
-    ticket = Ticket(workload, RequestsKey())
+    ticket = Ticket(workload, RequestKey())
     entry = NominatedWorkload(ticket, options, ticket.requests(options), assignment)
-    before = {flavor: state.ground.nodes.usage(flavor) for flavor in flavors}
+    before = {flavor: state.ledger.nodes.usage(flavor) for flavor in flavors}
     with state.extension.cycle() as extension:
         CycleRoom(state, extension).keep(entry)
     found = {
         flavor: added
         for flavor in flavors
-        if (added := more_than(before[flavor], state.ground.nodes.usage(flavor)))
+        if (added := more_than(before[flavor], state.ledger.nodes.usage(flavor)))
     }
     wanted = {
         flavor: {
@@ -244,7 +244,7 @@ def _groups(case):
     }
     name = case.input["clusterQueue"]["metadata"]["name"]
     workload, options = cluster.value(body, name), state.queues[name].options
-    ticket = Ticket(workload, RequestsKey())
+    ticket = Ticket(workload, RequestKey())
     found = Chooser(state, ticket, options, options.preempts).choose().assignment
     wrong = {pod_set: error["$error"] for pod_set, error in case.want["wantPodSetErrors"].items()}
     if {k: v for k, v in told(found).items() if k in wrong} != wrong:
@@ -271,7 +271,7 @@ class PlacingAssigner(Assigner):
     def choose(self, scan=EVERYWHERE):
         body = next(a["wl"]["Obj"] for _, a, _ in self.case.operations("flavorassigner.New"))
         workload, options = self.cluster.value(body, self.queue), self.options
-        ticket = Ticket(workload, RequestsKey())
+        ticket = Ticket(workload, RequestKey())
         return Chooser(self.state, ticket, options, options.preempts).choose(scan)
 
     @property
@@ -307,7 +307,7 @@ def _recomputed(case):
     for operation, arguments, _ in case.operations("schdcache.ClusterQueueSnapshot.AddUsage"):
         del operation
         for flavor, used in arguments["usage"]["TAS"].items():
-            assigner.state.ground.nodes.hold("other", [_taken(flavor, each) for each in used])
+            assigner.state.ledger.nodes.hold("other", [_taken(flavor, each) for each in used])
     again = assigner.choose(FlavorScan(pins=first.flavors)).assignment
     if first.mode is not Mode.FIT or again.mode is Mode.FIT:
         return f"modes {first.mode} and {again.mode}"
@@ -364,13 +364,13 @@ def _reasons(case):
 def attempts(found):
     """Return why which flavor would not do."""
     obstacles = {
-        attempt.offer.name: attempt.obstacles
+        attempt.option.name: attempt.obstacles
         for group in found.groups
         for search in group.searches
         for attempt in search.attempts
     }
     for group in found.groups:
         for pod_set in group.requests.pod_sets:
-            for offer in group.offers if pod_set.name in found.unplaced else ():
-                obstacles[offer.name] = found.unplaced[pod_set.name]
+            for option in group.options if pod_set.name in found.unplaced else ():
+                obstacles[option.name] = found.unplaced[pod_set.name]
     return {name: most_severe([o.reason for o in why]) for name, why in obstacles.items()}

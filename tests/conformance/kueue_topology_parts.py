@@ -6,10 +6,10 @@ from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.settings import Gates
 from policyd.alloc.topology.assignments import merged, truncated
 from policyd.alloc.topology.balanced import best_balance, fewest_domains, share_evenly
+from policyd.alloc.topology.feasibility import DomainRoom
 from policyd.alloc.topology.goal import Goal, has_levels
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits
-from policyd.alloc.topology.room import DomainRoom
 from policyd.alloc.topology.values import (
     HOSTNAME,
     Placement,

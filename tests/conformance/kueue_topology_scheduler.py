@@ -6,7 +6,7 @@ from policyd.api.kueue import Admission
 from policyd.api.kueue.names import ADMITTED
 from policyd.api.meta import condition_true
 from policyd.api.quantity import parse_quantity
-from policyd.controller.topology.node_changes import NodeChanges
+from policyd.controller.topology.topologies import NodeChanges
 from policyd.controller.watch.workload_values import needs_second_pass
 from policyd.jobs.lifecycle import is_finished
 from policyd.testing.objects import refusal

@@ -8,8 +8,7 @@ from policyd.alloc.amount import (
     quota_amount,
     request_amount,
 )
-from policyd.alloc.hierarchy import Hierarchy
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import Hierarchy, QuotaTree
 from policyd.api.pod_requests import amount
 from policyd.api.pods import Container, PodSpec, Resources
 from policyd.jobs.requests import requests_of

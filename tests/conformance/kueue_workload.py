@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from policyd.alloc.settings import Gates, QueueingSettings, UsageBasedOrder
-from policyd.alloc.usage_ledger import ConsumedUsage, UsageLedger, decayed, nanos, weight_of_now
+from policyd.alloc.usage_history import ConsumedUsage, UsageHistory, decayed, nanos, weight_of_now
 from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.api.configuration.kinds import ResourcesConfiguration, ResourceTransformation
 from policyd.api.kueue import ClusterQueue, LocalQueue, ReclaimablePod, Workload
@@ -275,12 +275,12 @@ def _usage_order(case):
     # A table that says no consumption has ten cores in its code, and five as their weight.
     values = case.data.get("locals") or {}
     weights = case.input.get("resWeights") or values.get("resWeights") or {}
-    ledger = UsageLedger(UsageBasedOrder(weights=weights))
+    history = UsageHistory(UsageBasedOrder(weights=weights))
     consumed = nanos(amounts(case.input.get("consumed") or {"cpu": "10"}))
-    entry = ledger.entries["lq"] = ConsumedUsage(NOW, consumed)
+    entry = history.entries["lq"] = ConsumedUsage(NOW, consumed)
     entry.penalties["w"] = nanos(amounts(case.input.get("penalty") or {}))
-    ledger.put_queue("lq", case.input.get("lqWeight", 1))
-    got = ledger.usage["lq"]
+    history.put_queue("lq", case.input.get("lqWeight", 1))
+    got = history.usage["lq"]
     wanted = case.want.get("wantUsage", (case.data.get("observed") or {}).get("got"))
     return _unlike(got, float(str(wanted).replace("+Inf", "inf")))
 
@@ -290,13 +290,13 @@ def run_penalties(path):
 
     def failure(case):
         # A half-life that makes all of a penalty count: the table pushes what it counts.
-        ledger = UsageLedger(UsageBasedOrder(half_life_seconds=1e-9))
+        history = UsageHistory(UsageBasedOrder(half_life_seconds=1e-9))
         for each in case.input["ops"]:
             if "push" in each:
-                ledger.push("ns/lq", each["wl"], nanos(amounts(each["push"])), NOW)
+                history.push("ns/lq", each["wl"], nanos(amounts(each["push"])), NOW)
             else:
-                ledger.drop("ns/lq", each["wl"])
-        penalty = ledger.entries["ns/lq"].penalty
+                history.drop("ns/lq", each["wl"])
+        penalty = history.entries["ns/lq"].penalty
         got = {name: value // 10**6 for name, value in penalty.items()}
         wanted = {n: v for n, v in (case.want["wantMilli"] or {}).items() if v}
         return _unlike((bool(got), got), (case.want["wantHas"], wanted))
@@ -305,7 +305,7 @@ def run_penalties(path):
 
 
 def run_ledger(path):
-    """Tables whose rows are Go functions on the ledger."""
+    """Tables whose rows are Go functions on the history."""
     yield from run_table(path, lambda _case: "", rule=lambda _case: CODE)
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policyd.alloc.pending import waits_aside
+from policyd.alloc.pending import becomes_inadmissible
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.api.kueue import ClusterQueue, Workload, WorkloadStatus
@@ -70,7 +70,7 @@ def requeue(scene, arguments):
         reason=reason,
         refusal=Refusal(arguments.get("quotaReservedReason") or "PendingEvaluation"),
         requests={},
-        parked=waits_aside(reason, None, strict=False),
+        inadmissible=becomes_inadmissible(reason, None, strict=False),
     )
     pending.requeue(action, strict=False, equivalents=True)
 

@@ -16,7 +16,7 @@ from policyd.controller.metrics.counters import FAMILIES, ControllerMetrics, Met
 from policyd.controller.metrics.metric_families import COUNTED, MEASURED, ROLE
 from policyd.jobs.copied import CopiedKeys
 from policyd.kube import resources as r
-from policyd.workload.progress import execution_seconds, latest_eviction
+from policyd.workload.transitions import execution_seconds, latest_eviction
 from tests.controller.world import GATE, GPU, World, running
 
 CQ = {"cluster_queue": "cq"}

@@ -4,6 +4,7 @@ import pytest
 
 from policyd.api.meta import ObjectMeta
 from policyd.controller.watch.mirror import Mirror
+from policyd.kube.changes import Added, Deleted, Modified
 from policyd.kube.client import PartialObject
 from policyd.kube.resources import WORKLOADS
 from policyd.testing import FakeClient, FakeClock
@@ -22,34 +23,44 @@ def told():
 @pytest.fixture
 def mirror(told):
     made = Mirror(FakeClient(), WORKLOADS, into=PartialObject, pace=FakeClock().pace())
-    made.listen(lambda old, new: told.append((version(old), version(new))))
+    made.listen(lambda change: told.append(versions(change)))
     return made
 
 
+def versions(change):
+    match change:
+        case Added(new):
+            return None, version(new)
+        case Modified(old, new):
+            return version(old), version(new)
+        case Deleted(old):
+            return version(old), None
+
+
 def version(each):
-    return each and each.metadata.resource_version
+    return each.metadata.resource_version
 
 
 def test_what_was_written_is_not_told_again_by_the_watch(mirror, told):
-    mirror._seen(None, obj(1))
+    mirror._seen(Added(obj(1)))
     mirror.wrote(obj(3))
-    mirror._seen(obj(1), obj(2))
-    mirror._seen(obj(2), obj(3))
+    mirror._seen(Modified(obj(1), obj(2)))
+    mirror._seen(Modified(obj(2), obj(3)))
 
     assert told == [(None, "1"), ("1", "3")]
 
 
 def test_a_later_change_is_told(mirror, told):
     mirror.wrote(obj(3))
-    mirror._seen(None, obj(3))
-    mirror._seen(obj(3), obj(4))
+    mirror._seen(Added(obj(3)))
+    mirror._seen(Modified(obj(3), obj(4)))
 
     assert told == [(None, "3"), ("3", "4")]
 
 
 def test_the_answer_to_a_write_does_not_bring_back_what_is_deleted(mirror, told):
-    mirror._seen(None, obj(1))
-    mirror._seen(obj(1), None)
+    mirror._seen(Added(obj(1)))
+    mirror._seen(Deleted(obj(1)))
     mirror.wrote(obj(2))
 
     assert told == [(None, "1"), ("1", None)]
@@ -57,17 +68,17 @@ def test_the_answer_to_a_write_does_not_bring_back_what_is_deleted(mirror, told)
 
 
 def test_an_object_made_again_is_told_as_a_deletion_and_a_creation(mirror, told):
-    mirror._seen(None, obj(1))
+    mirror._seen(Added(obj(1)))
     mirror.wrote(obj(5, uid="u2"))
-    mirror._seen(obj(1), None)
+    mirror._seen(Deleted(obj(1)))
 
     assert told == [(None, "1"), ("1", None), (None, "5")]
     assert version(mirror.get("ns/w")) == "5"
 
 
 def test_what_is_known_to_be_gone_is_forgotten_once(mirror, told):
-    mirror._seen(None, obj(1))
+    mirror._seen(Added(obj(1)))
     mirror.forget("ns/w")
-    mirror._seen(obj(1), None)
+    mirror._seen(Deleted(obj(1)))
 
     assert told == [(None, "1"), ("1", None)]

@@ -48,12 +48,12 @@ async def test_a_local_queue_of_endless_weight_ends_no_controller(world):
 @ANYIO
 @pytest.mark.breaks
 async def test_a_listener_that_breaks_keeps_nothing_from_the_others(world):
-    def breaks(_old, _new):
+    def breaks(_change):
         raise ZeroDivisionError
 
     world.controller.mirrors.workloads.listen(breaks)
     heard = []
-    world.controller.mirrors.workloads.listen(lambda _old, new: heard.append(new))
+    world.controller.mirrors.workloads.listen(heard.append)
 
     world.job("train", gpus=1)
     await world.pass_time(2)
@@ -124,7 +124,7 @@ async def test_a_node_has_none_of_what_it_does_not_say_as_a_quantity(world):
         world.put(r.NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
     await world.pass_time(2)
 
-    nodes = world.controller.cache.state.ground.nodes
+    nodes = world.controller.cache.state.ledger.nodes
     assert {name: nodes.node(name).allocatable.get(GPU) for name in ("odd", "good")} == {
         "odd": None,
         "good": 2,

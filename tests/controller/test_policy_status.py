@@ -1,11 +1,14 @@
 """The status of Policy objects: what it says, and who writes it when."""
 
 import asyncio
+import json
+from concurrent.futures import Executor, Future
 
 import pytest
 
 from policyd.api.meta import Condition, ObjectMeta, find_condition, timestamp
 from policyd.api.policy import BindingObject, PolicyObject, PolicyStatus
+from policyd.controller.policies import policy_statuses as module
 from policyd.controller.policies.policy_statuses import (
     STAND_BY_SECONDS,
     PolicyStatuses,
@@ -13,7 +16,9 @@ from policyd.controller.policies.policy_statuses import (
     policy_status,
 )
 from policyd.kube.errors import UnavailableError
+from policyd.kube.namespace_limits import NamespaceLimits
 from policyd.kube.resources import POLICIES, POLICY_BINDINGS
+from policyd.process import loading_thread
 from policyd.testing import FakeClient, FakeClock
 
 NOW = 1_800_000_000.0
@@ -206,14 +211,32 @@ def test_conditions_of_others_stay():
     assert find_condition(status.conditions, "Audited") == other
 
 
+class Inline(Executor):
+    """Does at once what is given to it, and counts that."""
+
+    def __init__(self):
+        self.done = 0
+
+    def submit(self, work, /, *given, **more):
+        self.done += 1
+        future = Future()
+        future.set_result(work(*given, **more))
+        return future
+
+
 class Cluster:
     """An API server in memory, and the writer of statuses beside it."""
 
-    def __init__(self):
+    def __init__(self, limits=None):
         self.client, self.clock = FakeClient(), FakeClock(NOW)
         self.leading = True
+        self.executor = Inline()
         self.statuses = PolicyStatuses(
-            self.client, leading=lambda: self.leading, pace=self.clock.pace()
+            self.client,
+            leading=lambda: self.leading,
+            executor=self.executor,
+            pace=self.clock.pace(),
+            limits=limits,
         )
         self._tasks = []
 
@@ -264,6 +287,19 @@ async def test_a_policy_that_is_mended_becomes_ready():
         await cluster.create("p", spec("1 +"))
         await cluster.clock.advance(1)
         await cluster.client.patch(POLICIES, "p", {"spec": spec()}, into=dict)
+        await cluster.clock.advance(1)
+
+        assert await cluster.ready("p") == "True"
+
+
+@pytest.mark.anyio
+async def test_a_status_that_another_client_changed_is_written_again():
+    async with Cluster() as cluster:
+        await cluster.create("p", spec())
+        await cluster.clock.advance(1)
+        await cluster.client.patch(
+            POLICIES, "p", {"status": {"conditions": []}}, into=dict, subresource="status"
+        )
         await cluster.clock.advance(1)
 
         assert await cluster.ready("p") == "True"
@@ -342,3 +378,80 @@ async def test_statuses_are_written_once():
         await cluster.clock.advance(600)
 
         assert sorted(cluster.patches) == ["b", "p"]
+
+
+@pytest.mark.anyio
+async def test_policies_are_loaded_by_the_executor_alone():
+    async with Cluster() as cluster:
+        await cluster.create("p", spec())
+        await cluster.bind("b", "p")
+        await cluster.clock.advance(1)
+
+        assert cluster.executor.done >= 2
+
+
+@pytest.mark.anyio
+async def test_policies_beyond_the_limits_are_neither_kept_nor_loaded_and_say_so():
+    async with Cluster(NamespaceLimits(2, 2_000_000)) as cluster:
+        for number in range(5):
+            await cluster.create(f"p{number}", spec(f"'{'x' * 50_000}' != ''"))
+        await cluster.clock.advance(10)
+
+        kept = cluster.statuses.policies.store.values()
+        assert sum(len(json.dumps(policy.spec)) for policy in kept) < 2 * 51_000 + 1_000
+        assert cluster.executor.done <= 2 * 2
+        stored = await cluster.client.get(POLICIES, "p4", into=PolicyObject)
+        [condition] = stored.status.conditions
+        assert (condition.status, condition.reason) == ("False", "TooMany")
+        assert "there are more policies than are kept (2 objects or 1 MiB)" in condition.message
+
+        await cluster.client.delete(POLICIES, "p0")
+        await cluster.client.patch(POLICIES, "p4", {"spec": spec()}, into=dict)
+        await cluster.clock.advance(10)
+        assert await cluster.ready("p4") == "True"
+
+
+@pytest.mark.anyio
+@pytest.mark.breaks
+async def test_one_that_goes_wrong_leaves_the_others_their_statuses(monkeypatch):
+    def fail(given, **more):
+        if given.metadata.name == "bad":
+            raise ValueError("nobody thought of it")
+        return policy_status(given, **more)
+
+    monkeypatch.setattr(module, "policy_status", fail)
+    async with Cluster() as cluster:
+        await cluster.create("bad", spec())
+        await cluster.create("good", spec())
+        await cluster.clock.advance(10)
+
+        assert await cluster.ready("good") == "True"
+
+
+PATTERNS = [{"expression": f"!'a'.matches('(\\\\pL{{100}}){{3}}x{n}')"} for n in range(1_000)]
+
+
+def test_a_policy_that_takes_too_much_work_is_given_up():
+    [condition] = policy_status(policy({**spec(), "validations": PATTERNS}), now=NOW).conditions
+
+    assert condition.reason == "Invalid"
+    assert "patterns of more than 200,000 instructions together" in condition.message
+
+
+def test_a_policy_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr(module, "cpu_limit", lambda: lambda: True)
+    [condition] = policy_status(policy(spec()), now=NOW).conditions
+
+    assert condition.reason == "Invalid"
+    assert "compiling the document takes too long" in condition.message
+
+
+def test_a_thread_that_loads_policies_has_a_large_stack():
+    executor = loading_thread()
+    try:
+        nested = spec("(" * 200 + "true" + ")" * 200)
+        status = executor.submit(policy_status, policy(nested), now=NOW).result()
+    finally:
+        executor.shutdown()
+
+    assert len(status.conditions) == 1

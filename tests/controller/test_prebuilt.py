@@ -96,3 +96,21 @@ async def test_a_job_that_is_over_is_left_alone_when_its_workload_is_deleted(wor
     await world.pass_time(10)
 
     assert world.get(r.JOBS, "train") == before
+
+
+async def test_a_workload_that_no_job_stops_gives_its_quota_back_in_time():
+    world = World()
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    world.furnish(preemption={"withinClusterQueue": "LowerPriority"})
+    async with running(world):
+        make(world)
+        await world.pass_time(1)
+        world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+
+        await world.pass_time(100)
+        assert world.is_true("made", "QuotaReserved")
+        assert world.suspended("urgent")
+
+        await world.pass_time(30)
+        assert not world.is_true("made", "QuotaReserved")
+        assert not world.suspended("urgent")

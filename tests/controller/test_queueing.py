@@ -657,7 +657,7 @@ async def test_what_has_changed_is_heeded_though_nothing_new_was_decided_meanwhi
     workload, queue = mirror.get(f"ns/{name}"), controller.mirrors.cluster_queues.get("cq")
     changed = {"spec": {"queueingStrategy": "StrictFIFO"}}
     await controller.writes.patch(controller.mirrors.cluster_queues, queue, changed)
-    controller.cycles.cycle()  # it waits on, for the same reason
+    controller.workloads.cycles.cycle()  # it waits on, for the same reason
     await controller.writes.patch(mirror, workload, {"spec": {"active": False}})
 
     again = await controller.workloads.reconcile(workload_key(workload))

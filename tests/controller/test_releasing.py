@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.api.kueue.names import MANAGED, RESOURCE_IN_USE_FINALIZER
-from policyd.controller.releasing import release
+from policyd.controller.queues.in_use import release
 from policyd.kube import resources as r
 from policyd.testing import FakeClient
 from policyd.testing.objects import refusal

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.controller.watch.second_pass import SecondPass
+from policyd.controller.watch.workload_values import SecondPass
 
 
 @pytest.mark.parametrize(

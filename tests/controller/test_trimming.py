@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from policyd.api.kueue.names import SLICE_NAME, WORKLOAD
-from policyd.controller.watch.trimming import Trimmer
+from policyd.controller.watch.mirrors import Trimmer
 from policyd.jobs.places import takes_room
 from policyd.jobs.pods import QueuedPod
 from policyd.workload.topology_values import taken_by

@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 
 from policyd.connections import Listening
-from policyd.controller.metrics.health import serve
 from policyd.controller.queues.visibility import CALLERS, Callers, create_app
 from policyd.errors import ConfigurationError
 from policyd.kube import resources as r
+from policyd.serving import served
 from tests.controller.world import World
 from tests.kube.test_connection import pair
 
@@ -57,7 +57,7 @@ def app_of(world, **given):
 
 
 def plainly(app):
-    return serve(app, Listening(), host="127.0.0.1", port=0, option="--visibility-port")
+    return served(app, Listening(), host="127.0.0.1", port=0, option="--visibility-port")
 
 
 def names(body):
@@ -221,7 +221,7 @@ async def test_the_api_server_is_answered(world, tmp_path, allowed, expected):
     await known.read()
 
     app = app_of(world, names=lambda: known.names)
-    async with serve(app, Listening(tls=known.tls), host="127.0.0.1", port=0, option="") as port:
+    async with served(app, Listening(tls=known.tls), host="127.0.0.1", port=0, option="") as port:
         status, _ = await Caller(port, shown(tmp_path, CERTIFICATE, KEY))(f"{ROOT}/v1beta2")
 
     assert status == expected
@@ -234,7 +234,7 @@ async def test_nobody_else_is(world, tmp_path):
     await known.read()
 
     app = app_of(world, names=lambda: known.names)
-    async with serve(app, Listening(tls=known.tls), host="127.0.0.1", port=0, option="") as port:
+    async with served(app, Listening(tls=known.tls), host="127.0.0.1", port=0, option="") as port:
         with pytest.raises(aiohttp.ClientError):
             await Caller(port, shown(tmp_path, *pair("stranger")))(f"{ROOT}/v1beta2")
 
@@ -262,7 +262,7 @@ async def test_an_authority_that_is_replaced_counts_within_a_minute(world, tmp_p
     following.cancel()
 
     app = app_of(world, names=lambda: known.names)
-    async with serve(app, Listening(tls=known.tls), host="127.0.0.1", port=0, option="") as port:
+    async with served(app, Listening(tls=known.tls), host="127.0.0.1", port=0, option="") as port:
         fresh, _ = await Caller(port, shown(tmp_path, certificate, key))(f"{ROOT}/v1beta2")
         old, _ = await Caller(port, shown(tmp_path, CERTIFICATE, KEY))(f"{ROOT}/v1beta2")
 

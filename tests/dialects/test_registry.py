@@ -10,7 +10,7 @@ from policyd.engine.compile.policies import Form, compile_policy
 from policyd.engine.compile.stand_ins import compiled_stand_ins, draft_of
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import VALIDATING
-from policyd.engine.model.dialects import Dialect, PolicyFormat, native_places
+from policyd.engine.model.dialects import Dialect, PolicyFormat, native_environments
 from tests.engine.reviews import policy
 
 FOREIGN = """\
@@ -27,7 +27,7 @@ spec:
 KYVERNO = FOREIGN.replace("example.com/v1", "policies.kyverno.io/v1").replace(
     "Guard", "ValidatingPolicy"
 )
-GUARD = Form(kind="Guard", places=native_places)
+GUARD = Form(kind="Guard", environments=native_environments)
 
 
 def is_guard(value):
@@ -52,7 +52,7 @@ MADE_UP = PolicyFormat(
     load=load_guard,
     stand_ins=guard_stand_ins,
     misnamed=lambda document: [document.finding("not a Guard", ("kind",))],
-    places=native_places,
+    environments=native_environments,
 )
 
 

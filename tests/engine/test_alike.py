@@ -1,21 +1,27 @@
 """A scan says of objects that are alike what it says of each by itself."""
 
+import contextlib
 import json
 import random
 
 import pytest
+import yaml
 
 from policyd.cli.formats.files import load
+from policyd.engine.objects.workloads import find_kind
 from policyd.engine.offline import scan as scan_module
 from policyd.engine.offline.requests import (
+    ObjectError,
     RequestCircumstances,
     namespace_lookup,
     offline_set,
     request_for,
 )
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject
-from policyd.engine.remember.alike import Alike, looked_at_alike
+from policyd.engine.remember.alike import Parts, looked_at_alike
+from tests.bench.stored import namespaces, stored
 from tests.docs.pages import PROJECT
+from tests.engine import reviews
 
 LABELS = {"policyd.io/queue": "a", "policyd.io/pod-security": "restricted", "policyd.io/team": "a"}
 
@@ -85,16 +91,44 @@ def made(number, chance, kind=None):
 def found(value):
     request = request_for(value, RequestCircumstances())
     resource = request.resource
-    listed = Listed(resource.group, resource.version, resource.resource)
-    name = value["metadata"]["name"]
     return ScannedObject(
-        resource=listed, kind=value["kind"], namespace="ns", name=name, value=value
+        resource=Listed(resource.group, resource.version, resource.resource),
+        kind=value["kind"],
+        namespace="" if value["kind"] == "Namespace" else request.namespace,
+        name=request.name,
+        value=value,
     )
 
 
+def rows(scan):
+    """All that a scan says."""
+    return {
+        (namespace, key): (row.count, row.message, [each.name for each in row.subjects])
+        for namespace, found in scan.book.namespaces.items()
+        for key, row in found.items()
+    }
+
+
 def counts(scan):
-    rows = scan.book.namespaces.get("ns", {})
-    return {key: (row.count, [each.name for each in row.subjects]) for key, row in rows.items()}
+    return {key: (count, names) for (_, key), (count, _, names) in rows(scan).items()}
+
+
+def asked_about_each(policies):
+    """A scan that asks every policy about every object."""
+    scan = PolicyScan(policies)
+    scan._looked_at = {}
+    return scan
+
+
+def same(policies, objects):
+    """Look at objects both ways, and return how often validations were known to be true."""
+    scan, slow = PolicyScan(policies), asked_about_each(policies)
+    for one in objects:
+        scan.look_at(one)
+        slow.look_at(one)
+    assert rows(scan) == rows(slow)
+    asked = [each for plan in scan._kinds.values() for each in plan.alike]
+    return sum(each._known for one in asked for each in one.validations)
 
 
 def policies(loaded):
@@ -106,22 +140,81 @@ def test_what_is_alike_is_reported_as_if_each_were_asked(loaded, tries, monkeypa
     monkeypatch.setattr(scan_module, "TRIES", tries)
     chance = random.Random(1)
     objects = [found(made(number, chance)) for number in range(300)]
-    together, known = PolicyScan(policies(loaded)), 0
 
-    for one in objects:
-        together.look_at(one)
-    known = sum(group._known for group in together._groups[1])
-    monkeypatch.setattr(scan_module._Group, "known", lambda *_: None)
-    each = PolicyScan(policies(loaded))
-    for one in objects:
-        each.look_at(one)
+    known = same(policies(loaded), objects)
 
-    assert counts(together) == counts(each)
     assert (known > len(objects)) is bool(tries)
 
 
-def alike(policies):
-    return Alike(filter(None, map(looked_at_alike, policies)))
+@pytest.mark.parametrize("violations", [0, 0.3])
+def test_what_a_cluster_stores_is_reported_as_if_each_were_asked(loaded, violations):
+    around = list(namespaces())
+    objects = [*around, *stored(150, violations=violations, releases=1)]
+    given = offline_set(loaded, namespace_lookup(around, {}), objects=around)
+
+    assert same(given, map(found, objects))
+
+
+def library_cases():
+    """The objects of the library's cases."""
+    for file in sorted((PROJECT / "policies").rglob("cases.yaml")):
+        for case in yaml.load(file.read_text(), yaml.CSafeLoader)["cases"]:
+            for value in (case.get("object"), *case.get("objects", ())):
+                if isinstance(value, dict) and isinstance(value.get("metadata"), dict):
+                    yield value
+
+
+ODD = [None, 0, 1, -1.5, "", "x", True, [], {}, [None], [[]], ["a"], {"a": 1}, {"name": None}]
+
+
+def changed(value, chance):
+    """Return an object in which something is another, be it nothing that Kubernetes would take."""
+    made = json.loads(json.dumps(value))
+    node = made[chance.choice(["metadata", "spec"])] if "spec" in made else made["metadata"]
+    while isinstance(node, (dict, list)) and node:
+        key = chance.choice([*node] if isinstance(node, dict) else range(len(node)))
+        inside = isinstance(node[key], (dict, list)) and node[key]
+        if not inside or chance.random() < 0.15:
+            if chance.random() < 0.3:
+                del node[key]
+            else:
+                node[key] = chance.choice(ODD)
+            break
+        node = node[key]
+    return made
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_misshapen_objects_are_reported_as_if_each_were_asked(loaded, seed):
+    chance = random.Random(seed)
+    bases = [*library_cases(), *stored(20, violations=0.3)]
+    bases += [made(number, chance, kind) for kind in SPECS for number in range(3)]
+    chosen = chance.sample(bases, 60)
+    objects = []
+    for value in chosen:
+        objects += [value, *(changed(value, chance) for _ in range(6))]
+
+    assert same(policies(loaded), _readable(objects))
+
+
+def _readable(objects):
+    """Yield those that the command would look at."""
+    for value in objects:
+        with contextlib.suppress(ObjectError, TypeError):
+            yield found(value)
+
+
+def seen(policies):
+    """What returns the parts of an object that policies see."""
+    looked_at = [looked_at_alike(policy, "CREATE") for policy in policies]
+    trees = [tree for each in looked_at if each for tree in (each.before, *each.validations)]
+    parts = Parts(trees)
+
+    def see(value, namespace):
+        found = parts.of(value, find_kind(value), namespace)
+        return json.dumps(found, default=str)
+
+    return see
 
 
 @pytest.mark.parametrize(
@@ -133,12 +226,12 @@ def alike(policies):
     ],
 )
 def test_what_policies_look_at_tells_objects_apart(loaded, change, same):
-    seen = alike(policies(loaded).policies).seen
+    see = seen(policies(loaded).policies)
     value = made(1, random.Random(3), ("v1", "Pod"))
     other = {**value, "metadata": {**value["metadata"], **change}}
 
-    assert (seen(value, "ns") == seen(other, "ns")) is same
-    assert seen(value, "ns") != seen(value, "another")
+    assert (see(value, "ns") == see(other, "ns")) is same
+    assert see(value, "ns") != see(value, "another")
 
 
 @pytest.mark.parametrize("kind", SPECS, ids=lambda kind: kind[1])
@@ -156,8 +249,8 @@ def test_who_counts_devices_does_not_see_the_memory(loaded, kind, resource, same
             changed += 1
 
     assert changed
-    seen = alike([policy]).seen
-    assert (seen(value, "ns") == seen(other, "ns")) is (same and kind[1] != "CronJob")
+    see = seen([policy])
+    assert (see(value, "ns") == see(other, "ns")) is same
 
 
 def containers(value):
@@ -167,6 +260,136 @@ def containers(value):
             yield from each if name in ("containers", "initContainers") else containers(each)
     for each in value if isinstance(value, list) else ():
         yield from containers(each)
+
+
+MAP = "object.metadata.annotations"
+
+
+@pytest.mark.parametrize(
+    ("expression", "given", "other", "same"),
+    [
+        pytest.param(f"{MAP}.exists(k, k == 'a')", {"b": "1"}, {"b": "2"}, True, id="names"),
+        pytest.param(f"{MAP}.exists(k, k == 'a')", {"b": "1"}, {"c": "1"}, False, id="other-names"),
+        pytest.param(f"{MAP}.exists(k, k == 'a')", ["b"], ["c"], False, id="items-of-a-list"),
+        pytest.param(
+            f"{MAP}.exists(k, v, v == 'a')", {"b": "1"}, {"b": "2"}, False, id="names-and-values"
+        ),
+        pytest.param(
+            f"{MAP}.filter(k, k.startsWith('a/') && {MAP}[k] == '1').size() == 0",
+            {"a/x": "1", "b": "1"},
+            {"a/x": "1", "b": "2"},
+            True,
+            id="values-by-the-beginning-of-their-names",
+        ),
+        pytest.param(
+            f"{MAP}.filter(k, k.startsWith('a/') && {MAP}[k] == '1').size() == 0",
+            {"a/x": "1", "b": "1"},
+            {"a/x": "2", "b": "1"},
+            False,
+            id="values-of-such-names",
+        ),
+        pytest.param(
+            f"{MAP}.all(k, !k.startsWith('a/') || {MAP}[k] == '1')",
+            {"b": "1"},
+            {"b": "2"},
+            True,
+            id="unless-they-begin-so",
+        ),
+        pytest.param(
+            f"{MAP}.all(k, k.startsWith('a/') || {MAP}[k] == '1')",
+            {"b": "1"},
+            {"b": "2"},
+            False,
+            id="if-they-do-not-begin-so",
+        ),
+        pytest.param(
+            f"{MAP}.all(k, !(k.startsWith('a/') && {MAP}[k] == '1') && {MAP}[k] != '2')",
+            {"b": "1"},
+            {"b": "2"},
+            False,
+            id="beyond-the-conjunction",
+        ),
+        pytest.param(
+            f"{MAP}.all(k, !k.startsWith('a/') || object.metadata.labels[k] == '1')",
+            {"b": "1"},
+            {"b": "2"},
+            True,
+            id="of-another-map",
+        ),
+        pytest.param(f"has({MAP}.a)", {}, None, False, id="null"),
+        pytest.param(f"'a' in {MAP}", {"a": "1"}, {"b": "1"}, False, id="membership"),
+        pytest.param(f"'a' in {MAP}", ["a"], ["b"], False, id="membership-of-a-list"),
+    ],
+)
+def test_what_expressions_look_at_in_maps(expression, given, other, same):
+    (policy,) = reviews.policies(demand(expression)).policies
+    see = seen([policy])
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"annotations": each, "labels": {}}}
+        for each in (given, other)
+    ]
+
+    assert (see(pods[0], "ns") == see(pods[1], "ns")) is same
+
+
+def demand(expression):
+    return reviews.policy(f'validations: [{{expression: "{expression}", message: bad}}]')
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param({}, {"spec": None}, id="null"),
+        pytest.param({"spec": {}}, {}, id="nothing"),
+        pytest.param({"spec": {}}, {"spec": {"containers": []}}, id="no-items"),
+        pytest.param({"spec": {"containers": []}}, {"spec": {"containers": [{}]}}, id="empty-item"),
+        pytest.param(
+            {"spec": {"containers": [{}]}}, {"spec": {"containers": [{}, {}]}}, id="two-items"
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"image": "a"}, {}]}},
+            {"spec": {"containers": [{}, {"image": "a"}]}},
+            id="which-item",
+        ),
+        pytest.param(
+            {"spec": {"containers": [None]}}, {"spec": {"containers": [{}]}}, id="item-of-nothing"
+        ),
+        pytest.param({"spec": {"containers": {}}}, {"spec": {"containers": []}}, id="no-list"),
+        pytest.param(
+            {"spec": {"containers": [{"image": 1}]}},
+            {"spec": {"containers": [{"image": "1"}]}},
+            id="number",
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"image": 1}]}},
+            {"spec": {"containers": [{"image": True}]}},
+            id="truth",
+        ),
+    ],
+)
+def test_what_is_absent_is_told_from_what_is_empty(one, other):
+    (policy,) = reviews.policies(demand("object.spec.containers.all(c, c.image != '')")).policies
+    see = seen([policy])
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
+
+    assert see({**pod, **one}, "ns") != see({**pod, **other}, "ns")
+
+
+def test_labels_that_are_no_texts_are_told_from_those_that_are(tmp_path):
+    scan, slow = (make(reviews.policies(SELECTING)) for make in (PolicyScan, asked_about_each))
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}
+    for labels in ({"a": "b", "c": "d"}, {"a": "b", "c": 1}, {"a": "b", "c": "e"}):
+        one = found({**pod, "metadata": {"name": "n", "namespace": "ns", "labels": labels}})
+        scan.look_at(one)
+        slow.look_at(one)
+
+    assert rows(scan) == rows(slow)
+    assert [count for count, _, _ in rows(scan).values()] == [2]
+
+
+SELECTING = reviews.policy(
+    "validations: [{expression: 'true', message: bad}]",
+).replace("matchConstraints:", "matchConstraints:\n    objectSelector: {matchLabels: {a: b}}", 1)
 
 
 def test_a_policy_that_looks_at_names_is_asked_about_each(tmp_path):

@@ -32,7 +32,7 @@ def test_two_values_of_one_field_are_a_conflict():
 
     assert message == (
         "`one` sets labels `team` to `a`, and `two` in p.yaml:10:1 to `b`: "
-        "which one holds depends on their names"
+        "the result depends on their names"
     )
 
 

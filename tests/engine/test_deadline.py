@@ -155,3 +155,34 @@ def test_mutations_write_only_so_much_into_an_object():
     assert [f.message for f in decision.failures] == [
         "mutations write more than 250,000 values into one object"
     ]
+
+
+def labelled(**metadata):
+    obj = pod()
+    return {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}, **metadata}}
+
+
+def test_each_look_at_a_large_object_counts_however_little_a_mutation_writes():
+    change = "[JSONPatch{op: 'add', path: '/metadata/labels/a%d', value: 'b'}]"
+    mutation = '- {patchType: JSONPatch, jsonPatch: {expression: "%s"}}\n    '
+    greedy = "\n    mutations:\n    " + "".join(mutation % (change % n) for n in range(30))
+    modest = "\n    mutations:\n    " + mutation % (change % 99)
+    obj = labelled(annotations={f"k{number}": "v" for number in range(200_000)})
+
+    decision = policies(policy(greedy, name="greedy"), policy(modest, name="modest")).mutate(
+        request(obj)
+    )
+
+    assert [str(failure.policy) for failure in decision.failures] == ["greedy"]
+    assert "would look at the object more often than there is time for" in str(decision.failures[0])
+    assert len(decision.operations) == 1
+
+
+def test_a_small_object_may_be_changed_by_hundreds_of_mutations():
+    change = "[JSONPatch{op: 'add', path: '/metadata/labels/a%d', value: 'b'}]"
+    mutation = '- {patchType: JSONPatch, jsonPatch: {expression: "%s"}}\n    '
+    spec = "\n    mutations:\n    " + "".join(mutation % (change % n) for n in range(300))
+
+    decision = policies(policy(spec)).mutate(request(labelled()))
+
+    assert decision.failures == ()

@@ -78,7 +78,7 @@ def test_a_place_within_a_scalar_is_found_in_the_file(text, place, expected):
     [
         pytest.param("a: [1", (1, 6), "not YAML", id="unclosed"),
         pytest.param("a: 1\na: 2", (2, 1), "field `a` is given twice", id="duplicate-key"),
-        pytest.param("a: {? [x] : 1}", (1, 7), "a field's name must be a text", id="complex-key"),
+        pytest.param("a: {? [x] : 1}", (1, 7), "a field's name must be a string", id="complex-key"),
         pytest.param("a: !!python/object:os.x {}", (1, 4), "unknown tag", id="unknown-tag"),
         pytest.param("a: !mine x", (1, 4), "unknown tag `!mine`", id="own-tag"),
         pytest.param("a: .nan", (1, 4), "JSON has no `.nan`", id="not-a-number"),

@@ -67,7 +67,7 @@ def explained(text, obj=None, *, labels=None, **circumstances):
             'excludeResourceRules: [{apiGroups: ["*"], apiVersions: ["*"], operations: ["*"],'
             ' resources: ["*"]}]',
             "CREATE",
-            "an exclude rule names it",
+            "an exclude rule matches it",
             id="exclude-rule",
         ),
     ],
@@ -86,7 +86,7 @@ def test_a_rule_for_something_else_is_named():
 
     (one,) = explained(PODS % ("", ""), obj)
 
-    assert one.why_not == "no rule names it: it is for resources `pods`, not `configmaps`"
+    assert one.why_not == "no rule matches it: it is for resources `pods`, not `configmaps`"
 
 
 def test_a_condition_that_is_not_true_is_shown_with_its_parts():

@@ -5,7 +5,7 @@ import typing
 import msgspec
 import pytest
 
-from policyd.dialects.kyverno.environment import kyverno_environment
+from policyd.dialects.kyverno.environments import kyverno_environment
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.remember.footprint import footprint
@@ -14,6 +14,7 @@ from policyd.engine.remember.footprint_tree import UnboundedError
 from tests.engine.reviews import policies, policy
 
 ALWAYS = {"apiVersion", "kind"}
+CONTROLLER = {f"metadata.ownerReferences[].{name}" for name in ("apiVersion", "controller", "kind")}
 
 
 def paths(type_, at=""):
@@ -56,7 +57,50 @@ def asked(expression, variables=""):
         pytest.param("object.spec[request.name] == 1", {"spec"}, id="computed-key"),
         pytest.param("size(object.spec.volumes) == 0", {"spec.volumes"}, id="function"),
         pytest.param("object.spec.volumes == []", {"spec.volumes"}, id="comparison"),
-        pytest.param("'x' in object.metadata.labels", {"metadata.labels"}, id="membership"),
+        pytest.param("'x' in object.metadata.labels", {"metadata.labels.x"}, id="membership"),
+        pytest.param(
+            "object.spec.nodeName in object.metadata.labels",
+            {"metadata.labels", "spec.nodeName"},
+            id="computed-membership",
+        ),
+        pytest.param(
+            "'x' in object.spec.containers", {"spec.containers"}, id="membership-of-a-list"
+        ),
+        pytest.param(
+            "object.spec.containers.filter(c, c.name == 'a').size() == 0",
+            {"spec.containers[].name"},
+            id="size-of-what-is-filtered",
+        ),
+        pytest.param(
+            "size(object.spec.containers.filter(c, c.name == 'a') + object.spec.volumes) == 0",
+            {"spec.containers[].name", "spec.volumes"},
+            id="size-of-a-sum",
+        ),
+        pytest.param(
+            "object.spec.containers.map(c, c.env).all(e, e.exists(v, v.name == ''))",
+            {"spec.containers[].env[].name"},
+            id="items-of-what-is-mapped",
+        ),
+        pytest.param(
+            "object.spec.containers.map(c, c.env).size() == 0",
+            {"spec.containers[].env"},
+            id="size-of-what-is-mapped",
+        ),
+        pytest.param(
+            "['a', 'b'].all(k, object.metadata.labels[?k].orValue('') != '')",
+            {"metadata.labels.a", "metadata.labels.b"},
+            id="keys-that-are-written-out",
+        ),
+        pytest.param(
+            "['a', 'b'].all(k, object.metadata.labels[?(k + 'c')].orValue('') != '')",
+            {"metadata.labels"},
+            id="keys-that-are-made-of-such",
+        ),
+        pytest.param(
+            "['a', request.name].all(k, object.metadata.labels[?k].orValue('') != '')",
+            {"metadata.labels"},
+            id="keys-some-of-which-are-not",
+        ),
         pytest.param("object.spec != null", {"spec"}, id="whole-spec"),
         pytest.param(
             "object.spec.containers.all(c, c.image != '')", {"spec.containers[].image"}, id="loop"
@@ -131,8 +175,8 @@ def asked(expression, variables=""):
         pytest.param(
             "object.metadata.annotations[?'a\"b'] == 1", {"metadata.annotations"}, id="odd-key"
         ),
-        pytest.param("workload.controller() == 'Job'", {"metadata.ownerReferences"}, id="owner"),
-        pytest.param("maker in ['', 'CronJob']", {"metadata.ownerReferences"}, id="maker"),
+        pytest.param("workload.controller() == 'Job'", CONTROLLER, id="owner"),
+        pytest.param("maker in ['', 'CronJob']", CONTROLLER, id="maker"),
         pytest.param("['a'].all(maker, maker == 'a')", set(), id="another-maker"),
         pytest.param("object.spec.volumes[0].foo.bar == 1", {"spec.volumes[].foo"}, id="no-field"),
         pytest.param("oldObject == null", set(), id="old-object"),

@@ -117,7 +117,7 @@ def test_a_selector_that_contradicts_itself_is_doubtful():
     )
 
     assert found(selector=selector) == [
-        "objectSelector picks nothing: `a` cannot be all that is asked"
+        "objectSelector matches nothing: `a` cannot meet all requirements"
     ]
 
 

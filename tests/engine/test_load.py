@@ -63,7 +63,7 @@ def found(spec):
         ),
         pytest.param(
             "  inject: {queueName: 3}\n",
-            (8, 23, "`queueName` must be a text or `{expression: …}`, not a number", None),
+            (8, 23, "`queueName` must be a string or `{expression: …}`, not a number", None),
             id="type-of-a-value-or-expression",
         ),
         pytest.param(
@@ -113,7 +113,7 @@ def found(spec):
         ),
         pytest.param(
             "  validations: [{expression: 'true', message: \"a\\nb\"}]\n",
-            (8, 47, "a message is one line", "what to do about it goes to `remedy`"),
+            (8, 47, "a message is one line", "put the advice into `remedy`"),
             id="message-of-two-lines",
         ),
         pytest.param(
@@ -182,7 +182,7 @@ def test_a_mistake_is_found_at_its_place(spec, expected):
         pytest.param(
             "  inject: {gang: {minMember: {expression: \"'x'\"}}}\n",
             (8, 43),
-            "`minMember` must be a whole number, this is string",
+            "`minMember` must be an integer, this is string",
             id="value-of-the-wrong-type",
         ),
         pytest.param(

@@ -119,5 +119,5 @@ def test_a_policy_for_templates_that_looks_at_no_pod_is_a_mistake():
     text = FOR_TEMPLATES.replace("pod.spec", "object.spec") % "pods"
     (finding,) = load_policies(text, "p.yaml").findings
 
-    assert "no expression looks at `pod`" in finding.message
+    assert "no expression reads `pod`" in finding.message
     assert finding.line == 5

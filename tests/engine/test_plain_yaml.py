@@ -155,3 +155,31 @@ def test_places_are_those_of_the_text():
 
     place = document.position(("spec", "containers", 0, "resources", "limits", "cpu"))
     assert (place.line, place.column) == (23, 14)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"a":"\\u003cb\\u003e \\u0026"}', id="as-go-escapes"),
+        pytest.param('{"\\u003c\\u003c":{"b":1},"c":2}', id="merge"),
+        pytest.param('{"a":1,"a":2}', id="twice"),
+        pytest.param('{"a":1e17}', id="exponent"),
+        pytest.param('{"a":1e-5}', id="small"),
+        pytest.param('{"a":"\\ud800"}', id="surrogate"),
+        pytest.param('{"a":"\\\\u003c"}', id="backslash"),
+        pytest.param('{"a":"\\u0041"}', id="needless-escape"),
+        pytest.param('{"a":1234567890123456789012}', id="long-number"),
+        pytest.param('{"a":' + "[" * 150 + "]" * 150 + "}", id="deep"),
+        pytest.param('{"a":' + "[" * 5000 + "]" * 5000 + "}", id="deeper"),
+        pytest.param('{"a":1.50,"b":-0,"c":[],"d":null}', id="numbers"),
+    ],
+)
+def test_json_is_read_alike(text):
+    assert differs(text) is None
+    assert differs(text.replace(":", ": ").replace(",", ",\n    ")) is None
+
+
+def test_json_as_kubectl_writes_it_is_read_fast():
+    text = json.dumps({**slowly(MANIFEST), "escaped": "<&>"}, indent=4)
+
+    assert read_plain(text.replace("<", "\\u003c")) == json.loads(text)

@@ -172,7 +172,7 @@ def test_a_false_condition_outweighs_one_that_fails():
         ),
         pytest.param(
             "inject: {labels: {a: {expression: 'object.metadata'}}}",
-            "`inject.labels.a` came out as",
+            "`inject.labels.a` evaluates to",
             id="inject-of-the-wrong-type",
         ),
     ],

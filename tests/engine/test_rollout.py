@@ -291,13 +291,13 @@ def test_what_must_be_bound_does_nothing_before(spec, applies):
 
     assert (not asked.review(request(pod())).allowed) == applies
     said = [finding.message for finding in check_bindings(loaded.policies, ())]
-    assert said == ([] if applies else ["`p` has no effect: it has no binding here"])
+    assert said == ([] if applies else ["`p` has no effect without a binding"])
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        pytest.param("", ["`p` would apply everywhere if its bindings were not here"], id="bare"),
+        pytest.param("", ["`p` would apply everywhere without its bindings"], id="bare"),
         pytest.param("requiresBinding: true", [], id="must-be-bound"),
     ],
 )

@@ -8,7 +8,7 @@ from policyd.api.kueue.names import ADMITTED
 from policyd.api.meta import Condition, ObjectMeta, OwnerReference
 from policyd.api.pods import Container, PodSpec, PodTemplate, Resources, Toleration
 from policyd.jobs.copied import CopiedKeys
-from policyd.jobs.roles import role_hash
+from policyd.jobs.pods import role_hash
 from policyd.jobs.workload import (
     Priority,
     body_of,

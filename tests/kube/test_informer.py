@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policyd.kube.changes import Added, Deleted, Modified
 from policyd.kube.errors import (
     ForbiddenError,
     GoneError,
@@ -35,16 +36,21 @@ class Told:
         self.changes = []
         self.objects = {}
 
-    def __call__(self, old, new):
-        key = (new or old).metadata.key
-        assert self.objects.get(key) == old, "`old` is what was told before"
-        assert old != new, "a change changes something"
-        if new is None:
-            del self.objects[key]
-            self.changes.append(f"-{key}")
-        else:
-            self.objects[key] = new
-            self.changes.append(f"{'~' if old else '+'}{key}")
+    def __call__(self, change):
+        key = change.object.metadata.key
+        match change:
+            case Added(new):
+                assert key not in self.objects, "it was not known before"
+                self.objects[key] = new
+                self.changes.append(f"+{key}")
+            case Modified(old, new):
+                assert self.objects[key] == old, "`old` is what was told before"
+                assert old != new, "a change changes something"
+                self.objects[key] = new
+                self.changes.append(f"~{key}")
+            case Deleted(old):
+                assert self.objects.pop(key) == old, "`object` is what was told before"
+                self.changes.append(f"-{key}")
 
 
 @asynccontextmanager
@@ -93,15 +99,20 @@ async def test_a_change_is_told_with_what_was_before_and_after():
     client, clock, seen = FakeClient(), FakeClock(), []
     add(client.store, "a")
 
-    async with informing(client, pace=clock.pace(), told=lambda *both: seen.append(both)):
+    async with informing(client, pace=clock.pace(), told=seen.append):
         await clock.advance(0)
         change(client.store, "a", priority=5)
         await clock.advance(0)
         remove(client.store, "a")
         await clock.advance(0)
 
-    priorities = [tuple(each and each.spec.priority for each in both) for both in seen]
-    assert priorities == [(None, 0), (0, 5), (5, None)]
+    added, modified, deleted = seen
+    assert isinstance(added, Added)
+    assert added.object.spec.priority == 0
+    assert isinstance(modified, Modified)
+    assert (modified.old.spec.priority, modified.object.spec.priority) == (0, 5)
+    assert isinstance(deleted, Deleted)
+    assert deleted.object.spec.priority == 5
 
 
 async def test_a_list_is_read_in_pages_and_then_watched_from_its_version():
@@ -125,8 +136,8 @@ async def test_the_next_page_is_asked_for_while_one_is_taken_in():
         for number in range(501):
             add(server.store, f"p{number:03}")
 
-        def note(_old, new):
-            asked.append((new.metadata.name, len(page_requests(server))))
+        def note(change):
+            asked.append((change.object.metadata.name, len(page_requests(server))))
 
         async with informing(client, pace=pace, told=note) as informer:
             await informer.synced.wait()
@@ -446,7 +457,7 @@ async def test_what_a_listener_raises_ends_the_informer():
     client, clock = FakeClient(), FakeClock()
     add(client.store, "a")
 
-    def fail(_old, _new):
+    def fail(_change):
         raise LookupError("a bug")
 
     with pytest.raises(LookupError, match="a bug"):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.kube.errors import ConflictError, InternalError
-from policyd.kube.leader import LeaderElection, LeaseTerms, say_nothing
+from policyd.kube.leader import LeaderElection, LeaseTerms, leave_nothing
 from policyd.kube.pace import Pace
 from policyd.kube.resources import LEASES
 from policyd.testing import FakeClient, FakeClock, ObjectStore
@@ -43,14 +43,14 @@ class Connection(FakeClient):
 
 
 class Candidate:
-    def __init__(self, store, identity, clock, *, pace=None, last_word=say_nothing):
+    def __init__(self, store, identity, clock, *, pace=None, leave=leave_nothing):
         self.client = Connection(store)
         self.election = LeaderElection(
             self.client,
             "controller",
             namespace="policyd-system",
             identity=identity,
-            last_word=last_word,
+            leave=leave,
             pace=pace or clock.pace(),
         )
         self.task = asyncio.ensure_future(self.election.run())
@@ -115,13 +115,13 @@ async def test_a_clean_stop_hands_over_within_a_second():
 
 
 async def test_who_stops_leaves_word_for_the_next():
-    async def last_word():
+    async def leave():
         await clock.sleep(0.5)
         return "as far as 7"
 
     clock = FakeClock()
     store = ObjectStore(clock)
-    a = Candidate(store, "a", clock, last_word=last_word)
+    a = Candidate(store, "a", clock, leave=leave)
     await clock.advance(1)
     b = Candidate(store, "b", clock)
     await clock.advance(1)
@@ -131,18 +131,18 @@ async def test_who_stops_leaves_word_for_the_next():
     await clock.advance(1)
 
     assert held["holderIdentity"] == "a"
-    assert (b.leading, b.election.word) == (True, "as far as 7")
+    assert (b.leading, b.election.handed_over) == (True, "as far as 7")
     await a.stop()
     await b.stop()
 
 
 async def test_who_cannot_say_its_last_word_lets_the_lease_run_out():
-    async def last_word():
+    async def leave():
         await asyncio.Event().wait()
 
     clock = FakeClock()
     store = ObjectStore(clock)
-    a = Candidate(store, "a", clock, last_word=last_word)
+    a = Candidate(store, "a", clock, leave=leave)
     b = Candidate(store, "b", clock)
     await clock.advance(1)
     a.task.cancel()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from policyd.patch.differences import difference
+from policyd.patch.operations import difference
 from tests.e2e.likeness.servers import Loop, embedded
 from tests.live.library import CUSTOM, FOLDERS, exported, priority_classes, trials
 from tests.live.server import Answer, definition, live, path_of, without_system_fields

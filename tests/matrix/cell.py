@@ -310,10 +310,10 @@ class Cell:
         log = self.cluster.controller.log.read_text(errors="replace").splitlines()
         failed = (
             "reconcile_failed",
-            "_broke",
+            "_error",
             "object_unreadable",
             "writes_refused",
-            "start_waits",
+            "job_start_delayed",
         )
         lines = [line for line in log if self.name in line and any(f in line for f in failed)]
         events = self.api.find("Event", self.name)

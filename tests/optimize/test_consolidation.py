@@ -5,8 +5,8 @@ from hypothesis import given, settings
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Admit, Preempt, Requeue
-from policyd.alloc.queue import FlavorSpec, Protection
-from policyd.optimize.opt_ins import OptIns
+from policyd.alloc.queue import FlavorSpec
+from policyd.optimize.opt_ins import OptIns, Protection
 from policyd.simulate.scenario import Arrival, Simulation
 from policyd.status.words import message_of
 from tests.alloc.builders import admission, cohort, group, keys, pod_set, queue, workload
@@ -14,6 +14,7 @@ from tests.alloc.choices import scenarios
 from tests.optimize.builders import state
 
 MOVES = OptIns(moves=2)
+PROTECTED = OptIns(moves=2, protection=Protection(reclaim=200.0))
 FLAVORS = [FlavorSpec(name=name, labels={"size": name}) for name in ("big", "small")]
 
 
@@ -64,7 +65,7 @@ def test_who_fits_elsewhere_makes_room():
         pytest.param([running("a", gpu=4), running("b", flavor="small")], {}, id="no-room"),
         pytest.param([running("a", priority=1)], {}, id="more-important"),
         pytest.param([running("a", evicted=True)], {}, id="stops-already"),
-        pytest.param([running("a")], {"protection": Protection(reclaim=200.0)}, id="is-protected"),
+        pytest.param([running("a")], {"opt_ins": PROTECTED}, id="is-protected"),
         pytest.param(
             [running(key, gpu=1) for key in "abc"], {}, id="more-than-may-be-moved-at-a-time"
         ),
@@ -101,7 +102,7 @@ def test_the_new_places_are_held_until_all_are_there():
     of.put_workload(workload("late", "q", gpu=4, priority=9, at=2))
     assert admitted(of) == ["new", "a"]
     assert of.extension.moving == {}
-    assert dict(of.register.holding("a").admission.pod_sets[0].flavors) == {"gpu": "small"}
+    assert dict(of.holding("a").admission.pod_sets[0].flavors) == {"gpu": "small"}
 
 
 def test_places_are_not_held_for_ever():

@@ -18,9 +18,9 @@ from policyd.alloc.topology.values import (
     TopologyPlacement,
 )
 from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, ReservedQuota
-from policyd.optimize.moves import Asker, cost_of, fewest_moves, may_move
+from policyd.optimize.moves import Preemptor, cost_of, fewest_moves, may_move
 from policyd.optimize.opt_ins import OptIns
-from policyd.optimize.together import Patience
+from policyd.optimize.together import SearchBudget
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import queue, workload
 from tests.optimize.builders import state
@@ -38,7 +38,7 @@ def world(*things, opt_ins=MOVES, quota=99, **racks):
         for number, amount in enumerate(gpus):
             labels = {"rack": rack, HOSTNAME: f"{rack}-{number}"}
             allocatable = {"gpu": amount, "pods": 20}
-            made.ground.nodes.put(
+            made.ledger.nodes.put(
                 TopologyNode(name=labels[HOSTNAME], labels=labels, allocatable=allocatable)
             )
     made.put_queue(queue("q", gpu=quota, opt_ins=opt_ins))
@@ -78,9 +78,9 @@ def plan(of, key, *, most=3, steps=200_000, sets=500):
     (waiting,) = (
         t.workload for q in of.queues.values() for t in q.pending if t.workload.key == key
     )
-    asker = Asker(of, waiting, of.queues["q"].options, Patience(steps, sets))
+    preemptor = Preemptor(of, waiting, of.queues["q"].options, SearchBudget(steps, sets))
     movable = [each for each in of.queues["q"].holdings.values() if may_move(each, waiting)]
-    return fewest_moves(asker, movable, most=most)
+    return fewest_moves(preemptor, movable, most=most)
 
 
 def moved(found):
@@ -196,11 +196,11 @@ def test_devices_are_what_costs_where_there_are_some():
 
 def test_planning_leaves_everything_as_it_was():
     of = world(anywhere("a", 2, on={"r1-0": 2}), gang("new", 2, gpu=4), r1=(4, 4), r2=(2, 2))
-    before = dict(of.ground.nodes.held), of.ground.nodes.usage("default"), list(of.tree.usage)
+    before = dict(of.ledger.nodes.held), of.ledger.nodes.usage("default"), list(of.tree.usage)
 
     plan(of, "new")
 
-    after = dict(of.ground.nodes.held), of.ground.nodes.usage("default"), list(of.tree.usage)
+    after = dict(of.ledger.nodes.held), of.ledger.nodes.usage("default"), list(of.tree.usage)
     assert after == before
 
 
@@ -296,16 +296,16 @@ def test_the_fewest_are_moved_that_any_search_finds(crowd):
 
 def assert_all_fit(of, found):
     """Those that stay and those that move have no more than there is, all together."""
-    with of.ground.trial():
+    with of.ledger.trial():
         for victim in found.victims:
-            of.ground.release(victim.holding)
+            of.ledger.release(victim.holding)
         for move in found.moves:
             (pods,) = move.admission.pod_sets
             place = Placement(
                 flavor="default", assignment=pods.placement, requests=pods.pod_requests
             )
-            of.ground.nodes.hold(move.key, [place])
-        tree = of.ground.nodes.trees["default"]
+            of.ledger.nodes.hold(move.key, [place])
+        tree = of.ledger.nodes.trees["default"]
         assert all(tree.free.left("gpu", leaf) >= 0 for leaf in tree.leaves.values())
 
 
@@ -348,7 +348,7 @@ def test_the_new_places_are_held_until_all_are_there():
 
     assert admitted(of) == ["new", "a"]
     assert of.extension.moving == {}
-    assert {n: dict(p.assignment.domains) for n, (p,) in of.ground.nodes.held.items()} == {
+    assert {n: dict(p.assignment.domains) for n, (p,) in of.ledger.nodes.held.items()} == {
         "new": {("r1-0",): 1, ("r1-1",): 1},
         "a": {("r2-0",): 2},
     }

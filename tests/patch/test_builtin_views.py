@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.patch.builtin_types import MistypedError
+from policyd.patch.builtin_types import MistypedError, present, unset
 from policyd.patch.builtin_views import changed_view, type_of, typed_view
-from policyd.patch.gotypes import present, unset
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation, PatchError
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.patch.differences import difference
 from policyd.patch.json_patch import MAX_OPERATIONS, apply_json_patch
 from policyd.patch.operations import (
     Operation,
     PatchError,
     PatchTestError,
+    difference,
     parse_operations,
     pointer,
 )

@@ -1,4 +1,4 @@
-"""What the API server is asked to decide: only what it decides as the door would."""
+"""What the API server is asked to decide: only what it decides as the webhooks would."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The webhook configurations: what is sent to the door, and how they are kept up."""
+"""The webhook configurations: what is sent to the webhooks, and how they are kept up."""
 
 import base64
 from contextlib import suppress
@@ -34,10 +34,9 @@ from policyd.registration.configurations import (
 from policyd.registration.webhook_rules import WebhookRules, derive_webhook_rules
 from policyd.testing import FakeClient
 from tests.webhooks.policies import policy, rule
-from webhooks.certificate.former_names import HINT
-from webhooks.certificate.publication import Publication
+from webhooks.certificate.publication import FORMER_HINT, Publication
 
-SERVICE = ServiceEndpoint(namespace="queue", name="door", port=8443)
+SERVICE = ServiceEndpoint(namespace="queue", name="webhooks", port=8443)
 
 
 def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
@@ -111,7 +110,7 @@ def test_the_mutating_configuration():
                 "clientConfig": {
                     "service": {
                         "namespace": "queue",
-                        "name": "door",
+                        "name": "webhooks",
                         "port": 8443,
                         "path": "/mutate",
                     },
@@ -408,7 +407,7 @@ class TestFormerName:
             await publication.publish(b"")
 
         told = [line for line in logs if line["event"] == "former_configuration_kept"]
-        assert [line["hint"] for line in told] == [HINT]
+        assert [line["hint"] for line in told] == [FORMER_HINT]
         assert len(await former(client)) == 2
 
     async def test_who_may_not_read_it_registers_all_the_same(self):

@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.api.admission import Rule
-from policyd.registration.implied import implied_labels
+from policyd.registration.interest import implied_labels
 
 HAD = "oldObject.metadata.?labels[?'a/b'].orValue('') != ''"
 HAS = "object.metadata.?labels[?'c'].orValue('') != ''"

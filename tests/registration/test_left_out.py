@@ -66,7 +66,7 @@ def test_what_a_policy_is_about_in_vain_is_known():
 def test_what_a_wildcard_covers_is_left_out_by_a_condition():
     wide = (call("*", group="*"),)
     wanted = Registration(
-        endpoint=ServiceEndpoint(namespace="queue", name="door"),
+        endpoint=ServiceEndpoint(namespace="queue", name="webhooks"),
         rules=WebhookRules(mutate=wide, validate=wide),
         own_namespace="queue",
         timeout_seconds=3,

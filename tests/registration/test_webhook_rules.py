@@ -1,4 +1,4 @@
-"""Which requests are sent to the door: all that a policy may want, and as few others as can be."""
+"""The requests that are sent to the webhooks: all that policies need, and few others."""
 
 import pytest
 from hypothesis import given, settings
@@ -334,7 +334,7 @@ def in_a_queue(calls):
                 policy(rule(), validations=True, conditions=["pod.gpus() == 1"]),
             ],
             ["Fail pods"],
-            id="a-condition-that-only-the-door-can-ask",
+            id="a-condition-that-only-the-webhooks-can-ask",
         ),
         pytest.param(
             [policy(rule(), validations=True, conditions=["pod.gpus() > 1"]) for _ in range(5)],
@@ -372,7 +372,7 @@ def in_a_queue(calls):
                 + "+".join(sorted(f"kind{n}" for n in range(1, MOST_WEBHOOKS + 1, 2)))
                 + " in:tier=research",
             ],
-            id="too-many-labels-are-left-to-the-door",
+            id="too-many-labels-are-left-to-the-webhooks",
         ),
         pytest.param(
             [
@@ -380,7 +380,7 @@ def in_a_queue(calls):
                 for n in range(100)
             ],
             ["Fail pods"],
-            id="too-many-alternatives-are-left-to-the-door",
+            id="too-many-alternatives-are-left-to-the-webhooks",
         ),
     ],
 )

@@ -52,13 +52,13 @@ def test_queues_that_did_not_ask_for_moves_can_be_planned_for_too():
 
 def test_a_plan_is_drawn_as_if_it_were_carried_out_and_then_taken_back():
     of = in_the_way()
-    before = dict(of.ground.nodes.held)
+    before = dict(of.ledger.nodes.held)
 
     with carried_out(of, plan(of)):
-        held = {k: dict(p.assignment.domains) for k, (p,) in of.ground.nodes.held.items()}
+        held = {k: dict(p.assignment.domains) for k, (p,) in of.ledger.nodes.held.items()}
 
     assert held == {"new": {("r1-0",): 1, ("r1-1",): 1}, "a": {("r2-0",): 2}}
-    assert of.ground.nodes.held == before
+    assert of.ledger.nodes.held == before
 
 
 def test_who_waits_in_a_queue_that_is_not_there_has_no_plan():

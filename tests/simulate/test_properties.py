@@ -4,9 +4,10 @@ import msgspec
 from hypothesis import given, settings
 
 from policyd.alloc.plan import Admit, Preempt
-from policyd.alloc.queue import FlavorSpec, Fungibility, PreemptionPolicy, Protection
+from policyd.alloc.queue import FlavorSpec, Fungibility, PreemptionPolicy
 from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.alloc.state import CoreState
+from policyd.optimize.opt_ins import OptIns, Protection
 from policyd.optimize.optimizer import Optimizer
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import held, put, usage
@@ -14,7 +15,7 @@ from tests.alloc.choices import scenarios
 from tests.alloc.worlds import FLAVORS, NAMES, cohorts, queues, workloads
 
 MOST_STEPS = 2_000
-NEVER_AGAIN = Protection(repetition=1_000.0)
+NEVER_AGAIN = OptIns(protection=Protection(repetition=1_000.0))
 """Else two workloads could preempt each other for ever, by the policies of their queues."""
 
 RATE = settings(deadline=None)
@@ -56,7 +57,7 @@ def scenario_of(choose):
             queues(choose, name),
             preemption=policies(choose),
             fungibility=fungibility(choose),
-            protection=NEVER_AGAIN,
+            opt_ins=NEVER_AGAIN,
         )
         for name in choose.shuffled(NAMES)[: choose.number(1, 4)]
     ]

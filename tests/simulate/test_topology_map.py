@@ -98,10 +98,10 @@ def test_the_maps_say_what_is_in_pieces_and_where():
     of.put_flavor(FlavorSpec(name="f", topology="racks", levels=LEVELS))
     nodes = [node("n1"), node("n2"), node("n3", "r2")]
     for each in nodes:
-        of.ground.nodes.put(each)
+        of.ledger.nodes.put(each)
     maps = Maps(of, nodes, Names())
     assert not any("in pieces" in line for line in maps.changed())
-    of.ground.nodes.hold("a/b", held((HOSTNAME,), n1=1))
+    of.ledger.nodes.hold("a/b", held((HOSTNAME,), n1=1))
 
     assert list(maps.changed())[-2:] == [
         "A a/b: 1 pod",

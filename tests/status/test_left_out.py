@@ -47,7 +47,7 @@ def test_nodes_that_are_not_counted(nodes, said):
     made = state(queue("a"), flavors=())
     made.put_flavor(FLAVOR)
     for each in nodes:
-        made.ground.nodes.put(each)
+        made.ledger.nodes.put(each)
 
     assert not_counted(made, "h100") == said
 
@@ -55,9 +55,9 @@ def test_nodes_that_are_not_counted(nodes, said):
 def test_a_node_that_is_gone_is_missed_by_nobody():
     made = state(queue("a"), flavors=())
     made.put_flavor(FLAVOR)
-    made.ground.nodes.put(spec("a1", ready=False))
+    made.ledger.nodes.put(spec("a1", ready=False))
 
-    made.ground.nodes.remove("a1")
+    made.ledger.nodes.remove("a1")
 
     assert not_counted(made, "h100") == ""
 

@@ -50,7 +50,7 @@ def world(wants, *nodes, gpus=0, parts=8, levels=(), slices=None):
         )
     )
     for each in nodes:
-        of.ground.nodes.put(each)
+        of.ledger.nodes.put(each)
     amounts = quotas if slices is None else {SLICES: quota(slices)}
     spec = queue("q", gpu=1)
     ((group,),) = [spec.groups]
@@ -134,7 +134,7 @@ def test_what_others_hold_on_nodes_is_not_free():
     for name in ("a", "b"):
         assert suggested(of)
         domains = TopologyPlacement(levels=(HOSTNAME,), domains=(((name,), 1),))
-        of.ground.nodes.hold(
+        of.ledger.nodes.hold(
             f"on-{name}", [Placement(flavor="default", assignment=domains, requests={BIG: 1})]
         )
         of.wake("q")

@@ -235,7 +235,7 @@ def test_who_preempted_others_is_first_where_others_could_take_what_it_made_free
         reason="PendingPreemption",
         refusal=Refusal("WaitingForPreemptedWorkloads"),
         requests={},
-        parked=False,
+        inadmissible=False,
     )
     pending.requeue(action, strict=False, equivalents=True)
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Admit, Requeue
-from policyd.alloc.queue import FlavorSpec, PreemptionPolicy, Protection
+from policyd.alloc.queue import FlavorSpec, PreemptionPolicy
 from policyd.alloc.reasons import MissingQuota, OverCapacity, Unsuitable
 from policyd.node_rules import NodeTaint
+from policyd.optimize.opt_ins import OptIns, Protection
 from policyd.status.remedies import (
     AllowPreemption,
     AskLess,
@@ -21,8 +22,9 @@ from policyd.status.remedies import (
     remedy_text,
 )
 from policyd.status.what_helps import remedies
-from tests.alloc.builders import group, pod_set, queue, quota, state, workload
+from tests.alloc.builders import group, pod_set, queue, quota, workload
 from tests.alloc.test_preemption import running
+from tests.optimize.builders import state
 
 
 def told(of, key="w"):
@@ -157,7 +159,7 @@ def test_a_flavor_is_no_help_that_has_no_room_for_all_that_is_asked():
 
 def test_candidates_that_are_protected_are_named_with_the_time():
     of = state(
-        queue("q", gpu=4, preemption=MINE, protection=Protection(preemption=600)),
+        queue("q", gpu=4, preemption=MINE, opt_ins=OptIns(protection=Protection(preemption=600))),
         running("a", "q", gpu=4, at=100),
         workload("w", "q", gpu=2, priority=5),
     )
@@ -173,7 +175,7 @@ def test_candidates_that_are_protected_are_named_with_the_time():
 
 def test_nothing_is_told_of_protection_once_it_is_over():
     of = state(
-        queue("q", gpu=4, protection=Protection(preemption=60)),
+        queue("q", gpu=4, opt_ins=OptIns(protection=Protection(preemption=60))),
         running("a", "q", gpu=4, at=100),
         workload("w", "q", gpu=2, priority=5),
     )

@@ -6,7 +6,7 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.reasons import Refusal
 from policyd.status.naming import Naming
-from policyd.status.standing import behind_text, refused_now
+from policyd.status.standing import behind_text, refused_now, turns
 from tests.alloc.builders import group, pod_set, queue, state, workload
 from tests.alloc.test_preemption import running
 
@@ -22,8 +22,8 @@ def settled(*things):
 
 
 def line(of, *, strict=False):
-    turns = of.queues["q"].pending.turns(strict=strict)
-    return {t.workload.key: ahead and ahead.workload.key for t, ahead in turns}
+    found = turns(of.queues["q"].pending, strict=strict)
+    return {t.workload.key: ahead and ahead.workload.key for t, ahead in found}
 
 
 def why(of, key="w"):

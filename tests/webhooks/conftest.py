@@ -1,4 +1,4 @@
-"""A door on a real TLS socket of loopback, and a client that shows which certificate it met."""
+"""The webhooks on a real TLS socket of loopback, and a client that tells their certificate."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ class Connection:
         await self._writer.drain()
 
     async def send_head(self, length, path="/mutate"):
-        head = f"POST {path} HTTP/1.1\r\nhost: door\r\ncontent-type: application/json\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: server\r\ncontent-type: application/json\r\n"
         await self.write(f"{head}content-length: {length}\r\n\r\n".encode())
 
     async def receive(self):
@@ -75,7 +75,7 @@ class Connection:
             await self._writer.wait_closed()
 
 
-class RunningDoor:
+class RunningServer:
     """A served application."""
 
     def __init__(self, port, context=None, stop=None):
@@ -112,20 +112,20 @@ def app_for(answer):
 
 
 @contextlib.asynccontextmanager
-async def running_door(answer, *, pair=None, callers_pem=b"", names=(), http=ReviewProtocol):
+async def running_server(answer, *, pair=None, callers_pem=b"", names=(), http=ReviewProtocol):
     listener = listen("127.0.0.1", 0)
     context = LiveContext(pair or issue("first"), callers_pem=callers_pem)
-    door = RunningDoor(listener.getsockname()[1], context, asyncio.Event())
+    server = RunningServer(listener.getsockname()[1], context, asyncio.Event())
 
     async def counted(body, out_of_time):
-        door.reviews += 1
+        server.reviews += 1
         return await answer(body, out_of_time)
 
     listening = Listening(
-        tls=context.front, count=lambda why: door.ended.update([why]), names=frozenset(names)
+        tls=context.front, count=lambda why: server.ended.update([why]), names=frozenset(names)
     )
     app = app_for(counted)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        group.create_task(serve(app, listener, listening=listening, stop=door.stop, http=http))
-        yield door
-        door.stop.set()
+        group.create_task(serve(app, listener, listening=listening, stop=server.stop, http=http))
+        yield server
+        server.stop.set()

@@ -1,4 +1,4 @@
-"""A door whose policies may ask others, and a server to be asked."""
+"""Policies that may ask others, and a server to be asked."""
 
 import asyncio
 import json
@@ -76,8 +76,8 @@ async def sending(fetcher):
         await asyncio.gather(running, return_exceptions=True)
 
 
-class AskingDoor:
-    """A door with one policy of Kyverno's, which says in its refusal what an expression gives."""
+class AskingPolicies:
+    """One policy of Kyverno's, whose denial has the value of an expression."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -2,10 +2,14 @@
 
 import json
 
+import msgspec
+
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.kube.resources import Resource
 from webhooks.namespaces import without_cluster
+from webhooks.policies.stored import PolicyMetadata, StoredPolicy
 
 OWN = {"apiVersion": "policyd.io/v1alpha1", "kind": "Policy"}
 
@@ -34,7 +38,31 @@ def policy(*rules, inject=False, validations=False, failure="Fail", conditions=(
 
 
 def bound(*documents):
-    """Load policies, and bind them as the door does."""
+    """Load policies, and bind them as the webhooks do."""
     loaded = load_policies("\n---\n".join(map(json.dumps, documents)), "here", EVERY_FORMAT)
     assert not [f for f in loaded.findings if f.severity == "error"], loaded.findings
     return PolicySet(loaded.policies, namespaces=without_cluster, bindings=loaded.bindings).policies
+
+
+def stored(name, spec, *, kind="Policy", group="policyd.io", namespace=""):
+    """Build a policy or binding as an API server stores it."""
+    version = "v1alpha1" if group == "policyd.io" else "v1"
+    return StoredPolicy(
+        metadata=PolicyMetadata(name=name, namespace=namespace),
+        api_version=f"{group}/{version}",
+        kind=kind,
+        spec=msgspec.Raw(json.dumps(spec).encode()),
+    )
+
+
+def take(policies, policy):
+    """Load a policy or binding as a source of policies does, within the limits."""
+    group, _, version = policy.api_version.partition("/")
+    resource = Resource(group, version, "", policy.kind)
+    policies.take(policies.limits.keep(policy, resource))
+
+
+def drop(policies, policy):
+    """Forget a policy or binding as a source of policies does."""
+    policies.limits.drop(policy.key)
+    policies.drop(policy.key)

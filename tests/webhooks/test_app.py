@@ -9,12 +9,14 @@ from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
+from policyd.health import create_health_app
 from tests.webhooks.conftest import figures as told_by
-from webhooks import app
-from webhooks.app import DEFAULT_TIMEOUT_SECONDS, create_app, timeout_seconds
+from webhooks import app, bodies
+from webhooks.app import create_app
 from webhooks.bodies import LIGHT_BYTES, LIGHT_ROOM, NO_ROOM
-from webhooks.health import Readiness, create_health_app
+from webhooks.deadlines import DEFAULT_TIMEOUT_SECONDS, timeout_seconds
 from webhooks.metrics import WebhookMetrics
+from webhooks.shared import Readiness
 
 JSON = {"content-type": "application/json"}
 
@@ -27,7 +29,9 @@ async def echo(body: bytes, _out_of_time) -> bytes:
 def client_for(answer=echo, *, clock=None, unjudged=None):
     metrics = WebhookMetrics(CollectorRegistry())
     answers = {"/mutate": answer, "/validate": answer}
-    client = TestClient(create_app(answers, metrics=metrics, clock=clock, unjudged=unjudged or {}))
+    client = TestClient(
+        create_app(answers, metrics=metrics, clock=clock, unevaluated=unjudged or {})
+    )
     client.registry = metrics.registry
     return client
 
@@ -105,7 +109,7 @@ def test_a_review_of_the_largest_size_is_judged():
 
     assert Sent(client, body).answered() == (200, b"{}")
     assert seen == [MAXIMUM_REVIEW_BYTES]
-    assert client.app.doors[b"/validate"].room.taken == 0
+    assert client.app.endpoints[b"/validate"].room.taken == 0
 
 
 async def nothing(_body, _out_of_time):
@@ -136,7 +140,7 @@ def test_a_review_that_is_not_read_is_refused_by_a_verdict(body, length, reason)
     assert (verdict["uid"], verdict["allowed"]) == ("u-1", False)
     assert reason in verdict["status"]["message"]
     assert 'policyd_reviews_total{outcome="unjudged",path="/validate"} 1.0' in told(client)
-    assert client.app.doors[b"/validate"].room.taken == 0
+    assert client.app.endpoints[b"/validate"].room.taken == 0
 
 
 def test_what_is_too_large_is_answered_when_its_beginning_is_there():
@@ -148,7 +152,7 @@ def test_what_is_too_large_is_answered_when_its_beginning_is_there():
 
 @pytest.mark.parametrize("size", [1000, 200_000], ids=["light", "within-a-large-one"])
 def test_a_review_that_does_not_come_in_is_refused_by_a_verdict(monkeypatch, size):
-    monkeypatch.setattr(app, "LATE", 0.001)
+    monkeypatch.setattr(bodies, "LATE", 0.001)
     sent = Sent(client_for(nothing), UID.ljust(5_000_000), size=size)
     del sent.pieces[2:]
     sent.pieces.append(b"")
@@ -173,7 +177,7 @@ def stopping(sent):
 
 def test_a_review_that_finds_no_room_is_refused_by_a_verdict_and_not_judged_in_part():
     client = client_for(nothing)
-    client.app.doors[b"/validate"].room.took(LIGHT_ROOM)
+    client.app.endpoints[b"/validate"].room.took(LIGHT_ROOM)
 
     verdict = Sent(client, UID.ljust(200_000), size=1000).verdict()
 
@@ -192,7 +196,7 @@ def test_a_caller_that_is_gone_leaves_no_room_taken():
     asyncio.run(client.app(sent.scope, receive, sent.send))
 
     assert sent.messages == []
-    assert client.app.doors[b"/validate"].room.taken == 0
+    assert client.app.endpoints[b"/validate"].room.taken == 0
 
 
 def test_who_answers_what_is_not_judged_is_told_its_beginning_and_the_reason():
@@ -339,7 +343,7 @@ def test_a_bug_is_a_500_with_a_reason_and_counted_and_the_next_review_is_answere
 
 def test_it_lives_whatever_happens_and_is_ready_when_nothing_speaks_against_it():
     readiness = Readiness("policies are being read", "namespaces are being read")
-    client = TestClient(create_health_app(readiness, CollectorRegistry()))
+    client = TestClient(create_health_app(CollectorRegistry(), lambda: readiness.reasons))
 
     assert client.get("/livez").text == "ok\n"
     unready = client.get("/readyz")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from policyd.admission.unjudged import HEAD_BYTES
+from policyd.admission.unevaluated import HEAD_BYTES
 from webhooks.bodies import (
     ANSWERS_ROOM,
     LIGHT_ROOM,

@@ -1,20 +1,14 @@
-"""What the door makes of a review: policies first, then jobs; and what hostile bodies come to."""
+"""Answers of the webhooks: policies first, then jobs; and hostile bodies."""
 
 import json
 
 import pytest
-from msgspec import structs
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from policyd.admission.decisions import changed, combined, object_of
 from policyd.admission.handler import AdmissionHandler
 from policyd.admission.jobs import JobAdmission
-from policyd.admission.queues import QueueAdmission
-from policyd.api.admission import UserInfo, parse_review
-from policyd.engine.model.decision import ALLOWED, Decision, Denial, Failure
-from policyd.patch.operations import Operation
 from policyd.testing import FakeClock
 from tests.webhooks.conftest import figures
 from tests.webhooks.reviews import POD, patch, patched, policy, queued, response, review
@@ -35,7 +29,7 @@ JOB = {
 
 
 def client_with(folder, *policies, clock=None, prepare=None):
-    """Build the whole door, without its socket, on these policies."""
+    """Build the webhooks, without a socket, on these policies."""
     (folder / "policies.yaml").write_text("\n---\n".join(map(json.dumps, policies)))
     metrics = WebhookMetrics(CollectorRegistry())
     loaded = PoliciesInForce(namespaces=without_cluster, metrics=metrics)
@@ -58,30 +52,6 @@ def client_with(folder, *policies, clock=None, prepare=None):
     client = TestClient(app)
     client.registry = metrics.registry
     return client
-
-
-def saying(decision):
-    return lambda _request, _more: decision
-
-
-@pytest.mark.parametrize(
-    ("groups", "asked"),
-    [
-        pytest.param([], True, id="in-no-group"),
-        pytest.param(["system:authenticated"], True, id="in-others"),
-        pytest.param(["system:authenticated", "system:nodes"], False, id="in-one-of-them"),
-    ],
-)
-def test_requests_of_exempt_groups_are_not_decided_on(groups, asked):
-    refused = Decision(denials=(Denial(policy="p", message="no"),))
-    request = structs.replace(parse_review(review()), user_info=UserInfo(groups=tuple(groups)))
-
-    handler = AdmissionHandler(
-        phase="validate", policies=saying(refused), exempt=frozenset({"system:nodes"})
-    )
-    decision = handler.validate(request)
-
-    assert decision is (refused if asked else ALLOWED)
 
 
 def ask(client, path, body):
@@ -154,52 +124,6 @@ def test_objects_that_cannot_be_changed_any_more_are_not_validated_as_jobs(tmp_p
     assert response(ask(client_with(tmp_path), "/validate", body))["allowed"]
 
 
-def test_a_change_sees_what_the_ones_before_it_left():
-    def first(_request, draft):
-        draft.set(("metadata", "labels", "a"), "1")
-
-    def second(_request, draft):
-        draft.set(("metadata", "labels", "b"), draft.get(("metadata", "labels", "a")) + "2")
-
-    request = parse_review(review())
-    policies = Decision(operations=(Operation("add", "/spec/x", value=1),))
-
-    decision = changed(request, changed(request, policies, first), second)
-
-    assert [(operation.path, operation.value) for operation in decision.operations] == [
-        ("/spec/x", 1),
-        ("/metadata/labels/a", "1"),
-        ("/metadata/labels/b", "12"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("policies", "obj"),
-    [
-        pytest.param(ALLOWED, POD, id="no-queue-is-named"),
-        pytest.param(
-            Decision(denials=(Denial(policy="p", message="no"),)), queued(POD), id="refused-already"
-        ),
-    ],
-)
-def test_jobs_are_left_alone_where_nothing_is_to_be_done(policies, obj):
-    jobs, queues = JobAdmission(), QueueAdmission()
-    handler = AdmissionHandler(phase="mutate", policies=saying(policies), jobs=jobs, queues=queues)
-
-    assert handler.mutate(parse_review(review(obj))) is policies
-
-
-def test_what_the_policies_decoded_is_not_decoded_again():
-    asked = parse_review(review(queued(POD)))
-    decided = Decision(object=queued(POD, queue="theirs"))
-    seen = []
-
-    changed(asked, decided, lambda _request, draft: seen.append(draft.object))
-
-    assert seen == [decided.object]
-    assert object_of(asked, decided) is decided.object
-
-
 def test_a_review_that_takes_too_long_is_refused_in_time(tmp_path):
     slow = policy("slow", validations=[{"expression": "true"}])
     late = FakeClock()
@@ -213,27 +137,6 @@ def test_a_review_that_takes_too_long_is_refused_in_time(tmp_path):
 
     assert not answered["allowed"]
     assert "slow: cannot be evaluated: not decided in time" in answered["status"]["message"]
-
-
-def test_several_verdicts_are_one_decision():
-    change = Operation("add", "/spec/x", value=1)
-    first = Decision(
-        warnings=("a",), audit_annotations={"x": "1"}, matched=("p",), operations=(change,)
-    )
-    failure = Failure(policy="q", message="broken", ignored=True)
-    second = Decision(
-        denials=(Denial(policy="q", message="no"),),
-        audit_annotations={"y": "2"},
-        failures=(failure,),
-    )
-
-    decision = combined(first, ALLOWED, second)
-
-    assert not decision.allowed
-    assert decision.warnings == ("a",)
-    assert decision.audit_annotations == {"x": "1", "y": "2"}
-    assert (decision.matched, decision.failures) == (("p",), (failure,))
-    assert decision.operations == (change,)
 
 
 def test_verdicts_and_failures_are_counted(tmp_path, capsys):
@@ -448,4 +351,4 @@ def test_whoever_sends_what_cannot_be_judged_does_not_fill_the_log(tmp_path):
         for _ in range(100):
             ask(client, "/validate", b'{"request": {"uid": "u-1", "object": ')
 
-    assert sum(line["event"] == "review_unjudged" for line in log) == EACH
+    assert sum(line["event"] == "review_unevaluated" for line in log) == EACH

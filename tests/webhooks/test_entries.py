@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.webhooks.outside import AskingDoor, sending, serving
+from tests.webhooks.outside import AskingPolicies, sending, serving
 from webhooks.external_data.fetching import Fetcher
 from webhooks.external_data.reads import ClusterObjects
 from webhooks.external_data.web import Web
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def holding(folder, **call):
-    """A door beside an entry that calls, and the server that is called."""
+    """Policies beside an entry that calls, and the server that is called."""
     async with serving() as server:
-        door, fetcher = AskingDoor(folder), Fetcher({})
-        http = Web(fetcher, door.inquiries, [f"{server.url}/api"])
+        policies, fetcher = AskingPolicies(folder), Fetcher({})
+        http = Web(fetcher, policies.inquiries, [f"{server.url}/api"])
         reads = ClusterObjects(None, [], pace=None)
         service = {"url": server.url + call.pop("path", "/api/teams"), **call.pop("service", {})}
         entry = {
@@ -30,11 +30,11 @@ async def holding(folder, **call):
         (folder / "entries.json").write_text(json.dumps(entry))
 
         async def says(expression):
-            return await door.says(f"globalContext.Get{expression}", reads=reads, http=http)
+            return await policies.says(f"globalContext.Get{expression}", reads=reads, http=http)
 
-        door.ask = says
+        policies.ask = says
         async with sending(fetcher):
-            yield door, server
+            yield policies, server
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,16 @@ async def holding(folder, **call):
     ],
 )
 async def test_an_entry_holds_what_is_answered(tmp_path, path, expression, said):
-    async with holding(tmp_path, path=path) as (door, _):
-        assert await door.ask(expression) == said
+    async with holding(tmp_path, path=path) as (policies, _):
+        assert await policies.ask(expression) == said
 
 
 async def test_what_the_entry_says_is_sent(tmp_path):
     headers = [{"key": "Team", "value": "ml"}]
     data = [{"key": "image", "value": "x"}, {"key": "gpus", "value": 8}]
     call = {"method": "POST", "data": data, "service": {"headers": headers}}
-    async with holding(tmp_path, **call) as (door, server):
-        assert await door.ask("('teams').name") == "ml"
+    async with holding(tmp_path, **call) as (policies, server):
+        assert await policies.ask("('teams').name") == "ml"
     assert server.asked == [("POST", "/api/teams", '{"image":"x","gpus":8}', "ml")]
 
 
@@ -66,13 +66,13 @@ async def test_what_the_entry_says_is_sent(tmp_path):
     ],
 )
 async def test_an_answer_is_kept_until_it_is_to_be_refreshed(tmp_path, call, seconds):
-    async with holding(tmp_path, **call) as (door, server):
-        await door.ask("('teams').name")
-        await door.clock.advance(seconds - 1)
-        await door.ask("('teams').name")
+    async with holding(tmp_path, **call) as (policies, server):
+        await policies.ask("('teams').name")
+        await policies.clock.advance(seconds - 1)
+        await policies.ask("('teams').name")
         assert len(server.asked) == 1
-        await door.clock.advance(1)
-        await door.ask("('teams').name")
+        await policies.clock.advance(1)
+        await policies.ask("('teams').name")
         assert len(server.asked) == 2
 
 
@@ -98,12 +98,12 @@ async def test_an_answer_is_kept_until_it_is_to_be_refreshed(tmp_path, call, sec
     ],
 )
 async def test_a_call_without_an_answer_says_why(tmp_path, call, why):
-    async with holding(tmp_path, **call) as (door, _):
-        assert why in await door.ask("('teams').name")
+    async with holding(tmp_path, **call) as (policies, _):
+        assert why in await policies.ask("('teams').name")
 
 
 async def test_what_is_no_answer_is_not_kept(tmp_path):
-    async with holding(tmp_path, path="/api/missing") as (door, server):
-        await door.ask("('teams').name")
-        await door.ask("('teams').name")
+    async with holding(tmp_path, path="/api/missing") as (policies, server):
+        await policies.ask("('teams').name")
+        await policies.ask("('teams').name")
     assert len(server.asked) == 2

@@ -9,7 +9,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from webhooks.external_data.fetching import MOST_BYTES, MOST_HEADERS, Fetcher, FetchError, Message
+from policyd.http_sessions import MOST_HEADERS
+from webhooks.external_data.fetching import MOST_BYTES, Fetcher, FetchError, Message
 
 BASIC = "Basic bWU6czNjcmV0"
 LOOPBACK = frozenset({"127.0.0.1"})

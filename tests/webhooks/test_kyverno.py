@@ -14,7 +14,7 @@ from tests.webhooks.reviews import POD, review
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
-from webhooks.policies.kyverno import LOOK_SECONDS, RETRY_SECONDS, KyvernoPolicies
+from webhooks.policies.sources import LOOK_SECONDS, RETRY_SECONDS, KyvernoPolicies
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +73,7 @@ class Case:
         )
         self.tasks = []
         self.kyverno = KyvernoPolicies(
-            self.client, self.policies.take_kyverno, self.start, pace=self.clock.pace()
+            self.client, self.policies, lambda _key, load: load(), pace=self.clock.pace()
         )
 
     def change(self):
@@ -102,9 +102,8 @@ class Case:
 
 @asynccontextmanager
 async def watching(case):
-    case.start(case.kyverno.first_lists())
+    case.start(case.kyverno.read(case.start))
     await case.clock.advance(0)
-    case.start(case.kyverno.run())
     try:
         yield case
     finally:

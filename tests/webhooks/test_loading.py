@@ -3,21 +3,21 @@
 import asyncio
 import threading
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
-from policyd.api.meta import ObjectMeta
-from policyd.api.policy import PolicyObject
 from policyd.errors import ConfigurationError
 from policyd.kube.pace import Pace
+from tests.webhooks.policies import stored as stored_as
 from tests.webhooks.reviews import policy, review
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.loading import Loading
+from webhooks.policies.stored import PolicyKey
 
 pytestmark = pytest.mark.anyio
 NEVER = [{"expression": "false"}]
@@ -38,7 +38,6 @@ class Case:
             namespaces=without_cluster, metrics=self.metrics, changed=self.change
         )
         self.loading = Loading(self.policies, pace=Pace(sleep=at_once))
-        self.note = self.loading.taking(self.take)
         self.taken = []
         self.threads = set()
         self.free = threading.Event()
@@ -47,13 +46,19 @@ class Case:
     def change(self):
         self.changes += 1
 
-    def take(self, old, new):
+    def note(self, name, namespace="", spec=""):
+        key = PolicyKey("Policy", namespace, name)
+        self.loading.note(key, partial(self.load, key, spec))
+
+    def note_policy(self, policy):
+        self.loading.note(policy.key, partial(self.load, policy.key, policy))
+
+    def load(self, key, given):
         self.free.wait(10)
         self.threads.add(threading.get_ident())
-        given = new or old
-        self.taken.append((given.metadata.namespace, given.metadata.name, new and new.spec))
-        if isinstance(given, PolicyObject):
-            self.policies.take(old, new)
+        self.taken.append((key.namespace, key.name, given))
+        if hasattr(given, "key"):
+            self.policies.take(given)
 
     def allows(self):
         return self.policies.validate(parse_review(review())).allowed
@@ -72,20 +77,14 @@ async def loading():
 
 
 def stored(name="p", validations=NEVER):
-    return PolicyObject(
-        metadata=ObjectMeta(name=name), spec=policy(name, validations=validations)["spec"]
-    )
-
-
-def named(name, namespace="", spec=""):
-    return SimpleNamespace(metadata=ObjectMeta(name=name, namespace=namespace), spec=spec)
+    return stored_as(name, policy(name, validations=validations)["spec"])
 
 
 async def test_reviews_go_on_by_what_was_in_force_until_it_is_loaded():
     async with loading() as case, asyncio.timeout(10):
         await case.loading.settled()
         case.free.clear()
-        case.note(None, stored())
+        case.note_policy(stored())
         await asyncio.sleep(0.01)
         before = case.allows()
         case.free.set()
@@ -99,11 +98,8 @@ async def test_reviews_go_on_by_what_was_in_force_until_it_is_loaded():
 async def test_of_what_changes_again_and_again_the_newest_alone_is_loaded():
     async with loading() as case, asyncio.timeout(10):
         case.free.clear()
-        old = None
         for number in range(1_000):
-            new = named("p", spec=number)
-            case.note(old, new)
-            old = new
+            case.note("p", spec=number)
         await asyncio.sleep(0)
         case.free.set()
         await case.loading.settled()
@@ -115,46 +111,26 @@ async def test_of_what_changes_again_and_again_the_newest_alone_is_loaded():
 async def test_what_came_and_went_is_not_loaded():
     async with loading() as case, asyncio.timeout(10):
         case.free.clear()
-        case.note(None, named("first"))
+        case.note("first")
         await asyncio.sleep(0)
-        case.note(None, named("p"))
-        case.note(named("p"), None)
+        policy = stored()
+        case.note_policy(policy)
+        case.loading.note(policy.key, partial(case.policies.drop, policy.key))
         case.free.set()
         await case.loading.settled()
 
-        assert [name for _, name, _ in case.taken] in ([], ["first"])
-
-
-async def test_what_is_gone_is_told_with_what_it_was_when_it_was_loaded():
-    async with loading() as case, asyncio.timeout(10):
-        case.note(None, stored(validations=NEVER))
-        await case.loading.settled()
-        case.note(stored(validations=NEVER), stored(validations=ALWAYS))
-        case.note(stored(validations=ALWAYS), None)
-        await case.loading.settled()
-
+        assert [name for _, name, _ in case.taken] == ["first"]
         assert case.allows()
-        assert case.policies.loaded == ()
 
 
 async def test_namespaces_take_turns():
     async with loading() as case, asyncio.timeout(10):
         for number in range(5):
-            case.note(None, named(f"p{number}", "busy"))
-        case.note(None, named("q", "calm"))
+            case.note(f"p{number}", "busy")
+        case.note("q", "calm")
         await case.loading.settled()
 
         assert [name for _, name, _ in case.taken].index("q") <= 1
-
-
-async def test_kinds_of_one_name_are_apart():
-    async with loading() as case, asyncio.timeout(10):
-        note = case.loading.taking(case.take, lambda each: each.spec)
-        note(None, named("p", spec="ValidatingPolicy"))
-        note(None, named("p", spec="MutatingPolicy"))
-        await case.loading.settled()
-
-        assert [kind for *_, kind in case.taken] == ["ValidatingPolicy", "MutatingPolicy"]
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("no"), RecursionError("deep")])
@@ -164,8 +140,8 @@ async def test_one_that_goes_wrong_leaves_the_others_alone(error):
         def fail():
             raise error
 
-        case.loading.read("files", fail)
-        case.note(None, stored())
+        case.loading.note(PolicyKey("file", "file", ""), fail)
+        case.note_policy(stored())
         await case.loading.settled()
 
         assert not case.allows()

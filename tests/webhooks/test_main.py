@@ -37,7 +37,7 @@ def process(*arguments, **variables):
         running.stderr.close()
 
 
-class Door:
+class WebhookProcess:
     """A running admission server."""
 
     def __init__(self, running):
@@ -69,7 +69,7 @@ class Door:
 
 @pytest.fixture
 def files(tmp_path):
-    pair = issue("door")
+    pair = issue("webhooks")
     (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
     (tmp_path / "tls.key").write_bytes(pair.key_pem)
     (tmp_path / "policies").mkdir()
@@ -91,26 +91,26 @@ def arguments(files, **more):
 
 
 @contextmanager
-def running_door(files, **variables):
+def running_server(files, **variables):
     with process(*arguments(files), **variables) as running:
-        yield Door(running)
+        yield WebhookProcess(running)
 
 
 def test_health_and_metrics_are_beside_the_reviews(files):
-    with running_door(files) as door:
-        door.post("/validate", review())
-        counted = urlopen(f"http://127.0.0.1:{door.metrics_port}/metrics").read().decode()
+    with running_server(files) as webhooks:
+        webhooks.post("/validate", review())
+        counted = urlopen(f"http://127.0.0.1:{webhooks.metrics_port}/metrics").read().decode()
 
         assert 'policyd_reviews_total{outcome="allowed",path="/validate"} 1.0' in counted
-        assert urlopen(f"http://127.0.0.1:{door.metrics_port}/readyz").read() == b"ok\n"
-        assert door.post("/metrics", b"{}")[0] == 404
+        assert urlopen(f"http://127.0.0.1:{webhooks.metrics_port}/readyz").read() == b"ok\n"
+        assert webhooks.post("/metrics", b"{}")[0] == 404
 
 
 def test_http_may_be_left_to_uvicorn(files):
     write_policy(files, validations=[FROM_OURS])
 
-    with running_door(files, POLICYD_PLAIN_HTTP="true") as door:
-        assert response(door.post("/validate", review())[1])["allowed"] is False
+    with running_server(files, POLICYD_PLAIN_HTTP="true") as webhooks:
+        assert response(webhooks.post("/validate", review())[1])["allowed"] is False
 
 
 def write_policy(files, **spec):
@@ -127,9 +127,9 @@ FROM_OURS = {
 def test_policies_from_files_mutate_and_deny_over_tls(files):
     write_policy(files, validations=[FROM_OURS], inject={"queueName": "gpus"})
 
-    with running_door(files) as door:
-        status, mutated = door.post("/mutate", review())
-        denied = response(door.post("/validate", review())[1])
+    with running_server(files) as webhooks:
+        status, mutated = webhooks.post("/mutate", review())
+        denied = response(webhooks.post("/validate", review())[1])
 
         assert status == 200
         assert response(mutated)["uid"] == "u-1"
@@ -137,21 +137,21 @@ def test_policies_from_files_mutate_and_deny_over_tls(files):
         assert labels["kueue.x-k8s.io/queue-name"] == "gpus"
         assert denied["allowed"] is False
         assert denied["status"]["message"] == "images: images come from ours/"
-        assert door.end() == 0
+        assert webhooks.end() == 0
 
 
 def test_a_policy_that_changes_is_in_force_without_a_restart(files):
     write_policy(files, validations=[FROM_OURS])
 
-    with running_door(files, POLICYD_RELOAD_SECONDS="0.05") as door:
-        assert not response(door.post("/validate", review())[1])["allowed"]
+    with running_server(files, POLICYD_RELOAD_SECONDS="0.05") as webhooks:
+        assert not response(webhooks.post("/validate", review())[1])["allowed"]
 
         write_policy(files, validations=[{"expression": "true"}])
-        until(lambda: response(door.post("/validate", review())[1])["allowed"])
+        until(lambda: response(webhooks.post("/validate", review())[1])["allowed"])
 
         (files / "policies" / "images.yaml").write_text("kind: [")
         write_policy_beside(files)
-        until(lambda: not response(door.post("/validate", review())[1])["allowed"])
+        until(lambda: not response(webhooks.post("/validate", review())[1])["allowed"])
 
 
 def write_policy_beside(files):
@@ -169,18 +169,18 @@ def until(holds):
 def test_a_file_broken_by_an_edit_keeps_its_last_good_policy(files):
     write_policy(files, validations=[FROM_OURS])
 
-    with running_door(files, POLICYD_RELOAD_SECONDS="0.05") as door:
+    with running_server(files, POLICYD_RELOAD_SECONDS="0.05") as webhooks:
         (files / "policies" / "images.yaml").write_text("kind: [")
-        said = door.event("policy_rejected")
+        said = webhooks.event("policy_rejected")
 
         assert said["place"].endswith("images.yaml:1:8")
-        assert not response(door.post("/validate", review())[1])["allowed"]
+        assert not response(webhooks.post("/validate", review())[1])["allowed"]
 
 
 def test_jobs_that_name_a_queue_are_held(files):
-    with running_door(files) as door:
-        held = patch(door.post("/mutate", review(queued(POD)))[1])
-        free = patch(door.post("/mutate", review(POD))[1])
+    with running_server(files) as webhooks:
+        held = patch(webhooks.post("/mutate", review(queued(POD)))[1])
+        free = patch(webhooks.post("/mutate", review(POD))[1])
 
     assert {"name": "kueue.x-k8s.io/admission"} in [
         gate for operation in held if "Gates" in operation["path"] for gate in operation["value"]
@@ -189,15 +189,15 @@ def test_jobs_that_name_a_queue_are_held(files):
 
 
 def test_jobs_are_left_alone_where_the_queue_is_turned_off(files):
-    with running_door(files, POLICYD_QUEUE="false") as door:
-        assert patch(door.post("/mutate", review(queued(POD)))[1]) == []
+    with running_server(files, POLICYD_QUEUE="false") as webhooks:
+        assert patch(webhooks.post("/mutate", review(queued(POD)))[1]) == []
 
 
 def test_it_ends_within_the_second_signal_however_long_it_should_drain(files):
     with process(*arguments(files, **{"drain-seconds": 3600})) as running:
-        door = Door(running)
+        webhooks = WebhookProcess(running)
         running.send_signal(signal.SIGTERM)
-        door.event("webhooks_stopping")
+        webhooks.event("webhooks_stopping")
         running.send_signal(signal.SIGTERM)
 
         assert running.wait(DEADLINE_SECONDS) != 0
@@ -252,8 +252,8 @@ CONVERTING = ["--serve-v1beta1", "--register"]
             id="address-of-another-machine",
         ),
         pytest.param(
-            lambda files: ["--secret", "door"],
-            "`door` does not name a secret",
+            lambda files: ["--secret", "name"],
+            "`name` does not name a secret",
             "namespace/name",
             id="secret-without-namespace",
         ),

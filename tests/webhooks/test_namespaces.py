@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from policyd.api.admission import parse_review
+from policyd.kube.changes import Added, Deleted
 from policyd.kube.errors import UnreachableError
 from policyd.kube.resources import NAMESPACES
 from policyd.testing import FakeClient, FakeClock
@@ -67,8 +68,8 @@ async def test_what_the_informer_knows_counts_from_then_on():
     await known.fetch(client, ABOUT_A_POD)
     new = await client.get(NAMESPACES, "team-a", into=Namespace)
 
-    known.take(None, new)
-    known.take(new, None)
+    known.take(Added(new))
+    known.take(Deleted(new))
 
     assert known.find("team-a") is None
 

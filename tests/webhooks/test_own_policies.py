@@ -7,15 +7,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
-from policyd.api.meta import ObjectMeta
-from policyd.api.policy import PolicyObject
 from policyd.engine.model.decision import ALLOWED
+from policyd.kube.resources import POLICIES
+from tests.webhooks.policies import stored
 from tests.webhooks.reviews import policy, review
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.policies import in_force as module
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.own_policies import OWN_CALL, validate_own
+from webhooks.policies.stored import PolicyLimits
 
 FINE = policy("fine", validations=[{"expression": "true"}])
 
@@ -112,13 +112,10 @@ def test_a_policy_that_cannot_be_read_is_refused():
     assert "cannot be read" in json.dumps([d.message for d in validate_own(request).denials])
 
 
-def test_one_that_would_not_be_kept_is_refused_when_it_is_written(monkeypatch):
-    monkeypatch.setattr(module, "MOST_POLICIES", 1)
-    policies = PoliciesInForce(
-        namespaces=without_cluster, metrics=WebhookMetrics(CollectorRegistry())
-    )
-    policies.take(None, PolicyObject(metadata=ObjectMeta(name="first"), spec=FINE["spec"]))
-    validate = partial(validate_own, lacks_room=policies.lacks_room)
+def test_one_that_would_not_be_kept_is_refused_when_it_is_written():
+    limits = PolicyLimits(1)
+    limits.keep(stored("first", FINE["spec"]), POLICIES)
+    validate = partial(validate_own, lacks_room=limits.lacks_room)
 
     (denial,) = validate(asked(FINE)).denials
     assert "more policies than are kept (1 objects or 16 MiB): have fewer" in denial.message

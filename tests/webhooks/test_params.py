@@ -8,12 +8,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
-from policyd.api.meta import ObjectMeta
-from policyd.api.policy import BindingObject, PolicyObject
 from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS, Resource
 from policyd.testing import FakeClient
+from tests.webhooks.policies import stored as stored_as
 from tests.webhooks.reviews import policy, review
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
@@ -65,7 +64,7 @@ class Case:
                 await asyncio.sleep(0.002)
 
     def add(self, name="says", kind="ConfigMap", version="v1", ref=REF, **more):
-        self.policies.take(None, stored(name, kind, version, ref, **more))
+        self.policies.take(stored(name, kind, version, ref, **more))
 
 
 def said(decision):
@@ -79,12 +78,12 @@ def stored(name, kind, version="v1", ref=REF, **more):
         "validations": [{"expression": "false", "messageExpression": word}],
     }
     spec |= {"paramRef": ref} if ref else {}
-    return PolicyObject(metadata=ObjectMeta(name=name), spec=policy(name, **spec, **more)["spec"])
+    return stored_as(name, policy(name, **spec, **more)["spec"])
 
 
 def binding(name, ref=REF, policy_name="says", **more):
     spec = {"policyName": policy_name, "paramRef": ref, **more}
-    return BindingObject(metadata=ObjectMeta(name=name), spec=spec)
+    return stored_as(name, spec, kind="PolicyBinding")
 
 
 def config_map(word, name="word", namespace="rules", **labels):
@@ -196,7 +195,7 @@ async def test_a_kind_that_no_policy_names_any_more_is_not_watched():
     async with running(client) as case:
         case.add()
         await case.answers("known")
-        case.policies.take(stored("says", "ConfigMap"), None)
+        case.policies.drop(stored("says", "ConfigMap").key)
         await asyncio.sleep(0)
         client.fail(UnreachableError("no route"), verb="page", plural="configmaps", times=100_000)
 
@@ -218,13 +217,13 @@ async def test_bindings_come_change_and_go_without_a_restart():
         case.add(ref=None)
         first, second = binding("b"), binding("b", ref=REF | {"name": "other"})
 
-        case.policies.take_binding(None, first)
+        case.policies.take(first)
         await case.answers("here")
-        case.policies.take_binding(first, second)
+        case.policies.take(second)
         assert case.answer == "there"
-        case.policies.take_binding(second, binding("b", ref={"name": "a", "selector": {}}))
+        case.policies.take(binding("b", ref={"name": "a", "selector": {}}))
         assert case.answer == "there", "a broken edit leaves the last good one in force"
-        case.policies.take_binding(second, None)
+        case.policies.drop(second.key)
         assert case.answer != "there"
 
 
@@ -256,7 +255,7 @@ async def test_what_a_file_brings_comes_before_what_the_api_server_has(tmp_path)
         case.add()
         await case.answers("filed")
         case.add("two", ref=REF | {"name": "other"})
-        case.policies.take(stored("says", "ConfigMap"), None)
+        case.policies.drop(stored("says", "ConfigMap").key)
         await case.answers("other")
 
 
@@ -309,7 +308,7 @@ async def test_what_was_watched_counts_until_more_is_known():
 
     async with running(client) as case:
         case.add(ref=None)
-        case.policies.take_binding(None, binding("b"))
+        case.policies.take(binding("b"))
         await case.answers("here")
         client.fail(UnreachableError("gone"), verb="page", times=50)
         others = [
@@ -317,7 +316,7 @@ async def test_what_was_watched_counts_until_more_is_known():
             for n in range(MOST_NAMESPACES + 1)
         ]
         for other in others:
-            case.policies.take_binding(None, other)
+            case.policies.take(other)
         case.add("what", ref=None)
         for _ in range(10):
             await asyncio.sleep(0.002)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from policyd.config import Settings
 from policyd.errors import ConfigurationError
 from webhooks.external_data.passwords import Passwords
-from webhooks.policies.sources import read_policies
+from webhooks.policies.reading import read_policies
 from webhooks.shared import WebhookServer
 
 SECRET = b64encode(b"me:s3cret").decode()
@@ -106,16 +106,16 @@ def test_without_a_file_there_are_none():
 async def test_the_door_reads_the_file_and_follows_it(tmp_path):
     file = tmp_path / ".dockerconfigjson"
     given = {"registries": ("ghcr.io",), "registry_credentials": str(file)}
-    door = WebhookServer(settings=Settings(**given, reload_seconds=0.01))
+    server = WebhookServer(settings=Settings(**given, reload_seconds=0.01))
     running = []
 
     def start(what):
         running.append(asyncio.create_task(what))
 
     with pytest.raises(ConfigurationError, match="cannot read"):
-        await read_policies(door, start)
+        await read_policies(server, start)
     file.write_text(json.dumps({"auths": {"ghcr.io": ENTRY}}))
-    await read_policies(door, start)
+    await read_policies(server, start)
     file.write_text("s3cret")
 
     with capture_logs() as lines:

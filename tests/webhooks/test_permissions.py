@@ -13,7 +13,7 @@ from policyd.kube.errors import ForbiddenError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
 from policyd.testing import FakeClient, FakeClock
-from tests.webhooks.outside import AskingDoor
+from tests.webhooks.outside import AskingPolicies
 from tests.webhooks.reviews import policy, response, review
 from webhooks.external_data.inquiries import MOST_QUESTIONS, Inquiries
 from webhooks.external_data.permissions import FRESH_SECONDS, Permissions
@@ -49,7 +49,7 @@ class Asked(FakeClient):
 
 
 class Case:
-    """A door over such an API server."""
+    """Policies over such an API server."""
 
     def __init__(self, folder, client, *expressions, **more):
         validations = [
@@ -241,15 +241,15 @@ REVIEW = f'{{"spec": {{"user": dyn("bob"), "resourceAttributes": {ABOUT}}}}}'
 
 
 def posting(folder, client):
-    door = AskingDoor(folder)
-    permissions = Permissions(client, door.inquiries)
+    policies = AskingPolicies(folder)
+    permissions = Permissions(client, policies.inquiries)
     reads = ClusterObjects(client, [], permissions, pace=Pace())
 
     async def says(body, field):
-        return await door.says(f"{POST.replace('{}', body)}{field}", reads=reads)
+        return await policies.says(f"{POST.replace('{}', body)}{field}", reads=reads)
 
-    door.ask = says
-    return door
+    policies.ask = says
+    return policies
 
 
 @pytest.mark.parametrize(
@@ -270,13 +270,13 @@ async def test_a_review_that_a_policy_posts_is_answered(tmp_path, field, said):
 
 async def test_a_posted_review_is_asked_again_after_a_moment(tmp_path):
     client = Asked("get")
-    door = posting(tmp_path, client)
+    policies = posting(tmp_path, client)
 
-    assert await door.ask(REVIEW, ".status.allowed") == "true"
+    assert await policies.ask(REVIEW, ".status.allowed") == "true"
     client.verbs = ()
-    assert await door.ask(REVIEW, ".status.allowed") == "true"
-    await door.clock.advance(FRESH_SECONDS)
-    assert await door.ask(REVIEW, ".status.allowed") == "false"
+    assert await policies.ask(REVIEW, ".status.allowed") == "true"
+    await policies.clock.advance(FRESH_SECONDS)
+    assert await policies.ask(REVIEW, ".status.allowed") == "false"
 
 
 @pytest.mark.parametrize(

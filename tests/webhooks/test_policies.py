@@ -1,22 +1,25 @@
 """The policies in force: files and objects, good and bad, coming and going."""
 
 import json
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from policyd.api.meta import ObjectMeta
-from policyd.api.policy import BindingObject, PolicyObject
 from policyd.engine.compile.load import load_document
 from policyd.errors import ConfigurationError
+from policyd.kube.changes import Added, Deleted
 from policyd.policy_files import MOST_BYTES
+from tests.webhooks.policies import drop, take
+from tests.webhooks.policies import stored as stored_as
 from tests.webhooks.reviews import policy, review
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespace, Namespaces, without_cluster
 from webhooks.policies import in_force as module
 from webhooks.policies.in_force import PoliciesInForce, files_of
-from webhooks.policies.watched import WholeObject
+from webhooks.policies.stored import PolicyLimits
 
 NEVER = [{"expression": "false"}]
 ALWAYS = [{"expression": "true"}]
@@ -25,12 +28,16 @@ ALWAYS = [{"expression": "true"}]
 class Case:
     """Policies that count how often they changed."""
 
-    def __init__(self):
+    def __init__(self, *limits):
         self.changes = 0
         self.metrics = WebhookMetrics(CollectorRegistry())
         self.policies = PoliciesInForce(
-            namespaces=without_cluster, metrics=self.metrics, changed=self.change
+            namespaces=without_cluster,
+            metrics=self.metrics,
+            limits=PolicyLimits(*limits),
+            changed=self.change,
         )
+        self.take, self.drop = partial(take, self.policies), partial(drop, self.policies)
 
     def change(self):
         self.changes += 1
@@ -55,7 +62,7 @@ def write(path, *policies):
 
 
 def stored(name, **spec):
-    return PolicyObject(metadata=ObjectMeta(name=name), spec=policy(name, **spec)["spec"])
+    return stored_as(name, policy(name, **spec)["spec"])
 
 
 def test_folders_are_searched_for_what_looks_like_policies(tmp_path):
@@ -182,28 +189,19 @@ def test_objects_of_the_api_server_come_change_and_go(case):
         stored("a", validations=[{"expression": "true"}]),
     )
 
-    case.policies.take(None, first)
+    case.take(first)
     assert not case.policies.validate(parse_review(review())).allowed
-    case.policies.take(first, second)
+    case.take(second)
     assert case.policies.validate(parse_review(review())).allowed
-    case.policies.take(second, None)
+    case.drop(second)
     assert case.names == []
-
-
-def test_a_change_of_status_alone_is_no_change(case):
-    first = stored("a", validations=NEVER)
-    case.policies.take(None, first)
-
-    case.policies.take(first, stored("a", validations=NEVER))
-
-    assert case.changes == 1
 
 
 def test_an_object_that_an_edit_broke_keeps_its_last_good_spec(case):
     first = stored("a", validations=NEVER)
-    case.policies.take(None, first)
+    case.take(first)
 
-    case.policies.take(first, stored("a", validations=[{"expression": "1 +"}]))
+    case.take(stored("a", validations=[{"expression": "1 +"}]))
 
     assert not case.policies.validate(parse_review(review())).allowed
     assert case.figure("policyd_policy_mistakes_count") == 1
@@ -213,7 +211,7 @@ def test_an_object_does_not_replace_what_the_installation_brings(tmp_path, case,
     write(tmp_path / "a.yaml", policy("guard", validations=NEVER))
     case.policies.read_files([tmp_path])
 
-    case.policies.take(None, stored("guard", validations=[{"expression": "true"}]))
+    case.take(stored("guard", validations=[{"expression": "true"}]))
 
     assert not case.policies.validate(parse_review(review())).allowed
     said = capsys.readouterr()
@@ -221,10 +219,10 @@ def test_an_object_does_not_replace_what_the_installation_brings(tmp_path, case,
 
 
 def test_a_review_keeps_the_set_it_began_with(case):
-    case.policies.take(None, stored("a", validations=NEVER))
+    case.take(stored("a", validations=NEVER))
     began_with = case.policies.in_force
 
-    case.policies.take(None, stored("b", validations=NEVER))
+    case.take(stored("b", validations=NEVER))
 
     assert [compiled.name for compiled in began_with.policies] == ["a"]
     assert case.names == ["a", "b"]
@@ -234,10 +232,10 @@ def test_namespaces_come_change_and_go():
     namespaces = Namespaces()
     labelled = Namespace(metadata=ObjectMeta(name="a", labels={"team": "vision"}))
 
-    namespaces.take(None, labelled)
+    namespaces.take(Added(labelled))
     assert namespaces.find("a") == {"metadata": {"name": "a", "labels": {"team": "vision"}}}
 
-    namespaces.take(labelled, None)
+    namespaces.take(Deleted(labelled))
     assert namespaces.find("a") is None
 
 
@@ -285,67 +283,60 @@ def test_a_broken_object_refuses_until_it_is_mended_or_gone(case):
     broken = stored("a", validations=BROKEN)
     again = stored("a", validations=[{"expression": "nobody() || true"}])
 
-    case.policies.take(None, broken)
+    case.take(broken)
     assert not allows(case)
-    case.policies.take(broken, again)
+    case.take(again)
     assert not allows(case)
     mended = stored("a", validations=[{"expression": "true"}])
-    case.policies.take(again, mended)
+    case.take(mended)
     assert allows(case)
-    case.policies.take(mended, broken)
+    case.take(broken)
     assert allows(case), "the last good one stays"
-    case.policies.take(broken, None)
-    case.policies.take(None, broken)
+    case.drop(broken)
+    case.take(broken)
     assert not allows(case)
-    case.policies.take(broken, None)
+    case.drop(broken)
     assert allows(case)
 
 
 def bound_by(**spec):
-    return BindingObject(metadata=ObjectMeta(name="b"), spec={"policyName": "a", **spec})
+    return stored_as("b", {"policyName": "a", **spec}, kind="PolicyBinding")
 
 
 def test_a_broken_binding_refuses_until_it_is_mended_or_gone(case):
     always = [{"expression": "true"}]
-    case.policies.take(None, stored("a", validations=always, requiresBinding=True))
+    case.take(stored("a", validations=always, requiresBinding=True))
     assert allows(case)
     broken = bound_by(paramRef=1)
 
-    case.policies.take_binding(None, broken)
+    case.take(broken)
     assert not allows(case)
-    case.policies.take_binding(broken, bound_by())
+    case.take(bound_by())
     assert allows(case)
-    case.policies.take_binding(bound_by(), broken)
+    case.take(broken)
     assert allows(case), "the last good one stays"
-    case.policies.take_binding(broken, None)
+    case.drop(broken)
     assert allows(case)
 
 
 def kyvernos(**spec):
     constraints = policy("a")["spec"]["matchConstraints"]
-    return WholeObject(
-        metadata=ObjectMeta(name="a"),
-        value={
-            "apiVersion": "policies.kyverno.io/v1",
-            "kind": "ValidatingPolicy",
-            "metadata": {"name": "a"},
-            "spec": {"matchConstraints": constraints, **spec},
-        },
-    )
+    given = {"matchConstraints": constraints, **spec}
+    return stored_as("a", given, kind="ValidatingPolicy", group="policies.kyverno.io")
 
 
 def test_a_broken_policy_of_kyvernos_refuses_until_it_is_mended_or_gone(case):
     broken = kyvernos(validations=BROKEN)
     good = kyvernos(validations=[{"expression": "true"}])
 
-    case.policies.take_kyverno(None, broken)
+    case.take(broken)
     assert not allows(case)
-    case.policies.take_kyverno(broken, good)
+    case.take(good)
     assert allows(case)
-    case.policies.take_kyverno(good, broken)
+    case.take(broken)
     assert allows(case), "the last good one stays"
-    case.policies.take_kyverno(broken, None)
-    case.policies.take_kyverno(None, broken)
+    case.drop(broken)
+    case.take(broken)
     assert not allows(case)
 
 
@@ -374,41 +365,27 @@ def test_a_policy_that_we_fail_on_refuses_what_it_was_to_guard(tmp_path, case, m
 
 def test_an_object_that_we_fail_on_refuses_what_it_was_to_guard(case, monkeypatch):
     fail_on("bad", monkeypatch)
-    case.policies.take(None, stored("bad", validations=ALWAYS))
+    case.take(stored("bad", validations=ALWAYS))
     assert not case.policies.validate(parse_review(review())).allowed
 
     monkeypatch.undo()
-    case.policies.take(None, stored("bad", validations=ALWAYS))
+    case.take(stored("bad", validations=ALWAYS))
     assert case.policies.validate(parse_review(review())).allowed
 
 
 def kyverno(name, namespace, expression="true"):
-    value = {
-        "apiVersion": "policies.kyverno.io/v1",
-        "kind": "NamespacedValidatingPolicy",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["pods"],
-                    }
-                ]
-            },
-            "validations": [{"expression": expression}],
-        },
+    spec = {
+        "matchConstraints": policy("a")["spec"]["matchConstraints"],
+        "validations": [{"expression": expression}],
     }
-    return WholeObject(metadata=ObjectMeta(name=name, namespace=namespace), value=value)
+    kind, group = "NamespacedValidatingPolicy", "policies.kyverno.io"
+    return stored_as(name, spec, kind=kind, group=group, namespace=namespace)
 
 
-def test_policies_beyond_what_is_kept_refuse_what_they_were_to_guard(monkeypatch, capsys):
-    monkeypatch.setattr(module, "MOST_POLICIES", 2)
-    case = Case()
+def test_policies_beyond_what_is_kept_refuse_what_they_were_to_guard(capsys):
+    case = Case(2)
     for number in range(3):
-        case.policies.take(None, stored(f"p-{number}", validations=ALWAYS))
+        case.take(stored(f"p-{number}", validations=ALWAYS))
 
     decision = case.policies.validate(parse_review(review()))
     assert [denial.policy for denial in decision.denials] == ["p-2"]
@@ -416,18 +393,17 @@ def test_policies_beyond_what_is_kept_refuse_what_they_were_to_guard(monkeypatch
     assert "policy_rejected" in "".join(capsys.readouterr())
     assert case.figure("policyd_policy_mistakes_count") == 1
 
-    case.policies.take(stored("p-0", validations=ALWAYS), None)
-    case.policies.take(None, stored("p-2", validations=ALWAYS))
+    case.drop(stored("p-0", validations=ALWAYS))
+    case.take(stored("p-2", validations=ALWAYS))
     assert case.policies.validate(parse_review(review())).allowed
 
 
-def test_the_policies_of_one_namespace_leave_those_of_others_their_room(monkeypatch):
-    monkeypatch.setattr(module, "MOST_POLICIES", 2)
-    case = Case()
+def test_the_policies_of_one_namespace_leave_those_of_others_their_room():
+    case = Case(2)
     for number in range(5):
-        case.policies.take_kyverno(None, kyverno(f"p-{number}", "team-b"))
-    case.policies.take_kyverno(None, kyverno("mine", "team-a", expression="false"))
-    case.policies.take(None, stored("ours", validations=NEVER))
+        case.take(kyverno(f"p-{number}", "team-b"))
+    case.take(kyverno("mine", "team-a", expression="false"))
+    case.take(stored("ours", validations=NEVER))
 
     denials = case.policies.validate(parse_review(review())).denials
 

@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from policyd.admission.unjudged import HEAD_BYTES
+from policyd.admission.unevaluated import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.connections import BoundedConnection as Framed
 from policyd.connections import Connections, Listening
-from webhooks import app
+from webhooks import app, bodies, protocol
 from webhooks.app import create_app
 from webhooks.bodies import LIGHT_BYTES, NO_ROOM
 from webhooks.metrics import WebhookMetrics
@@ -55,7 +55,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class Connection:
-    """A connection to a door that answers with what it was sent, by one protocol or the other."""
+    """A connection to webhooks that answer with what it was sent, by one protocol or the other."""
 
     def __init__(self, kind, *, framed=False):
         self.metrics = WebhookMetrics(CollectorRegistry())
@@ -66,13 +66,13 @@ class Connection:
             metrics=self.metrics,
         )
         config = uvicorn.Config(made, lifespan="off", log_config=None, proxy_headers=False)
-        self.room = made.doors[b"/mutate"].room
+        self.room = made.endpoints[b"/mutate"].room
         self.state = ServerState()
         self.protocol = kind(config, self.state, {})
         self.transport = FakeTransport()
         self.outer = self.protocol
         if framed:
-            self.outer = Framed(Connections(lambda: self.protocol, Listening()), "127.0.0.1")
+            self.outer = Framed(Connections(lambda _: self.protocol, Listening()), "127.0.0.1")
         self.outer.connection_made(self.transport)
 
     async def echo(self, body, _out_of_time):
@@ -120,7 +120,11 @@ async def connect():
 
 
 def call(body=b"{}", *, head="POST /mutate HTTP/1.1", length=True, **more):
-    lines = [head, "Host: door", *(f"{name.replace('_', '-')}: {v}" for name, v in more.items())]
+    lines = [
+        head,
+        "Host: webhooks",
+        *(f"{name.replace('_', '-')}: {v}" for name, v in more.items()),
+    ]
     lines += [f"Content-Length: {len(body)}"] if length else []
     return "\r\n".join([*lines, "", ""]).encode() + body
 
@@ -200,7 +204,7 @@ async def test_the_answer_is_the_same_once_a_head_is_known(connect, pieces):
     assert direct.room.taken == 0
 
 
-class Unasked:
+class UnevaluatedReviews:
     """A parser that is asked nothing."""
 
 
@@ -209,7 +213,7 @@ async def test_heads_like_one_before_are_not_parsed(connect, size):
     connection = connect(framed=True)
     longer = review(b'"%b"' % (b"x" * 9_000))
     await connection.send(WHOLE)
-    connection.protocol.parser = Unasked()
+    connection.protocol.parser = UnevaluatedReviews()
     connection.transport.writes.clear()
 
     pieces = [longer[at : at + size] for at in range(0, len(longer), size)]
@@ -304,7 +308,8 @@ async def test_a_plain_review_is_answered_by_one_write(connect):
 
 @pytest.mark.parametrize("kind", [ReviewProtocol, HttpToolsProtocol])
 async def test_a_body_that_does_not_come_in_is_not_waited_for(connect, kind, monkeypatch):
-    monkeypatch.setattr(app, "LATE", 0.001)
+    for module in (app, bodies, protocol):
+        monkeypatch.setattr(module, "LATE", 0.001)
     connection = connect(kind)
 
     await connection.send(WHOLE[:-4])

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry
 
 from policyd.admission.handler import AdmissionHandler
 from policyd.api.admission import parse_review
-from policyd.api.meta import ObjectMeta
 from policyd.errors import ConfigurationError
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SUBJECT_ACCESS_REVIEWS
 from policyd.testing import FakeClient, FakeClock
+from tests.webhooks.policies import stored
 from tests.webhooks.reviews import response, review
 from webhooks.external_data.fetching import Fetcher
 from webhooks.external_data.inquiries import Inquiries
@@ -24,7 +24,6 @@ from webhooks.external_data.web import Web
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
-from webhooks.policies.watched import WholeObject
 
 pytestmark = pytest.mark.anyio
 
@@ -284,15 +283,14 @@ async def door_of_a_namespace():
                 {"expression": "variables.said == ''", "messageExpression": "variables.said"}
             ],
         }
-        metadata = {"name": "asks", "namespace": "team-a"}
-        kind = {"apiVersion": "policies.kyverno.io/v1", "kind": "NamespacedValidatingPolicy"}
-        policies.take_kyverno(
-            None,
-            WholeObject(
-                metadata=ObjectMeta(name="asks", namespace="team-a"),
-                value={**kind, "metadata": metadata, "spec": spec},
-            ),
+        asking = stored(
+            "asks",
+            spec,
+            kind="NamespacedValidatingPolicy",
+            group="policies.kyverno.io",
+            namespace="team-a",
         )
+        policies.take(asking)
         said = response(await answer(review(), lambda: False))
         return said.get("status", {}).get("message", ""), len(policies.loaded)
 
@@ -335,7 +333,7 @@ async def test_a_policy_of_a_namespace_is_told_of_nothing_else(expression):
     async with door_of_a_namespace() as (says, client):
         message, _ = await says(expression)
 
-    assert "what belongs to namespace `team-a` sees that alone" in message
+    assert "a policy of namespace `team-a` cannot access" in message
     assert client.asked == []
 
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from policyd.errors import ConfigurationError
-from tests.webhooks.outside import AskingDoor
+from tests.webhooks.outside import AskingPolicies
 from webhooks.external_data.fetching import FetchedResponse
 from webhooks.external_data.passwords import Passwords
 from webhooks.external_data.registries import Registries
@@ -76,9 +76,9 @@ WITH_TOKENS = (*HOSTS, "tokens.example")
 
 
 async def says(folder, expression, registry=None, hosts=HOSTS):
-    door = AskingDoor(folder)
-    images = Registries(registry or Registry(), door.inquiries, hosts)
-    return await door.says(expression, images=images)
+    policies = AskingPolicies(folder)
+    images = Registries(registry or Registry(), policies.inquiries, hosts)
+    return await policies.says(expression, images=images)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ async def test_other_registries_are_not_asked(tmp_path):
 @pytest.mark.parametrize("text", ["registry", "", "ghcr.io/team", "ftp://ghcr.io", "a b.c"])
 def test_a_registry_that_is_none_is_said_at_once(tmp_path, text):
     with pytest.raises(ConfigurationError, match="is not a registry"):
-        Registries(Registry(), AskingDoor(tmp_path).inquiries, [text])
+        Registries(Registry(), AskingPolicies(tmp_path).inquiries, [text])
 
 
 PASSWORD = "s3cret"
@@ -197,9 +197,9 @@ async def told(folder, registry, auths=None, expression=TAG, hosts=WITH_TOKENS):
     file.write_text(json.dumps({"auths": auths or {"ghcr.io": {"auth": BASIC[6:]}}}))
     passwords = Passwords(file)
     passwords.read()
-    door = AskingDoor(folder)
-    images = Registries(registry, door.inquiries, hosts, passwords)
-    return await door.says(expression, images=images)
+    policies = AskingPolicies(folder)
+    images = Registries(registry, policies.inquiries, hosts, passwords)
+    return await policies.says(expression, images=images)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from policyd.registration.webhook_rules import WebhookRules
 from tests.webhooks.policies import policy, rule
-from webhooks.rules import Rules
+from webhooks.registering import Rules
 
 pytestmark = pytest.mark.anyio
 

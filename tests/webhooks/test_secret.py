@@ -21,7 +21,7 @@ from webhooks.certificate.secret import ROUND_SECONDS, KeptCertificate, SecretNa
 
 pytestmark = pytest.mark.anyio
 
-WHERE = SecretName(namespace="policyd", name="door")
+WHERE = SecretName(namespace="policyd", name="webhooks")
 ENDPOINT = ServiceEndpoint(namespace="policyd", name="policyd-webhooks")
 
 
@@ -58,7 +58,7 @@ async def wanted(ca_bundle_pem):
 
 
 async def kept_in(client):
-    secret = await client.get(SECRETS, "door", namespace="policyd", into=dict)
+    secret = await client.get(SECRETS, "webhooks", namespace="policyd", into=dict)
     return {name: base64.b64decode(text) for name, text in secret["data"].items()}
 
 
@@ -156,12 +156,12 @@ async def test_an_authority_is_replaced_with_both_trusted_meanwhile():
 
 async def test_what_else_the_secret_carries_is_left_alone():
     client, clock = FakeClient(), FakeClock()
-    metadata = {"name": "door", "namespace": "policyd", "labels": {"by": "chart"}}
+    metadata = {"name": "webhooks", "namespace": "policyd", "labels": {"by": "chart"}}
     await client.create(SECRETS, {"metadata": metadata, "type": "Opaque"}, into=dict)
 
     await Replica(client, clock).refresh()
 
-    secret = await client.get(SECRETS, "door", namespace="policyd", into=dict)
+    secret = await client.get(SECRETS, "webhooks", namespace="policyd", into=dict)
     assert secret["metadata"]["labels"] == {"by": "chart"}
     assert "tls.key" in secret["data"]
 
@@ -169,7 +169,7 @@ async def test_what_else_the_secret_carries_is_left_alone():
 async def test_a_secret_with_something_else_in_it_is_not_overwritten():
     client, clock = FakeClient(), FakeClock()
     data = {"ca.crt": base64.b64encode(b"mine").decode(), "ca.key": ""}
-    metadata = {"name": "door", "namespace": "policyd"}
+    metadata = {"name": "webhooks", "namespace": "policyd"}
     await client.create(SECRETS, {"metadata": metadata, "data": data}, into=dict)
 
     with pytest.raises(ConfigurationError, match="the Secret cannot be used"):

@@ -27,7 +27,7 @@ TRUE, FALSE = 'validations: [{expression: "true"}]', 'validations: [{expression:
 
 
 class World:
-    """Shadows beside a door, and what they said."""
+    """Shadows, and what they said."""
 
     def __init__(self, new=FALSE, *, old=TRUE, inquire=None, exempt=()):
         texts = [policy_text(old)]
@@ -183,7 +183,7 @@ def test_what_a_shadow_may_refuse_is_sent_but_stops_nothing():
 
 
 def loaded(*documents):
-    """Load policies as the door knows them, shadows included."""
+    """Load policies as the webhooks do, shadows included."""
     found = load_policies("\n---\n".join(map(json.dumps, documents)), "here")
     return PolicySet(found.policies, namespaces=without_cluster).known
 

@@ -17,7 +17,7 @@ from policyd.connections import Listening
 from policyd.errors import ConfigurationError
 from policyd.serving import listen
 from tests.kube.test_connection import pair
-from tests.webhooks.conftest import RunningDoor, app_for, issue, running_door
+from tests.webhooks.conftest import RunningServer, app_for, issue, running_server
 from webhooks.certificate.files import fingerprint, follow
 from webhooks.certificate.tls import CertificateFiles, LiveContext, serve
 from webhooks.protocol import ReviewProtocol
@@ -30,7 +30,7 @@ async def echo(body: bytes, _out_of_time) -> bytes:
 
 
 async def test_it_speaks_http_1_over_tls_1_3_without_tickets():
-    async with running_door(echo) as door, door.connection() as connection:
+    async with running_server(echo) as server, server.connection() as connection:
         assert await connection.post(b"{}") == (200, b"{}")
 
         assert connection.tls.version() == "TLSv1.3"
@@ -40,7 +40,7 @@ async def test_it_speaks_http_1_over_tls_1_3_without_tickets():
 
 async def test_tls_1_2_is_spoken():
     settings = {"maximum_version": ssl.TLSVersion.TLSv1_2}
-    async with running_door(echo) as door, door.connection(**settings) as connection:
+    async with running_server(echo) as server, server.connection(**settings) as connection:
         assert (await connection.post(b"{}"))[0] == 200
         assert connection.tls.session.has_ticket is False
 
@@ -51,19 +51,19 @@ async def test_tls_1_1_is_not():
         "minimum_version": ssl.TLSVersion.TLSv1_1,
         "maximum_version": ssl.TLSVersion.TLSv1_1,
     }
-    async with running_door(echo) as door:
+    async with running_server(echo) as server:
         with pytest.raises((ssl.SSLError, ConnectionError)):
-            async with door.connection(**settings):
+            async with server.connection(**settings):
                 raise AssertionError("connected")
 
 
 async def test_a_new_certificate_meets_new_connections_and_old_ones_go_on():
-    async with running_door(echo) as door, door.connection() as old:
+    async with running_server(echo) as server, server.connection() as old:
         assert await old.post(b"1") == (200, b"1")
 
-        door.context.replace(issue("second"))
+        server.context.replace(issue("second"))
 
-        async with door.connection() as new:
+        async with server.connection() as new:
             assert (old.certificate_names, new.certificate_names) == ({"first"}, {"second"})
             assert await old.post(b"2") == (200, b"2")
             assert await new.post(b"3") == (200, b"3")
@@ -71,11 +71,11 @@ async def test_a_new_certificate_meets_new_connections_and_old_ones_go_on():
 
 async def test_the_kind_of_key_may_change_with_the_certificate():
     rsa_pair = self_signed_rsa()
-    async with running_door(echo) as door:
-        door.context.replace(rsa_pair)
+    async with running_server(echo) as server:
+        server.context.replace(rsa_pair)
 
         trust = {"check_hostname": False, "verify_mode": ssl.CERT_NONE}
-        async with door.connection(**trust) as connection:
+        async with server.connection(**trust) as connection:
             met = connection.tls.getpeercert(binary_form=True)
 
     assert met == x509.load_pem_x509_certificate(rsa_pair.certificate_pem).public_bytes(
@@ -115,17 +115,17 @@ async def test_requests_in_flight_finish_when_it_stops():
         stop()
         return body
 
-    async with running_door(answer) as door, door.connection() as connection:
-        stop = door.stop.set
+    async with running_server(answer) as server, server.connection() as connection:
+        stop = server.stop.set
 
         assert await connection.post(b"last") == (200, b"last")
         assert await connection.ended()
 
 
 async def test_a_body_on_its_way_when_it_stops_is_still_answered():
-    async with running_door(echo) as door, door.connection() as connection:
+    async with running_server(echo) as server, server.connection() as connection:
         await connection.send_head(4)
-        door.stop.set()
+        server.stop.set()
         await asyncio.sleep(0)
         await connection.write(b"body")
 
@@ -142,8 +142,8 @@ async def test_a_server_that_is_cancelled_leaves_neither_socket_nor_connection()
             stop=asyncio.Event(),
         )
     )
-    door = RunningDoor(listener.getsockname()[1])
-    async with door.connection() as connection:
+    server = RunningServer(listener.getsockname()[1])
+    async with server.connection() as connection:
         assert (await connection.post(b"{}"))[0] == 200
 
         serving.cancel()
@@ -151,14 +151,14 @@ async def test_a_server_that_is_cancelled_leaves_neither_socket_nor_connection()
 
         assert await connection.ended()
         with pytest.raises(ConnectionError):
-            await asyncio.open_connection("127.0.0.1", door.port)
+            await asyncio.open_connection("127.0.0.1", server.port)
 
 
 async def test_garbage_on_the_socket_harms_no_other_connection():
-    async with running_door(echo) as door, door.connection() as good:
-        with socket.create_connection(("127.0.0.1", door.port)) as plain:
+    async with running_server(echo) as server, server.connection() as good:
+        with socket.create_connection(("127.0.0.1", server.port)) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        async with door.connection() as bad:
+        async with server.connection() as bad:
             await bad.write(b"\x00\xff garbage\r\n\r\n")
             assert b"400" in await bad.line()
 
@@ -180,19 +180,19 @@ async def test_changed_files_are_served_and_a_bad_pair_is_refused_with_a_log_lin
         looked.set()
         context.replace(files.read(now=time.time())[0])
 
-    async with running_door(echo) as door:
-        context, since = door.context, fingerprint(files.paths)
+    async with running_server(echo) as server:
+        context, since = server.context, fingerprint(files.paths)
         follower = asyncio.create_task(follow(files.paths, since=since, changed=load, every=0.01))
 
         write(tmp_path, issue("second"))
         await asyncio.wait_for(looked.wait(), 5)
-        async with door.connection() as connection:
+        async with server.connection() as connection:
             assert connection.certificate_names == {"second"}
 
         looked.clear()
         files.key.write_bytes(issue("third").key_pem)
         await asyncio.wait_for(looked.wait(), 5)
-        async with door.connection() as connection:
+        async with server.connection() as connection:
             assert connection.certificate_names == {"second"}
         follower.cancel()
 
@@ -251,10 +251,10 @@ def caller(folder, shown=CALLER):
     return {"shown": paths}
 
 
-async def answered(door, **settings):
+async def answered(server, **settings):
     """Tell whether a review is answered."""
     try:
-        async with door.connection(**settings) as connection:
+        async with server.connection(**settings) as connection:
             return await connection.post(b"{}") == (200, b"{}")
     except (OSError, ssl.SSLError, asyncio.IncompleteReadError):
         return False
@@ -263,69 +263,69 @@ async def answered(door, **settings):
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_whoever_shows_no_certificate_is_not_answered(tmp_path, version):
     versions = {"maximum_version": version}
-    async with running_door(echo, callers_pem=CALLER[0]) as door:
-        assert await answered(door, **versions, **caller(tmp_path))
-        assert not await answered(door, **versions)
-        assert not await answered(door, **versions, **caller(tmp_path, OTHER))
-        assert await answered(door, **versions, **caller(tmp_path))
+    async with running_server(echo, callers_pem=CALLER[0]) as server:
+        assert await answered(server, **versions, **caller(tmp_path))
+        assert not await answered(server, **versions)
+        assert not await answered(server, **versions, **caller(tmp_path, OTHER))
+        assert await answered(server, **versions, **caller(tmp_path))
 
-    assert door.ended["handshake_failed"] == 2
-    assert door.reviews == 2
+    assert server.ended["handshake_failed"] == 2
+    assert server.reviews == 2
 
 
 @pytest.mark.parametrize("names", [{"kube-apiserver", "a"}, {"api"}], ids=["common", "alternative"])
 async def test_of_those_that_show_one_some_names_may_be_answered(tmp_path, names):
     settings = {"callers_pem": CALLER[0] + OTHER[0], "names": names}
-    async with running_door(echo, **settings) as door:
-        assert await answered(door, **caller(tmp_path))
-        assert not await answered(door, **caller(tmp_path, OTHER))
+    async with running_server(echo, **settings) as server:
+        assert await answered(server, **caller(tmp_path))
+        assert not await answered(server, **caller(tmp_path, OTHER))
 
-    assert (door.ended["caller_unknown"], door.reviews) == (1, 1)
+    assert (server.ended["caller_unknown"], server.reviews) == (1, 1)
 
 
 async def test_certificates_are_asked_for_through_changes_of_either_side(tmp_path):
-    async with running_door(echo, callers_pem=CALLER[0]) as door:
-        door.context.replace(issue("second"))
-        assert not await answered(door)
-        assert await answered(door, **caller(tmp_path))
+    async with running_server(echo, callers_pem=CALLER[0]) as server:
+        server.context.replace(issue("second"))
+        assert not await answered(server)
+        assert await answered(server, **caller(tmp_path))
 
-        door.context.trust(OTHER[0])
-        assert not await answered(door, **caller(tmp_path))
-        assert await answered(door, **caller(tmp_path, OTHER))
+        server.context.trust(OTHER[0])
+        assert not await answered(server, **caller(tmp_path))
+        assert await answered(server, **caller(tmp_path, OTHER))
 
-        door.context.replace(issue("third"))
-        assert not await answered(door, **caller(tmp_path))
-        assert await answered(door, **caller(tmp_path, OTHER))
+        server.context.replace(issue("third"))
+        assert not await answered(server, **caller(tmp_path))
+        assert await answered(server, **caller(tmp_path, OTHER))
 
 
 @pytest.mark.parametrize("pem", [b"nonsense", b"\xff"], ids=["no-pem", "no-text"])
 async def test_an_authority_that_cannot_be_used_is_refused_and_the_last_one_stays(tmp_path, pem):
-    async with running_door(echo, callers_pem=CALLER[0]) as door:
+    async with running_server(echo, callers_pem=CALLER[0]) as server:
         with pytest.raises(ConfigurationError, match="authority of the callers"):
-            door.context.trust(pem)
+            server.context.trust(pem)
 
-        assert await answered(door, **caller(tmp_path))
-        assert not await answered(door)
+        assert await answered(server, **caller(tmp_path))
+        assert not await answered(server)
 
 
 @pytest.mark.parametrize("http", [ReviewProtocol, "httptools", "h11"])
 async def test_bounds_hold_whoever_reads_http(http):
-    async with running_door(echo, http=http) as door:
-        async with door.connection() as connection:
+    async with running_server(echo, http=http) as server:
+        async with server.connection() as connection:
             await connection.write(b"POST /mutate HTTP/1.1\r\na: " + b"x" * 70_000)
             assert (await connection.line()).startswith(b"HTTP/1.1 431 ")
             assert b"content-length: 0" in await connection.line()
-        async with door.connection() as connection:
+        async with server.connection() as connection:
             assert await connection.post(b"{}") == (200, b"{}")
 
-    assert door.ended["head_too_large"] == 1
+    assert server.ended["head_too_large"] == 1
 
 
 async def test_nobody_is_answered_who_does_not_speak_tls():
-    async with running_door(echo) as door:
-        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    async with running_server(echo) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"POST /mutate HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}")
         assert b"200" not in await reader.read()
         writer.close()
 
-    assert (door.ended["handshake_failed"], door.reviews) == (1, 0)
+    assert (server.ended["handshake_failed"], server.reviews) == (1, 0)

@@ -79,8 +79,8 @@ async def test_a_call_in_flight_is_asked_for_no_more_than_ours_has():
         re.match(r"\w+", word)[0] for word in source.replace("self.cycle.", "\0").split("\0")[1:]
     }
     made = protocol(ReviewProtocol)
-    door = type("Door", (), {"room": None, "now": lambda _self: 0.0})()
-    review = DirectCall(made, door, b"")
+    endpoint = type("Endpoint", (), {"room": None, "now": lambda _self: 0.0})()
+    review = DirectCall(made, endpoint, b"")
 
     # The first two belong to bodies, which a review gathers before the protocol is asked.
     known = {"disconnected", "keep_alive", "message_event", "response_complete"}

@@ -8,7 +8,7 @@ import pytest
 
 from policyd.certificates import Authority
 from policyd.errors import ConfigurationError
-from tests.webhooks.outside import AskingDoor, sending, serving
+from tests.webhooks.outside import AskingPolicies, sending, serving
 from webhooks.external_data.fetching import MOST_BYTES, Fetcher
 from webhooks.external_data.web import FRESH_SECONDS, Web
 
@@ -19,15 +19,17 @@ NOW = time.time()
 @asynccontextmanager
 async def asking(folder, *paths, context=None):
     async with serving(context) as server:
-        door, fetcher = AskingDoor(folder), Fetcher({})
-        allowed = Web(fetcher, door.inquiries, [server.url + path for path in paths or ("/api",)])
+        policies, fetcher = AskingPolicies(folder), Fetcher({})
+        allowed = Web(
+            fetcher, policies.inquiries, [server.url + path for path in paths or ("/api",)]
+        )
 
         async def says(expression):
-            return await door.says(expression.replace("URL", server.url), http=allowed)
+            return await policies.says(expression.replace("URL", server.url), http=allowed)
 
-        door.ask, door.fetcher = says, fetcher
+        policies.ask, policies.fetcher = says, fetcher
         async with sending(fetcher):
-            yield door, server
+            yield policies, server
 
 
 @pytest.mark.parametrize(
@@ -46,24 +48,24 @@ async def asking(folder, *paths, context=None):
     ],
 )
 async def test_an_answer_is_what_kyverno_makes_of_it(tmp_path, expression, said):
-    async with asking(tmp_path) as (door, _):
-        assert await door.ask(expression) == said
+    async with asking(tmp_path) as (policies, _):
+        assert await policies.ask(expression) == said
 
 
 async def test_what_is_sent_arrives(tmp_path):
-    async with asking(tmp_path) as (door, server):
+    async with asking(tmp_path) as (policies, server):
         call = 'http.Post("URL/api/teams?a=b", {"image": "x"}, {"Team": "ml"}).name'
-        assert await door.ask(call) == "ml"
+        assert await policies.ask(call) == "ml"
     assert server.asked == [("POST", "/api/teams?a=b", '{"image":"x"}', "ml")]
 
 
 async def test_the_same_is_asked_again_after_a_moment(tmp_path):
-    async with asking(tmp_path) as (door, server):
+    async with asking(tmp_path) as (policies, server):
         for _ in range(3):
-            await door.ask('http.Get("URL/api/teams").name')
+            await policies.ask('http.Get("URL/api/teams").name')
         assert len(server.asked) == 1
-        await door.clock.advance(FRESH_SECONDS)
-        await door.ask('http.Get("URL/api/teams").name')
+        await policies.clock.advance(FRESH_SECONDS)
+        await policies.ask('http.Get("URL/api/teams").name')
         assert len(server.asked) == 2
 
 
@@ -97,18 +99,18 @@ async def test_the_same_is_asked_again_after_a_moment(tmp_path):
     ],
 )
 async def test_no_other_address_is_asked(tmp_path, path):
-    async with asking(tmp_path) as (door, server):
-        said = await door.ask(f'http.Get(r"URL{path}").name')
+    async with asking(tmp_path) as (policies, server):
+        said = await policies.ask(f'http.Get(r"URL{path}").name')
     assert "policies may not call" in said
     assert not server.asked
 
 
 async def test_no_other_server_is_asked(tmp_path):
-    async with asking(tmp_path, "") as (door, server):
+    async with asking(tmp_path, "") as (policies, server):
         for other in ("http://localhost:1/", "https://127.0.0.1/", "file:///etc/passwd", "x"):
-            assert "policies may not call" in await door.ask(f'http.Get("{other}").name')
+            assert "policies may not call" in await policies.ask(f'http.Get("{other}").name')
         port = server.url.rpartition(":")[2]
-        said = await door.ask(f'http.Get("http://user@127.0.0.1:{port}/api/teams").name')
+        said = await policies.ask(f'http.Get("http://user@127.0.0.1:{port}/api/teams").name')
     assert "policies may not call" in said
     assert not server.asked
 
@@ -122,12 +124,12 @@ async def test_no_other_server_is_asked(tmp_path):
     ],
 )
 async def test_a_host_is_written_in_one_way_alone(tmp_path, host):
-    async with asking(tmp_path, "") as (door, server):
+    async with asking(tmp_path, "") as (policies, server):
         port = server.url.rpartition(":")[2]
-        said = await door.ask(f'http.Get(r"http://{host}:{port}/api/teams").name')
+        said = await policies.ask(f'http.Get(r"http://{host}:{port}/api/teams").name')
         if host != "[::1]":  # which is written as it should be, and another
             with pytest.raises(ConfigurationError, match="is not a URL that policies can call"):
-                Web(door.fetcher, door.inquiries, [f"http://{host}:{port}/api"])
+                Web(policies.fetcher, policies.inquiries, [f"http://{host}:{port}/api"])
     assert "policies may not call" in said
     assert not server.asked
 
@@ -140,8 +142,8 @@ async def test_a_host_is_written_in_one_way_alone(tmp_path, host):
     ],
 )
 async def test_no_header_makes_another_request_of_it(tmp_path, name):
-    async with asking(tmp_path) as (door, server):
-        said = await door.ask(f'http.Get("URL/api/teams", {{"{name}": "other"}}).name')
+    async with asking(tmp_path) as (policies, server):
+        said = await policies.ask(f'http.Get("URL/api/teams", {{"{name}": "other"}}).name')
     assert f"header `{name}` may not be set by policies" in said
     assert not server.asked
 
@@ -155,23 +157,23 @@ async def test_no_header_makes_another_request_of_it(tmp_path, name):
     ],
 )
 async def test_headers_are_bounded_and_on_one_line(tmp_path, headers, why):
-    async with asking(tmp_path) as (door, server):
-        said = await door.ask(f'http.Get("URL/api/teams", {headers}).name')
+    async with asking(tmp_path) as (policies, server):
+        said = await policies.ask(f'http.Get("URL/api/teams", {headers}).name')
     assert "failed to send http" in said
     assert why in said
     assert not server.asked
 
 
 async def test_an_answer_that_is_too_long_is_none(tmp_path):
-    async with asking(tmp_path) as (door, _):
-        said = await door.ask('http.Get("URL/api/long").statusCode')
+    async with asking(tmp_path) as (policies, _):
+        said = await policies.ask('http.Get("URL/api/long").statusCode')
     assert f"the answer has more than {MOST_BYTES} bytes" in said
 
 
 async def test_a_server_that_is_not_there_is_said(tmp_path):
-    async with asking(tmp_path) as (door, _):
-        gone = Web(door.fetcher, door.inquiries, ["http://127.0.0.1:1"])
-        said = await door.says('http.Get("http://127.0.0.1:1/a").name', http=gone)
+    async with asking(tmp_path) as (policies, _):
+        gone = Web(policies.fetcher, policies.inquiries, ["http://127.0.0.1:1"])
+        said = await policies.says('http.Get("http://127.0.0.1:1/a").name', http=gone)
     assert "failed to send http: GET http://127.0.0.1:1/a" in said
 
 
@@ -185,10 +187,10 @@ async def test_authorities_are_those_of_the_policy(tmp_path):
     folder = tmp_path / "policies"
     folder.mkdir()
     pem = authority.certificate_pem.decode().replace("\n", "\\n")
-    async with asking(folder, context=context) as (door, _):
-        assert "certificate verify failed" in await door.ask('http.Get("URL/api/teams").name')
-        said = await door.ask(f'http.Client("{pem}").Get("URL/api/teams").name')
-        assert "not a list of PEM certificates" in await door.ask(
+    async with asking(folder, context=context) as (policies, _):
+        assert "certificate verify failed" in await policies.ask('http.Get("URL/api/teams").name')
+        said = await policies.ask(f'http.Client("{pem}").Get("URL/api/teams").name')
+        assert "not a list of PEM certificates" in await policies.ask(
             'http.Client("x").Get("URL/api/a").name'
         )
     assert said == "ml"
@@ -197,4 +199,4 @@ async def test_authorities_are_those_of_the_policy(tmp_path):
 @pytest.mark.parametrize("text", ["inventory", "ftp://a/b", "https://a/b?c=d", "https://u:p@a/"])
 def test_an_address_that_is_none_is_said_at_once(tmp_path, text):
     with pytest.raises(ConfigurationError, match="is not a URL that policies can call"):
-        Web(Fetcher({}), AskingDoor(tmp_path).inquiries, [text])
+        Web(Fetcher({}), AskingPolicies(tmp_path).inquiries, [text])

@@ -2,12 +2,12 @@
 
 import pytest
 
-from policyd.optimize.opt_ins import NO_OPT_INS, OptIns
+from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, Protection
 from policyd.workload.opt_ins import OptInError, opt_ins_of
 
 
 def test_without_annotations_nothing_is_wanted():
-    assert opt_ins_of({"policyd.io/preempt-min-runtime": "5m"}) is NO_OPT_INS
+    assert opt_ins_of({"policyd.io/gang-wait": "5m"}) is NO_OPT_INS
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,9 @@ def test_without_annotations_nothing_is_wanted():
         pytest.param("avoid-fragments", "true", OptIns(avoids_fragments=True), id="fragments"),
         pytest.param("reserve-after", "1h30m", OptIns(reserve_seconds=5400.0), id="reserve"),
         pytest.param("reserve-after", "0s", OptIns(reserve_seconds=0.0), id="reserve-at-once"),
+        pytest.param(
+            "preempt-min-runtime", "5m", OptIns(protection=Protection(preemption=300.0)), id="keep"
+        ),
     ],
 )
 def test_an_annotation_says_what_is_wanted(name, text, expected):

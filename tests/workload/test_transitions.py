@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from policyd.api.kueue import Admission, PodSetAssignment, Workload
-from policyd.controller.patches import merge_difference, status_patch
+from policyd.controller.patches import status_patch
 from policyd.controller.watch.preemptions import blocked_on_gates
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
-from policyd.patch.merge_patch import apply_merge_patch
+from policyd.patch.merge_patch import apply_merge_patch, merge_difference
 from policyd.workload import transitions as t
 
 NOW = 1_700_000_000.0

@@ -1,7 +1,7 @@
 """Files that may change while the process runs.
 
 They are looked at every few seconds, which works on every kind of volume: a Secret mounted into a
-pod is swapped through a symbolic link, and tells nobody.
+pod is swapped through a symbolic link, without a notice.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def follow(
 ) -> NoReturn:
     """Call `changed` after each change of the files, for as long as the task lives.
 
-    What `changed` reports as a PolicydError is logged, and what was there before stays in use.
+    A PolicydError of `changed` is logged, and the earlier files stay in use.
 
     Args:
         paths: Files and folders.
@@ -62,7 +62,7 @@ def read_file(path: Path) -> bytes:
     except OSError as error:
         raise ConfigurationError(
             f"cannot read `{path}`: {system_reason(error)}",
-            hint="check the paths, and who may read them",
+            hint="check the paths and their permissions",
         ) from error
 
 

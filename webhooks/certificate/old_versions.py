@@ -59,7 +59,7 @@ class OldVersions:
 
 
 def _with_old(versions: list[Json], ours: Json) -> list[Json]:
-    """Serve v1beta1 as somebody else defined it; else, or if policyd did, as `ours`."""
+    """Return v1beta1 as others defined it, or `ours` if none or policyd did."""
     theirs = next((v for v in versions if v["name"] == OLD_VERSION), ours)
     mine = theirs.get("deprecationWarning") == ours["deprecationWarning"]
     old = ours if mine else {**theirs, "served": True}

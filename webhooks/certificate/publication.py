@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
@@ -23,28 +23,33 @@ from policyd.kube.resources import (
     Resource,
 )
 from policyd.registration.configurations import (
+    FORMER_NAME,
     NAME,
     Registration,
     mutating_configuration,
     validating_configuration,
 )
 from policyd.registration.left_out import named_in_vain
-from webhooks.certificate.former_names import FormerConfigurations
 from webhooks.certificate.old_versions import OldVersions
 
 CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 
 REMEDY = "`helm upgrade` brings them back"
-"""What to do if they are gone, and we may not make them."""
+"""The hint if the configurations are missing, and policyd may not create them."""
 
 LEFT_OUT_REMEDY = "`--leave-out` says so; of the chart, `selfRestriction.secrets`"
-"""What to do if policies are about what is not sent."""
+"""The hint if policies name resources that are not sent."""
+
+FORMER_HINT = (
+    f"`kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration {FORMER_NAME}`"
+)
+"""The hint if the configurations under their former name cannot be deleted."""
 
 log = structlog.get_logger(__name__)
 
 
 class _NotOursError(Exception):
-    """A configuration is missing, and whoever installed us is to make it."""
+    """A configuration is missing, and part of the installation."""
 
 
 class Publication:
@@ -52,9 +57,9 @@ class Publication:
 
     Args of the constructor:
         client: The API server.
-        wanted: Says what they should be now, given the authorities to trust; None leaves
-            everything but these to whoever made the configurations.
-        old_versions: What else calls us, if it is to.
+        wanted: Returns the wanted configurations, given the authorities to trust; None changes
+            only these authorities.
+        old_versions: The conversion of v1beta1, if it is served.
     """
 
     def __init__(
@@ -91,15 +96,15 @@ class Publication:
         return await self._trusted(ca_bundle_pem, converting)
 
     def _tell_left_out(self, wanted: Registration) -> None:
-        """Say once that policies decide nothing about what is not sent."""
+        """Log once that policies name resources that are not sent."""
         sent = (("mutate", wanted.rules.mutate), ("validate", wanted.rules.validate))
         found = set().union(*(named_in_vain(c, verb, wanted.left_out) for verb, c in sent))
         if found - self._left_out:
-            log.warning("policies_unheard", about=sorted(found), hint=LEFT_OUT_REMEDY)
+            log.warning("policies_excluded", about=sorted(found), hint=LEFT_OUT_REMEDY)
         self._left_out = found
 
     async def _register(self, wanted: Registration) -> None:
-        """Register what is wanted; without what policies demand, if the API server refuses it.
+        """Register the wanted configurations; without conditions, if the API server refuses these.
 
         It may be older, or know other functions, than the policies were written for. More calls
         than needed are better than none.
@@ -197,4 +202,61 @@ def _bundles(configs: Iterable[Json]) -> Iterable[frozenset[bytes]]:
         try:
             yield frozenset(split_bundle(base64.b64decode(text)))
         except (ConfigurationError, binascii.Error):
-            yield frozenset()  # somebody wrote something else there: nothing of ours is trusted
+            yield frozenset()  # another text is there: no authority of policyd is trusted
+
+
+class FormerConfigurations:
+    """The two configurations under their former name, which is known for one release.
+
+    The API server learns of writes to a kind in their order: deleting the former configuration
+    after the new one was read leaves no moment without either.
+
+    Args of the constructor:
+        client: The API server.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._refused = False
+
+    async def current(self, resource: Resource) -> Json | None:
+        """Return one of them; None if there is none, or the role of the account omits the name."""
+        try:
+            return await self._client.get(resource, FORMER_NAME, into=dict)
+        except (ForbiddenError, NotFoundError):
+            return None
+
+    async def retire(self, wanted: Mapping[Resource, Json]) -> None:
+        """Delete each whose successor is in the API server as it should be.
+
+        Args:
+            wanted: The successors, by their kind.
+
+        Raises:
+            ApiError: If the API server does not answer.
+        """
+        for resource, configuration in wanted.items():
+            if await self.current(resource) is not None and await self._succeeded(
+                resource, configuration
+            ):
+                await self._delete(resource)
+
+    async def _succeeded(self, resource: Resource, wanted: Json) -> bool:
+        """Tell whether the successor is registered with all its rules and authorities."""
+        try:
+            successor = await self._client.get(resource, NAME, into=dict)
+        except NotFoundError:
+            return False
+        return bool(successor.get("webhooks", []) == wanted["webhooks"])
+
+    async def _delete(self, resource: Resource) -> None:
+        try:
+            await self._client.delete(resource, FORMER_NAME)
+        except NotFoundError:  # another replica was faster
+            return
+        except ForbiddenError as error:
+            if not self._refused:
+                log.warning("former_configuration_kept", reason=str(error), hint=FORMER_HINT)
+            self._refused = True
+            return
+        log.info("former_configuration_deleted", kind=resource.kind, name=FORMER_NAME)

@@ -1,8 +1,8 @@
-"""What to do about the certificates kept in a Secret, at a moment in time. Nothing is done here.
+"""The next step of the rotation of the certificates in a Secret. Pure: it writes nothing.
 
-Theory of operation. Trust must reach the API server before what needs it, and go after. So an
-authority is replaced in four steps, each of which any replica may take, and none of which breaks
-a call that is on its way:
+Theory of operation. An authority must reach the API server before its certificates, and go after
+them. So an authority is replaced in four steps, each of which any replica may take, and none of
+which breaks a call that is on its way:
 
 1. the upcoming authority is made, and published beside the current one;
 2. once every configuration has it, and the API server had time to notice, it becomes the current
@@ -56,7 +56,7 @@ class RotationStep(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCertificates:
-    """What the Secret keeps: authorities and the certificate to serve."""
+    """The content of the Secret: authorities and the certificate to serve."""
 
     authority: CertificatePair | None = None
     upcoming: CertificatePair | None = None
@@ -66,16 +66,16 @@ class KeptCertificates:
 
     @property
     def bundle_pem(self) -> bytes:
-        """The authorities to trust: what goes into `caBundle`."""
+        """The authorities to trust, for `caBundle`."""
         pairs = (self.authority, self.upcoming)
         return b"".join((*(p.certificate_pem for p in pairs if p), self.retired_pem))
 
 
 def read_secret(data: Mapping[str, bytes]) -> KeptCertificates:
-    """Read what a Secret keeps. One that is empty keeps nothing.
+    """Read a Secret, which may be empty.
 
     Raises:
-        ConfigurationError: If what is there is no certificate, or does not match its key.
+        ConfigurationError: If it holds no certificate, or one that does not match its key.
     """
     return KeptCertificates(
         authority=_pair(data, "ca"),
@@ -98,12 +98,12 @@ def write_secret(kept: KeptCertificates) -> dict[str, bytes]:
 def next_step(
     kept: KeptCertificates, *, now: float, names: Sequence[str], published: frozenset[bytes]
 ) -> RotationStep:
-    """Decide what to do next.
+    """Decide on the next step.
 
     Args:
-        kept: What the Secret has.
+        kept: The content of the Secret.
         now: The moment.
-        names: What the certificate to serve must be for.
+        names: The names that the certificate to serve must have.
         published: The authorities that every webhook configuration trusts, each as PEM.
     """
     if kept.authority is None or _expired(kept.authority, now):
@@ -124,7 +124,7 @@ def next_step(
 def take_step(
     kept: KeptCertificates, step: RotationStep, *, now: float, names: Sequence[str]
 ) -> KeptCertificates:
-    """Return what the Secret keeps after a step. New keys are drawn; nothing else is chosen."""
+    """Return the content of the Secret after a step. Only new keys are chosen at random."""
     takes: dict[RotationStep, Callable[[], KeptCertificates]] = {
         RotationStep.NOTHING: lambda: kept,
         RotationStep.CREATE_AUTHORITY: lambda: _issued_by(
@@ -165,7 +165,7 @@ def _unfit(
     if not Authority(authority).issued(leaf.certificate_pem):
         return True
     facts = certificate_facts(leaf.certificate_pem)
-    # What is left counts against the authority's end, too: no renewal can reach past it.
+    # The end of the authority counts, too: no renewal can reach past it.
     worn = _left(leaf, now) < LEAF_RENEWAL and facts.not_after < _end(authority)
     return worn or now >= facts.not_after or not all(facts.covers(name) for name in names)
 

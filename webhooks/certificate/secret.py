@@ -50,13 +50,13 @@ class SecretName:
 class KeptCertificate:
     """The certificate to serve, as the Secret has it, renewed in time.
 
-    Every replica does the same work. The Secret's version decides who was first; the others read
+    Every replica does the same work. The Secret's version decides which was first; the others read
     again.
 
     Args of the constructor:
         client: The API server.
         where: The Secret; it is made if there is none.
-        names: What the certificate must be for.
+        names: The names that the certificate must have.
         publish: Has given authorities trusted by the webhook configurations, and returns those
             that all of them trust.
         use: Is given each new certificate to serve.
@@ -84,7 +84,7 @@ class KeptCertificate:
         """The authorities to trust, as the Secret had them last."""
 
     async def run(self) -> NoReturn:
-        """Look at the Secret every minute; what fails is said, and tried again."""
+        """Look at the Secret every minute; failures are logged, and tried again."""
         while True:
             await self._pace.sleep(ROUND_SECONDS)
             try:
@@ -93,7 +93,7 @@ class KeptCertificate:
                 log.warning("certificate_not_refreshed", reason=str(error), hint=error.hint)
 
     async def refresh(self) -> None:
-        """Do what is due, and use the certificate that is kept then.
+        """Take the next step, and use the certificate that is kept then.
 
         Raises:
             ApiError: If the API server does not answer, or does not allow it.
@@ -128,7 +128,7 @@ class KeptCertificate:
             return None
 
     async def _write(self, old: Secret | None, kept: KeptCertificates) -> bool:
-        """Write the Secret; tell whether nobody else was faster."""
+        """Write the Secret; tell whether no other replica was faster."""
         data = write_secret(kept)
         try:
             if old is None:

@@ -36,7 +36,7 @@ class LiveContext:
 
         Args:
             pair: The certificate.
-            callers_pem: Who signs the certificates of those that are answered; empty for anybody.
+            callers_pem: The authority of the callers' certificates; empty if callers need none.
 
         Raises:
             ConfigurationError: If OpenSSL will not have one of them.

@@ -1,7 +1,7 @@
-"""Where requests of policies may go: how addresses are written, and what they stand for.
+"""The addresses that policies may request: how they are written, and where they lead.
 
-A name is checked by the addresses that it has when the connection is made, and by no others: what
-a name server answers to a check, and then to a connection, may differ.
+A name is checked by the addresses that it has when the connection is made, and by no others: the
+answers of a name server to a check, and then to a connection, may differ.
 """
 
 import errno
@@ -28,7 +28,7 @@ METADATA_NAMES: Final = frozenset(
         *("instance-data.ec2.internal", "metadata.tencentyun.com", "metadata.packet.net"),
     )
 )
-"""What the services are called by which clouds tell a machine its credentials."""
+"""The names of the services by which clouds give a machine its credentials."""
 
 _METADATA: Final = tuple(
     map(
@@ -53,7 +53,7 @@ _WRITTEN = re.compile(r"https?://([^/?#@\\\s%]+)(?=[/?#]|\Z)(/[^?#]*)?", re.IGNO
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NUMBER = re.compile(r"(?:\d+|0x[0-9a-f]*)\Z")
 _READ_TWICE = re.compile(r"%(?:2[ef5]|5c|3b|[01][0-9a-f]|7f|(?![0-9a-f]{2}))", re.IGNORECASE)
-"""What is read as another path by a server that decodes it once more, or sooner, than others."""
+"""Text that a server reads as another path if it decodes it once more, or sooner, than others."""
 
 
 def read_address(text: str) -> URL | None:
@@ -92,7 +92,7 @@ def _is_plain_path(path: str) -> bool:
 
 
 def _is_dots(segment: str) -> bool:
-    """Tell whether a step of a path may lead upwards, once what is behind `;` is dropped."""
+    """Tell whether a step of a path may lead upwards, without the part behind `;`."""
     name = segment.partition(";")[0].strip()
     return bool(name) and not name.strip(".")
 
@@ -106,7 +106,7 @@ def literal_of(host: str) -> Address | None:
 
 
 def _all_of(address: Address) -> Iterator[Address]:
-    """Yield an address, and what is reached by it in IPv4, if anything is."""
+    """Yield an address, and the IPv4 addresses that it reaches."""
     yield address
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped:

@@ -1,7 +1,7 @@
 """Requests to others than the API server: bounded, timed, and led nowhere else.
 
-What a host's name stands for is looked at when the connection is made. By a proxy, the proxy looks
-it up, and decides itself where it connects to.
+The addresses of a host's name are checked when the connection is made. A proxy looks the name up
+itself, and decides where it connects to.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from policyd import __version__
 from policyd.errors import PolicydError
+from policyd.http_sessions import open_session
 from policyd.kube.proxies import proxy_for
 from webhooks.external_data.addresses import CheckedResolver, literal_of, refused
 
@@ -29,9 +29,6 @@ MOST_REQUESTS: Final = 32
 SECONDS: Final = 10.0
 """How long one may take; a review that is out of time does not wait for it."""
 
-
-MOST_HEADERS: Final = 128
-"""How many headers an answer may have, each of up to 8 KiB."""
 
 LONGEST_BUNDLE: Final = 256 * 1024
 """How long a bundle of authorities to trust may be."""
@@ -50,7 +47,7 @@ class FetchedResponse:
     Attributes:
         status: HTTP's.
         headers: Those of the answer.
-        body: What it carries.
+        body: Its body.
         led: Whether it is from where a redirect led.
     """
 
@@ -62,16 +59,16 @@ class FetchedResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What is sent.
+    """A request.
 
     Attributes:
         method: `GET`, `POST` or `PUT`.
         url: Where to.
         headers: Besides those of every request; not shown, as they may hold a password.
-        body: What it carries; None for nothing.
+        body: Its body, if any.
         certificates: PEM of the authorities to trust; those of the machine if it is empty.
-        redirects: To how many other addresses it may be led, if it is a GET; what its headers say
-            stays here, but for what it accepts.
+        redirects: How many redirects are followed, if it is a GET; only the header `Accept` is sent
+            to other servers.
         named: The hosts that the operator named, by which the machine itself may be reached.
     """
 
@@ -144,7 +141,7 @@ class Fetcher:
         async with self._pool().request(
             message.method,
             url,
-            headers={**headers, "Accept-Encoding": "identity"},
+            headers=headers,
             data=message.body,
             ssl=_trusting(message.certificates) if message.certificates else True,
             proxy=proxy,
@@ -162,18 +159,16 @@ class Fetcher:
         why = refused(host, literal_of(host), named)
         if why:
             raise ValueError(why)
-        if proxy is not None:  # named by whoever named it in the environment
+        if proxy is not None:  # the environment names it
             self._resolver.named.add(URL(proxy).raw_host or "")
 
     def _pool(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(resolver=self._resolver),
-                timeout=aiohttp.ClientTimeout(total=SECONDS),
-                headers={"User-Agent": f"policyd/{__version__}"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                max_headers=MOST_HEADERS,
+            self._session = open_session(
+                resolver=self._resolver,
+                most_connections=MOST_REQUESTS,
+                keep_alive_seconds=15.0,
+                seconds=SECONDS,
             )
         return self._session
 
@@ -182,7 +177,7 @@ def _target(url: URL, status: int, headers: Mapping[str, str]) -> URL | None:
     """Return where an answer leads to; None if it is one itself.
 
     Raises:
-        ValueError: If it leads to what is no server, or from an encrypted one to one that is not.
+        ValueError: If it leads to no server, or from an encrypted to an unencrypted one.
     """
     if status not in _REDIRECTS:
         return None

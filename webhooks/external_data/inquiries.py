@@ -1,7 +1,7 @@
-"""What deciding on a review asks of others, and how it gets answers although it waits for nothing.
+"""The external data of reviews: questions, and how decisions get answers without waiting.
 
 Policies are evaluated at once. So a question whose answer is not known yet is noted, and answered
-by an error; what came of it is thrown away. All that was noted is asked for together, and the
+by an error, and that decision is dropped. All noted questions are asked together, and the
 review is decided again, until it asks nothing new. Each round answers a question at least, their
 number is bounded, and so is the time.
 """
@@ -20,16 +20,16 @@ from policyd.engine.model.decision import Decision
 from policyd.errors import PolicydError
 
 MOST_QUESTIONS: Final = 64
-"""Questions in one review: twice what the budget of one policy has room for."""
+"""Questions in one review: twice as many as the budget of one policy allows."""
 
 MOST_KEPT: Final = 10_000
 """Answers that are kept at a time."""
 
 MOST_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""What they came in, together: in memory they take several times as much."""
+"""Bytes of these answers together: in memory they take several times as much."""
 
 ASK_SECONDS: Final = 10.0
-"""When a question is given up that nobody waits for any more."""
+"""When a question is given up that no review waits for any more."""
 
 TURN_SECONDS: Final = 0.02
 """How often a waiting thread looks at the time."""
@@ -43,10 +43,10 @@ class UnansweredError(PolicydError):
 
 
 class ExternalAnswer(NamedTuple):
-    """What somebody answered.
+    """An answer to a question.
 
     Attributes:
-        value: The answer, which is not changed by who gets it.
+        value: The answer, which readers do not change.
         seconds: How long it counts.
         size: In how many bytes it came.
     """
@@ -61,12 +61,12 @@ Ask = Callable[[], Awaitable[ExternalAnswer]]
 
 
 Run = Callable[[Decide, AdmissionRequest, OutOfTime], Awaitable[Decision]]
-"""Calls what decides on a request."""
+"""Calls the function that decides on a request."""
 
 
 @dataclass(slots=True)
 class _Round:
-    """What one review has asked so far: answers, or why there is none."""
+    """The questions of one review so far, with their answers or errors."""
 
     answers: dict[Key, ExternalAnswer | UnansweredError] = field(default_factory=dict)
     unknown: dict[Key, Ask] = field(default_factory=dict)
@@ -119,10 +119,10 @@ class Inquiries:
             await self._answer(own, out_of_time)
 
     def answer(self, key: Key, ask: Ask) -> object:
-        """Return what was answered to a question.
+        """Return the answer to a question.
 
         Args:
-            key: The question: who asks the same uses the same answer.
+            key: The question; equal questions have the same answer.
             ask: Asks it.
 
         Raises:
@@ -157,7 +157,7 @@ class Inquiries:
             own.answers[key] = task.result() if task.done() else late
 
     def _ask(self, key: Key, ask: Ask) -> "asyncio.Task[ExternalAnswer | UnansweredError]":
-        """Ask, once for all who want to know."""
+        """Ask, once for all reviews with the question."""
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = asyncio.create_task(self._asked(key, ask))
@@ -178,7 +178,7 @@ class Inquiries:
 
     def _keep(self, key: Key, answer: ExternalAnswer) -> None:
         if len(self._kept) >= MOST_KEPT or self._kept_bytes + answer.size > MOST_KEPT_BYTES:
-            self._kept.clear()  # what is still needed is asked for again
+            self._kept.clear()  # answers that are still needed are fetched again
             self._kept_bytes = 0
         self._kept[key] = self._clock.monotonic() + answer.seconds, answer
         self._kept_bytes += answer.size

@@ -1,10 +1,10 @@
-"""What reviews of jobs ask the API server: its own account, and whether owners are there.
+"""Questions of reviews of jobs to the API server: policyd's account, and existing owners.
 
-Owners are asked for where everybody's word for them is taken.
+Owners are looked up where owner references are trusted.
 
-Kueue does not take an owner for one whose UID is another: that one is gone, and what has its name
-now did not make the object. Where makers are asked, nobody else's word counts, and no owner is
-looked up.
+Kueue does not take an owner for one whose UID is another: that one is gone, and the object that
+has its name now did not create this one. Where owner references are verified, no owner is looked
+up.
 """
 
 from collections.abc import Mapping
@@ -32,13 +32,13 @@ GONE_SECONDS: Final = 1.0
 
 
 class ReviewStatus(Wire, frozen=True):
-    """Who asks the API server."""
+    """The user that asks the API server."""
 
     user_info: UserInfo = UserInfo()
 
 
 class SelfReview(Wire, frozen=True):
-    """What the API server says of who asks it."""
+    """The API server's answer: the user that asks it."""
 
     status: ReviewStatus = ReviewStatus()
 
@@ -48,7 +48,7 @@ class Owners:
 
     Args of the constructor:
         reader: The API server.
-        inquiries: What reviews ask.
+        inquiries: Fetches the data of reviews.
     """
 
     def __init__(self, reader: Reader, inquiries: Inquiries) -> None:
@@ -56,7 +56,7 @@ class Owners:
         self._inquiries = inquiries
 
     def is_there(self, namespace: str, owner: Mapping[str, Any]) -> bool:
-        """Tell whether an owner has the UID that is said; one that nobody can look up is believed.
+        """Tell whether an owner exists with its UID, or cannot be looked up.
 
         Raises:
             PendingError: If it is to be asked first.

@@ -14,7 +14,7 @@ from webhooks.certificate.files import read_file
 
 _DOCKER: Final = "index.docker.io"
 _DOCKERS: Final = ("docker.io", "registry-1.docker.io")
-"""What Docker's registry is called as well."""
+"""Other names of Docker's registry."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Passwords:
-    """What is sent to registries that want a password.
+    """The passwords of registries.
 
     Args of the constructor:
         path: The file; None for no passwords.
@@ -42,7 +42,7 @@ class Passwords:
         """Read the file anew.
 
         Raises:
-            ConfigurationError: If it cannot be read. What was read before stays in use.
+            ConfigurationError: If it cannot be read. The earlier passwords stay in use.
         """
         if self._path is None:
             return
@@ -67,14 +67,14 @@ class Passwords:
 
 
 def _place(name: str) -> str:
-    """Return a registry, or what is below one, as references to images name it."""
+    """Return a registry, or a path below one, as references to images name it."""
     host, _, below = name.rpartition("://")[2].strip("/").partition("/")
     host = _DOCKER if host in _DOCKERS else host
     return f"{host}/{below}" if below not in ("", "v1", "v2") else host
 
 
 def _encoded(name: str, entry: _Entry) -> str:
-    """Return what is sent; empty if the entry has no password, as one that a helper keeps."""
+    """Return the header; empty if the entry has no password, as one of a helper."""
     if not entry.auth and not entry.password:
         return ""
     try:

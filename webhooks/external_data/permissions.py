@@ -1,4 +1,4 @@
-"""What users may do, for policies that ask the `authorizer`, or by Kyverno's `resource.Post`.
+"""Permissions of users, for policies with `authorizer`, or Kyverno's `resource.Post`.
 
 The API server is asked.
 """
@@ -13,7 +13,7 @@ from policyd.api.admission import UserInfo
 from policyd.api.meta import Json, Wire
 from policyd.cel import CelError
 from policyd.cel.lib.authorizer import Authorization, AuthorizedAction
-from policyd.engine.evaluate.patch_values import to_json
+from policyd.engine.evaluate.patches import to_json
 from policyd.errors import PolicydError
 from policyd.kube.client import Writer
 from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
@@ -25,7 +25,7 @@ from webhooks.external_data.inquiries import (
 
 FRESH_SECONDS: Final = 5.0
 """How long an answer counts: the pods of one job ask once, and a right that was taken is gone while
-whoever took it still looks."""
+a review that took it still reads it."""
 
 _PENDING: Final = Authorization(error="not answered yet")
 
@@ -49,7 +49,7 @@ class Permissions:
 
     Args of the constructor:
         writer: The API server.
-        inquiries: What reviews ask.
+        inquiries: Fetches the data of reviews.
     """
 
     def __init__(self, writer: Writer, inquiries: Inquiries) -> None:
@@ -74,7 +74,7 @@ class Permissions:
         return answer
 
     def review(self, body: Json) -> Json:
-        """Return a SubjectAccessReview with what the API server answers to it.
+        """Return a SubjectAccessReview with the answer of the API server.
 
         Raises:
             ReviewError: If it asks nothing.
@@ -107,7 +107,7 @@ class Permissions:
 
 
 def question(user: UserInfo, permission: AuthorizedAction) -> Json:
-    """Return the spec of the SubjectAccessReview that asks it, what is empty left out."""
+    """Return the spec of the SubjectAccessReview, without empty fields."""
     return _given(_who(user, permission.service_account) | _what(permission))
 
 

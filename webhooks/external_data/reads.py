@@ -1,4 +1,4 @@
-"""What Kyverno's policies read of the cluster, `resource.Get` and `resource.List`, from memory.
+"""Objects of the cluster for Kyverno's `resource.Get` and `resource.List`, from memory.
 
 A review must not wait for the API server each time an expression asks. So the resources that
 policies may read are declared, and their objects watched.
@@ -44,7 +44,7 @@ class ClusterObjects:
         Args:
             reader: The API server; None where there is none, and nothing to read.
             resources: Version and plural name: `v1/configmaps`, `apps/v1/deployments`.
-            permissions: Answers reviews of what users may do; nobody does if left out.
+            permissions: Answers reviews of the permissions of users, if given.
             pace: Time.
 
         Raises:
@@ -79,7 +79,7 @@ class ClusterObjects:
             ReadError: If the resource is not declared, or not known.
         """
         watch = self._known(api_version, resource)
-        assert watch.resource is not None, "what is known has been found"
+        assert watch.resource is not None, "a kind is found before its objects"
         return watch.of(namespace if watch.resource.namespaced else "").get(name)
 
     def list(
@@ -91,7 +91,7 @@ class ClusterObjects:
             ReadError: If the resource is not declared, or not known.
         """
         watch = self._known(api_version, resource)
-        assert watch.resource is not None, "what is known has been found"
+        assert watch.resource is not None, "a kind is found before its objects"
         found = watch.of(namespace) if namespace and watch.resource.namespaced else None
         if found is None:
             objects = watch.all()
@@ -108,14 +108,14 @@ class ClusterObjects:
             ReadError: If the resource is not declared, or not known.
         """
         watch = self._known(api_version, resource)
-        assert watch.resource is not None, "what is known has been found"
+        assert watch.resource is not None, "a kind is found before its objects"
         return watch.resource.namespaced
 
     def post(self, api_version: str, resource: str, namespace: str, body: Json) -> Json:
         """Answer a question that is put by creating an object: a SubjectAccessReview.
 
         Raises:
-            ReadError: If it is another object, or there is nobody to ask.
+            ReadError: If it is another object, or there is no API server.
             PendingError: If it is to be asked first.
             UnansweredError: If there is no answer.
         """
@@ -143,5 +143,5 @@ def _watch(reader: Reader | None, text: str, pace: Pace) -> Watch:
     if not api_version:
         hint = f"write `v1/{text}`, or `group/version/plural`"
         raise ConfigurationError(f"`{text}` names no version", hint=hint)
-    assert reader is not None, "what is read takes an API server"
+    assert reader is not None, "reading requires an API server"
     return Watch(reader, api_version, lambda found: found.plural == plural, pace=pace)

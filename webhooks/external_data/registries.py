@@ -1,4 +1,4 @@
-"""What Kyverno's policies ask of registries, `image.GetMetadata`: manifest and configuration.
+"""Manifests and configurations of images, for Kyverno's `image.GetMetadata`.
 
 The protocol is that of the OCI's distribution specification; tokens are fetched as Docker does.
 A password goes to a registry, or to where it says that its tokens are, by HTTPS and no redirect.
@@ -39,7 +39,7 @@ _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 _TOKENS_AT: Final = frozenset({("index.docker.io", "auth.docker.io")})
 """Registries whose tokens are known to be elsewhere, and where."""
 _MOVED: Final = 3
-"""To how many other addresses a registry may lead for what it keeps elsewhere."""
+"""How many redirects of a registry are followed, to content that it keeps elsewhere."""
 
 
 class RegistryError(PolicydError):
@@ -72,7 +72,7 @@ class Registries:
 
     Args of the constructor:
         fetcher: Sends requests.
-        inquiries: What reviews ask.
+        inquiries: Fetches the data of reviews.
         hosts: The registries: `ghcr.io`, `registry.example:5000`, `http://registry:5000`;
             `docker.io` for Docker's.
         passwords: Those of registries that want one.
@@ -91,7 +91,7 @@ class Registries:
         self._passwords = passwords or Passwords()
 
     def metadata(self, image: str) -> Json:
-        """Return what a registry says of an image.
+        """Return a registry's data of an image.
 
         Raises:
             RegistryError: If its registry is not declared, or the image's name is none.
@@ -154,7 +154,7 @@ class _Repository:
         return await self._get("manifests", reference, {"Accept": _ACCEPTED})
 
     async def blob(self, digest: str) -> bytes:
-        """Return what has a digest."""
+        """Return the content with a digest."""
         return await self._get("blobs", digest, {})
 
     async def _get(self, kind: str, reference: str, headers: Mapping[str, str]) -> bytes:
@@ -170,7 +170,7 @@ class _Repository:
         return fetched.body
 
     async def _authorization(self, challenge: str) -> dict[str, str]:
-        """Return what a registry wants: the password itself, or a token."""
+        """Return the credentials for a registry: the password itself, or a token."""
         scheme, _, rest = challenge.partition(" ")
         if scheme.lower() == "basic" and self._password:
             return {"Authorization": self._password}

@@ -1,7 +1,7 @@
-"""What Kyverno's policies and GlobalContextEntries ask by HTTP, of addresses that are declared.
+"""HTTP requests of Kyverno's policies and GlobalContextEntries, to declared addresses.
 
 An expression could be led to any address by the object that it looks at. So it reaches those alone
-that the operator names, and whatever these lead to is not followed.
+that the operator names, and no redirect is followed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from yarl import URL
 
 from policyd.api.meta import Json
 from policyd.dialects.kyverno.entries import EntryCall
-from policyd.engine.evaluate.patch_values import to_json
+from policyd.engine.evaluate.patches import to_json
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.external_data.addresses import read_address
 from webhooks.external_data.fetching import FetchedResponse, Fetcher, Message
@@ -41,11 +41,11 @@ class WebError(PolicydError):
 
 
 class Web:
-    """Sends what policies ask to the addresses that are declared.
+    """Sends requests of policies to the declared addresses.
 
     Args of the constructor:
         fetcher: Sends it.
-        inquiries: What reviews ask.
+        inquiries: Fetches the data of reviews.
         addresses: Where to, with all below: `https://inventory.example/api`.
         certificates: PEM of the authorities to trust; those of the machine if it is empty.
 
@@ -85,7 +85,7 @@ class Web:
         return self._inquiries.answer(_key(message, "http"), partial(self._ask, message))
 
     def call(self, call: EntryCall) -> Json:
-        """Return what an entry's call is answered.
+        """Return the answer to the call of an entry.
 
         Raises:
             WebError: If the address is not declared, or the body is no JSON.
@@ -180,7 +180,7 @@ def _encoded(body: Json) -> bytes:
 
 
 def _said(fetched: FetchedResponse) -> Json:
-    """Put an answer as Kyverno does: what is no JSON is null."""
+    """Return an answer as Kyverno does: null if it is no JSON."""
     try:
         body = msgspec.json.decode(fetched.body)
     except (ValueError, RecursionError):

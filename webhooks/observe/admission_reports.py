@@ -1,4 +1,4 @@
-"""What was let through although a policy objects to it, counted into the reports of namespaces.
+"""Requests that are allowed although a policy objects, counted in reports of namespaces.
 
 Counts are gathered in memory, a number for each namespace, validation and outcome, and added to
 reports now and then: never an object a request. All replicas, and the scan, add to the same report.
@@ -22,7 +22,7 @@ EVERY_SECONDS: Final = 30.0
 """How often counts are added to reports, at most."""
 
 MOST_ROWS: Final = 10_000
-"""Numbers that are kept meanwhile; what has no room is left out."""
+"""Counts that are kept until they are written; further ones are left out."""
 
 WRITES_PER_SECOND: Final = 10.0
 
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class ReportedCounts:
-    """Counts of what was let through, on their way into reports."""
+    """Counts of objections to allowed requests, until they are in reports."""
 
     def __init__(self, reports: Reports, *, pace: Pace) -> None:
         self._reports = reports
@@ -40,7 +40,7 @@ class ReportedCounts:
         self._left_out = 0
 
     def take(self, request: AdmissionRequest, decision: Decision) -> None:
-        """Count what policies object to in a request that is let through all the same."""
+        """Count the objections of policies to a request that is allowed."""
         if not decision.allowed:
             return
         namespace = _namespace(request)
@@ -68,7 +68,7 @@ class ReportedCounts:
                 log.exception("admission_reports_failed")
 
     async def flush(self) -> None:
-        """Add all counts to reports; what cannot be written is kept for the next time."""
+        """Add all counts to reports; counts that cannot be written are kept."""
         if self._left_out:
             log.warning("results_left_out", count=self._left_out)
             self._left_out = 0

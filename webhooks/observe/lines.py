@@ -1,6 +1,6 @@
-"""Lines of the log that anybody can bring about: so many a second, and how many were left out.
+"""Log lines that any caller can cause: a number each second, and how many were left out.
 
-Whoever reaches the port could fill the log otherwise, and whoever may create pods.
+Otherwise, a caller that reaches the port, or a user who may create pods, could fill the log.
 """
 
 from collections import Counter
@@ -39,9 +39,9 @@ class Lines:
 
         Args:
             line: Writes it: `log.warning`.
-            event: What happened.
-            about: What it is about, such as a policy.
-            more: What else the line says.
+            event: The event.
+            about: Its subject, such as a policy.
+            more: Other fields of the line.
         """
         now = self._now()
         if now >= self._until:

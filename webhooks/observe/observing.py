@@ -1,4 +1,4 @@
-"""What takes note of decisions: metrics and log, shadows of policies, and the counts in reports."""
+"""The observers of decisions: metrics and log, shadows of policies, and counts in reports."""
 
 from functools import partial
 
@@ -23,22 +23,22 @@ log = structlog.get_logger(__name__)
 
 
 def observers(
-    door: WebhookServer,
+    server: WebhookServer,
     policies: PoliciesInForce,
     with_external_data: WithExternalData,
     start: Start,
 ) -> dict[Phase, Observe]:
-    """Return what takes note of the decisions of each phase."""
-    counts = (
-        ReportedCounts(Reports(door.api_server), pace=door.pace) if door.settings.reports else None
-    )
+    """Return the observer of the decisions of each phase."""
+    counts = None
+    if server.settings.reports:
+        counts = ReportedCounts(Reports(server.api_server), pace=server.pace)
     shadows = Shadows(
         lambda: policies.in_force,
-        metrics=door.metrics,
-        clock=door.pace.clock,
+        metrics=server.metrics,
+        clock=server.pace.clock,
         inquire=with_external_data,
         tell=_untold if counts is None else counts.take_difference,
-        exempt=exempt_groups(door.settings.namespace),
+        exempt=exempt_groups(server.settings.namespace),
     )
     start(shadows.run())
     if counts is not None:
@@ -50,9 +50,9 @@ def observers(
         if counts is not None and phase == "validate" and decision.objections:
             counts.take(request, decision)
 
-    clock = door.pace.clock
+    clock = server.pace.clock
     return {
-        phase: Verdicts(door.metrics, f"/{phase}", clock=clock, then=partial(note, phase)).take
+        phase: Verdicts(server.metrics, f"/{phase}", clock=clock, then=partial(note, phase)).take
         for phase in PHASES
     }
 

@@ -1,6 +1,6 @@
-"""Shadows of policies, asked after the answer is given: nobody waits for them, nobody is told.
+"""Shadows of policies, evaluated after the answer: no caller waits for them, or sees them.
 
-What is to be asked is kept for a moment, as much as there is room for; a burst that has no room is
+Requests are kept for a moment, as many as there is room for; a burst that has no room is
 counted, and left out. A shadow that goes wrong goes wrong alone.
 """
 
@@ -37,18 +37,18 @@ log = structlog.get_logger(__name__)
 
 
 class Shadows:
-    """Asks shadows what they would have answered.
+    """Evaluates shadows, and reports how they differ from the policies in force.
 
     Args of the constructor:
         policies: Returns the policies in force.
         metrics: Where answers are counted.
-        clock: Bounds what is logged.
-        inquire: Waits for what deciding asks; None if it asks nothing.
+        clock: Limits the log.
+        inquire: Fetches the external data of decisions; None if there is none.
         tell: Takes note of each difference.
         exempt: Groups whose requests no policy is asked about.
     """
 
-    def __init__(  # noqa: PLR0913 - what shadows are asked with, and who is told
+    def __init__(  # noqa: PLR0913 - all that shadows read and report to
         self,
         policies: Callable[[], PolicySet],
         *,
@@ -108,7 +108,7 @@ class Shadows:
         try:
             old, new = [await self._ask(ask, request) for ask in deciders(shadow, phase)]
             found = compared(shadow, phase, request=request, old=old, new=new)
-        except Exception:  # a bug, which must not be anybody else's
+        except Exception:  # a bug, which must not affect reviews
             self._count.labels(phase, "failed").inc()
             log.exception("shadow_failed", shadow=shadow.policy.name)
             return

@@ -1,4 +1,4 @@
 """Where policies come from, and which are in force.
 
-Imports `engine`, `registration` and `kube`. Start with `sources`, then `in_force`.
+Imports `engine`, `registration` and `kube`. Start with `reading`, then `sources` and `in_force`.
 """

@@ -1,26 +1,26 @@
 """The policies in force: read from files and from the API server, swapped as a whole.
 
-What was in force stays so until what replaces it can be used. A file that is broken by an edit, or
-an object that is, keeps its last good policies. Where there are none, what stands in for a broken
-policy refuses what that was to guard, as its failurePolicy says: a typing mistake lets nothing in.
+Policies stay in force until their replacement can be used. A file or object that an edit breaks
+keeps its last good policies. Where there are none, a stand-in denies the requests that the broken
+policy was to guard, as its failurePolicy says: a typing mistake lets nothing in.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
 from policyd.api.admission import AdmissionRequest
 from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
-from policyd.api.policy import GROUP, BindingObject, PolicyObject
+from policyd.api.policy import GROUP
 from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.kyverno.entries import Entries
-from policyd.dialects.kyverno.environment import ClusterReads, ImageData, kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
+from policyd.dialects.kyverno.functions.providers import ClusterReads, ImageData
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies, unusable
 from policyd.engine.documents.findings import Finding
@@ -42,17 +42,16 @@ from webhooks.external_data.web import Web
 from webhooks.metrics import WebhookMetrics
 from webhooks.policies.own_policies import validate_own
 from webhooks.policies.params import Params
-from webhooks.policies.shares import MOST_POLICIES, MOST_POLICY_BYTES, Shares
-from webhooks.policies.watched import WholeObject
+from webhooks.policies.stored import PolicyKey, PolicyLimits, StoredPolicy, guards
 
 log = structlog.get_logger(__name__)
 
-_Key = tuple[str, str, str]
-"""Kind, namespace and name."""
+FILE: Final = "file"
+"""The kind in the keys of files."""
 
 _CLOCK = SystemClock()
 _DIALECT = dialect_of(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
-"""Policies of every format, which may ask what time it is."""
+"""Policies of every format, which may read the clock."""
 
 
 class Assembled(NamedTuple):
@@ -60,7 +59,7 @@ class Assembled(NamedTuple):
 
     Attributes:
         policies: All of them.
-        remembering: What they decide by, with a memory, by phase.
+        remembering: The decisions with a cache, by phase.
         params: Objects beside policies in files.
         known: How many policies there are, whether or not anything binds them.
     """
@@ -86,6 +85,7 @@ class PoliciesInForce:
         images: ImageData | None = None,
         remember: int = MOST_DECISIONS,
         makers: Makers = USUAL,
+        limits: PolicyLimits | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with none.
@@ -93,14 +93,15 @@ class PoliciesInForce:
         Args:
             namespaces: Finds the Namespace object of a request's namespace.
             metrics: Where policies are counted.
-            params: What policies are evaluated with; those of files alone if left out.
-            authorize: Says what users may do.
-            reads: What Kyverno's policies may read of the cluster.
-            http: What they, and GlobalContextEntries, may ask by HTTP.
-            images: What they may ask of registries.
-            makers: Who makes what belongs to others.
+            params: The params of policies; those of files only if left out.
+            authorize: Tells the permissions of users.
+            reads: The objects of the cluster that Kyverno's policies may read.
+            http: The HTTP requests of these, and of GlobalContextEntries.
+            images: The data of images for these.
+            makers: The accounts that create the children of other objects.
             remember: How many decisions on pods are remembered in each phase.
-            changed: Called after each change of what is in force.
+            limits: How many policies of the API server are loaded.
+            changed: Called after each change of the policies in force.
         """
         self._namespaces = namespaces
         self._metrics = metrics
@@ -112,15 +113,11 @@ class PoliciesInForce:
         self._remember = remember
         self._makers = makers
         self._changed = changed
-        self._files: dict[str, Loaded] = {}
-        self._objects: dict[str, CompiledPolicy] = {}
-        self._bindings: dict[str, CompiledBinding] = {}
-        self._kyverno: dict[_Key, Loaded] = {}
-        self._shares = Shares(MOST_POLICIES, MOST_POLICY_BYTES)
-        self._broken_files: dict[str, int] = {}
-        self._broken_objects: dict[str, int] = {}
-        self._broken_bindings: dict[str, int] = {}
-        self._broken_kyverno: dict[_Key, int] = {}
+        self.limits = limits or PolicyLimits()
+        """Of the API server's policies that are loaded."""
+        self._loaded: dict[PolicyKey, Loaded] = {}
+        self._mistakes: dict[PolicyKey, int] = {}
+        self._names_only: dict[PolicyKey, StoredPolicy] = {}
         self.beside = False
         """Whether changes are taken in a thread, and put in force by `put_in_force` alone."""
         self._assembled: Assembled | None = None
@@ -134,7 +131,7 @@ class PoliciesInForce:
         return self._current().policies
 
     def _current(self) -> Assembled:
-        """Return what is in force, on whichever thread it is asked for."""
+        """Return the policies in force; any thread may call it."""
         made = self._assembled
         if made is None:
             with self._assembling:
@@ -157,9 +154,20 @@ class PoliciesInForce:
 
     def assemble(self) -> Assembled:
         """Put all policies together that are loaded; nothing is decided by them yet."""
-        files = gather((*self._files.values(), *self._kyverno.values()))
+        files = gather(loaded for key, loaded in self._loaded.items() if key.kind == FILE)
+        stored = gather(loaded for key, loaded in self._loaded.items() if key.kind != FILE)
+        chosen = _by_name(
+            (
+                *files.policies,
+                *files.stand_ins,
+                *stored.policies,
+                *stored.stand_ins,
+                *guards(self._names_only.values()),
+            )
+        )
         bindings = (*files.bindings, *files.binding_stand_ins)
-        chosen = _by_name((*files.policies, *files.stand_ins, *self._objects.values()))
+        taken = {binding.name for binding in bindings if binding.policy_kind == OWN}
+        others = (*stored.bindings, *stored.binding_stand_ins)
         surroundings = PolicyContext(
             namespaces=self._namespaces,
             params=self._params,
@@ -175,7 +183,7 @@ class PoliciesInForce:
         )
         policies = PolicySet(
             chosen.values(),
-            bindings=(*bindings, *self._bindings_of_objects(bindings)),
+            bindings=(*bindings, *(other for other in others if other.name not in taken)),
             exceptions=files.exceptions,
             surroundings=surroundings,
         )
@@ -200,9 +208,9 @@ class PoliciesInForce:
         return self._decide("mutate", request, out_of_time)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        """Say everything that speaks against the request; of a policy, what is wrong with it."""
+        """Return all objections to the request; if its object is a policy, the mistakes in it."""
         if request.kind.group == GROUP:
-            return validate_own(request, lacks_room=self.lacks_room)
+            return validate_own(request, lacks_room=self.limits.lacks_room)
         return self._decide("validate", request, out_of_time)
 
     def _decide(self, phase: Phase, request: AdmissionRequest, out_of_time: OutOfTime) -> Decision:
@@ -218,125 +226,58 @@ class PoliciesInForce:
         Raises:
             ConfigurationError: If a path is not there, or cannot be read.
         """
-        files: dict[str, Loaded] = {}
-        self._broken_files.clear()
-        for file in files_of(paths, self._note_left_out):
-            files[str(file)] = self._read(file)
-        self._files = files
+        left_out: list[PolicyKey] = []
+
+        def leave_out(file: Path, why: str) -> None:
+            log.warning("file_left_out", file=str(file), reason=why)
+            left_out.append(_of_file(file))
+
+        files = {_of_file(file): _loaded_from(file) for file in files_of(paths, leave_out)}
+        for key in [key for key in self._mistakes if key.kind == FILE and key not in files]:
+            self._forget(key)
+        for key, loaded in files.items():
+            last = self._loaded.get(key)
+            self._mistakes[key] = _note(loaded.findings)
+            self._loaded[key] = _last_good(last, loaded) if last and loaded.broken else loaded
+        self._mistakes |= dict.fromkeys(left_out, 1)
         self._swap()
 
-    def take(self, old: PolicyObject | None, new: PolicyObject | None) -> None:
-        """Take over a Policy object of the API server that is new, changed, or gone."""
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        name = given.metadata.name
-        if new is None:
-            self._objects.pop(name, None)
-            self._broken_objects.pop(name, None)
-            self._shares.drop("", ("Policy", name))
-            self._swap()
-        elif old is None or old.spec != new.spec:
-            self._take(name, new)
-
-    def take_binding(self, old: BindingObject | None, new: BindingObject | None) -> None:
-        """Take over a PolicyBinding object of the API server that is new, changed, or gone."""
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        name = given.metadata.name
-        if new is None:
-            self._bindings.pop(name, None)
-            self._broken_bindings.pop(name, None)
-            self._shares.drop("", ("PolicyBinding", name))
-        elif old is not None and old.spec == new.spec:
-            return
+    def take(self, policy: StoredPolicy) -> None:
+        """Load a policy or binding of the API server that is new or changed."""
+        key, last = policy.key, self._loaded.get(policy.key)
+        try:
+            document = policy.document
+        except RecursionError:
+            policy = policy.only_named("it is nested too deep")
+            document = policy.document
+        dialect = DEFAULT_DIALECT if policy.is_own else _DIALECT
+        if policy.unusable:
+            loaded = unusable(document, policy.unusable, dialect)
         else:
-            loaded = self._load(Document(new.value, name))
-            self._broken_bindings[name] = self._note(loaded.findings)
-            last = self._bindings.get(name)
-            stand_ins = loaded.binding_stand_ins if last is None or last.unusable else ()
-            self._bindings |= {b.name: b for b in (*loaded.bindings, *stand_ins)}
+            loaded = _loaded(document, dialect)
+        self._mistakes[key] = _note(loaded.findings)
+        is_good = last is not None and bool(last.policies or last.bindings)
+        # A policy beyond the limits gives up its last good version, too, which takes memory.
+        if policy.unusable or not (loaded.broken and is_good):
+            self._loaded[key] = loaded
+        self._names_only.pop(key, None)
+        if policy.name_only:
+            self._names_only[key] = policy
         self._swap()
 
-    def take_kyverno(self, old: WholeObject | None, new: WholeObject | None) -> None:
-        """Take over one of Kyverno's policies of the API server that is new, changed, or gone."""
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        key = given.value["kind"], given.metadata.namespace, given.metadata.name
-        if new is None:
-            self._kyverno.pop(key, None)
-            self._broken_kyverno.pop(key, None)
-            self._shares.drop(key[1], (key[0], key[2]))
-        elif old is not None and _meant(old) == _meant(new):
-            return
-        else:
-            loaded = self._load(Document(new.value, given.metadata.name), _DIALECT)
-            self._broken_kyverno[key] = self._note(loaded.findings)
-            last = self._kyverno.get(key)
-            if not (loaded.broken and last is not None and last.policies):
-                self._kyverno[key] = loaded
+    def drop(self, key: PolicyKey) -> None:
+        """Forget a policy or binding that the API server no longer has."""
+        self._forget(key)
         self._swap()
 
-    def _bindings_of_objects(self, files: Iterable[CompiledBinding]) -> list[CompiledBinding]:
-        """Return the bindings of the API server, less those that a file has under their name."""
-        taken = {binding.name for binding in files if binding.policy_kind == OWN}
-        return [binding for name, binding in tuple(self._bindings.items()) if name not in taken]
-
-    def _take(self, name: str, new: PolicyObject) -> None:
-        loaded = self._load(Document(new.value, name))
-        self._broken_objects[name] = self._note(loaded.findings)
-        last = self._objects.get(name)
-        stand_ins = loaded.stand_ins if last is None or last.unusable else ()
-        for compiled in (*loaded.policies, *stand_ins):
-            self._objects[name] = compiled
-        self._swap()
-
-    def _load(self, document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
-        """Load an object of the API server, if there is room for it."""
-        if self._shares.put(*_place_of(document), document.value):
-            return _loaded(document, dialect)
-        return unusable(document, self._too_many(document), dialect)
-
-    def lacks_room(self, document: Document) -> str:
-        """Say why a policy of the API server would not be loaded; nothing if it would be."""
-        there = self._shares.has_room(*_place_of(document), document.value)
-        return "" if there else self._too_many(document)
-
-    def _too_many(self, document: Document) -> str:
-        namespace, _ = _place_of(document)
-        there = f"namespace `{namespace}` has" if namespace else "there are"
-        return f"{there} more policies than are kept ({self._shares.bounds}): have fewer"
-
-    def _note_left_out(self, file: Path, why: str) -> None:
-        log.warning("file_left_out", file=str(file), reason=why)
-        self._broken_files[str(file)] = 1
-
-    def _read(self, file: Path) -> Loaded:
-        loaded = _loaded_from(file)
-        self._broken_files[str(file)] = self._note(loaded.findings)
-        last = self._files.get(str(file))
-        return loaded if last is None or not loaded.broken else _last_good(last, loaded)
-
-    def _note(self, findings: Sequence[Finding]) -> int:
-        """Log what is wrong; return how many mistakes keep something from being used."""
-        errors = [finding for finding in findings if finding.severity == "error"]
-        for finding in findings:
-            log.warning(
-                "policy_rejected" if finding in errors else "policy_doubtful",
-                place=finding.place,
-                reason=finding.message,
-                hint=finding.hint,
-            )
-        return len(errors)
+    def _forget(self, key: PolicyKey) -> None:
+        self._loaded.pop(key, None)
+        self._mistakes.pop(key, None)
+        self._names_only.pop(key, None)
 
     def _swap(self) -> None:
         self._metrics.policy_loads.inc()
-        broken = chain(
-            self._broken_files.values(),
-            self._broken_objects.values(),
-            self._broken_bindings.values(),
-            self._broken_kyverno.values(),
-        )
-        self._metrics.policy_mistakes.set(sum(broken))
+        self._metrics.policy_mistakes.set(sum(self._mistakes.values()))
         if not self.beside:
             self._assembled = None
             self._tell()
@@ -346,14 +287,25 @@ class PoliciesInForce:
         self._changed()
 
 
-def _place_of(document: Document) -> tuple[str, tuple[str, str]]:
-    """Return whose share a policy is part of, and what tells it from others there."""
-    metadata = document.value["metadata"]
-    return metadata.get("namespace", ""), (document.value["kind"], metadata["name"])
+def _of_file(file: Path) -> PolicyKey:
+    return PolicyKey(FILE, "", str(file))
+
+
+def _note(findings: Sequence[Finding]) -> int:
+    """Log the findings; return the number of errors."""
+    errors = [finding for finding in findings if finding.severity == "error"]
+    for finding in findings:
+        log.warning(
+            "policy_rejected" if finding in errors else "policy_doubtful",
+            place=finding.place,
+            reason=finding.message,
+            hint=finding.hint,
+        )
+    return len(errors)
 
 
 def _last_good(last: Loaded, broken: Loaded) -> Loaded:
-    """Return what was in force of a file, with what is new in the one that an edit broke."""
+    """Return the last good policies of a file, and new ones of the version that is broken."""
     known = {policy.id for policy in last.policies}
     bound = {(binding.policy_kind, binding.name) for binding in last.bindings}
 
@@ -370,12 +322,6 @@ def _last_good(last: Loaded, broken: Loaded) -> Loaded:
         stand_ins=new(broken.stand_ins),
         binding_stand_ins=unbound(broken.binding_stand_ins),
     )
-
-
-def _meant(policy: WholeObject) -> tuple[Json, ...]:
-    """Return what a policy says: its status is not part of it."""
-    metadata = policy.value["metadata"]
-    return policy.value.get("spec"), metadata.get("labels"), metadata.get("annotations")
 
 
 def files_of(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: None) -> list[Path]:
@@ -397,7 +343,7 @@ def _loaded(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
     """Load a document; one that we fail on has a stand-in, and does not keep others from theirs."""
     try:
         return load_document(document, dialect, cpu_limit())
-    except Exception as error:  # a bug: what the policy is to guard is not left open for it
+    except Exception as error:  # a bug must not let through the requests that the policy guards
         log.exception("policy_not_loaded", place=document.source)
         return unusable(document, f"policyd could not load it: {error!r}", dialect)
 
@@ -413,7 +359,7 @@ def _loaded_from(file: Path) -> Loaded:
 def _by_name(policies: Iterable[CompiledPolicy]) -> Mapping[str, CompiledPolicy]:
     """Choose one policy for each name: the first, files before objects.
 
-    Who may write Policy objects may not thereby replace what the installation brings.
+    Users who may write Policy objects cannot replace the policies of the installation.
     """
     chosen: dict[str, CompiledPolicy] = {}
     for compiled in policies:

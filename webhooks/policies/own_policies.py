@@ -1,8 +1,8 @@
 """Policies and their bindings as they are written: refused if they could not be used.
 
 They are checked as the API server checks its own, so that a mistake is told at once, and not in a
-status that nobody looks at. No policy is asked about them, and nothing is refused if nobody
-answers: whoever repairs a policy must not need the policies to work.
+status that is easily overlooked. No policy applies to them, and an outage does not deny them: a
+repair of a policy must not require working policies.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.registration.webhook_rules import DerivedWebhook
 
 SPEAKER: Final = "policyd"
-"""Who refuses, in the place of a policy's name."""
+"""The name in the place of a policy's in these denials."""
 
 OWN_CALL: Final = DerivedWebhook(
     failure_policy="Ignore",
@@ -34,7 +34,7 @@ OWN_CALL: Final = DerivedWebhook(
         ),
     ),
 )
-"""What sends them to the webhooks."""
+"""The webhook rule that sends them."""
 
 _KINDS: Final[Mapping[str, type[PolicyObject] | type[BindingObject]]] = {
     "Policy": PolicyObject,
@@ -47,11 +47,11 @@ def validate_own(
     *,
     lacks_room: Callable[[Document], str] = lambda _document: "",
 ) -> Decision:
-    """Say what is wrong with a Policy or PolicyBinding, as `policyd check` does.
+    """Return the mistakes in a Policy or PolicyBinding, as `policyd check` does.
 
     Args:
-        request: What is asked for.
-        lacks_room: Says why one could not be loaded, whatever it says.
+        request: The request.
+        lacks_room: Returns why it would not be loaded, whatever its spec.
     """
     if request.kind.group != GROUP:
         return ALLOWED

@@ -20,9 +20,9 @@ from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.params import NO_PARAMS, ParamError, ParamSource
 from policyd.engine.objects.match import labels_of
 from policyd.kube.client import Reader
+from policyd.kube.namespace_limits import MOST_PARAM_BYTES, MOST_PARAMS, NamespaceLimits
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
-from webhooks.policies.shares import MOST_PARAM_BYTES, MOST_PARAMS, Shares
 from webhooks.policies.watched import Watch
 
 FIRST_LIST_SECONDS = 5.0
@@ -54,7 +54,7 @@ class Params:
         self._pace = pace
         self._watches: dict[_Place, tuple[Watch, asyncio.Task[None]]] = {}
         self.files: ParamSource = NO_PARAMS
-        """What was read from files. It comes before what the API server has."""
+        """Params from files, which come before those of the API server."""
         self._followed = asyncio.Event()
         self.changed = asyncio.Event()
         """To be set when other policies are in force."""
@@ -142,7 +142,7 @@ class Params:
             kind.api_version,
             lambda resource: resource.kind == kind.kind,
             resource=built_in,
-            shares=Shares(MOST_PARAMS, MOST_PARAM_BYTES),
+            limits=NamespaceLimits(MOST_PARAMS, MOST_PARAM_BYTES),
             pace=self._pace,
             namespace=namespace,
         )
@@ -160,7 +160,7 @@ class Params:
     def _are_known(self, kind: ParamKind, places: frozenset[_Place]) -> bool:
         """Tell whether all that is to be watched of a kind is known.
 
-        What was watched before is kept until then, or longer: until policies change again.
+        Earlier watches are kept until then, or longer: until policies change again.
         """
         wanted = (self._watches.get(place) for place in places if place[0] == kind)
         return all(found is not None and found[0].complete.is_set() for found in wanted)

@@ -1,147 +1,226 @@
-"""Where policies come from, and what they look at: read before the first review, then followed."""
+"""Where policies come from: files, policyd's kinds and Kyverno's kinds of the API server."""
 
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from policyd.api.policy import BindingObject, PolicyObject
-from policyd.engine.model.surroundings import authorize_nobody
-from policyd.jobs.frameworks import makers_of
-from policyd.kube.client import PartialObject
+from policyd.dialects.kyverno import cluster_policies
+from policyd.dialects.kyverno import policies as new_policies
+from policyd.dialects.kyverno.load import VERSIONS
+from policyd.kube.changes import Added, Change, Deleted, Modified
+from policyd.kube.client import PartialObject, Reader
+from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
-from policyd.kube.resources import NAMESPACES, POLICIES, POLICY_BINDINGS
+from policyd.kube.namespace_limits import POLICIES_AT_A_TIME
+from policyd.kube.pace import Pace
+from policyd.kube.resources import POLICIES, POLICY_BINDINGS, Resource
 from webhooks.certificate.files import fingerprint, follow
-from webhooks.external_data.fetching import Fetcher
-from webhooks.external_data.inquiries import Inquiries
-from webhooks.external_data.passwords import Passwords
-from webhooks.external_data.permissions import Permissions
-from webhooks.external_data.reads import ClusterObjects
-from webhooks.external_data.registries import Registries
-from webhooks.external_data.web import Web
-from webhooks.namespaces import Namespace, without_cluster
-from webhooks.policies.in_force import PoliciesInForce
-from webhooks.policies.kyverno import KyvernoPolicies
+from webhooks.policies.in_force import FILE, PoliciesInForce
 from webhooks.policies.loading import Loading
-from webhooks.policies.params import FIRST_LIST_SECONDS, Params
-from webhooks.shared import Start, WebhookServer
+from webhooks.policies.stored import PolicyKey, StoredPolicy
+from webhooks.shared import Start
+
+KYVERNO_KINDS: Final[Mapping[str, frozenset[str]]] = {
+    new_policies.GROUP: new_policies.KINDS,
+    cluster_policies.GROUP: cluster_policies.KINDS,
+}
+"""The kinds that are read, by group. Exceptions are not: any user who may write one in the cluster
+could disable the policies of others."""
+
+LOOK_SECONDS: Final = 60.0
+"""How often the API server is asked whether it serves kinds that it did not serve before."""
+
+RETRY_SECONDS: Final = 5.0
+"""How soon it is asked again if it did not answer."""
+
+Note = Callable[[PolicyKey, Callable[[], None]], None]
+"""Has a policy loaded or dropped: the newest call for each key counts."""
 
 log = structlog.get_logger(__name__)
 
 
-async def read_policies(door: WebhookServer, start: Start) -> PoliciesInForce:
-    """Read the policies and what they look at, and keep both current."""
-    inquiries = Inquiries(clock=door.pace.clock)
-    http, images = _external(door, inquiries, start)
-    if door.client or door.settings.http or images:
-        door.inquiries = inquiries
-    permissions = Permissions(door.client, inquiries) if door.client else None
-    params = Params(door.client, pace=door.pace)
-    reads = ClusterObjects(door.client, door.settings.reads, permissions, pace=door.pace)
-    policies = PoliciesInForce(
-        namespaces=door.namespaces.find if door.client else without_cluster,
-        metrics=door.metrics,
-        params=params,
-        authorize=permissions.authorize if permissions else authorize_nobody,
-        reads=reads,
-        http=http,
-        images=images,
-        remember=door.settings.remember,
-        makers=makers_of(door.integrations) if door.settings.queue else door.integrations.makers,
-        changed=door.policies_changed.set,
-    )
-    loading = Loading(policies, pace=door.pace)
-    start(loading.run())
-    await _files(door, policies, loading, start)
-    if door.client is not None:
-        await _namespaces(door, start)
-    if door.settings.from_cluster:
-        await _objects(door, policies, loading, start)
-    if door.settings.kyverno:
-        take = loading.taking(policies.take_kyverno, lambda policy: str(policy.value["kind"]))
-        kyverno = KyvernoPolicies(door.api_server, take, start, pace=door.pace)
-        await kyverno.first_lists()
-        start(kyverno.run())
-    await loading.settled()
-    if door.client is not None:
-        start(params.run(lambda: policies.loaded))
-        await params.first_lists()
-    if door.settings.reads:
-        start(reads.run())
-        await reads.first_lists(FIRST_LIST_SECONDS)
-    return policies
+class PolicySource(Protocol):
+    """A place that policies come from."""
+
+    async def read(self, start: Start) -> None:
+        """Note all policies, and start following their changes.
+
+        Raises:
+            PolicydError: If they cannot be read, and never will be.
+        """
+        ...
 
 
-def _external(
-    door: WebhookServer, inquiries: Inquiries, start: Start
-) -> tuple[Web, Registries | None]:
-    """Return what Kyverno's policies may ask by HTTP, and of registries, if anything."""
-    settings = door.settings
-    fetcher = Fetcher(door.variables)
-    start(fetcher.run())
-    hosts, passwords = settings.registries, _passwords(door, start)
-    images = Registries(fetcher, inquiries, hosts, passwords) if hosts else None
-    return Web(fetcher, inquiries, settings.http), images
+class FilePolicies:
+    """The policies in files and folders."""
+
+    def __init__(
+        self, paths: Sequence[Path], in_force: PoliciesInForce, loading: Loading, *, every: float
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            paths: Files and folders.
+            in_force: Where policies are put.
+            loading: Loads them.
+            every: Seconds between two looks for changes.
+        """
+        self._paths = tuple(paths)
+        self._read = partial(in_force.read_files, self._paths)
+        self._loading = loading
+        self._every = every
+
+    async def read(self, start: Start) -> None:
+        """Read the files, and follow them."""
+        since = fingerprint(self._paths)
+        await self._loading.first(self._read)
+        if self._paths:
+            again = partial(self._loading.note, PolicyKey(FILE, FILE, ""), self._read)
+            start(follow(self._paths, since=since, changed=again, every=self._every))
 
 
-def _passwords(door: WebhookServer, start: Start) -> Passwords:
-    """Read the passwords of registries, and follow them."""
-    named = door.settings.registry_credentials
-    if not named:
-        return Passwords()
-    path, every = Path(named), door.settings.reload_seconds
-    since = fingerprint([path])
-    passwords = Passwords(path)
-    passwords.read()
-    start(follow([path], since=since, changed=passwords.read, every=every))
-    return passwords
+class _KindPolicies:
+    """The policies or bindings of one kind of the API server."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        resource: Resource,
+        in_force: PoliciesInForce,
+        note: Note,
+        *,
+        pace: Pace,
+    ) -> None:
+        self._resource = resource
+        self._in_force = in_force
+        self._note = note
+        self.informer = Informer(
+            reader,
+            resource,
+            into=StoredPolicy,
+            on_change=self._changed,
+            trim=self._kept,
+            page_limit=POLICIES_AT_A_TIME,
+            pace=pace,
+        )
+
+    def _kept(self, policy: StoredPolicy) -> StoredPolicy:
+        return self._in_force.limits.keep(policy, self._resource)
+
+    def _changed(self, change: Change[StoredPolicy]) -> None:
+        key = change.object.key
+        match change:
+            case Deleted():
+                self._in_force.limits.drop(key)
+                self._note(key, partial(self._in_force.drop, key))
+            case Modified(old, new) if new.means_the_same(old):
+                pass
+            case Added(new) | Modified(object=new):
+                self._note(key, partial(self._in_force.take, new))
 
 
-async def _files(
-    door: WebhookServer, policies: PoliciesInForce, loading: Loading, start: Start
-) -> None:
-    """Read the files that policies are in."""
-    paths = tuple(Path(path) for path in door.settings.policies)
-    since = fingerprint(paths)
-    read = partial(policies.read_files, paths)
-    await loading.first(read)
-    if paths:
-        again = partial(loading.read, "files", read)
-        start(follow(paths, since=since, changed=again, every=door.settings.reload_seconds))
+class OwnPolicies:
+    """Policy and PolicyBinding objects of the API server."""
+
+    def __init__(
+        self, reader: Reader, in_force: PoliciesInForce, note: Note, *, pace: Pace
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            reader: The API server.
+            in_force: Where policies are put.
+            note: Called for each change.
+            pace: Time.
+        """
+        self._reader = reader
+        self.informers = tuple(
+            _KindPolicies(reader, resource, in_force, note, pace=pace).informer
+            for resource in (POLICY_BINDINGS, POLICIES)
+        )
+        """Of bindings and of policies."""
+
+    async def read(self, start: Start) -> None:
+        """Read bindings first, so that no policy applies where its binding does not."""
+        bindings, policies = self.informers
+        start(bindings.run())
+        start(policies.run())
+        if await self._has_bindings():
+            await bindings.synced.wait()
+        await policies.synced.wait()
+
+    async def _has_bindings(self) -> bool:
+        try:
+            await self._reader.page(POLICY_BINDINGS, into=PartialObject, limit=1)
+        except NotFoundError:
+            hint = "`policyd crds | kubectl apply --server-side -f -`"
+            log.warning("bindings_not_served", hint=hint)
+            return False
+        except ApiError:
+            return True  # the informer logs what is wrong, and tries again
+        return True
 
 
-async def _namespaces(door: WebhookServer, start: Start) -> None:
-    """Know the namespaces of the cluster."""
-    known = Informer(
-        door.api_server, NAMESPACES, into=Namespace, on_change=door.namespaces.take, pace=door.pace
-    )
-    start(known.run())
-    await known.synced.wait()
+class KyvernoPolicies:
+    """The policies of Kyverno's kinds, in the newest versions that the API server serves."""
 
+    def __init__(
+        self, reader: Reader, in_force: PoliciesInForce, note: Note, *, pace: Pace
+    ) -> None:
+        """Begin with none.
 
-async def _objects(
-    door: WebhookServer, policies: PoliciesInForce, loading: Loading, start: Start
-) -> None:
-    """Read what the API server has of policies and bindings, and keep it current.
+        Args:
+            reader: The API server.
+            in_force: Where policies are put.
+            note: Called for each change.
+            pace: Time.
+        """
+        self._reader = reader
+        self._in_force = in_force
+        self._note = note
+        self._pace = pace
+        self.informers: dict[tuple[str, str], Informer[StoredPolicy]] = {}
+        """Of each kind that is served, by group and kind."""
 
-    Bindings come first, so that no policy applies where its binding does not.
-    """
-    client, pace = door.api_server, door.pace
-    take_binding = loading.taking(policies.take_binding)
-    bindings = Informer(
-        client, POLICY_BINDINGS, into=BindingObject, on_change=take_binding, pace=pace
-    )
-    take = loading.taking(policies.take)
-    objects = Informer(client, POLICIES, into=PolicyObject, on_change=take, pace=pace)
-    start(bindings.run())
-    start(objects.run())
-    try:
-        await client.page(POLICY_BINDINGS, into=PartialObject, limit=1)
-    except NotFoundError:
-        log.warning("bindings_not_served", hint="`policyd crds | kubectl apply --server-side -f -`")
-    except ApiError:
-        await bindings.synced.wait()  # what is wrong, the informer says, and goes on trying
-    else:
-        await bindings.synced.wait()
-    await objects.synced.wait()
+    async def read(self, start: Start) -> None:
+        """Read those that are served, and look for more kinds from time to time."""
+        while not await self._look(start):
+            await self._pace.sleep(RETRY_SECONDS)
+        await asyncio.gather(*(informer.synced.wait() for informer in self.informers.values()))
+        start(self._look_again(start))
+
+    async def _look_again(self, start: Start) -> NoReturn:
+        while True:
+            await self._pace.sleep(LOOK_SECONDS)
+            await self._look(start)
+
+    async def _look(self, start: Start) -> bool:
+        """Watch the kinds that are served by now; tell whether the API server answered."""
+        try:
+            served = await self._served()
+        except ApiError as error:
+            log.warning("kyverno_unknown", reason=str(error), hint=error.hint)
+            return False
+        for key, resource in served.items():
+            if key not in self.informers:
+                kind = _KindPolicies(
+                    self._reader, resource, self._in_force, self._note, pace=self._pace
+                )
+                self.informers[key] = kind.informer
+                start(kind.informer.run())
+        return True
+
+    async def _served(self) -> dict[tuple[str, str], Resource]:
+        """Return the kinds that are served, each in the first of its versions."""
+        found: dict[tuple[str, str], Resource] = {}
+        for group, kinds in KYVERNO_KINDS.items():
+            for version in VERSIONS[group]:
+                for resource in await served_resources(self._reader, f"{group}/{version}"):
+                    if resource.kind in kinds:
+                        found.setdefault((group, resource.kind), resource)
+        return found

@@ -1,6 +1,6 @@
 """Objects of the API server, whole and of any kind, watched so that they can be looked up at once.
 
-Who looks waits for nothing: what is not known (yet), and why, is said instead.
+A look-up does not wait: it returns the object, or why it is not known (yet).
 """
 
 import asyncio
@@ -11,12 +11,13 @@ from typing import Any, Unpack
 import msgspec
 
 from policyd.api.meta import Json, ObjectMeta
+from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Bookmark, ListPage, Paging, Reader, Selection, WatchEvent
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
+from policyd.kube.namespace_limits import NamespaceLimits
 from policyd.kube.pace import Backoff, Pace
 from policyd.kube.resources import Resource
-from webhooks.policies.shares import Shares
 
 
 class WholeObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +28,7 @@ class WholeObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WholeObjects:
-    """Reads a resource's objects with every field they have, but who manages which.
+    """Reads a resource's objects with all fields, except managed fields.
 
     Lists name neither version nor kind of their items, so both are put there.
     """
@@ -56,7 +57,7 @@ class WholeObjects:
         resource_version: str,
         **selection: Unpack[Selection],
     ) -> AsyncGenerator[WatchEvent[Any] | Bookmark, None]:
-        """Iterate over what changes."""
+        """Iterate over the changes."""
         events = self._reader.watch(
             resource, into=dict, resource_version=resource_version, **selection
         )
@@ -78,14 +79,14 @@ _name = operator.itemgetter(0)
 class Watch:
     """The objects of one kind, by namespace and name."""
 
-    def __init__(  # noqa: PLR0913 - what is read, how much is kept
+    def __init__(  # noqa: PLR0913 - the selection, and its limits
         self,
         reader: Reader,
         api_version: str,
         is_it: Callable[[Resource], bool],
         *,
         resource: Resource | None = None,
-        shares: Shares | None = None,
+        limits: NamespaceLimits | None = None,
         pace: Pace,
         **selection: Unpack[Selection],
     ) -> None:
@@ -96,7 +97,7 @@ class Watch:
             api_version: Group and version.
             is_it: Tells which resource of that version is meant.
             resource: That resource, if it is known without asking.
-            shares: How much of each namespace is kept; all if left out.
+            limits: Of the objects in memory; none if left out.
             pace: Time.
             selection: Which of its objects are meant; all if left out.
         """
@@ -108,7 +109,7 @@ class Watch:
         self._informer: Informer[WholeObject] | None = None
         self._error: ApiError | None = None
         self._objects: dict[str, dict[str, Json]] = {}
-        self._shares = shares
+        self._limits = limits
         self.resource = resource
         """Where the objects are; None while that is not known."""
         self.complete = asyncio.Event()
@@ -128,13 +129,13 @@ class Watch:
 
     def lacks(self, namespace: str, name: str | None = None) -> str:
         """Say why an object of a namespace, or any of them, is not kept; nothing if it is."""
-        left_out = self._shares and self._shares.left_out(namespace, name)
-        if self._shares is None or left_out is None:
+        left_out = self._limits and self._limits.left_out(namespace, name)
+        if self._limits is None or left_out is None:
             return ""
         kind = "objects" if self.resource is None else self.resource.kind
         return (
             f"`{left_out}` is left out, as `{namespace}` has more {kind} than are kept"
-            f" ({self._shares.bounds}): have less there, and write `{left_out}` again"
+            f" ({self._limits.bounds}): have less there, and write `{left_out}` again"
         )
 
     def all(self) -> Iterator[Json]:
@@ -175,20 +176,28 @@ class Watch:
                 self._error = error
             await self._pace.sleep(backoff.next())
 
-    def _take(self, old: WholeObject | None, new: WholeObject | None) -> None:
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        within = self._objects.setdefault(given.metadata.namespace, {})
-        if new is None and self._shares is not None:
-            self._shares.drop(given.metadata.namespace, given.metadata.name)
-        if new is None or new.value is None:
-            within.pop(given.metadata.name, None)
+    def _take(self, change: Change[WholeObject]) -> None:
+        metadata, value = change.object.metadata, change.object.value
+        within = self._objects.setdefault(metadata.namespace, {})
+        gone = isinstance(change, Deleted)
+        if gone and self._limits is not None:
+            self._limits.drop(metadata.namespace, metadata.name)
+        if gone or value is None:
+            within.pop(metadata.name, None)
         else:
-            within[given.metadata.name] = new.value
+            within[metadata.name] = value
 
     def _kept(self, obj: WholeObject) -> WholeObject:
-        """Return an object as it is kept: without its value if there is no room for that."""
-        metadata = obj.metadata
-        if self._shares is None or self._shares.put(metadata.namespace, metadata.name, obj.value):
+        """Return an object as it is kept: its name alone if it is beyond the limits."""
+        if self._limits is None:
             return obj
-        return WholeObject(metadata=metadata, value=None)
+        metadata, size = obj.metadata, len(msgspec.json.encode(obj.value))
+        if self._limits.put(metadata.namespace, metadata.name, size):
+            return obj
+        named = ObjectMeta(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+        )
+        return WholeObject(metadata=named, value=None)

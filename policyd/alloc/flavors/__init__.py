@@ -1,6 +1,5 @@
-"""Which flavors a workload gets: what a queue offers, the search, and what it found. Pure.
+"""Which flavors a workload gets. Pure; start with `search`.
 
-`options` turns what a workload asks into `offers`, flavor by flavor; `search` tries these in the
-order of the queue; an `assignment` is what came of it.
-Imports of `alloc` only what is above this folder in it. Start with `search`.
+`options` turns requests into flavor options; `search` tries these in the order of the queue; an
+`assignment` is the result.
 """

@@ -1,4 +1,4 @@
-"""What a workload would get: flavors for all its pod sets, and how they would be had."""
+"""Flavors for pod sets: what a queue's flavors could give, and what the search found of that."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,22 +6,215 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from policyd.alloc.amount import total_of
-from policyd.alloc.flavors.offers import GroupRequests, GroupResult, SearchResult, missing_quota
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import (
+    FIT,
+    NO_FIT,
     Considered,
     MissingQuota,
     Mode,
     NoFitReason,
     Obstacle,
+    OverCapacity,
     PodSetRefusal,
     Refusal,
+    Try,
     Unplaced,
+    Unsuitable,
+    least_severe,
     most_severe,
 )
 from policyd.alloc.topology.values import Placement
 from policyd.alloc.value import Value
 from policyd.alloc.workload import Delay, PodSetFlavors, ReservedQuota
+
+_MOST_ASSIGNMENTS = 64
+
+Note = tuple[int, int, int, bool]
+"""A cell with too little: its need, what is available, and whether that could ever be more."""
+
+
+@dataclass(slots=True, eq=False)
+class FlavorOption:
+    """What one flavor would give of a group of resources.
+
+    Attributes:
+        name: The flavor.
+        resources: Which resources it would give.
+        charges: How much of each, by cell, in the same order.
+        obstacles: Why it is unsuitable, whatever is free; none if it is not.
+        barred: Whether it is not even tried, for that.
+    """
+
+    name: str
+    resources: tuple[str, ...]
+    charges: dict[int, int]
+    obstacles: tuple[Obstacle, ...] = ()
+    barred: bool = False
+
+    def resource(self, cell: int) -> str:
+        """Return which resource a cell gives."""
+        return self.resources[list(self.charges).index(cell)]
+
+
+@dataclass(slots=True, eq=False)
+class PodSetRequests:
+    """What a pod set asks of a queue; without `totals`, it `follows` flavors of its group."""
+
+    name: str
+    count: int
+    totals: Mapping[str, int]
+    follows: frozenset[str] = frozenset()
+    _assignments: dict[tuple[FlavorOption, ...], PodSetFlavors] = field(default_factory=dict)
+
+    def assignment(self, options: tuple[FlavorOption, ...]) -> PodSetFlavors:
+        """Return what the pod set gets with one option of each group; the same value each time."""
+        found = self._assignments.get(options)
+        if found is None:
+            taken = {
+                r: option.name
+                for option in options
+                for r in option.resources
+                if r in self.totals or option.name in self.follows
+            }
+            used = {r: self.totals[r] for r in taken if r in self.totals}
+            found = PodSetFlavors(name=self.name, count=self.count, flavors=taken, usage=used)
+            if len(self._assignments) >= _MOST_ASSIGNMENTS:
+                self._assignments.clear()
+            self._assignments[options] = found
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class GroupRequests:
+    """What pod sets that must have the same flavors ask of a queue; most often it is one.
+
+    There is a search for each group of resources; then, unless "", one is `uncovered`.
+    """
+
+    pod_sets: tuple[PodSetRequests, ...]
+    searches: tuple[tuple[FlavorOption, ...], ...]
+    uncovered: str
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """A flavor that was tried, and did not simply fit.
+
+    Attributes:
+        mode: As the worst of its resources, by the preference of the queue.
+        level: How far up the tree that one would borrow.
+        hardest: The mode of the resource that is hardest to get: only if all fit it fits.
+        borrowing: How far up the tree any of them would borrow at most.
+        notes: What is missing.
+    """
+
+    option: FlavorOption
+    mode: Mode
+    level: int = 0
+    hardest: Mode = FIT
+    borrowing: int = 0
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """What is in the way; made when it is asked for, since most is never read."""
+        option = self.option
+        return option.obstacles or tuple([_obstacle(option, note) for note in self.notes])
+
+
+def _obstacle(option: FlavorOption, note: Note) -> Obstacle:
+    cell, needed, available, possible = note
+    if possible:
+        return missing_quota(option, cell, needed, available)
+    requested = option.charges[cell]
+    return OverCapacity(
+        flavor=option.name,
+        resource=option.resource(cell),
+        assumed=needed - requested,
+        requested=requested,
+        capacity=available,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class SearchResult:
+    """What was found for one group of resources.
+
+    Attributes:
+        option: The best flavor's, None if none will do.
+        attempt: How it would be had; None if it simply fits.
+        attempts: What was tried and did not simply fit.
+        barred: Obstacles that kept flavors from being tried.
+        tried: The place of the flavor to start after the next time; -1 to start over.
+    """
+
+    option: FlavorOption | None = None
+    attempt: Attempt | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    barred: list[Obstacle] = field(default_factory=list)
+    tried: int = -1
+
+    @property
+    def mode(self) -> Mode:
+        """How the best flavor would be had."""
+        if self.option is None:
+            return NO_FIT
+        return FIT if self.attempt is None else self.attempt.hardest
+
+    def obstacles(self) -> list[Obstacle]:
+        """Return what stands in the way of flavors."""
+        return self.barred + [each for attempt in self.attempts for each in attempt.obstacles]
+
+
+@dataclass(slots=True, eq=False)
+class GroupResult:
+    """What was found for pod sets that must have the same flavors, by group of resources.
+
+    The search ends with the first that has none. The mode is the worst; NO_FIT without coverage.
+    """
+
+    requests: GroupRequests
+    searches: list[SearchResult]
+    mode: Mode = field(init=False)
+
+    def __post_init__(self) -> None:
+        modes = [search.mode for search in self.searches]
+        self.mode = NO_FIT if self.requests.uncovered else min(modes, default=FIT)
+
+    @property
+    def options(self) -> tuple[FlavorOption, ...]:
+        """The best option of every group of resources that has one."""
+        return tuple([each.option for each in self.searches if each.option is not None])
+
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """Return what stands in the way: of what does not fit, only the last search counts."""
+        last = self.searches[-1:]
+        if self.mode is NO_FIT and not (last and last[0].option is None):
+            return (Unsuitable(kind="NotCovered", name=self.requests.uncovered),)
+        counted = last if self.mode is NO_FIT else [s for s in self.searches if s.mode is not FIT]
+        return tuple([each for search in counted for each in search.obstacles()])
+
+    def reason(self) -> NoFitReason:
+        """Say in one word why no flavor fits, if none does."""
+        by_search = [
+            [most_severe([o.reason for o in attempt.obstacles]) for attempt in tried]
+            for search in self.searches
+            if (tried := [attempt for attempt in search.attempts if attempt.mode is NO_FIT])
+        ]
+        return most_severe([least_severe(reasons) for reasons in by_search])
+
+
+def missing_quota(option: FlavorOption, cell: int, needed: int, available: int) -> MissingQuota:
+    """Say how much of a cell of an option must become free for `needed` to fit."""
+    available = max(available, 0)
+    return MissingQuota(
+        flavor=option.name,
+        resource=option.resource(cell),
+        missing=needed - available,
+        requested=needed,
+        available=available,
+    )
 
 
 class Progress(Value, frozen=True):
@@ -30,14 +223,14 @@ class Progress(Value, frozen=True):
     Attributes:
         tried: By group of pod sets and of resources, the place of the last flavor tried; -1 if the
             search is to start over.
-        demand: What was searched for; the search of something else starts over.
+        request_key: What was searched for; the search of something else starts over.
         generation: Of what the queue may have, when it was searched, in which cycle.
         version: Of the tree, when it was searched.
         stops: How far searches came before, since the tree changed.
     """
 
     tried: tuple[tuple[int, ...], ...]
-    demand: object
+    request_key: object
     generation: int
     cycle: int
     version: int = 0
@@ -47,15 +240,14 @@ class Progress(Value, frozen=True):
     def goes_on(self) -> bool:
         """Whether there are flavors to try that were not tried since the tree changed.
 
-        Each pod set starts over by itself: searches could go round and round for ever, as no one of
-        them ends with the last flavors of all.
+        Each pod set starts over by itself, so that searches could go round for ever.
         """
         left = any(place != -1 for places in self.tried for place in places)
         return left and self.tried not in self.stops
 
     def after(self, last: "Progress | None") -> "Progress":
         """Remember how far searches came before, unless something changed since the last one."""
-        if last is None or (last.version, last.demand) != (self.version, self.demand):
+        if last is None or (last.version, last.request_key) != (self.version, self.request_key):
             return self
         return replace(self, stops=last.stops | {last.tried})
 
@@ -69,25 +261,25 @@ class Assignment:
         charges: What it would use, by cell. Not to be changed: it may be shared.
         mode: How it would get it: as the worst of its groups.
         level: How far up the tree it borrows, 0 without borrowing.
-        hindered: Whether something that was tried did not simply fit.
+        hindered: Whether a flavor was tried that did not simply fit.
         unfinished: Whether there are flavors that have not been tried.
         placements: Where pods go, by pod set.
         delayed: Pod sets that get their place once there is quota.
         unplaced: Why pods cannot be placed, by pod set.
-        crowded: Cells of flavors on whose nodes others must make room.
-        held: What the workload has already, if it has quota and only needs places.
+        occupied: Cells of flavors on whose nodes others must make room.
+        held: What the workload has already, if it only needs places.
     """
 
     groups: list[GroupResult] = field(default_factory=list)
     charges: dict[int, int] = field(default_factory=dict)
-    mode: Mode = Mode.FIT
+    mode: Mode = FIT
     level: int = 0
     hindered: bool = False
     unfinished: bool = False
     placements: Mapping[str, Placement] = field(default_factory=dict)
     delayed: frozenset[str] = frozenset()
     unplaced: Mapping[str, tuple[Unplaced, ...]] = field(default_factory=dict)
-    crowded: frozenset[int] = frozenset()
+    occupied: frozenset[int] = frozenset()
     held: ReservedQuota | None = None
     _refusal: Refusal | None = field(default=None, init=False)
     _admission: ReservedQuota | None = field(default=None, init=False)
@@ -96,7 +288,7 @@ class Assignment:
         """Take in the result for the next group; one that does not fit charges nothing."""
         self.groups.append(result)
         self.mode = min(self.mode, result.mode)
-        if result.mode is Mode.NO_FIT:
+        if result.mode is NO_FIT:
             return
         for search in result.searches:
             if search.attempts:
@@ -105,8 +297,8 @@ class Assignment:
                 self.unfinished = True
             if search.attempt is not None:
                 self.level = max(self.level, search.attempt.borrowing)
-            if search.offer is not None:
-                more = search.offer.charges
+            if search.option is not None:
+                more = search.option.charges
                 self.charges = total_of(self.charges, more) if self.charges else more
 
     @property
@@ -119,33 +311,39 @@ class Assignment:
     @property
     def preempts(self) -> bool:
         """Whether it is to be had by preemption only, if at all."""
-        return Mode.NO_FIT < self.mode < Mode.FIT
+        return NO_FIT < self.mode < FIT
 
     @property
     def short(self) -> frozenset[int]:
         """The cells that must become free."""
         attempts = (search.attempt for group in self.groups for search in group.searches)
-        short = (cell for attempt in attempts if attempt for cell in attempt.short)
-        return self.crowded.union(short)
+        notes = (note for attempt in attempts if attempt for note in attempt.notes)
+        return self.occupied.union([cell for cell, _, _, possible in notes if possible])
 
     @property
     def tried(self) -> tuple[tuple[int, ...], ...]:
         """How far the searches came, by group of pod sets and of resources."""
         return tuple(
-            () if group.mode is Mode.NO_FIT else tuple(search.tried for search in group.searches)
+            () if group.mode is NO_FIT else tuple(search.tried for search in group.searches)
             for group in self.groups
         )
 
     @property
     def flavors(self) -> tuple[tuple[str, ...], ...]:
         """The flavors chosen, by group of pod sets and of resources."""
-        return tuple(tuple(offer.name for offer in group.offers) for group in self.groups)
+        return tuple(tuple(option.name for option in group.options) for group in self.groups)
+
+    @property
+    def pod_sets(self) -> tuple[PodSetFlavors, ...]:
+        """What its pod sets get, or have already, but for places."""
+        if self.held is not None:
+            return self.held.pod_sets
+        return tuple([p.assignment(g.options) for g in self.groups for p in g.requests.pod_sets])
 
     def admission(self, cluster_queue: str) -> ReservedQuota:
         """Return what the workload gets; only if it fits."""
         if self._admission is None:
-            given = (p.assignment(g.offers) for g in self.groups for p in g.requests.pod_sets)
-            pod_sets = tuple(given) if self.held is None else self.held.pod_sets
+            pod_sets = self.pod_sets
             if self.placements or self.delayed:
                 pod_sets = tuple([self._with_place(each) for each in pod_sets])
             self._admission = ReservedQuota(cluster_queue=cluster_queue, pod_sets=pod_sets)
@@ -166,26 +364,26 @@ class Assignment:
         missing: dict[int, MissingQuota] = {}
         refusals: list[PodSetRefusal] = []
         for group in self.groups:
-            for offer in group.offers:
-                for cell in offer.charges:
+            for option in group.options:
+                for cell in option.charges:
                     needed, available = self.charges[cell], tree.available(cell)
                     if needed > max(0, available) and cell not in missing:
-                        missing[cell] = missing_quota(offer, cell, needed, available)
-            obstacles = tuple(missing[c] for o in group.offers for c in o.charges if c in missing)
+                        missing[cell] = missing_quota(option, cell, needed, available)
+            obstacles = tuple(missing[c] for o in group.options for c in o.charges if c in missing)
             refusals += _refusals(group, obstacles)
         return tuple(refusals)
 
     def reason(self) -> NoFitReason:
         """Say in one word why the workload does not fit."""
-        if self.mode is not Mode.NO_FIT:
+        if self.mode is not NO_FIT:
             return "WaitingForQuota"
         if self.unplaced:
             return "TopologyPlacementFailed"
-        return most_severe([r.reason() for r in self.groups if r.mode is Mode.NO_FIT])
+        return most_severe([r.reason() for r in self.groups if r.mode is NO_FIT])
 
     def refusals(self) -> tuple[PodSetRefusal, ...]:
         """Say what stands in the way of which pod set."""
-        hindered = [group for group in self.groups if group.mode is not Mode.FIT]
+        hindered = [group for group in self.groups if group.mode is not FIT]
         refusals = (each for group in hindered for each in _refusals(group, group.obstacles()))
         found = {each.name: each for each in refusals}
         for name, obstacles in self.unplaced.items():
@@ -195,12 +393,16 @@ class Assignment:
 
     def considered(self) -> tuple[Considered, ...]:
         """Return which flavors did not simply fit, pod set by pod set."""
-        return tuple(
-            Considered(pod_set=pod_set.name, tries=tries)
-            for group in self.groups
-            if (tries := tuple(attempt.value for s in group.searches for attempt in s.attempts))
-            for pod_set in group.requests.pod_sets
-        )
+        found = []
+        for group in self.groups:
+            tries = tuple(
+                Try(flavor=a.option.name, mode=a.mode, level=a.level, obstacles=a.obstacles)
+                for search in group.searches
+                for a in search.attempts
+            )
+            names = [pod_set.name for pod_set in group.requests.pod_sets if tries]
+            found += [Considered(pod_set=name, tries=tries) for name in names]
+        return tuple(found)
 
 
 def _refusals(group: GroupResult, obstacles: tuple[Obstacle, ...]) -> Iterator[PodSetRefusal]:
@@ -214,15 +416,15 @@ class Requests:
 
     Attributes:
         groups: What its pod sets ask, those together that must have the same flavors.
-        demand: What it was worked out from; equal demands ask the same.
-        plain: What the workload gets if there is room for all of it in the first flavors without
-            borrowing; None if these are unsuitable.
+        request_key: What it was worked out from; equal keys ask the same.
+        plain: What it gets if the first flavors have room without borrowing; None if they are
+            unsuitable.
         totals: What the pods of each pod set need together, by name and resource.
-        known: What was found for them, whoever asked, in a version of the tree.
+        known: What was found for these requests in a `version` of the tree.
     """
 
     groups: tuple[GroupRequests, ...]
-    demand: object
+    request_key: object
     plain: Assignment | None = field(init=False)
     totals: Mapping[str, Mapping[str, int]] = field(init=False)
     known: Assignment | None = None

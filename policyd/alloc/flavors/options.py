@@ -1,7 +1,7 @@
-"""What a queue has to offer, with names turned into cells, and what of it would suit a workload.
+"""The flavors that a queue can give, with names turned into cells, and what suits a workload.
 
-Turning names into cell numbers, and comparing labels with taints, costs more than deciding. It is
-done once for all workloads that ask the same, and again only when the queue changes.
+This costs more than deciding: it is done once for all workloads with the same requests, and again
+only when the queue changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +9,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from policyd.alloc.amount import request_amount, total_of
-from policyd.alloc.flavors.assignment import Requests
-from policyd.alloc.flavors.offers import FlavorOffer, GroupRequests, PodSetRequests
+from policyd.alloc.flavors.assignment import FlavorOption, GroupRequests, PodSetRequests, Requests
 from policyd.alloc.flavors.search import FlavorSearch
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.queue import (
     FlavorAmounts,
     FlavorSpec,
@@ -20,6 +18,7 @@ from policyd.alloc.queue import (
     matches_affinity,
     untolerated_taint,
 )
+from policyd.alloc.quota import QuotaNode
 from policyd.alloc.reasons import Unsuitable, UnsuitableKind
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.topology.values import PODS
@@ -29,15 +28,15 @@ _MOST_REQUESTS = 1_000
 
 
 class QueueOptions:
-    """Everything a queue has to offer.
+    """What a queue can give: its flavors and their quotas.
 
     Attributes:
         missing: Flavors it names that do not exist.
         open: Whether nothing of its own keeps it from giving out quota.
-        preempts: Whether its workloads may preempt anybody.
+        preempts: Whether its workloads may preempt others.
         topologies: Levels of the topologies by which its flavors place pods, by flavor.
         places_all: Whether all its flavors do.
-        adrift: Flavors whose topology does not exist.
+        without_topology: Flavors whose topology does not exist.
     """
 
     def __init__(
@@ -57,9 +56,9 @@ class QueueOptions:
         self.topologies = {n: f.levels for n, f in self._flavors.items() if f.topology}
         self.places_all = self.topologies.keys() >= set(spec.flavors)
         lost = tuple(name for name, levels in self.topologies.items() if not levels)
-        self.adrift = () if spec.elsewhere else lost
+        self.without_topology = () if spec.elsewhere else lost
         blocked = spec.stopped or spec.missing_checks or spec.inactive_checks or spec.clashes
-        self.open = not (blocked or self.missing or self.adrift)
+        self.open = not (blocked or self.missing or self.without_topology)
         policy = spec.preemption
         self.preempts = policy.within_cluster_queue != "Never" or (
             bool(spec.cohort) and policy.reclaim_within_cohort != "Never"
@@ -70,28 +69,20 @@ class QueueOptions:
         self._requests: dict[object, Requests] = {}
 
     def requests(
-        self, workload: QueuedWorkload, counts: Sequence[int] = (), demand: object = None
+        self, workload: QueuedWorkload, counts: Sequence[int] = (), request_key: object = None
     ) -> Requests:
-        """Work out what a workload asks of the queue, with as many pods as it wants or `counts`.
-
-        Something may stand for this `demand`, so that it need not be looked at.
-        """
-        key = demand or demand_of(workload, counts)
+        """Work out what a workload asks of the queue, with as many pods as it wants or `counts`."""
+        key = request_key or request_key_of(workload, counts)
         requests = self._requests.get(key)
         if requests is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
-            requests = self._requests[key] = self._made(
-                workload, counts, demand_of(workload, counts)
-            )
+            requests = self._requests[key] = self.trial_requests(workload, counts)
         return requests
 
-    def trial_requests(self, workload: QueuedWorkload) -> Requests:
-        """Work out what a workload would ask that is only thought of; it is not remembered."""
-        return self._made(workload, (), None)
-
-    def _made(self, workload: QueuedWorkload, counts: Sequence[int], demand: object) -> Requests:
-        requests = Requests(self._groups(workload, counts), demand)
+    def trial_requests(self, workload: QueuedWorkload, counts: Sequence[int] = ()) -> Requests:
+        """Work out what a workload would ask that is not in the queue; it is not remembered."""
+        requests = Requests(self._groups(workload, counts), request_key_of(workload, counts))
         requests.plain = requests.plain if self.search.in_order else None
         return requests
 
@@ -118,13 +109,13 @@ class QueueOptions:
         summed = total_of(*(each.totals for each in asked))
         totals = {resource: request_amount(amount) for resource, amount in summed.items()}
         uncovered = ""
-        searches: dict[tuple[str, ...], tuple[FlavorOffer, ...]] = {}
+        searches: dict[tuple[str, ...], tuple[FlavorOption, ...]] = {}
         for resource in sorted(totals, key=search_order):
             group = self._group_of.get(resource)
             if group is not None and group.resources not in searches:
                 wanted = sorted((r for r in group.resources if r in totals), key=search_order)
                 searches[group.resources] = tuple(
-                    self._offer(flavor, {r: totals[r] for r in wanted}, pod_sets, allowed)
+                    self._option(flavor, {r: totals[r] for r in wanted}, pod_sets, allowed)
                     for flavor in group.flavors
                 )
             if group is None and totals[resource] and not self._covers_all:
@@ -132,23 +123,23 @@ class QueueOptions:
                 break
         return GroupRequests(asked, tuple(searches.values()), uncovered)
 
-    def _offer(
+    def _option(
         self,
         flavor: FlavorAmounts,
         wanted: Mapping[str, int],
         pod_sets: Sequence[QueuedPodSet],
         allowed: tuple[str, ...] | None,
-    ) -> FlavorOffer:
+    ) -> FlavorOption:
         given = tuple(r for r in wanted if r in flavor.quotas)
         charges = {self.node.cells[flavor.name, r]: wanted[r] for r in given}
         if allowed is not None and flavor.name not in allowed:
             no = Unsuitable(kind="NotAllowed", name=flavor.name)
-            return FlavorOffer(flavor.name, given, charges, obstacles=(no,), barred=True)
+            return FlavorOption(flavor.name, given, charges, obstacles=(no,), barred=True)
         why = self._unsuitable(flavor.name, pod_sets)
         if why is None and len(given) < len(wanted):
             lacks = next(r for r in wanted if r not in flavor.quotas)
             why = Unsuitable(kind="NotProvided", name=flavor.name, detail=lacks)
-        return FlavorOffer(flavor.name, given, charges, obstacles=() if why is None else (why,))
+        return FlavorOption(flavor.name, given, charges, obstacles=() if why is None else (why,))
 
     def _unsuitable(self, name: str, pod_sets: Iterable[QueuedPodSet]) -> Unsuitable | None:
         flavor = self._flavors.get(name)
@@ -180,11 +171,11 @@ class QueueOptions:
         return None if wanted <= {"", *levels} or not levels else "LevelMissing"
 
 
-class RequestsKey:
+class RequestKey:
     """Stands for what workloads of one queue ask that ask the same; it is equal to no other."""
 
 
-def demand_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> object:
+def request_key_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> object:
     """Return what is equal for workloads that ask the same of a queue."""
     return tuple(counts), workload.allowed_flavors, tuple([_asked_by(p) for p in workload.pod_sets])
 
@@ -196,31 +187,28 @@ def _asked_by(p: QueuedPodSet) -> tuple[object, ...]:
 
 
 def replacing(requests: Requests, admission: ReservedQuota) -> Requests:
-    """Return what a workload asks in addition to what the one has that it replaces.
-
-    Each resource must come from the flavor that it comes from now.
-    """
+    """Return what a workload asks beyond the one that it replaces, of the same flavors."""
     had = {each.name: each for each in admission.pod_sets}
     groups: list[GroupRequests] = []
     for group in requests.groups:
         olds = [had[p.name] for p in group.pod_sets if p.name in had]
-        searches = [tuple([_beyond(offer, olds) for offer in each]) for each in group.searches]
+        searches = [tuple([_beyond(option, olds) for option in each]) for each in group.searches]
         groups.append(replace(group, searches=tuple(searches)))
-    return Requests(tuple(groups), requests.demand)
+    return Requests(tuple(groups), requests.request_key)
 
 
-def _beyond(offer: FlavorOffer, olds: Sequence[PodSetFlavors]) -> FlavorOffer:
+def _beyond(option: FlavorOption, olds: Sequence[PodSetFlavors]) -> FlavorOption:
     charges = {
         cell: max(0, amount - sum(old.usage.get(resource, 0) for old in olds))
-        for (cell, amount), resource in zip(offer.charges.items(), offer.resources, strict=True)
+        for (cell, amount), resource in zip(option.charges.items(), option.resources, strict=True)
     }
     others = tuple(
-        Unsuitable(kind="OtherFlavor", name=offer.name, detail=old.flavors[resource])
+        Unsuitable(kind="OtherFlavor", name=option.name, detail=old.flavors[resource])
         for old in olds
-        for resource in offer.resources
-        if old.flavors.get(resource, offer.name) != offer.name
+        for resource in option.resources
+        if old.flavors.get(resource, option.name) != option.name
     )
-    return replace(offer, charges=charges, obstacles=offer.obstacles or others)
+    return replace(option, charges=charges, obstacles=option.obstacles or others)
 
 
 @lru_cache(maxsize=1024)

@@ -1,16 +1,23 @@
 """The search for flavors: which one each pod set gets for each resource, if any.
 
 For every resource group that pod sets need, the flavors are tried in the queue's order. A flavor is
-as good as its worst resource. The queue's fungibility says when to stop looking; if none simply
-fits, the best one seen is kept, because quota may be waited for in it, or taken by preemption.
+as good as its worst resource. The queue's fungibility says when to stop; if none simply fits, the
+best one is kept, since quota of it may come free, or be taken by preemption.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from policyd.alloc.flavors.assignment import Assignment, Progress, Requests
-from policyd.alloc.flavors.offers import Attempt, FlavorOffer, GroupResult, SearchResult
+from policyd.alloc.flavors.assignment import (
+    Assignment,
+    Attempt,
+    FlavorOption,
+    GroupResult,
+    Progress,
+    Requests,
+    SearchResult,
+)
 from policyd.alloc.queue import Fungibility, QueueSpec
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.reasons import Mode, Unsuitable
@@ -72,20 +79,17 @@ class FlavorSearch:
     def assign(
         self, requests: Requests, oracle: Oracle | None = None, scan: FlavorScan = EVERYWHERE
     ) -> Assignment:
-        """Choose flavors for a workload, of those of a scan, given what the queue's tree uses now.
-
-        The oracle tells what preemption could do; None if the workload may preempt nobody.
-        """
+        """Choose flavors of a scan for a workload; without an oracle it has no targets."""
         plain = requests.plain
         if plain and scan is EVERYWHERE and self.tree.fits(plain.charges, borrowing=False):
             return plain
         assignment = Assignment()
         for number, group in enumerate(requests.groups):
             searches: list[SearchResult] = []
-            for place, offers in enumerate(group.searches):
-                pinned, start = _pinned(offers, scan.pin(number, place)), scan.start(number, place)
+            for place, options in enumerate(group.searches):
+                pinned, start = _pinned(options, scan.pin(number, place)), scan.start(number, place)
                 searches.append(self._search(pinned, start, assignment.charges, oracle))
-                if searches[-1].offer is None:
+                if searches[-1].option is None:
                     break
             assignment.add(GroupResult(group, searches))
             if assignment.mode is Mode.NO_FIT:
@@ -94,46 +98,46 @@ class FlavorSearch:
 
     def _search(
         self,
-        offers: tuple[FlavorOffer, ...],
+        options: tuple[FlavorOption, ...],
         start: int,
         assumed: Mapping[int, int],
         oracle: Oracle | None,
     ) -> SearchResult:
         """Find the best flavor for a group of resources."""
         result, best = SearchResult(), _NEVER
-        offers = offers if self.in_order else self.arranged(offers)
+        options = options if self.in_order else self.arranged(options)
         place = -1
-        for place in range(start, len(offers)):
-            offer = offers[place]
-            if offer.barred:
-                result.barred.extend(offer.obstacles)
+        for place in range(start, len(options)):
+            option = options[place]
+            if option.barred:
+                result.barred.extend(option.obstacles)
                 continue
-            attempt = self._try(offer, assumed, oracle)
+            attempt = self._try(option, assumed, oracle)
             found = _FITS if attempt is None else (attempt.mode, attempt.level)
             if attempt is not None:
                 result.attempts.append(attempt)
             stop = self._stops(found)
             if stop or better(self._fungibility, found, best):
-                result.offer, result.attempt, best = offer, attempt, found
+                result.option, result.attempt, best = option, attempt, found
             if stop:
                 break
-        result.tried = -1 if place == len(offers) - 1 or not self.in_order else place
+        result.tried = -1 if place == len(options) - 1 or not self.in_order else place
         return result
 
-    def arranged(self, offers: tuple[FlavorOffer, ...]) -> tuple[FlavorOffer, ...]:
+    def arranged(self, options: tuple[FlavorOption, ...]) -> tuple[FlavorOption, ...]:
         """Return flavors in the order in which they are tried, if that is not the queue's."""
-        return offers
+        return options
 
     def _try(
-        self, offer: FlavorOffer, assumed: Mapping[int, int], oracle: Oracle | None
+        self, option: FlavorOption, assumed: Mapping[int, int], oracle: Oracle | None
     ) -> Attempt | None:
         """Try one flavor; None if it simply fits."""
-        if offer.obstacles:
-            return Attempt(offer, Mode.NO_FIT)
-        strained = self.tree.strained(offer.charges, assumed)
+        if option.obstacles:
+            return Attempt(option, Mode.NO_FIT)
+        strained = self.tree.strained(option.charges, assumed)
         if not strained:
             return None
-        attempt, worst = Attempt(offer, Mode.FIT), _FITS
+        attempt, worst = Attempt(option, Mode.FIT), _FITS
         for need in strained:
             found = self._weigh(attempt, need, oracle)
             attempt.hardest = min(attempt.hardest, found[0])
@@ -193,11 +197,11 @@ def _rank(fungibility: Fungibility, found: Found) -> tuple[int, int, int]:
     return viable, mode, -level
 
 
-def _pinned(offers: tuple[FlavorOffer, ...], pin: str | None) -> tuple[FlavorOffer, ...]:
+def _pinned(options: tuple[FlavorOption, ...], pin: str | None) -> tuple[FlavorOption, ...]:
     """Bar all flavors but the one that was nominated."""
 
-    def barred(offer: FlavorOffer) -> FlavorOffer:
-        why = Unsuitable(kind="NotNominated", name=offer.name, detail=offer.resources[0])
-        return replace(offer, obstacles=(why,), barred=True)
+    def barred(option: FlavorOption) -> FlavorOption:
+        why = Unsuitable(kind="NotNominated", name=option.name, detail=option.resources[0])
+        return replace(option, obstacles=(why,), barred=True)
 
-    return offers if pin is None else tuple(o if o.name == pin else barred(o) for o in offers)
+    return options if pin is None else tuple(o if o.name == pin else barred(o) for o in options)

@@ -1,27 +1,25 @@
 """Preemption by priority and nominal quota.
 
-Victims are workloads of the same queue, and of other queues that use more than they have. Who gets
-back what is its own goes first: in a subtree where the claim is within the quota of all below, it
-has an *advantage* over those outside, and takes from them whatever they do. Elsewhere the claim
-would itself have to borrow, and `borrowWithinCohort` says from whom it may take then.
+Victims are workloads of the same queue, and of other queues that use more than they have. In a
+subtree whose quota holds the claim, it has an *advantage* over workloads outside, and may take from
+all of them. Elsewhere the claim would itself have to borrow, and `borrowWithinCohort` says which
+workloads it may preempt then.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-from policyd.alloc.cluster_queue import Victim
-from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.ledger import Victim
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
-from policyd.alloc.quota import QuotaTree
+from policyd.alloc.quota import QuotaNode, QuotaTree
 
 
 class _Kind(NamedTuple):
-    """What is to be known of candidates: those of lower order go first, or are spared in borrowing.
+    """Of candidates: those of lower order go first; some are spared if the claim borrows.
 
-    If a node of the path, from their queue up, is within its quota, nothing is taken from below it.
-    It is empty for the claim's own queue.
+    Nothing is taken below a node of the path, from their queue up, that is within its quota.
     """
 
     order: int
@@ -36,17 +34,14 @@ _Option = tuple[PreemptionCandidate, _Kind]
 
 
 class _Level(NamedTuple):
-    """A cohort above the claim's queue, the child it is reached by, and what the claim has there.
-
-    Without the advantage, and if the queue may never borrow by preemption, everybody is spared.
-    """
+    """A cohort above the claim's queue, the child below it, and the claim's advantage there."""
 
     cohort: QuotaNode
     child: QuotaNode
     advantage: bool
 
     def options(self, search: Search) -> Iterator[_Option]:
-        """Yield the candidates of this level, and what is to be known of them."""
+        """Yield the candidates of this level with their kind."""
         for path in _borrowers(search, self.cohort, self.child):
             if self.advantage or search.policy.borrow_within_cohort == "Never":
                 order, spared = (0, False) if self.advantage else (1, True)
@@ -62,10 +57,10 @@ def classical_victims(search: Search) -> list[Victim]:
     """Choose victims so that the claim fits; none if it cannot."""
     levels = [level for level in _levels(search) if any(True for _ in level.options(search))]
     for borrowing in _attempts(search, levels):
-        with search.ground.trial():
+        with search.ledger.trial():
             victims = [] if borrowing or search.claim.places else _own_first(search, levels)
         if not victims:
-            with search.ground.trial():
+            with search.ledger.trial():
                 options = _options(search, levels, borrowing=borrowing)
                 victims = _attempt(search, options, borrowing=borrowing)
         if victims:
@@ -88,11 +83,11 @@ def _attempts(search: Search, levels: list[_Level]) -> tuple[bool, ...]:
 def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
     """Choose as an attempt without borrowing does, only faster; none if that has to decide.
 
-    What the claim lacks of its own quota it gets back from its own queue only, whose workloads come
-    last. Until then an attempt takes everybody else, to spare most of them again. Whom it needs of
-    its own for that does not depend on the others; whom of the others, only on these.
+    The claim gets back its own quota from its own queue only, whose workloads come last. Until then
+    an attempt takes all others, to spare most of them again. Which of its own it needs does not
+    depend on the others; which of the others, only on these.
     """
-    usage, subtree, ground = search.tree.usage, search.tree.subtree, search.ground
+    usage, subtree, ledger = search.tree.usage, search.tree.subtree, search.ledger
 
     def lacks() -> bool:
         return any(usage[cell] + amount > subtree[cell] for cell, amount in search.charges.items())
@@ -102,17 +97,17 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
     candidates = search.candidates(search.node) if lacks() else []
     waiting = iter(ordered(search, candidates, lambda each: each))
     for _, holding, _ in waiting:
-        ground.release(holding)
+        ledger.release(holding)
         own.append(Victim(holding, _OWN.reason))
         if not lacks():
             break
     else:
         return []
-    # Not filled back as in an attempt: that would reckon with the others, who are not gone here.
+    # Not filled back as in an attempt: that would count on the others, which are not gone here.
     for index in reversed(range(len(own) - 1)):
-        ground.restore(own[index].holding)
+        ledger.restore(own[index].holding)
         if lacks():
-            ground.release(own[index].holding)
+            ledger.release(own[index].holding)
         else:
             spared.append(own.pop(index))
     if search.fits(borrowing=False):
@@ -150,7 +145,7 @@ def _attempt(search: Search, options: Iterable[_Option], *, borrowing: bool) -> 
     for (_, holding, _), kind in options:
         if kind.path and any(map(search.within_nominal, kind.path)):
             continue
-        search.ground.release(holding)
+        search.ledger.release(holding)
         victims.append(Victim(holding, kind.reason))
         if search.fits(borrowing=borrowing):
             search.fill_back(victims, lambda: search.fits(borrowing=borrowing))

@@ -1,4 +1,4 @@
-"""Preemption by shares: from whom borrows the most, while the preemptor's share stays fairer.
+"""Preemption by shares: from queues that borrow most, while the preemptor's share stays fairer.
 
 Candidates are the claim's own queue and all queues of the tree that borrow. At each step the queue
 with the highest share is asked for its next candidate; in a hierarchy the search goes down from the
@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
-from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.fair_sharing import CohortHeap, Key, above, share_of
-from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Victim
 from policyd.alloc.plan import PreemptionReason
 from policyd.alloc.preemption.search import PreemptionCandidate, Search, ordered
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.settings import Strategy
 
 Waiting = dict[QuotaNode, deque[PreemptionCandidate]]
@@ -28,15 +28,14 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
     if search.reclaims:
         others = (node for node in descendants(search.node.root) if node.queue)
         queues += [n for n in others if n is not search.node and not search.within_nominal(n)]
-    candidates = ((node, search.candidates(node)) for node in queues)
     waiting = {
         node: deque(ordered(search, found, lambda each: each))
-        for node, found in candidates
-        if found
+        for node in queues
+        if (found := search.candidates(node))
     }
     if not waiting:
         return []
-    with search.ground.trial():
+    with search.ledger.trial():
         search.tree.charge(search.charges)
         fair = FairSearch(search)
         if fair.first(waiting, strategies[0]) or (
@@ -48,7 +47,7 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
 
 
 class FairSearch:
-    """One search, with the claim charged to the tree: victims in order, and who was passed over."""
+    """One search, with the claim charged to the tree: victims, and candidates passed over."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
@@ -68,7 +67,7 @@ class FairSearch:
         return self.search.placed()
 
     def turns(self, waiting: Waiting) -> Iterator[QuotaNode]:
-        """Yield whom to ask next: the queue with the highest share, going down from the top.
+        """Yield at each step the queue with the highest share, going down from the top.
 
         Queues without candidates, and nodes that no longer borrow, are left for good.
         """
@@ -125,9 +124,9 @@ class FairSearch:
             if strategy == "LessThanInitialShare":
                 justified = our_share.rank < their_share.rank
             else:
-                self.search.ground.release(waiting[0].holding)
+                self.search.ledger.release(waiting[0].holding)
                 justified = our_share.rank <= share_of(tree, theirs).rank
-                self.search.ground.restore(waiting[0].holding)
+                self.search.ledger.restore(waiting[0].holding)
             if justified:
                 return self._take(waiting.popleft(), "InCohortFairSharing")
             self.passed_over.setdefault(node, deque()).append(waiting.popleft())
@@ -142,7 +141,7 @@ class FairSearch:
         waiting.clear()
 
     def _take(self, candidate: PreemptionCandidate, reason: PreemptionReason) -> bool:
-        self.search.ground.release(candidate.holding)
+        self.search.ledger.release(candidate.holding)
         self.victims.append(Victim(candidate.holding, reason))
         return self.fits()
 

@@ -1,4 +1,4 @@
-"""What searches for victims have in common: the claim, who may be a victim, and trying it out."""
+"""What searches for victims have in common: the claim, the candidates, and trying them out."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cmp_to_key
@@ -6,10 +6,10 @@ from math import inf
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from policyd.alloc.cluster_queue import Holding, QueueState, Victim
-from policyd.alloc.hierarchy import QuotaNode
-from policyd.alloc.queue import UNPROTECTED, FlavorResource, PreemptionPolicy, Protection
-from policyd.alloc.quota import NOWHERE
+from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.ledger import Holding, Victim
+from policyd.alloc.queue import FlavorResource, PreemptionPolicy
+from policyd.alloc.quota import NOWHERE, QuotaNode
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
 
@@ -20,17 +20,17 @@ CandidateRank = tuple[bool, bool, int, float, str]
 
 
 class Claim(NamedTuple):
-    """What somebody is to be preempted for.
+    """What others are to be preempted for.
 
     Attributes:
-        workload: Who wants it; its ClusterQueue is in the state, and has a specification.
+        workload: The preemptor; its ClusterQueue is in the state, and has a specification.
         charges: How much it needs, by cell of its queue; all pod sets together.
         short: The cells of `charges` of which there is not enough: a victim holds some of these.
         removed: Keys of workloads that are no candidates, since their usage is gone already.
         places: Whether the pods could be placed, with the usage the tree has when it is called;
             None if they go anywhere.
-        policy: Whom it may preempt, if that is asked of another policy than its queue's.
-        heedless: Whether those are asked for too who are protected for now.
+        policy: What it may preempt, if not by its queue's policy.
+        ignores_protection: Whether workloads are candidates too that are protected for now.
     """
 
     workload: QueuedWorkload
@@ -39,7 +39,7 @@ class Claim(NamedTuple):
     removed: Collection[str] = ()
     places: Callable[[], bool] | None = None
     policy: PreemptionPolicy | None = None
-    heedless: bool = False
+    ignores_protection: bool = False
 
 
 class PreemptionCandidate(NamedTuple):
@@ -53,11 +53,7 @@ class PreemptionCandidate(NamedTuple):
 class Search:
     """A search for victims for a claim, in the tree as it is, which is changed in trials only.
 
-    Attributes:
-        node: The ClusterQueue of the claim.
-        policy: Whom it may preempt.
-        charges: What of the claim is not nothing.
-        names: The flavors and resources of which there is not enough.
+    Its `node` is the claim's ClusterQueue, `names` the flavors and resources that are short.
     """
 
     def __init__(self, state: CoreState, claim: Claim) -> None:
@@ -66,7 +62,7 @@ class Search:
         assert queue.node is not None, "what has a specification is in the tree"
         self.claim = claim
         self.state = state
-        self.ground = state.ground
+        self.ledger = state.ledger
         self.tree = state.tree
         self.node = queue.node
         self.policy = claim.policy or queue.spec.preemption
@@ -83,48 +79,40 @@ class Search:
     def candidates(self, node: QuotaNode) -> list[PreemptionCandidate]:
         """Return the candidates of a queue, its own or another, in order of rank.
 
-        A queue that gives out no quota, such as one on hold, keeps what it gave: it has none. Who
-        is protected from nobody is the same for all claims of a cycle that may preempt alike.
+        A queue that gives out no quota, such as one on hold, has none. Without protection they are
+        the same for all claims of a cycle with the same policy.
         """
         own, queue = node is self.node, self.state.queues[node.name]
         if not queue.active:
             return []
         policy = self.policy.within_cluster_queue if own else self.policy.reclaim_within_cohort
-        spec = None if self.claim.heedless else queue.spec
-        protection, removed = UNPROTECTED if spec is None else spec.protection, self.claim.removed
-        if policy not in {"Any", "LowerPriority"} or protection is not UNPROTECTED:
-            found = self._candidates(queue, node, policy, protection)
+        protects = not self.claim.ignores_protection and self.state.extension.protects(queue)
+        removed = self.claim.removed
+        if policy not in {"Any", "LowerPriority"} or protects:
+            found = self._candidates(queue, node, policy, protects=protects)
         else:
             priority = inf if policy == "Any" else self.claim.workload.priority
             known, key = self.state.candidates, (node, own, self.names, priority)
             if key not in known:
-                known[key] = self._candidates(queue, node, policy, protection)
+                known[key] = self._candidates(queue, node, policy, protects=False)
             found = known[key]
         return [c for c in found if c.holding.workload.key not in removed] if removed else found
 
     def _candidates(
-        self, queue: QueueState, node: QuotaNode, policy: str, protection: Protection
+        self, queue: QueueState, node: QuotaNode, policy: str, *, protects: bool
     ) -> list[PreemptionCandidate]:
         own, preemptor, found = node is self.node, self.claim.workload, []
+        extension = self.state.extension
         cells = frozenset([node.cells[names] for names in self.names if names in node.cells])
         for holding in queue.holdings.values() if policy != "Never" else ():
             if cells.isdisjoint(holding.charges):
                 continue
-            heeds = protection is not UNPROTECTED and not holding.stopping
-            if heeds and self.protected_until(protection, holding, own=own) > self.state.now:
+            protected = protects and not holding.stopping
+            if protected and extension.protected_until(holding, preemptor) > self.state.now:
                 continue
             if policy == "Any" or may_preempt(policy, preemptor, holding.workload):
                 found.append(PreemptionCandidate(candidate_rank(holding, own=own), holding, node))
         return sorted(found, key=itemgetter(0))
-
-    def protected_until(self, protection: Protection, holding: Holding, *, own: bool) -> float:
-        """Return when the claim may preempt somebody, in seconds since the epoch."""
-        workload = holding.workload
-        seconds = protection.preemption if own else protection.reclaim
-        if self.claim.workload.uid in self.state.preemptors.get(workload.key, ()):
-            seconds = max(seconds, protection.repetition)
-        since = self.state.now if workload.reserved_at is None else workload.reserved_at
-        return since + seconds
 
     def within_nominal(self, node: QuotaNode) -> bool:
         """Tell whether a node has all it uses of what the claim lacks."""
@@ -146,24 +134,23 @@ class Search:
     def fill_back(
         self, victims: list[Victim], fits: Callable[[], bool], *, charged: bool = False
     ) -> None:
-        """Spare every victim without whom the claim `fits` too, those chosen last first.
+        """Spare every victim without which the claim `fits` too, those chosen last first.
 
-        The very last was needed: without it the claim did not fit. Who holds more of the claim's
-        pool than is left over was needed as well, and is not tried. `charged` tells whether the
-        claim is counted as used.
+        The very last was needed, as is one that holds more of the claim's pool than is left over.
+        `charged` tells whether the claim is counted as used.
         """
         left = self._left_over(charged=charged)
         for index in reversed(range(len(victims) - 1)):
             holding = victims[index].holding
             if self._exceeds(holding, left):
                 continue
-            self.ground.restore(holding)
+            self.ledger.restore(holding)
             if fits():
                 victims[index] = victims[-1]
                 victims.pop()
                 left = self._left_over(charged=charged)
             else:
-                self.ground.release(holding)
+                self.ledger.release(holding)
 
     def _left_over(self, *, charged: bool) -> dict[int, int]:
         """Return what is left over by the claim, by the pool or cell that it takes from."""
@@ -191,10 +178,7 @@ def may_preempt(policy: str, preemptor: QueuedWorkload, candidate: QueuedWorkloa
 
 
 def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
-    """Rank who holds quota among candidates; `own` tells that the preemptor's queue is the same.
-
-    Who is evicted, or is to be by an earlier plan, costs nothing more.
-    """
+    """Rank a candidate, of the preemptor's own queue or another; first those being stopped."""
     workload = holding.workload
     since = inf if workload.reserved_at is None else workload.reserved_at
     return not holding.stopping, own, workload.priority, -since, workload.uid
@@ -203,7 +187,7 @@ def candidate_rank(holding: Holding, *, own: bool) -> CandidateRank:
 def ordered(
     search: Search, found: list[T], candidate: Callable[[T], PreemptionCandidate]
 ) -> list[T]:
-    """Sort candidates, by what LocalQueues used in the past too where their queue goes by it."""
+    """Sort candidates, also by the usage history of LocalQueues where their queue wants it."""
     queues, past, used = search.state.queues, search.state.local_usage, {}
     for each in map(candidate, found) if past else ():
         spec, name = queues[each.node.name].spec, each.holding.workload.local_queue
@@ -215,10 +199,9 @@ def ordered(
 def in_order(
     found: list[T], used: Mapping[str, float], candidate: Callable[[T], PreemptionCandidate]
 ) -> list[T]:
-    """Sort what has a `candidate`, those to be preempted first at the front.
+    """Sort items by their `candidate`, those to be preempted first at the front.
 
-    Where it counts what LocalQueues `used` in the past, by `namespace/name`: of the same
-    ClusterQueue those go first whose LocalQueue used more, whatever their priority.
+    Of the same ClusterQueue those go first whose LocalQueue `used` more, whatever their priority.
     """
     if not used:
         return sorted(found, key=lambda each: candidate(each).rank)

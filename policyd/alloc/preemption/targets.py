@@ -1,44 +1,37 @@
-"""Whom to preempt so that a workload fits: the smallest, least important set of victims.
+"""Targets: the smallest, least important set of workloads to preempt so that another fits.
 
-`find_targets` answers for a workload with flavors chosen; `Prospects` for one flavor and resource
-too, while flavors are still being chosen. Both try things out in the tree and leave it as it was.
-`Reach` tells without a search that there is nobody to preempt, which is so most often: who has the
-lowest priority in a queue stands for all who hold its quota.
+`find_targets` answers for a workload with flavors chosen; `PreemptionOracle` for one flavor and
+resource too, while flavors are still being chosen. Both leave the tree as it was. `Reach` tells
+without a search that there are no targets, as most often: the workload of the lowest priority in a
+queue stands for all that hold its quota.
 """
 
 from collections.abc import Callable, Collection
 
-from policyd.alloc.cluster_queue import QueueState, Victim
+from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.flavors.search import Found
-from policyd.alloc.hierarchy import QuotaNode, descendants
+from policyd.alloc.ledger import Victim
 from policyd.alloc.preemption.classical import classical_victims
 from policyd.alloc.preemption.fair import fair_victims
 from policyd.alloc.preemption.search import Claim, Search, may_preempt
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
 
 
 def find_targets(state: CoreState, claim: Claim) -> tuple[Victim, ...]:
-    """Choose whom to preempt so that a claim fits.
+    """Return the victims by whose preemption a claim fits, as chosen; none if that is impossible.
 
-    By the queue's policies, and by the state's settings with or without fair sharing. Usage is as
-    it is when this is called, inside of a trial too.
-
-    Returns:
-        Victims, in the order in which they were chosen; empty if nobody may be preempted, or if
-        that would not be enough.
+    Usage is as it is when this is called, inside of a trial too.
     """
     return tuple(_victims(Search(state, claim)))
 
 
-class Prospects:
-    """What a workload could have by preemption, while nothing changes: no search is made twice.
-
-    Keys in `removed` are as of a claim.
-    """
+class PreemptionOracle:
+    """Tells what a workload could have by preemption, while nothing changes; searches once."""
 
     def __init__(
         self, state: CoreState, workload: QueuedWorkload, removed: Collection[str] = ()
@@ -47,19 +40,16 @@ class Prospects:
         self._known: dict[tuple[int, int], list[Victim]] = {}
 
     def possible(self, cell: int, amount: int) -> Found:
-        """Tell how `amount` of one cell could be had by preemption, whatever else is needed.
+        """Tell how an amount of a cell of its queue could be had by preemption.
 
-        The cell is of the workload's ClusterQueue, the amount that of all its pod sets.
-
-        Returns:
-            The mode, BLOCKED if nobody can be preempted, and the borrowing level left then.
+        That is the mode, BLOCKED if there are no victims, and the borrowing level left then.
         """
         claim = Claim(self._workload, {cell: amount}, (cell,), self._removed)
         search = Search(self._state, claim)
         victims = self._known[cell, amount] = _victims(search)
-        with search.ground.trial():
+        with search.ledger.trial():
             for victim in victims:
-                search.ground.release(victim.holding)
+                search.ledger.release(victim.holding)
             level, _ = search.tree.borrowing_level(cell, amount)
         if not victims:
             return Mode.BLOCKED, level
@@ -69,7 +59,7 @@ class Prospects:
     def targets(
         self, assignment: Assignment, places: Callable[[], bool] | None = None
     ) -> tuple[Victim, ...]:
-        """Choose whom to preempt for an assignment, whose pods could be placed if `places` says."""
+        """Choose targets for an assignment whose pods could be placed if `places` says so."""
         charges, short = assignment.charges, assignment.short
         needed = [(cell, amount) for cell, amount in charges.items() if amount]
         alone = places is None and len(needed) == 1 and {*short} == {needed[0][0]}
@@ -88,13 +78,13 @@ def _victims(search: Search) -> list[Victim]:
 
 
 class Reach:
-    """Tells of workloads whether they have anybody to preempt, while the state stays as it is."""
+    """Tells whether workloads may have targets, while the state stays as it is."""
 
     def __init__(self, state: CoreState) -> None:
         self._state = state
         self._borrowers: dict[QuotaNode, list[QueueState]] = {}
 
-    def anybody(self, options: QueueOptions, workload: QueuedWorkload) -> bool:
+    def possible(self, options: QueueOptions, workload: QueuedWorkload) -> bool:
         """Tell whether a workload might find victims; if not, it certainly finds none."""
         policy, node = options.spec.preemption, options.node
         least = self._state.queues[node.name].least

@@ -7,5 +7,5 @@ Keep `Nodes` up to date with what there is, and ask `place` where pods could go:
     nodes.put(NodeSpec(name="a1", labels={...}, allocatable={"cpu": 8000, "pods": 110}))
     found = place(nodes, {"gpu": [TopologyRequest(pod_set="main", count=4, ...)]})
 
-Imports `alloc` and `node_rules`. Start with `placement`.
+Read `placement`, then `feasibility` and `fitting`; `placing` is what cycles ask.
 """

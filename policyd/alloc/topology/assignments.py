@@ -23,7 +23,7 @@ def _placement(
 
 
 def assignment_of(tree: TopologyTree, pods: dict[int, int]) -> TopologyPlacement:
-    """Return the assignment of so many pods to leaves, in the order of their values."""
+    """Return the assignment of pods to leaves, in the order of their values."""
     levels = tree.levels[-1:] if tree.to_nodes else tree.levels
     leaves = sorted(pods, key=tree.rank.__getitem__)
     return _placement(levels, [(tree.names[leaf], pods[leaf]) for leaf in leaves])
@@ -55,7 +55,7 @@ def truncated(assignment: TopologyPlacement, count: int) -> TopologyPlacement:
 
 
 def without(one: TopologyPlacement, other: TopologyPlacement) -> TopologyPlacement:
-    """Return of one assignment what another has not: pods that are elsewhere there, or nowhere."""
+    """Return the pods of one assignment that are elsewhere, or nowhere, in another."""
     counts = dict(other.domains)
     left = [(name, count - counts.get(name, 0)) for name, count in one.domains]
     return _placement(one.levels, [(name, count) for name, count in left if count > 0])
@@ -69,13 +69,7 @@ def without_node(assignment: TopologyPlacement, host: str) -> tuple[TopologyPlac
 
 
 class Repair(NamedTuple):
-    """How to make up for a node.
-
-    Attributes:
-        kept: Where the other pods stay.
-        request: What the lost pods ask for.
-        within: Domain that they have to be in, None for any.
-    """
+    """Where pods stay, what the lost ones request, and the domain they must be in, if any."""
 
     kept: TopologyPlacement
     request: PlacementRequest
@@ -116,7 +110,7 @@ def _domain(
     level = level_of(tree, request)
     if request.mode != "Required" or level not in tree.levels:
         return None
-    return _around(tree, next(iter(pods)), level)
+    return tree.ancestor(next(iter(pods)), tree.levels.index(level))
 
 
 def _incomplete(
@@ -125,27 +119,15 @@ def _incomplete(
     """Return the first domain whose slices are whole again with what was lost."""
     if layer.level not in tree.levels:
         return None
-    counts: Counter[int] = Counter()
+    level, counts = tree.levels.index(layer.level), Counter[int]()
     for leaf, count in pods.items():
-        counts[_around(tree, leaf, layer.level)] += count
+        counts[tree.ancestor(leaf, level)] += count
     missing = [d for d, count in counts.items() if (count + lost) % layer.size == 0]
     return min(missing, key=tree.values.__getitem__, default=None)
 
 
-def _around(tree: TopologyTree, leaf: int, level: str) -> int:
-    domain = leaf
-    while len(tree.values[domain]) > tree.levels.index(level) + 1:
-        domain = tree.parent[domain]
-    return domain
-
-
 class KeptPlaces(NamedTuple):
-    """Places that stay.
-
-    Attributes:
-        assignments: By pod set, where its pods stay.
-        more: The pods that need a place in addition; None if none do.
-    """
+    """Where the pods of each pod set stay, and the request of those that need more places."""
 
     assignments: dict[str, TopologyPlacement]
     more: PlacementRequest | None = None
@@ -154,8 +136,7 @@ class KeptPlaces(NamedTuple):
 def kept_places(workers: PlacementRequest, leader: PlacementRequest | None) -> KeptPlaces | None:
     """Return what pod sets keep of what they held; None if they are to be placed from scratch.
 
-    Pods stay where they are: of fewer, the first ones do; for more, places are added. Slices are
-    kept whole, so that this is for whole slices only.
+    Of fewer pods, the first ones stay; for more, places are added. Only whole slices are kept.
     """
     held = workers.held
     if held is None:

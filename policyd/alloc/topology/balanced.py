@@ -8,21 +8,15 @@ from collections.abc import Iterable
 from math import log2
 from typing import NamedTuple
 
+from policyd.alloc.topology.feasibility import DomainRoom, Units
 from policyd.alloc.topology.fitting import Fit, in_order
-from policyd.alloc.topology.room import DomainRoom, Units
 
 Chosen = tuple[int, "Chosen"] | None
 """Domains, the last one first."""
 
 
 class Greedy(NamedTuple):
-    """What filling domains one after the other would come to.
-
-    Attributes:
-        used: How many domains.
-        last: The last of them without the leader, None if there is none.
-        last_led: The last of them with a leader, None if there is none.
-    """
+    """How many domains are used one after the other; the last without, and with, a leader."""
 
     used: int
     last: int | None
@@ -39,12 +33,7 @@ class Balance(NamedTuple):
 
 
 def balance(room: DomainRoom) -> tuple[Fit, DomainRoom] | None:
-    """Place slices evenly.
-
-    Returns:
-        Domains that hold everything, and room that holds as much of it as they get; None if there
-        is no such placement.
-    """
+    """Place slices evenly: return domains, and room for just what they get; None if it fails."""
     found = best_balance(room)
     if found is None:
         return None
@@ -114,14 +103,8 @@ def pruned_room(room: DomainRoom, siblings: list[int], threshold: int) -> Domain
 def fewest_domains(room: DomainRoom, domains: list[int], *, by_entropy: bool) -> list[int] | None:
     """Choose as many domains as greed would need, so that the least room is left over in them.
 
-    Args:
-        room: What goes where.
-        domains: Of which to choose.
-        by_entropy: Whether domains are looked at by their room, those first whose children share
-            it most evenly; by values only otherwise.
-
-    Returns:
-        The domains; None if not even all of them hold everything.
+    Domains are looked at in the order of their values or, `by_entropy`, of their room, those first
+    whose children share it most evenly. None if not even all of them hold everything.
     """
     fits = greedy(room, domains)
     if fits is None:

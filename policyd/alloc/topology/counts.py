@@ -1,18 +1,22 @@
 """How many pods of one kind go into each domain, and what keeps them from it, kept up to date.
 
-Nothing is counted until somebody asks. Then all leaves are counted, a column at a time; from then
+Nothing is counted until it is asked for. Then all leaves are counted, a column at a time; from then
 on only leaves that changed, and what changed goes up to the domains around them.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from operator import itemgetter
+from typing import TypeVar
 
 from policyd.alloc.topology.tree import UNREAD, Column, Mark, Table, TopologyTree, is_port
 from policyd.alloc.topology.values import NODE_NAME_FIELD, PODS, NodeRule, TopologyNode
 from policyd.alloc.value import Value
 from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration, Term, untolerated
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _Leaf = tuple[int, TopologyNode]
 
@@ -75,11 +79,9 @@ def _written(taint: NodeTaint) -> str:
 
 
 class Obstacles:
-    """What keeps pods from the leaves of a topology, kept up to date.
+    """What keeps pods from leaves of a topology, `by_leaf`, kept up to date.
 
-    Attributes:
-        by_leaf: The obstacle of each leaf that has one. Only nodes have: of larger leaves nobody
-            knows on which node a pod will be.
+    Only leaves that are nodes have obstacles: of others it is not known where a pod will be.
     """
 
     __slots__ = ("_mark", "_needs", "_tree", "by_leaf")
@@ -136,11 +138,8 @@ _REMEMBERED = 64
 class PodKind(Value, frozen=True):
     """What makes pods take the same room.
 
-    Attributes:
-        requests: What one pod needs, by resource in the order of their names, more than 0 each.
-        beside: What another pod takes before they do.
-        needs: What else they need of a node.
-        empty: Whether what workloads hold is left out of account.
+    Requests are more than 0, in the order of resources' names. Another pod, `beside` these, takes
+    its own before. With `empty`, what workloads hold is left out of account.
     """
 
     requests: Requests
@@ -150,22 +149,16 @@ class PodKind(Value, frozen=True):
 
 
 def requests_of(requests: Mapping[str, int], *, ports: bool = True) -> Requests:
-    """Return what a pod takes of a node, itself included, as `PodKind` has it.
+    """Return what a pod takes of a node, itself included.
 
-    Without `ports`, those of nodes are left out: which node of a larger leaf a pod will be on, and
-    with it which ports are free there, nobody knows.
+    Where leaves are not nodes `ports` are left out: it is not known which are free.
     """
     taken = {**requests, PODS: 1}.items()
     return tuple(sorted((r, n) for r, n in taken if n > 0 and (ports or not is_port(r))))
 
 
 class Counts:
-    """How many pods of a kind go into each domain of a topology.
-
-    Attributes:
-        pods: By domain; of inner domains, the sum of those in it.
-        obstacles: What else keeps them from which leaves.
-    """
+    """How many `pods` of a kind go into each domain of a topology, and `obstacles` to others."""
 
     __slots__ = ("_kind", "_mark", "_shape", "_tree", "obstacles", "pods")
 
@@ -196,7 +189,7 @@ class Counts:
             self._update(changed)
             return
         self._shape = tree.shape
-        self._sum_up()
+        tree.sum_up(self.pods)
 
     def short_of(self, leaves: Iterable[int]) -> Counter[str]:
         """Count leaves that no pod fits into by the first resource, by name, that is missing."""
@@ -214,7 +207,7 @@ class Counts:
 
     @property
     def _table(self) -> Table:
-        return self._tree.offered if self._kind.empty else self._tree.free
+        return self._tree.capacity if self._kind.empty else self._tree.free
 
     def _count_all(self) -> None:
         requests = self._kind.requests
@@ -246,14 +239,6 @@ class Counts:
         assert pods is not None, "every pod needs one of `pods`"
         return pods
 
-    def _sum_up(self) -> None:
-        tree, pods = self._tree, self.pods
-        tree.settle()
-        count = pods.__getitem__
-        for level in reversed(tree.at[:-1]):
-            for domain in level:
-                pods[domain] = sum(map(count, tree.children[domain]))
-
     def _update(self, changed: set[int]) -> None:
         pods, parent = self.pods, self._tree.parent
         for leaf in changed:
@@ -284,20 +269,21 @@ class CountCache:
 
     def counts(self, kind: PodKind) -> Counts:
         """Return up-to-date counts of a kind of pods."""
-        found = self._counts.get(kind)
-        if found is None:
-            found = self._counts[kind] = Counts(self.tree, kind, self._known(kind.needs))
-            if len(self._counts) > _REMEMBERED:
-                self._counts.popitem(last=False)
-        self._counts.move_to_end(kind)
+        found = _recent(self._counts, kind, self._counted)
         found.refresh()
         return found
 
-    def _known(self, needs: NodeNeeds) -> Obstacles:
-        found = self._obstacles.get(needs)
-        if found is None:
-            found = self._obstacles[needs] = Obstacles(self.tree, needs)
-            if len(self._obstacles) > _REMEMBERED:
-                self._obstacles.popitem(last=False)
-        self._obstacles.move_to_end(needs)
-        return found
+    def _counted(self, kind: PodKind) -> Counts:
+        obstacles = _recent(self._obstacles, kind.needs, partial(Obstacles, self.tree))
+        return Counts(self.tree, kind, obstacles)
+
+
+def _recent(known: OrderedDict[K, V], key: K, make: Callable[[K], V]) -> V:
+    """Return the value of a key, made if it is not known; forget those not asked for lately."""
+    found = known.get(key)
+    if found is None:
+        found = known[key] = make(key)
+        if len(known) > _REMEMBERED:
+            known.popitem(last=False)
+    known.move_to_end(key)
+    return found

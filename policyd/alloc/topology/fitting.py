@@ -1,11 +1,11 @@
-"""Which domains pods go to: the level, the domains of it, and then down to the lowest level."""
+"""Fitting: the level and domains that hold a goal, and shares of it down to the lowest level."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from policyd.alloc.topology.room import DomainRoom, Units
+from policyd.alloc.topology.feasibility import DomainRoom, Units
 
 
 class Fit(NamedTuple):
@@ -89,17 +89,10 @@ def take(
     size: int,
     units: tuple[Units, Units],
 ) -> list[DomainShare]:
-    """Take from domains in their order until everything has a place.
+    """Take from domains in their order until the whole has a place.
 
     The last domain is the one with the least room that suffices, unless domains with little room
-    go first.
-
-    Args:
-        room: What goes where.
-        domains: From which to take, in order.
-        whole: What is to be placed.
-        size: How many pods a unit is.
-        units: By domain, how many units go there; and how many beside a leader.
+    go first. A unit is `size` pods; `units` tells how many go where, and how many beside a leader.
     """
     plain, beside = units
     left, leaders = whole.pods // size, whole.leaders

@@ -1,4 +1,4 @@
-"""What a request asks of a topology, in numbers of levels."""
+"""What a request asks of a topology, as a goal in numbers of levels."""
 
 from itertools import pairwise
 
@@ -14,16 +14,15 @@ class Goal(Value, frozen=True):
     Attributes:
         mode: How they keep together.
         level: In domains of which level.
-        count: How many pods: whole slices. Pods beyond the last one get no place, as in Kueue; but
-            of a workload of which pods have ended, those are included that are missing of it.
+        count: How many pods, in whole slices. Pods beyond get no place, as in Kueue; but if pods of
+            the workload have ended, the missing ones of the last slice are included.
         leaders: How many leaders go with them, in the same domain of `level` if it is required.
         slice_level: Each slice is in one domain of this level.
         slice_size: Pods of a slice.
         inner: By level below the slices', in how many pods at once they are distributed there.
-        layers: The slices within slices that were asked for, the outermost first; () if there is
-            one layer at most.
-        ascending: Whether domains are filled from the one with least room (LeastFreeCapacity),
-            not so that little is left over (BestFit).
+        layers: Slices within slices, the outermost first; () if there is one layer at most.
+        ascending: Whether domains with least room are filled first (LeastFreeCapacity), not so that
+            little is left over (BestFit).
     """
 
     mode: Mode

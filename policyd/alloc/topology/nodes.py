@@ -1,7 +1,9 @@
 """The cluster's nodes, what pods use of them, and what workloads hold, kept up to date."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from policyd.alloc.queue import FlavorSpec
@@ -17,7 +19,8 @@ from policyd.alloc.topology.values import (
 )
 
 
-class Ledger:
+@dataclass(slots=True)
+class DomainUsage:
     """Usage of domains by their names.
 
     Attributes:
@@ -25,11 +28,8 @@ class Ledger:
         trees: The topologies of which these are domains.
     """
 
-    __slots__ = ("trees", "used")
-
-    def __init__(self) -> None:
-        self.used: dict[DomainValues, dict[str, int]] = {}
-        self.trees: list[TopologyTree] = []
+    used: dict[DomainValues, dict[str, int]] = field(default_factory=dict)
+    trees: list[TopologyTree] = field(default_factory=list)
 
     def charge(self, placement: Placement, sign: int) -> None:
         """Use more, or with a `sign` of -1 less, by what pods use where they are."""
@@ -38,17 +38,6 @@ class Ledger:
             used = self.used.setdefault(domain, {})
             for resource, amount in requests.items():
                 used[resource] = used.get(resource, 0) + sign * amount * count
-        self.try_charge(placement, sign)
-
-    def try_charge(self, placement: Placement, sign: int) -> None:
-        """Charge the topologies alone, for a trial in which no domain comes or goes."""
-        for tree in self.trees:
-            tree.charge(placement, sign, tree.free)
-
-    def assume(self, placement: Placement, sign: int) -> None:
-        """Take from the topologies what is about to be held; it does not count as used yet."""
-        for tree in self.trees:
-            tree.charge(placement, sign, tree.free, tree.offered)
 
 
 class OtherPod(NamedTuple):
@@ -70,7 +59,7 @@ class Nodes:
     """
 
     def __init__(self, *, overlapping: bool = True) -> None:
-        """Start without nodes; see whether flavors of the same nodes know of each other's usage."""
+        """Start without nodes; flavors of the same nodes know of each other if `overlapping`."""
         self.trees: dict[str, TopologyTree] = {}
         self.counts: dict[str, CountCache] = {}
         self.taken: dict[str, dict[str, int]] = {}
@@ -78,7 +67,7 @@ class Nodes:
         self.rooms: dict[str, NodeRoom] = {}
         self._overlapping = overlapping
         self._pods: dict[str, OtherPod] = {}
-        self._ledgers: dict[tuple[str, bool], Ledger] = {}
+        self._usage: defaultdict[tuple[str, bool], DomainUsage] = defaultdict(DomainUsage)
         self._log: dict[str, tuple[Placement, ...]] | None = None
 
     def put(self, node: TopologyNode) -> None:
@@ -90,9 +79,9 @@ class Nodes:
         assert self._log is None, "nodes do not change during a trial"
         for resource, amount in self.taken.get(node.name, {}).items():
             amounts[resource] = amounts.get(resource, 0) - amount
-        offer = self.rooms[node.name] = NodeRoom(node, amounts)
+        room = self.rooms[node.name] = NodeRoom(node, amounts)
         for tree in self.trees.values():
-            tree.put(offer)
+            tree.put(room)
 
     def remove(self, name: str) -> None:
         """Remove a node, if it is there."""
@@ -103,15 +92,11 @@ class Nodes:
 
     def node(self, name: str) -> TopologyNode | None:
         """Return a node, None if there is none of that name."""
-        offer = self.rooms.get(name)
-        return None if offer is None else offer.node
+        room = self.rooms.get(name)
+        return None if room is None else room.node
 
     def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> str:
-        """Count a running pod that no topology placed: it takes `requests` and a pod of a node.
-
-        Returns:
-            The node that has more room now, of any resource; "" if none has.
-        """
+        """Count a running pod that no topology placed; return the node with more room, or ""."""
         pod, before = OtherPod(node, {**requests, PODS: 1}), self._pods.get(key)
         if before == pod:
             return ""
@@ -137,19 +122,19 @@ class Nodes:
         self.remove_flavor(flavor.name)
         if not levels:
             return
-        ledger = self._ledger(flavor.name, levels[-1] == HOSTNAME)
-        tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), ledger.used)
-        ledger.trees.append(tree)
+        usage = self._domain_usage(flavor.name, levels[-1] == HOSTNAME)
+        tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), usage.used)
+        usage.trees.append(tree)
         self.counts[flavor.name] = CountCache(tree)
-        for offer in self.rooms.values():
-            tree.put(offer)
+        for room in self.rooms.values():
+            tree.put(room)
 
     def remove_flavor(self, name: str) -> None:
         """Remove a flavor, if it is there, and with it the topology of its nodes."""
         tree = self.trees.pop(name, None)
         if tree is not None:
             del self.counts[name]
-            self._ledger(name, tree.to_nodes).trees.remove(tree)
+            self._domain_usage(name, tree.to_nodes).trees.remove(tree)
 
     def hold(self, workload: str, holdings: Sequence[Placement]) -> None:
         """Charge what a workload holds, instead of what it held before."""
@@ -158,9 +143,11 @@ class Nodes:
             self._log.setdefault(workload, before)
         for sign, placements in ((-1, before), (1, holdings)):
             for placement in placements:
-                ledger = self._ledger_of(placement)
-                charge = ledger.charge if self._log is None else ledger.try_charge
-                charge(placement, sign)
+                usage = self._usage_of(placement)
+                if self._log is None:
+                    usage.charge(placement, sign)
+                for tree in usage.trees:
+                    tree.charge(placement, sign, tree.free)
         if holdings:
             self.held[workload] = tuple(holdings)
         else:
@@ -175,16 +162,13 @@ class Nodes:
         tree = self.trees[flavor]
         return {
             ",".join(domain): {name: amount for name, amount in used.items() if amount}
-            for domain, used in self._ledger(flavor, tree.to_nodes).used.items()
+            for domain, used in self._domain_usage(flavor, tree.to_nodes).used.items()
             if any(used.values())
         }
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Take back, at the end of the block, whatever is held and dropped in it.
-
-        Nodes and flavors stay as they are meanwhile.
-        """
+        """Take back, at the end of the block, whatever is held and dropped in it."""
         log: dict[str, tuple[Placement, ...]] = {}
         outer, self._log = self._log, log
         try:
@@ -202,13 +186,17 @@ class Nodes:
         try:
             yield assumed
         finally:
-            for holding in assumed:
-                self._ledger_of(holding).assume(holding, -1)
+            for placement in assumed:
+                self._assume(placement, -1)
 
-    def assume(self, holding: Placement, assumed: list[Placement]) -> None:
+    def assume(self, placement: Placement, assumed: list[Placement]) -> None:
         """Take what is about to be held; it is not there even if workloads held nothing."""
-        assumed.append(holding)
-        self._ledger_of(holding).assume(holding, 1)
+        assumed.append(placement)
+        self._assume(placement, 1)
+
+    def _assume(self, placement: Placement, sign: int) -> None:
+        for tree in self._usage_of(placement).trees:
+            tree.charge(placement, sign, tree.free, tree.capacity)
 
     def stale_domain(self, flavor: str, assignment: TopologyPlacement) -> str:
         """Return the name of the first domain that is not there any more, "" if all are."""
@@ -220,22 +208,20 @@ class Nodes:
 
     def _take(self, pod: OtherPod, sign: int) -> None:
         taken = self.taken.setdefault(pod.node, {})
-        offer = self.rooms.get(pod.node)
+        room = self.rooms.get(pod.node)
         for resource, amount in pod.requests.items():
             taken[resource] = taken.get(resource, 0) + sign * amount
-            if offer is not None:
-                offer.amounts[resource] = offer.amounts.get(resource, 0) - sign * amount
+            if room is not None:
+                room.amounts[resource] = room.amounts.get(resource, 0) - sign * amount
         if not taken[PODS]:
             del self.taken[pod.node]
         for tree in self.trees.values():
-            tree.offer_more(pod.node, pod.requests, -sign)
+            tree.add(pod.node, pod.requests, -sign)
 
-    def _ledger_of(self, holding: Placement) -> Ledger:
-        return self._ledger(holding.flavor, holding.assignment.levels[-1:] == (HOSTNAME,))
+    def _usage_of(self, placement: Placement) -> DomainUsage:
+        to_nodes = placement.assignment.levels[-1:] == (HOSTNAME,)
+        return self._domain_usage(placement.flavor, to_nodes)
 
-    def _ledger(self, flavor: str, to_nodes: bool) -> Ledger:  # noqa: FBT001 - half of a key
+    def _domain_usage(self, flavor: str, to_nodes: bool) -> DomainUsage:  # noqa: FBT001 - half of a key
         key = ("" if to_nodes and self._overlapping else flavor, to_nodes)
-        ledger = self._ledgers.get(key)
-        if ledger is None:
-            ledger = self._ledgers[key] = Ledger()
-        return ledger
+        return self._usage[key]

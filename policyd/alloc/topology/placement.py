@@ -1,4 +1,9 @@
-"""Where the pods of a workload go: the entry point."""
+"""Placement: where the pods of a workload go.
+
+Pod sets of a group are placed together. Each group has a `goal` in levels of the topology; what is
+feasible in each domain is counted, then domains are chosen and share the pods out to leaves, evenly
+if `balanced`. Pods of elastic workloads stay where they are; those of a failed node are repaired.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,10 +18,10 @@ from policyd.alloc.topology.assignments import (
     truncated,
 )
 from policyd.alloc.topology.balanced import balance
+from policyd.alloc.topology.feasibility import Feasibility, PlacementCircumstances
 from policyd.alloc.topology.fitting import DomainShare, Short, choose, distribute, holds, is_whole
 from policyd.alloc.topology.goal import goal_of
 from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.survey import PlacementCircumstances, Survey
 from policyd.alloc.topology.values import (
     NoRoom,
     Placement,
@@ -122,11 +127,13 @@ class _Search:
         """Place pod sets of the same group; those of elastic workloads beside what they hold."""
         group = _group_of(flavor, members)
         if isinstance(group, Unusable):
-            return _all(members, group)
+            return {member.pod_set: group for member in members}
         kept = self._kept(group)
         if kept is None:
-            found = self._placed(group, self._circumstances)
-            return dict(found) if isinstance(found, dict) else _all(group.members, found)
+            found = self._placed(group)
+            if isinstance(found, dict):
+                return dict(found)
+            return {member.pod_set: found for member in members}
         self._note(group, kept.assignments)
         return self._grown(group, kept) if kept.more else dict(kept.assignments)
 
@@ -137,8 +144,8 @@ class _Search:
             return False
         if any(member.held is not None for member in members):
             return not _refused(self.placed(flavor, members))
-        survey = self._survey(group, self._circumstances)
-        return isinstance(survey, Survey) and holds(survey.room)
+        feasible = self._feasibility(group)
+        return isinstance(feasible, Feasibility) and holds(feasible.room)
 
     def repaired(self, flavor: str, members: Sequence[PlacementRequest], host: str) -> Outcomes:
         """Find another place for what pod sets lost with a node, each by itself."""
@@ -161,7 +168,7 @@ class _Search:
         name, leader = group.workers.pod_set, group.leader
         if leader is not None and leader.pod_set in kept.assignments:
             leader = None
-        found = self._placed(PodSetGroup(group.flavor, kept.more, leader), self._circumstances)
+        found = self._placed(PodSetGroup(group.flavor, kept.more, leader))
         if not isinstance(found, dict):
             return {name: found}
         tree = self._nodes.trees[group.flavor]
@@ -182,15 +189,12 @@ class _Search:
         stale = self._nodes.stale_domain(group.flavor, repair.kept)
         if stale:
             return Unusable(kind="AssignmentStale", names=(stale,))
-        within = self._circumstances._replace(within=repair.within)
-        found = self._placed(PodSetGroup(group.flavor, repair.request), within)
-        return (
-            merged(tree, found[request.pod_set], repair.kept) if isinstance(found, dict) else found
-        )
+        found = self._placed(PodSetGroup(group.flavor, repair.request), repair.within)
+        if isinstance(found, dict):
+            return merged(tree, found[request.pod_set], repair.kept)
+        return found
 
-    def _survey(
-        self, group: PodSetGroup, circumstances: PlacementCircumstances
-    ) -> Survey | Unusable:
+    def _feasibility(self, group: PodSetGroup, within: int | None = None) -> Feasibility | Unusable:
         cache = self._nodes.counts.get(group.flavor)
         if cache is None:
             return Unusable(kind="TopologyMissing", names=(group.flavor,))
@@ -203,15 +207,14 @@ class _Search:
         for holding in self._found:
             self._nodes.assume(holding, self._assumed)
         self._found.clear()
-        return Survey(cache, goal, group.workers, group.leader, circumstances)
+        circumstances = self._circumstances._replace(within=within)
+        return Feasibility(cache, goal, group.workers, group.leader, circumstances)
 
-    def _placed(
-        self, group: PodSetGroup, circumstances: PlacementCircumstances
-    ) -> Assignments | Refusal:
-        survey = self._survey(group, circumstances)
-        if not isinstance(survey, Survey):
-            return survey
-        shares = self._shares(survey, group.workers)
+    def _placed(self, group: PodSetGroup, within: int | None = None) -> Assignments | Refusal:
+        feasible = self._feasibility(group, within)
+        if not isinstance(feasible, Feasibility):
+            return feasible
+        shares = self._shares(feasible, group.workers)
         if not isinstance(shares, list):
             return shares
         tree = self._nodes.trees[group.flavor]
@@ -224,9 +227,11 @@ class _Search:
         self._note(group, found)
         return found
 
-    def _shares(self, survey: Survey, workers: PlacementRequest) -> list[DomainShare] | NoRoom:
-        survey.break_ties(workers)
-        room, goal = survey.room, survey.room.goal
+    def _shares(
+        self, feasible: Feasibility, workers: PlacementRequest
+    ) -> list[DomainShare] | NoRoom:
+        feasible.break_ties(workers)
+        room, goal = feasible.room, feasible.room.goal
         if self._gates.tas_balanced_placement and goal.mode == "Preferred":
             even = balance(room)
             shares = [] if even is None else distribute(even[1], even[0], balanced=True)
@@ -234,29 +239,26 @@ class _Search:
                 return shares
         found = choose(room)
         if isinstance(found, Short):
-            return survey.no_room(found.level, found.fitting)
+            return feasible.no_room(found.level, found.fitting)
         shares = distribute(room, found)
-        return shares if is_whole(room, shares) else survey.no_room(found.level, 0)
+        return shares if is_whole(room, shares) else feasible.no_room(found.level, 0)
 
     def _note(self, group: PodSetGroup, found: Assignments) -> None:
-        for member in group.members:
-            assignment = found.get(member.pod_set)
-            if assignment is not None:
-                self._found.append(
-                    Placement(flavor=group.flavor, assignment=assignment, requests=member.requests)
-                )
+        self._found += [
+            Placement(flavor=group.flavor, assignment=found[each.pod_set], requests=each.requests)
+            for each in group.members
+            if each.pod_set in found
+        ]
 
 
 def _grouped(
     requests: Mapping[str, Sequence[PlacementRequest]],
 ) -> list[tuple[str, list[PlacementRequest]]]:
-    found: list[tuple[str, list[PlacementRequest]]] = []
+    groups: dict[tuple[str, object], list[PlacementRequest]] = {}
     for flavor in sorted(requests):
-        groups: dict[object, list[PlacementRequest]] = {}
         for place, request in enumerate(requests[flavor]):
-            groups.setdefault(request.group or place, []).append(request)
-        found += [(flavor, members) for members in groups.values()]
-    return found
+            groups.setdefault((flavor, request.group or place), []).append(request)
+    return [(flavor, members) for (flavor, _), members in groups.items()]
 
 
 def _refused(outcomes: Outcomes) -> bool:
@@ -273,7 +275,3 @@ def _group_of(flavor: str, members: Sequence[PlacementRequest]) -> PodSetGroup |
     if len(others) > 1 or leader.count != 1:
         return Unusable(kind="LeaderNotSingle", names=(workers.group,))
     return PodSetGroup(flavor, workers, leader)
-
-
-def _all(members: Sequence[PlacementRequest], refusal: Refusal) -> Outcomes:
-    return {member.pod_set: refusal for member in members}

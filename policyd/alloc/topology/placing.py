@@ -4,44 +4,26 @@ Quota is looked for first. If there is quota and no place, others must make room
 missing; if not even a cluster without them had a place, nothing helps.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from msgspec.structs import replace as with_fields
 
-from policyd.alloc.cluster_queue import Victim
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.ledger import Victim
 from policyd.alloc.reasons import Mode, Unplaced
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.placement import fits, place
 from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyPlacement, Unusable
-from policyd.alloc.workload import QueuedWorkload
+from policyd.alloc.workload import PodSetFlavors, QueuedWorkload
 
 _Unplaced = dict[str, tuple[Unplaced, ...]]
 
 
-class _Asked(NamedTuple):
-    """What a workload asks of topologies, given its flavors.
-
-    Attributes:
-        requests: By flavor.
-        delayed: Pod sets that get their place later.
-        unusable: Why pod sets cannot be placed whatever nodes there are.
-    """
-
-    requests: Mapping[str, list[PlacementRequest]]
-    delayed: frozenset[str]
-    unusable: Mapping[str, Unusable]
-
-
 class Placer:
-    """Places one workload with one choice of flavors, with what the state's nodes hold when asked.
-
-    There may be `nothing` to be placed, now or later.
-    """
+    """Places one workload with one choice of flavors; there may be `nothing` to place."""
 
     def __init__(
         self,
@@ -51,37 +33,40 @@ class Placer:
         assignment: Assignment,
     ) -> None:
         self._state = state
-        self._nodes = state.ground.nodes
+        self._nodes = state.ledger.nodes
         self._workload = workload
         self._assignment = assignment
-        self._asked = _asked(state, options, workload, assignment)
         self._gates = state.settings.gates
-        self.nothing = not any(self._asked)
-        # Who is moved waits for the places that are held for it.
+        self._requests: dict[str, list[PlacementRequest]] = {}
+        self._delayed: set[str] = set()
+        self._unusable: dict[str, Unusable] = {}
+        self._take_in(options)
+        self.nothing = not (self._requests or self._delayed or self._unusable)
+        # A workload that is moved waits for the places that are held for it.
         self._moves = assignment.held is None and workload.key in self._nodes.held
 
     @property
     def requests(self) -> Mapping[str, Sequence[PlacementRequest]]:
-        """What the workload asks of topologies, by flavor, wherever it is now."""
+        """The requests by flavor, wherever the workload is now."""
         return {
             flavor: [with_fields(each, held=None) for each in wanted]
-            for flavor, wanted in self._asked.requests.items()
+            for flavor, wanted in self._requests.items()
         }
 
     @property
     def placeable(self) -> bool:
-        """Whether all it asks can be answered, and now."""
-        return not (self._asked.unusable or self._asked.delayed)
+        """Whether all of it can be placed now, if there is room."""
+        return not (self._unusable or self._delayed)
 
     def placed(self) -> Assignment:
         """Return the assignment with places, or changed to what is left without them."""
-        assignment, asked = self._assignment, self._asked
+        assignment = self._assignment
         if assignment.mode is Mode.NO_FIT or self.nothing:
             return assignment
-        if asked.unusable:
-            wrong = {name: (Unplaced(why=why),) for name, why in asked.unusable.items()}
+        if self._unusable:
+            wrong = {name: (Unplaced(why=why),) for name, why in self._unusable.items()}
             return replace(assignment, mode=Mode.NO_FIT, unplaced=wrong)
-        assignment = replace(assignment, delayed=asked.delayed)
+        assignment = replace(assignment, delayed=frozenset(self._delayed))
         if assignment.mode is Mode.FIT:
             placements, unplaced = self._try(empty=False)
             if not unplaced:
@@ -92,40 +77,34 @@ class Placer:
         placements, unplaced = self._try(empty=True)
         if unplaced:
             return replace(assignment, mode=Mode.NO_FIT, unplaced=unplaced)
-        return replace(assignment, placements=placements, crowded=self._cells())
+        return replace(assignment, placements=placements, occupied=self._cells())
 
     def fits(self) -> bool:
         """Tell whether there are places now."""
         if self._workload.failed_node or self._workload.replaces or self._moves:
             return not self._try(empty=False)[1]
-        return fits(self._nodes, self._asked.requests, gates=self._gates)
+        return fits(self._nodes, self._requests, gates=self._gates)
 
     def after(self, assignment: Assignment, victims: Collection[Victim]) -> Assignment:
         """Return an assignment with the places that there are once victims are gone."""
-        with self._state.ground.trial():
+        with self._state.ledger.trial():
             for victim in victims:
-                self._state.ground.release(victim.holding)
+                self._state.ledger.release(victim.holding)
             placements, unplaced = self._try(empty=False)
         return assignment if unplaced else replace(assignment, placements=placements)
 
     def _try(self, *, empty: bool) -> tuple[dict[str, Placement], _Unplaced]:
         """Return where the pods can go, and why some cannot, by pod set."""
-        requests = self._asked.requests
-        with self._state.ground.trial():
+        with self._state.ledger.trial():
             if self._workload.replaces:
                 self._nodes.drop(self._workload.replaces)
             if self._moves:
                 self._nodes.drop(self._workload.key)
-            found = place(
-                self._nodes,
-                requests,
-                gates=self._gates,
-                empty=empty,
-                failed_node=self._workload.failed_node,
-            )
+            failed, gates = self._workload.failed_node, self._gates
+            found = place(self._nodes, self._requests, gates=gates, empty=empty, failed_node=failed)
         placements: dict[str, Placement] = {}
         unplaced: _Unplaced = {}
-        for flavor, wanted in requests.items():
+        for flavor, wanted in self._requests.items():
             for request in wanted:
                 outcome = found.get(request.pod_set)
                 if isinstance(outcome, TopologyPlacement):
@@ -141,7 +120,38 @@ class Placer:
         holding = self._state.holding(self._workload.key)
         charges = self._assignment.charges if holding is None else holding.charges
         names = self._state.tree.names
-        return frozenset(cell for cell in charges if names[cell][0] in self._asked.requests)
+        return frozenset(cell for cell in charges if names[cell][0] in self._requests)
+
+    def _take_in(self, options: QueueOptions) -> None:
+        """Sort pod sets into requests by flavor, delayed ones, and those that are unusable."""
+        workload, assignment, spec = self._workload, self._assignment, options.spec
+        asked = {p.name: p.place for p in workload.pod_sets if p.placed or options.places_all}
+        holding = self._state.holding(workload.replaces or workload.key)
+        had = () if holding is None else holding.admission.pod_sets
+        held = {each.name: each.placement for each in had}
+        for got in assignment.pod_sets:
+            wanted = asked.get(got.name)
+            if wanted is None or not got.count:
+                continue
+            wanted = with_fields(wanted, count=got.count, held=held.get(got.name))
+            request = self._state.extension.request(spec, workload, wanted)
+            flavors = sorted(set(got.flavors.values()) & options.topologies.keys())
+            wrong = _unusable(options, workload, request, flavors)
+            if spec.elsewhere:
+                self._delayed.add(got.name)
+            elif wrong is not None:
+                self._unusable[got.name] = wrong
+            elif assignment.held is None and flavors[0] in spec.delayed:
+                self._delayed.add(got.name)
+            elif assignment.held is None or self._lacks(request, got):
+                self._requests.setdefault(flavors[0], []).append(request)
+
+    def _lacks(self, request: PlacementRequest, got: PodSetFlavors) -> bool:
+        """Tell whether a pod set with quota has pods on the failed node, or no places yet."""
+        host = self._workload.failed_node
+        if not host:
+            return got.delay == "Pending"
+        return request.held is not None and any(d[-1] == host for d, _ in request.held.domains)
 
 
 def room_for(nodes: Nodes, placements: Iterable[Placement]) -> bool:
@@ -163,32 +173,6 @@ def room_for(nodes: Nodes, placements: Iterable[Placement]) -> bool:
     return True
 
 
-def _asked(
-    state: CoreState, options: QueueOptions, workload: QueuedWorkload, assignment: Assignment
-) -> _Asked:
-    requests: dict[str, list[PlacementRequest]] = {}
-    delayed, unusable = set(), {}
-    held = _held_before(state, workload)
-    for name, count, flavors in _chosen(assignment):
-        request = _request(state, options, workload, name, count)
-        if request is None:
-            continue
-        wanted = sorted(flavor for flavor in flavors if flavor in options.topologies)
-        wrong = _unusable(options, workload, request, wanted)
-        if options.spec.elsewhere:
-            delayed.add(name)
-        elif wrong is not None:
-            unusable[name] = wrong
-        elif assignment.held is None and wanted[0] in options.spec.delayed:
-            delayed.add(name)
-        else:
-            placed = with_fields(request, held=held.get(name))
-            requests.setdefault(wanted[0], []).append(placed)
-    if assignment.held is not None:
-        requests = _missing(workload, assignment, requests)
-    return _Asked(requests, frozenset(delayed), unusable)
-
-
 def _unusable(
     options: QueueOptions,
     workload: QueuedWorkload,
@@ -205,52 +189,3 @@ def _unusable(
     if workload.elastic and request.mode != "Unconstrained":
         return Unusable(kind="ElasticNotFree", names=(request.mode.lower(),))
     return None
-
-
-def _missing(
-    workload: QueuedWorkload, assignment: Assignment, requests: Mapping[str, list[PlacementRequest]]
-) -> dict[str, list[PlacementRequest]]:
-    """Leave of requests those of a second pass: of pods on a failed node, or without places yet."""
-    assert assignment.held is not None, "who is placed again has something"
-    waiting = {each.name for each in assignment.held.pod_sets if each.delay == "Pending"}
-
-    def lacks(request: PlacementRequest) -> bool:
-        if not workload.failed_node:
-            return request.pod_set in waiting
-        domains = () if request.held is None else request.held.domains
-        return any(domain[-1] == workload.failed_node for domain, _ in domains)
-
-    found = {flavor: list(filter(lacks, wanted)) for flavor, wanted in requests.items()}
-    return {flavor: wanted for flavor, wanted in found.items() if wanted}
-
-
-def _chosen(assignment: Assignment) -> Iterator[tuple[str, int, tuple[str, ...]]]:
-    """Yield of each pod set its name, how many pods it has, and its flavors."""
-    if assignment.held is not None:
-        for each in assignment.held.pod_sets:
-            yield each.name, each.count, tuple(dict.fromkeys(each.flavors.values()))
-        return
-    for group in assignment.groups:
-        for pod_set in group.requests.pod_sets:
-            offers = [o for o in group.offers if not pod_set.totals.keys().isdisjoint(o.resources)]
-            offers = offers if pod_set.totals else list(group.offers)
-            yield pod_set.name, pod_set.count, tuple(dict.fromkeys(o.name for o in offers))
-
-
-def _request(
-    state: CoreState, options: QueueOptions, workload: QueuedWorkload, name: str, count: int
-) -> PlacementRequest | None:
-    """Return what a pod set asks of a topology; None if it asks for nothing."""
-    pod_set = next((each for each in workload.pod_sets if each.name == name), None)
-    if pod_set is None or pod_set.place is None or not count:
-        return None
-    if not pod_set.placed and not options.places_all:
-        return None
-    return state.extension.request(options.spec, workload, with_fields(pod_set.place, count=count))
-
-
-def _held_before(state: CoreState, workload: QueuedWorkload) -> dict[str, TopologyPlacement | None]:
-    """Return where the pods of a workload are, or those of the slice that it replaces."""
-    holding = state.holding(workload.replaces or workload.key)
-    pod_sets = () if holding is None else holding.admission.pod_sets
-    return {each.name: each.placement for each in pod_sets}

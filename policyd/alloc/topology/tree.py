@@ -7,7 +7,8 @@ domains came or went; a change of what a node has, or of what is used there, cos
 """
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.values import (
@@ -22,40 +23,32 @@ from policyd.alloc.topology.values import (
 _LONGEST = 65_536
 
 Mark = tuple[int, int]
-"""How far somebody has read."""
+"""How far a reader has read."""
 
 UNREAD: Mark = (-1, 0)
-"""The mark of somebody who has read nothing."""
+"""The mark of a reader of nothing."""
 
 
+@dataclass(slots=True, eq=False)
 class ChangeLog:
     """Numbers of what changed, in order. Forgotten when there are too many of them."""
 
-    __slots__ = ("_entries", "_era")
-
-    def __init__(self) -> None:
-        self._entries: list[int] = []
-        self._era = 0
+    _entries: list[int] = field(default_factory=list)
+    _era: int = 0
 
     @property
     def mark(self) -> Mark:
-        """How far one has read who has read everything."""
+        """The mark of a reader of everything."""
         return self._era, len(self._entries)
 
-    def add(self, number: int) -> None:
-        """Note that something changed."""
-        if len(self._entries) >= _LONGEST:
-            self.forget()
-        self._entries.append(number)
-
-    def extend(self, numbers: list[int]) -> None:
-        """Note that some changed."""
+    def extend(self, numbers: Sequence[int]) -> None:
+        """Note what changed."""
         if len(self._entries) + len(numbers) > _LONGEST:
             self.forget()
         self._entries += numbers
 
     def forget(self) -> None:
-        """Make everybody look at everything again."""
+        """Make all readers look at everything again."""
         self._entries.clear()
         self._era += 1
 
@@ -69,6 +62,7 @@ Amounts = Mapping[str, int]
 Column = list[int]
 
 
+@dataclass(slots=True, eq=False)
 class Table:
     """Amounts of leaves by their numbers; may be negative.
 
@@ -77,11 +71,8 @@ class Table:
         taken: By port and leaf, how many take it.
     """
 
-    __slots__ = ("columns", "taken")
-
-    def __init__(self) -> None:
-        self.columns: dict[str, Column] = {}
-        self.taken: dict[str, dict[int, int]] = {}
+    columns: dict[str, Column] = field(default_factory=dict)
+    taken: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def left(self, resource: str, leaf: int) -> int:
         """Return how much of a resource there is."""
@@ -93,13 +84,9 @@ class Table:
     def shift(
         self, resource: str, counts: Iterable[tuple[int, int]], amount: int, *, size: int
     ) -> None:
-        """Add an amount, which may be negative, as often as leaves' counts say.
+        """Add an amount, which may be negative, to leaves as often as their counts say.
 
-        Args:
-            resource: Of which there is more.
-            counts: Leaves, and how often each gets the amount.
-            amount: How much it is.
-            size: How many numbers there are by now.
+        There are as many numbers of domains by now as `size` says.
         """
         column = self.columns.get(resource)
         if column is None and not is_port(resource):
@@ -131,17 +118,15 @@ def is_port(resource: str) -> bool:
 
 
 NOWHERE = -1
-"""In the place of a domain that is not there, such as the parent of one of the highest level."""
+"""Stands for no domain, such as the parent of one of the highest level."""
 
 
+@dataclass(slots=True, eq=False)
 class NodeRoom:
-    """A node, and what it has for workloads that are placed: allocatable without other pods."""
+    """A node, and its amounts for placed workloads: allocatable without other pods."""
 
-    __slots__ = ("amounts", "node")
-
-    def __init__(self, node: TopologyNode, amounts: dict[str, int]) -> None:
-        self.node = node
-        self.amounts = amounts
+    node: TopologyNode
+    amounts: dict[str, int]
 
 
 class TopologyTree:
@@ -157,14 +142,13 @@ class TopologyTree:
         rank: By domain, its place among those of its level in the order of their values.
         at: By level, its domains in the order of their values.
         leaves: Leaves by the values that assignments name them with.
-        names: By domain, if it is a leaf, that name.
+        names: By domain, if it is a leaf, its name in assignments.
         free: By resource and leaf, what can still be had; may be negative.
-        offered: By resource and leaf, what could be had if workloads held nothing.
+        capacity: By resource and leaf, what could be had if workloads held nothing.
         changed: Leaves whose amounts changed, or that came.
         changed_nodes: Those whose node changed in more than amounts.
         shape: Grows when domains come or go.
-        twins: Names of nodes with the same host name, which is a mistake; only the first by name
-            is used.
+        twins: Names of nodes with the same host name; only the first by name is used.
         unusable: Nodes with the flavor's labels that pods cannot be sent to, by name.
     """
 
@@ -183,13 +167,13 @@ class TopologyTree:
         self.leaves: dict[DomainValues, int] = {}
         self.names: list[DomainValues] = []
         self.free = Table()
-        self.offered = Table()
+        self.capacity = Table()
         self.changed = ChangeLog()
         self.changed_nodes = ChangeLog()
         self.shape = 0
         self.twins: dict[DomainValues, list[str]] = {}
         self.unusable: dict[str, TopologyNode] = {}
-        self._offers: dict[str, NodeRoom] = {}
+        self._rooms: dict[str, NodeRoom] = {}
         self._inner: dict[DomainValues, int] = {}
         self._below: Column = []
         self._node: list[TopologyNode | None] = []
@@ -216,6 +200,20 @@ class TopologyTree:
                 if above >= 0:
                     self.children[above].append(domain)
 
+    def sum_up(self, column: Column, below: int = -1) -> None:
+        """Give each domain above a level, the lowest if none is said, the sum of those in it."""
+        self.settle()
+        amount, children = column.__getitem__, self.children
+        for level in reversed(self.at[:below]):
+            for domain in level:
+                column[domain] = sum(map(amount, children[domain]))
+
+    def ancestor(self, domain: int, level: int) -> int:
+        """Return the domain of a level that a domain is in, or that it is."""
+        while len(self.values[domain]) > level + 1:
+            domain = self.parent[domain]
+        return domain
+
     def is_leaf(self, domain: int) -> bool:
         """Tell whether a number is that of a leaf; it may be in use no more."""
         return self.leaves.get(self.names[domain]) == domain
@@ -236,29 +234,30 @@ class TopologyTree:
         """Return the first level that a node has no label of; "" if it has all."""
         return next((level for level in self.levels if level not in node.labels), "")
 
-    def put(self, offer: NodeRoom) -> None:
+    def put(self, room: NodeRoom) -> None:
         """Take in a node that is new, or whose labels, taints or state changed."""
-        name = offer.node.name
-        before = self._offers.get(name)
-        domain = self.name_of(offer.node)
-        if before is not None and domain is not None and self._stays(before.node, offer.node):
-            self._offers[name] = offer
-            self._update(before, offer, self.leaves[domain])
+        name = room.node.name
+        before = self._rooms.get(name)
+        domain = self.name_of(room.node)
+        if before and domain and self._values(before.node) == self._values(room.node):
+            self._rooms[name] = room
+            if self._shown(domain, name):
+                self._update(before, room, self.leaves[domain])
             return
         self.remove(name)
         if domain is not None:
-            self._offers[name] = offer
+            self._rooms[name] = room
             self._add(domain, name)
-        elif self._wants(offer.node):
-            self.unusable[name] = offer.node
+        elif self._wants(room.node):
+            self.unusable[name] = room.node
 
     def remove(self, name: str) -> None:
         """Forget a node."""
         self.unusable.pop(name, None)
-        offer = self._offers.pop(name, None)
-        if offer is None:
+        room = self._rooms.pop(name, None)
+        if room is None:
             return
-        domain = self.name_of(offer.node)
+        domain = self.name_of(room.node)
         assert domain is not None, "only nodes with a place are kept"
         shown = self._shown(domain, name)
         twins = self.twins.get(domain, [name])
@@ -267,19 +266,19 @@ class TopologyTree:
             self.twins.pop(domain, None)
         if not shown:
             return
-        self._detach(domain, offer)
+        self._detach(domain, room)
         if twins:
-            self._attach(domain, self._offers[twins[0]])
+            self._attach(domain, self._rooms[twins[0]])
 
-    def offer_more(self, name: str, amounts: Amounts, sign: int) -> None:
+    def add(self, name: str, amounts: Amounts, sign: int) -> None:
         """Change what a node has, by amounts; it may be one that the flavor does not use."""
-        offer = self._offers.get(name)
-        if offer is None:
+        room = self._rooms.get(name)
+        if room is None:
             return
-        domain = self.name_of(offer.node)
+        domain = self.name_of(room.node)
         assert domain is not None, "only nodes with a place are kept"
         if self._shown(domain, name):
-            self._shift(self.leaves[domain], amounts, sign, self.free, self.offered)
+            self._shift(self.leaves[domain], amounts, sign, self.free, self.capacity)
 
     def charge(self, placement: Placement, sign: int, *tables: Table) -> None:
         """Take from tables what pods take where they are; leaves that are not there have none."""
@@ -297,24 +296,19 @@ class TopologyTree:
     def _values(self, node: TopologyNode) -> DomainValues:
         return tuple([node.labels[level] for level in self.levels])
 
-    def _stays(self, before: TopologyNode, after: TopologyNode) -> bool:
-        return self._values(before) == self._values(after)
-
     def _shown(self, domain: DomainValues, name: str) -> bool:
         twins = self.twins.get(domain)
         return not twins or twins[0] == name
 
     def _update(self, before: NodeRoom, after: NodeRoom, leaf: int) -> None:
-        if not self._shown(self.names[leaf], after.node.name):
-            return
         old, new = before.amounts, after.amounts
-        more = {name: amount - old.get(name, 0) for name, amount in new.items()}
-        more |= {name: -amount for name, amount in old.items() if name not in new}
+        more = {name: new.get(name, 0) - old.get(name, 0) for name in {**old, **new}}
         changed = {name: amount for name, amount in more.items() if amount}
-        self._shift(leaf, changed, 1, self.free, self.offered)
-        self._node[leaf] = after.node if self.to_nodes else None
-        if self.to_nodes and not _alike(before.node, after.node):
-            self._show(leaf, after)
+        self._shift(leaf, changed, 1, self.free, self.capacity)
+        if self.to_nodes:
+            self._node[leaf] = node = after.node
+            if (node.labels, node.taints) != (before.node.labels, before.node.taints):
+                self.changed_nodes.extend((leaf,))
 
     def _add(self, domain: DomainValues, name: str) -> None:
         if self.to_nodes and (domain in self.leaves):
@@ -322,36 +316,33 @@ class TopologyTree:
             insort(twins, name)
             if twins[0] != name:
                 return
-            self._detach(domain, self._offers[twins[1]])
-        self._attach(domain, self._offers[name])
+            self._detach(domain, self._rooms[twins[1]])
+        self._attach(domain, self._rooms[name])
 
-    def _attach(self, domain: DomainValues, offer: NodeRoom) -> None:
+    def _attach(self, domain: DomainValues, room: NodeRoom) -> None:
         leaf = self.leaves.get(domain)
         if leaf is None:
-            leaf = self.leaves[domain] = self._number(self._values(offer.node), domain)
+            leaf = self.leaves[domain] = self._number(self._values(room.node), domain)
             self._shift(leaf, self._used.get(domain, {}), -1, self.free)
         self._below[leaf] += 1
-        self._shift(leaf, offer.amounts, 1, self.free, self.offered)
+        self._shift(leaf, room.amounts, 1, self.free, self.capacity)
         if self.to_nodes:
-            self._show(leaf, offer)
+            self._node[leaf] = room.node
+            self.changed_nodes.extend((leaf,))
 
-    def _show(self, leaf: int, offer: NodeRoom) -> None:
-        self._node[leaf] = offer.node
-        self.changed_nodes.add(leaf)
-
-    def _detach(self, domain: DomainValues, offer: NodeRoom) -> None:
+    def _detach(self, domain: DomainValues, room: NodeRoom) -> None:
         leaf = self.leaves[domain]
-        self._shift(leaf, offer.amounts, -1, self.free, self.offered)
+        self._shift(leaf, room.amounts, -1, self.free, self.capacity)
         self._below[leaf] -= 1
         if not self._below[leaf]:
             del self.leaves[domain]
-            self.changed_nodes.add(leaf)
+            self.changed_nodes.extend((leaf,))
             self._release(leaf)
 
     def _release(self, domain: int) -> None:
         """Give back the number of a domain with nothing in it, and of those above likewise."""
         self.free.clear(domain)
-        self.offered.clear(domain)
+        self.capacity.clear(domain)
         self._node[domain] = None
         self._unused.append(domain)
         self.shape += 1
@@ -384,16 +375,11 @@ class TopologyTree:
         self.rank.append(0)
         self._below.append(0)
         self.free.grow()
-        self.offered.grow()
+        self.capacity.grow()
         return len(self.values) - 1
 
     def _shift(self, leaf: int, amounts: Amounts, sign: int, *tables: Table) -> None:
         for table in tables:
             for resource, amount in amounts.items():
                 table.shift(resource, ((leaf, amount),), sign, size=len(self.values))
-        self.changed.add(leaf)
-
-
-def _alike(one: TopologyNode, other: TopologyNode) -> bool:
-    """Tell whether pods may run on both nodes alike, apart from amounts."""
-    return one.labels == other.labels and one.taints == other.taints
+        self.changed.extend((leaf,))

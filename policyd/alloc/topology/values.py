@@ -55,12 +55,11 @@ class SliceLayer(Value, frozen=True):
 
 
 class TopologyPlacement(Value, frozen=True):
-    """Where the pods of a pod set go.
+    """Where the pods of a pod set go: a TopologyAssignment.
 
     Attributes:
         levels: Labels of the levels that `domains` name; of a topology down to nodes, its last.
-        domains: How many pods go where, in the order of the domains. A domain is named by its
-            values of `levels`.
+        domains: Domains in order, by their values of `levels`, with their numbers of pods.
     """
 
     levels: tuple[str, ...]
@@ -91,17 +90,15 @@ class PlacementRequest(Value, frozen=True):
         count: How many pods to place.
         requests: What one pod needs, in canonical units; one of `pods` goes without saying.
         mode: How pods keep together.
-        level: In domains of which level; "" for the lowest, or for the highest if there are
-            slices.
-        slices: Layers of slices, the outermost first; none if every pod is a slice of its own.
+        level: In domains of which level; "" for the lowest, or the highest if there are slices.
+        slices: Layers of slices, the outermost first.
         group: Pod sets of the same group are placed together; "" for none.
         node_selector: Node labels the pods insist on.
         affinity: Terms of which a node must meet one; without terms, any node will do.
         preferred_affinity: Weights of terms that nodes better meet.
         tolerations: Taints the pods accept.
-        held: What it has been assigned before: of an elastic workload, to be kept as far as
-            possible; of a workload on a failed node, to be repaired.
-        pinned: Whether it cannot go elsewhere: its workload stands for a single pod, which exists.
+        held: Its assignment so far, to be kept if it is elastic, or repaired if a node failed.
+        pinned: Whether it cannot go elsewhere, since its workload stands for an existing pod.
         short: Whether some of its pods have ended, so that its last slice may lack some.
         rule: What else keeps its pods from nodes; None if nothing does.
         tie_break: What decides between places that are as good; None if their names do.
@@ -126,13 +123,7 @@ class PlacementRequest(Value, frozen=True):
 
 
 class Placement(Value, frozen=True):
-    """Pods of a workload that are placed: what is charged to the domains of a flavor.
-
-    Attributes:
-        flavor: Whose topology.
-        assignment: Where they are.
-        requests: What one pod needs.
-    """
+    """Placed pods of a workload: the flavor of the topology, their domains, requests of one."""
 
     flavor: str
     assignment: TopologyPlacement
@@ -148,12 +139,7 @@ UnusableKind = Literal[
 
 
 class Unusable(Value, frozen=True):
-    """What is asked cannot be answered: no change of the nodes' usage helps.
-
-    Attributes:
-        kind: What is wrong.
-        names: What is concerned, in the order of the sentence.
-    """
+    """A request that no change of usage helps; `names` are in the order of the sentence."""
 
     kind: UnusableKind
     names: tuple[str, ...]
@@ -164,9 +150,8 @@ class NoRoom(Value, frozen=True):
 
     Attributes:
         topology: Its name.
-        unit: What is counted: pods, or slices of several pods.
-        fitting: How many of them there is room for.
-        wanted: How many are to be placed.
+        unit: Pods, or slices of several pods.
+        fitting: How many of them there is room for, of those `wanted`.
         level: Label of the level that was looked at; all have to be in one of its domains if it
             was required.
         best: The domain of that level with most room; () if there is none.

@@ -1,8 +1,8 @@
 """Kubernetes' own kinds, as `kubernetes.json` has them: `make generate` renews it.
 
 The file says which sources each part comes from. It is read once, and decoded part by part where a
-part is first used: `policyd.api.kinds` reads how fields merge, `policyd.patch.gotypes` what Go
-writes of them, and the embedded cluster their protobuf numbers and the columns of tables. Of a
+part is first used: `policyd.api.kinds` reads how fields merge, `policyd.patch.builtin_types` what
+Go writes of them, and the embedded cluster their protobuf numbers and the columns of tables. Of a
 field's record each takes the keys that its own class names.
 
 `kueue-gates.json`, Kueue's feature gates, is kept by hand: no build of ours needs Kueue's sources.

@@ -1,4 +1,4 @@
-"""Checks of an expression against its environment: names, types, overloads.
+"""Check an expression against its environment: names, types, overloads.
 
 Imports `syntax` and the environment of `cel`. Start with `checker`.
 """

@@ -1,4 +1,4 @@
-"""What the checker finds out about an expression."""
+"""Hold the result of a check: the type of each node, and what each name refers to."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -35,7 +35,7 @@ Reference = VariableReference | TypeReference | FunctionReference
 
 @dataclass(slots=True)
 class Checked:
-    """A tree with the type of each node, and what its names refer to.
+    """A tree with the type of each node, and the references of its names.
 
     A name without a reference is a local variable, or unknown; `unknown` says which.
     """

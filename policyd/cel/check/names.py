@@ -1,4 +1,4 @@
-"""Check names, fields and elements; keep what is known while an expression is checked."""
+"""Check names, fields and elements, and hold the state of a check."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -22,11 +22,13 @@ ELSEWHERE: Final = {
     **dict.fromkeys(("math", "base64", "bind", "hash", "gzip", "x509", "random"), _KYVERNO),
     **dict.fromkeys(("parseImageReference", "parseServiceAccount", "listObjToMap"), _KYVERNO),
     **dict.fromkeys(("globalContext", "image", "sha256", "sha1", "md5"), _KYVERNO),
-    **dict.fromkeys(("pod", "workload", "maker", "gpus", "claims"), "policyd's own policies"),
+    **dict.fromkeys(
+        ("pod", "workload", "maker", "gpus", "claims", "devices"), "policyd's own policies"
+    ),
     "authorizer": "validations, mutations and match conditions",
     "variables": "validations, mutations and messages",
 }
-"""Where names are known that are not known everywhere."""
+"""The places where names are declared that are not declared everywhere."""
 
 TYPE_NAMES: Final = {
     **{kind.name: kind for kind in (types.BOOL, types.INT, types.UINT, types.DOUBLE)},
@@ -51,7 +53,7 @@ _LITERALS: Final[dict[type, Type]] = {
 
 
 class Checker:
-    """The state of one check, and what concerns names."""
+    """The state of one check, and the checks of names."""
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class Checker:
         self.scopes: list[tuple[str, Type]] = []
 
     def finish(self) -> Checked:
-        """Return what was found, with all types resolved."""
+        """Return the result, with all types resolved."""
         checked = self.checked
         resolve = self.found.resolve
         checked.types = {n: resolve(t, default=DYN) for n, t in checked.types.items()}
@@ -79,7 +81,7 @@ class Checker:
         return checked
 
     def check(self, node: ast.ExpressionNode) -> Type:
-        """Return the type of a node, and remember it; what is too large to compare is dyn."""
+        """Return the type of a node, and remember it; a type that is too large becomes dyn."""
         kind = self.checks[type(node)](self, node)
         if kind.parameters and self.found.is_too_large(kind):
             kind = DYN
@@ -87,7 +89,7 @@ class Checker:
         return kind
 
     def issue(self, node: ast.ExpressionNode, message: str, hint: str | None = None) -> Type:
-        """Report what is wrong at a node; its type is unknown then."""
+        """Report an issue at a node, whose type is unknown then."""
         if len(self.checked.issues) < MAX_ISSUES:
             self.checked.issues.append(issue_at(self.source, node.position, message, hint))
         return ERROR
@@ -147,13 +149,13 @@ class Checker:
         return kind
 
     def undeclared(self, node: ast.ExpressionNode, name: str) -> Type:
-        """Report a name nobody knows."""
+        """Report an unknown name."""
         message = f"undeclared reference to '{name}' (in container '{self.environment.container}')"
         self.checked.unknown[node] = message
         return self.issue(node, message, self.hint(name))
 
     def hint(self, name: str) -> str | None:
-        """Say what may have been meant, or which version has it."""
+        """Suggest a similar name, or the version that has the name."""
         unavailable = self.environment.unavailable
         inside = (since for other, since in unavailable.items() if other.startswith(f"{name}."))
         since = unavailable.get(name) or next(inside, None)
@@ -181,14 +183,14 @@ class Checker:
         operand = self.check(node.operand)
         if node.optional:
             operand = unwrapped(self.found.resolve(operand))
-            return optional_of(flat(self.field_of(node, operand, node.field)))
+            return optional_of(unwrapped(self.field_of(node, operand, node.field)))
         return self.field_of(node, operand, node.field)
 
     def field_of(self, node: ast.ExpressionNode, operand: Type, name: str) -> Type:
         """Return the type of a field of a value."""
         operand = self.found.resolve(operand)
         if operand.name == "optional_type":
-            return optional_of(flat(self.field_of(node, operand.parameters[0], name)))
+            return optional_of(unwrapped(self.field_of(node, operand.parameters[0], name)))
         if operand.name == "map":
             return operand.parameters[1]
         if is_dyn(operand):
@@ -223,7 +225,7 @@ class Checker:
         return BOOL
 
     def name_operand(self, operand: ast.ExpressionNode) -> None:
-        """Resolve what stands before the last field of has(), if it is a value."""
+        """Resolve the operand of has(), if it is a value."""
         parts = ast.qualified_name(operand)
         if parts is not None:
             kind = self.resolved(operand, parts, absolute=_is_absolute(operand))
@@ -239,7 +241,7 @@ class Checker:
             # cel-go knows no more of it than that it is found: what stands in for it decides.
             return DYN if held is operand else optional_of(self.found.fresh())
         element = self.element_of(node, held, key)
-        return optional_of(flat(element)) if optional else element
+        return optional_of(unwrapped(element)) if optional else element
 
     def element_of(self, node: ast.Index, operand: Type, key: Type) -> Type:
         """Return the type of the elements of a list or map."""
@@ -283,10 +285,5 @@ def _is_absolute(node: ast.ExpressionNode) -> bool:
 
 
 def unwrapped(kind: Type) -> Type:
-    """Return the type of the value of an optional; other types as they are."""
+    """Return the type of the value of an optional, which is never optional; others as they are."""
     return kind.parameters[0] if kind.name == "optional_type" else kind
-
-
-def flat(kind: Type) -> Type:
-    """Return what is made optional: an optional of an optional is one."""
-    return unwrapped(kind)

@@ -1,4 +1,4 @@
-"""Find the types that type variables stand for, by comparing types.
+"""Infer the types of type variables, by comparing types.
 
 The rules are cel-go's: a variable takes the first type it meets, and a more general one later;
 dyn fits everything; null fits what has no value of its own to be zero.
@@ -16,14 +16,14 @@ _LARGEST = 100
 
 
 class Substitution:
-    """What is known of type variables so far."""
+    """The types of type variables, as far as they are known."""
 
     def __init__(self) -> None:
         self._found: dict[Type, Type] = {}
         self._names = count()
 
     def fresh(self) -> Type:
-        """Return a type variable nobody has used."""
+        """Return an unused type variable."""
         return Type(f"_var{next(self._names)}", variable=True)
 
     def instantiate(self, types: tuple[Type, ...]) -> tuple[Type, ...]:
@@ -55,7 +55,7 @@ class Substitution:
         return parts > _LARGEST
 
     def unify(self, actual: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
-        """Tell whether all of `actual` fit `wanted`, and remember what follows if they do."""
+        """Tell whether all of `actual` fit `wanted`, and remember the conclusions if they do."""
         before = dict(self._found)
         if len(actual) == len(wanted) and all(map(self._fits, actual, wanted)):
             return True
@@ -63,7 +63,7 @@ class Substitution:
         return False
 
     def assignable(self, actual: Type, wanted: Type) -> bool:
-        """Tell whether `actual` fits `wanted`, and remember what follows if it does."""
+        """Tell whether `actual` fits `wanted`, and remember the conclusions if it does."""
         return self.unify((actual,), (wanted,))
 
     def _renamed(self, kind: Type, fresh: dict[Type, Type]) -> Type:

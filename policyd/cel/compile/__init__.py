@@ -1,4 +1,4 @@
-"""From a checked expression to a Python function.
+"""Compile a checked expression to a Python function.
 
 Imports `syntax`, `check` and `lib` of `cel`. Start with `program`.
 """

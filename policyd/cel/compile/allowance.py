@@ -1,8 +1,8 @@
-"""What compiling may take: so much text, so many expressions, patterns of so many instructions.
+"""Bound what compiling may take: characters, expressions, and instructions of patterns.
 
 Who writes a policy does not wait for it alone: while it is compiled, others do. The allowance is
 that of one document. It counts work and not seconds, so that a policy is used everywhere or
-nowhere; where somebody waits, the time is asked for, too.
+nowhere; where a caller waits, the time is checked, too.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,13 +25,13 @@ _HINT: Final = "take the policy apart into several"
 
 @dataclass(slots=True)
 class Allowance:
-    """What is left.
+    """The part of the allowance that is left.
 
     Attributes:
         expressions: Expressions.
         characters: Characters of expressions.
         instructions: Instructions of patterns.
-        out_of_time: Tells whether nobody waits any longer.
+        out_of_time: Tells whether the caller's timeout has expired.
     """
 
     expressions: int = MOST_EXPRESSIONS
@@ -40,13 +40,13 @@ class Allowance:
     out_of_time: Callable[[], bool] = lambda: False
 
     def take(self, source: str) -> None:
-        """Take what an expression needs before it is looked at."""
+        """Charge for an expression before it is parsed."""
         self.expressions -= 1
         self.characters -= len(source)
 
     @property
     def lacking(self) -> tuple[str, str] | None:
-        """What there is too much of, and what to do; None if everything is within bounds."""
+        """The bound that is exceeded, and a hint; None if everything is within bounds."""
         if self.expressions < 0:
             return f"more than {MOST_EXPRESSIONS:,} expressions in one document", _HINT
         if self.characters < 0:
@@ -63,7 +63,7 @@ _CURRENT: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
 def current() -> Allowance | None:
-    """Return the allowance of what is being compiled; None if it has none."""
+    """Return the allowance of the current compilation; None if it has none."""
     return _CURRENT.get()
 
 

@@ -1,4 +1,4 @@
-"""Write calls: to the one overload that fits where types are sure, else by the actual types."""
+"""Generate calls: of the one matching overload if types are known, else by the actual types."""
 
 from typing import Final
 
@@ -159,7 +159,7 @@ def _emit_general(
 def _emit_cost(
     generator: Generator, fitting: tuple[Overload, ...], call: tuple[str, int], *, sure: bool
 ) -> None:
-    """Write what charges for a call: its cost, and the work that does not cover."""
+    """Generate the charge of a call: its cost, and the work that the cost does not cover."""
     codes, position = call
     first = fitting[0].cost
     if isinstance(first, int) and all(overload.cost == first for overload in fitting):

@@ -1,4 +1,4 @@
-"""Write loops and bindings.
+"""Generate loops and bindings.
 
 The cost of an iteration is that of cel-go's expansion: reading the accumulator, testing whether to
 go on, and the step itself.
@@ -24,7 +24,7 @@ def emit_comprehension(generator: Generator, node: ast.Comprehension) -> Atom:
 
 
 class _Range:
-    """What is looped over: the header of the loop, and what the macro's variables stand for."""
+    """The range of a macro: the header of its loop, and the values of its variables."""
 
     def __init__(
         self, generator: Generator, node: ast.ExpressionNode, variables: tuple[str, ...]
@@ -100,7 +100,7 @@ def _emit_transform_list(generator: Generator, node: ast.Comprehension) -> Atom:
 
 
 def _empty(generator: Generator, price: int) -> int:
-    """Return what the empty list or map costs that a loop begins with."""
+    """Return the cost of the empty list or map that a loop begins with."""
     return 0 if generator.environment.free_constants else price
 
 
@@ -175,10 +175,7 @@ def emit_optional_map(generator: Generator, node: ast.OptionalMap) -> Atom:
     generator.charge(1)
     value = Atom(generator.temporary())
     generator.line(f"R_need_optional({operand.code})", node.position)
-    with (
-        generator.block(f"if {operand.code}.present:"),
-        generator.bound({node.name: local(value)}),
-    ):
+    with generator.block(f"if {operand.code}.present:"), generator.bound({node.name: local(value)}):
         generator.charge(_empty(generator, cost.LIST) + (1 if node.flat else 2))
         generator.line(f"c += {again}")
         generator.line(f"{value.code} = {operand.code}.value")

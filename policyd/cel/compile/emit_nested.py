@@ -1,4 +1,4 @@
-"""Write loops in loops a second time: for what is in order, as most of what is asked for is.
+"""Generate a fast second version of nested loops, for the usual values.
 
 This function takes out of inner loops what does not change there, looks a value up instead of
 looping for it, and charges at once what all rounds cost alike. It gives up where something is out
@@ -11,12 +11,89 @@ In the generated source `c` holds the cost so far, `m` the limit, `A` the variab
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from policyd.cel import cost
 from policyd.cel.check.checked import Checked, VariableReference
-from policyd.cel.compile.nested_loops import NestedLoop, NestedValue, fields_of, indented, mentions
 from policyd.cel.syntax import ast
+
+
+class NestedLoop:
+    """A loop, or the whole function.
+
+    Attributes:
+        parent: The loop around it.
+        home: The loop in whose rounds what is looped over changes. If that is not the parent,
+            rows of what is needed of each element are made there.
+        element: The name of an element.
+        row: Lines that need the element, and nothing else that changes.
+        body: Lines that need more.
+        counted: What a round costs besides, by names of `row`.
+        fixed: What each round costs besides, by names from before the loop.
+        is_in_place: Whether there are no rows, and all rounds are charged before the first.
+    """
+
+    def __init__(
+        self, parent: "NestedLoop | None", home: "NestedLoop | None", element: str
+    ) -> None:
+        self.parent = parent
+        self.home = home
+        self.element = element
+        self.row: list[str] = []
+        self.body: list[str] = []
+        self.counted: list[str] = []
+        self.fixed: list[str] = []
+        self.is_in_place = False
+
+    def columns(self) -> str:
+        """Return the names of `row` that `body` needs, or that of the element."""
+        needed = {word for line in self.body for word in _words(line)}
+        assigned = [self.element, *(line.partition(" = ")[0] for line in self.row)]
+        return ", ".join(name for name in assigned if name in needed) or self.element
+
+    @property
+    def depth(self) -> int:
+        """The number of loops, down to this one."""
+        return 1 + self.parent.depth if self.parent else 0
+
+
+class NestedValue(NamedTuple):
+    """A name or literal of the generated source, and the loop in whose rounds it changes."""
+
+    code: str
+    loop: NestedLoop
+    literal: object = None
+
+
+def _words(line: str) -> list[str]:
+    return "".join(letter if letter.isalnum() else " " for letter in line).split()
+
+
+def indented(lines: list[str]) -> list[str]:
+    """Return lines one level deeper."""
+    return [f" {line}" for line in lines]
+
+
+def fields_of(node: ast.ExpressionNode, variable: str) -> tuple[str, ...] | None:
+    """Return the fields that are selected from a variable; None if it is not that."""
+    fields: tuple[str, ...] = ()
+    while isinstance(node, ast.Select) and not node.optional:
+        fields = (node.field, *fields)
+        node = node.operand
+    found = isinstance(node, ast.Identifier) and node.name == variable and not node.absolute
+    return fields if found else None
+
+
+def mentions(node: ast.ExpressionNode, variable: str) -> bool:
+    """Tell whether a name stands anywhere in an expression."""
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ast.Identifier) and part.name == variable:
+            return True
+        pending += ast.children(part)
+    return False
+
 
 _ACCUMULATOR: Final = cost.IDENTIFIER
 _EQUALITIES: Final = {"_==_": "==", "_!=_": "!="}
@@ -29,7 +106,7 @@ _DEEPEST: Final = 12
 
 
 def write_nested(checked: Checked) -> str | None:
-    """Return the source of a function `cel` for what is in order; None if there is none.
+    """Return the source of a fast function `cel` for usual values; None if there is none.
 
     It calls `R_whole` where it gives up.
     """
@@ -72,12 +149,12 @@ class _Writer:
         return f"def cel(A, B):\n try:\n{body}\n except ANY: pass\n return R_whole(A, B)"
 
     def temporary(self) -> str:
-        """Return a name nobody has used."""
+        """Return an unused name."""
         self.temporaries += 1
         return f"t{self.temporaries}"
 
     def once(self, loop: NestedLoop, code: str) -> str:
-        """Assign what needs an element alone, once for each, and return the name it gets."""
+        """Assign a value that depends on an element alone, once for each, and return its name."""
         if code not in self.known:
             name = self.known[code] = self.temporary()
             loop.row.append(f"{name} = {code}")
@@ -90,7 +167,7 @@ class _Writer:
         return name
 
     def _charge_if_true(self, result: str) -> None:
-        """Charge what a test costs that is true, where nothing else charges for it."""
+        """Charge the cost of a test that is true, unless it is charged elsewhere."""
         if result in self.if_true:
             self.out.append(f"if {result}: c += {self.if_true.pop(result)}")
 
@@ -138,13 +215,13 @@ class _Writer:
         return value._replace(code=self.once(value.loop, f"{value.code}[{name!r}]"))
 
     def _items(self, node: ast.ExpressionNode) -> NestedValue:
-        """Write what is looped over."""
+        """Generate the range of a loop."""
         value = self.value(node)
         code = f"{value.code} if type({value.code}) is list else R_give_up()"
         return value._replace(code=self.once(value.loop, code))
 
     def _tenths(self, value: NestedValue) -> str:
-        """Write what comparing a value costs besides 1, at most; refuse what is no plain value."""
+        """Generate the extra cost of comparing a value, at most; refuse complex values."""
         code, literal = value.code, value.literal
         if literal is not None:
             return str((len(literal) - 1) // 10) if isinstance(literal, str) else "0"
@@ -154,7 +231,7 @@ class _Writer:
     # --- tests
 
     def test(self, node: ast.ExpressionNode, target: str = "") -> str:
-        """Write what evaluates a test; return the name of the result, or `True` if it is sure."""
+        """Generate a test; return the name of the result, or `True` if it is constant."""
         if isinstance(node, ast.Logic):
             return self._logic(node, target)
         if isinstance(node, ast.Comprehension) and len(node.variables) == 1:
@@ -208,7 +285,7 @@ class _Writer:
         return result
 
     def _body(self, loop: NestedLoop, node: ast.Comprehension, result: str) -> int:
-        """Write a round, and return what is the same in the cost of all."""
+        """Generate a round, and return the part of its cost that is the same in all rounds."""
         outer = self.loop, self.out, self.charged, self.scope
         self.loop, self.out, self.charged = loop, loop.body, 0
         self.scope = {**self.scope, node.variables[0]: loop}

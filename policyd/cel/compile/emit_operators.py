@@ -1,4 +1,4 @@
-"""Write operators, with plain Python where the types allow it."""
+"""Generate operators, as plain Python where the types allow it."""
 
 from collections.abc import Callable
 from typing import Final
@@ -60,7 +60,7 @@ def _kind_of_both(left: Atom, right: Atom) -> str:
 
 
 def _emit_sum(generator: Generator, node: ast.Call, atoms: tuple[Atom, Atom]) -> Atom:
-    """Write a sum of what may have a size; texts are joined without a call."""
+    """Generate a sum of values that may have a size; strings are joined without a call."""
     left, right = generator.named(atoms[0]), generator.named(atoms[1])
     both = f"{left.code}, {right.code}"
     result = Atom(generator.temporary(), _kind_of_both(*atoms))

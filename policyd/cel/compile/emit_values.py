@@ -1,4 +1,4 @@
-"""Write names, selections, literals, conditions and logic."""
+"""Generate names, selections, literals, conditions and logic."""
 
 from policyd.cel import cost
 from policyd.cel.check.checked import TypeReference, VariableReference
@@ -19,7 +19,7 @@ def emit_literal(generator: Generator, node: ast.Literal) -> Atom:
 
 
 def emit_identifier(generator: Generator, node: ast.Identifier) -> Atom:
-    """Write a variable, a type, or an error for a name nobody knows."""
+    """Write a variable, a type, or an error for an unknown name."""
     generator.charge(cost.IDENTIFIER)
     if not node.absolute and node.name in generator.scope:
         return generator.read(node.name)
@@ -61,7 +61,7 @@ def _optional_index(generator: Generator) -> str:
 
 
 def _optional_field(generator: Generator, atom: Atom, name: str) -> str:
-    """Return the code for a field as an optional; what is there is found without a call."""
+    """Return the code for a field as an optional; an existing field is found without a call."""
     holder, test = atom.code, ""
     if atom.kind == "optional_type":
         # One that is none holds None.
@@ -87,7 +87,7 @@ def select_field(generator: Generator, atom: Atom, name: str, position: int) -> 
 
 
 def emit_has(generator: Generator, node: ast.Has) -> Atom:
-    """Write the test for a field; it costs what its operand costs."""
+    """Generate the test for a field; it costs as much as its operand."""
     reference = generator.checked.references.get(node)
     if isinstance(reference, VariableReference) and not reference.fields:
         return Atom("True", "bool", (True,))

@@ -1,4 +1,4 @@
-"""Turn what a generated line raises into an error of CEL that says where."""
+"""Turn an exception of generated code into a CEL error with its position."""
 
 from types import FrameType, TracebackType
 from typing import Final
@@ -52,7 +52,7 @@ def _value_of(name: str, frame: FrameType) -> object:
 def _failed_line(
     traceback: TracebackType | None,
 ) -> tuple[FrameType | None, int | None, Probe | None]:
-    """Return the frame of generated code that failed, and what its line is for.
+    """Return the frame of generated code that failed, and the purpose of its line.
 
     There is no probe if the line failed in something it called.
     """

@@ -1,4 +1,4 @@
-"""Write the Python function of an expression, one operation of CEL a line.
+"""Generate the Python function of an expression, one CEL operation a line.
 
 Every value is held in a local variable or is a literal, so that each operand is evaluated once and
 the number of a line says which part of the expression it is. No text of the expression gets into
@@ -28,7 +28,7 @@ _LINES = 8
 
 
 class Atom(NamedTuple):
-    """Where a value is: a name or literal of the generated source.
+    """The location of a value: a name or literal of the generated source.
 
     `kind` is the name of its type if the value is sure to have it, else `dyn`: an object may hold
     anything, whatever the checker was told. `value` is a constant's, wrapped in a tuple.
@@ -100,17 +100,17 @@ class Generator:
         return self._finished()
 
     def emit(self, node: ast.ExpressionNode) -> Atom:
-        """Write what evaluates `node`."""
+        """Generate the evaluation of `node`."""
         if self._nesting > _BLOCKS_INLINE or self._indent > _INDENTS_INLINE:
             return self._emit_outlined(node)
         return self.emitters[type(node)](self, node)
 
     def emit_named(self, node: ast.ExpressionNode) -> Atom:
-        """Write what evaluates `node`, and have its value in a variable, not a literal."""
+        """Generate the evaluation of `node` to a variable, not a literal."""
         return self.named(self.emit(node))
 
     def emit_bool(self, node: ast.ExpressionNode) -> Atom:
-        """Write what evaluates `node`, and refuse what is no bool."""
+        """Generate the evaluation of `node`, and refuse a value that is not a bool."""
         atom = self.emit(node)
         if atom.kind == "bool":
             return atom
@@ -133,7 +133,7 @@ class Generator:
         return atom
 
     def temporary(self) -> str:
-        """Return the name of a variable nobody has used."""
+        """Return the name of an unused variable."""
         self._temporaries += 1
         return f"t{self._temporaries}"
 
@@ -162,7 +162,7 @@ class Generator:
         return Atom(code)
 
     def read(self, name: str) -> Atom:
-        """Write what reads a variable of a macro."""
+        """Generate the read of a macro's variable."""
         variable = self.scope[name]
         self._used.update(variable.names)
         return variable.read()
@@ -242,14 +242,14 @@ class Generator:
 
     @contextmanager
     def bound(self, variables: dict[str, Local]) -> Iterator[None]:
-        """Let names stand for local variables while the body is written."""
+        """Bind names to local variables while the body is generated."""
         before = self.scope
         self.scope = {**before, **variables}
         yield
         self.scope = before
 
     def _emit_outlined(self, node: ast.ExpressionNode) -> Atom:
-        """Write what evaluates `node` as a function, which gets the variables it reads."""
+        """Generate a function that evaluates `node`, with the variables it reads as arguments."""
         outer = self.lines, self._indent, self._nesting, self._used
         self.lines, self._indent, self._nesting, self._used = [], 2, 0, set()
         with self.block():

@@ -1,4 +1,4 @@
-"""Lines of generated source, and what they are for."""
+"""Represent lines of generated source, with their positions in the expression."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from policyd.cel.syntax.record import Record
 
 
 class Probe(NamedTuple):
-    """How to tell what was selected from what when a line fails: names of local variables.
+    """The container and the key that a line selects, by names of local variables, for errors.
 
     `key` is the selected field itself, or the name of the variable that holds it.
     """
@@ -31,7 +31,7 @@ class SourceLine:
 
 
 class Block(Record):
-    """A block of lines: the first one, which charges what is constant of its cost and work."""
+    """A block of lines: the first line charges the constant part of its cost and work."""
 
     line: SourceLine
     cost: int = 0
@@ -39,7 +39,7 @@ class Block(Record):
 
 
 class Generated(Record):
-    """The source of the function `cel`, its constants, and what each line is for."""
+    """The source of the function `cel`, its constants, and the purpose of each line."""
 
     source: str
     constants: dict[str, Any]

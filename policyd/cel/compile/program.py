@@ -1,8 +1,8 @@
-"""Compile expressions, and run what was compiled."""
+"""Compile expressions, and evaluate the compiled programs."""
 
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
-from typing import Final
+from typing import Any, Final
 
 from policyd.cel.check.checked import Checked, VariableReference
 from policyd.cel.check.checker import check, check_leniently
@@ -35,7 +35,9 @@ from policyd.cel.cost import Budget
 from policyd.cel.environment import Environment
 from policyd.cel.errors import (
     CelCompileError,
+    CelCostError,
     CelError,
+    CelInternalError,
     TooMuchError,
     issue_at,
     locate,
@@ -114,7 +116,7 @@ class Program:
         Raises:
             CelError: If the evaluation fails; it says where in the expression.
             CelCostError: If the expression, the policy, or the request costs too much.
-            CelTimeError: If it may have taken too long for whoever waits.
+            CelTimeError: If the caller's timeout is about to expire.
         """
         outer, budget.work = budget.work, 0
         if budget.weights:
@@ -178,7 +180,7 @@ def _check_allowance(allowance: Allowance, source: str) -> None:
 
 
 def compile_unchecked(source: str, environment: Environment) -> Program:
-    """Compile an expression whatever its types: what cannot work fails when it is evaluated.
+    """Compile an expression regardless of types: errors occur when it is evaluated.
 
     Raises:
         CelCompileError: If the expression cannot be parsed.
@@ -254,3 +256,69 @@ def _variables_used(checked: Checked) -> frozenset[str]:
     names = {".".join((name, *field)) for name, field in used}
     dotted = any(field for _, field in used)
     return frozenset(names - {"variables"} if dotted else names)
+
+
+class LazyVariables(dict[str, Any]):
+    """Values of variables by name; errors are remembered like values.
+
+    Put it into the variables of an evaluation under the name `variables`. A variable may use those
+    declared before it: a policy's types make sure that there are no cycles.
+    """
+
+    __slots__ = ("_activation", "_budget", "_failed", "_programs")
+
+    def __init__(
+        self, programs: Mapping[str, Program], activation: Mapping[str, object], budget: Budget
+    ) -> None:
+        """Prepare the variables of one request.
+
+        Args:
+            programs: The expression of each variable.
+            activation: What the expressions may use, `variables` aside.
+            budget: What the expressions of the policy may still cost.
+        """
+        super().__init__()
+        self._programs = programs
+        self._activation = dict(activation)
+        self._budget = budget
+        self._failed: dict[str, str] = {}
+
+    def __missing__(self, name: str) -> object:
+        program = self._programs.get(name)
+        if program is None:
+            raise CelError(f"no such key: {name}")
+        if name in self._failed:
+            raise CelError(self._failed[name])
+        try:
+            value = self._evaluate(program)
+        except (CelCostError, CelInternalError):
+            raise
+        except CelError as error:
+            message = f'composited variable "{name}" fails to evaluate: {error.message}'
+            self._failed[name] = message
+            raise CelError(message) from error
+        self[name] = value
+        return value
+
+    def _evaluate(self, program: Program) -> object:
+        """Evaluate a variable, which sees those before it while it is evaluated."""
+        seen = self._activation
+        if seen.get("variables") is self:
+            return program.evaluate(seen, self._budget)
+        seen["variables"] = self
+        try:
+            return program.evaluate(seen, self._budget)
+        finally:
+            # A cycle would keep the object until the garbage is collected.
+            del seen["variables"]
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is a variable; in the API server, one that fails is none to ask for.
+
+        Raises:
+            CelError: If it cannot be evaluated.
+        """
+        if not isinstance(name, str) or name not in self._programs:
+            return False
+        _ = self[name]
+        return True

@@ -1,4 +1,4 @@
-"""What calls may cost, known from the sizes of their arguments: the API server's own formulas.
+"""Estimate the cost of calls from the sizes of their arguments, by the API server's formulas.
 
 The cost of a call when it is evaluated is a function of its arguments; here each of those functions
 has its counterpart over spans of sizes. Some of them differ in more than that, as they do there.
@@ -38,7 +38,7 @@ class Sized:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a call costs, and the size of its result if something is known of it."""
+    """The cost of a call, and the size of its result if that is known."""
 
     cost: Span
     size: Span | None = None
@@ -49,7 +49,7 @@ Estimator = Callable[[tuple[Sized, ...]], Charge]
 
 
 def fixed(price: int) -> Charge:
-    """Return the charge of a call that costs the same whatever its arguments are."""
+    """Return a charge that does not depend on the arguments."""
     return Charge(exactly(price))
 
 
@@ -103,7 +103,7 @@ def search_pattern(arguments: tuple[Sized, ...]) -> Charge:
 
 
 def find(arguments: tuple[Sized, ...]) -> Charge:
-    """Estimate finding what matches: at most all there is."""
+    """Estimate finding matches: at most the whole text."""
     return Charge(search_pattern(arguments).cost, Span(0, arguments[0].size.most))
 
 
@@ -119,7 +119,7 @@ def each(arguments: tuple[Sized, ...]) -> Charge:
 
 
 def look(arguments: tuple[Sized, ...]) -> Charge:
-    """Estimate looking at each element of a list, whatever it is."""
+    """Estimate looking at each element of a list."""
     return Charge(arguments[0].size)
 
 
@@ -265,4 +265,4 @@ COUNTERPARTS: Final[dict[Cost, Estimator]] = {
     cost.product: product,
     cost.product_twice: product_twice,
 }
-"""What estimates a function of the cost at run time, where the declaration says nothing else."""
+"""The estimate of each cost function, unless a declaration has another."""

@@ -1,4 +1,4 @@
-"""What is known of an expression's values while its cost is estimated."""
+"""Hold what is known of values while the cost of an expression is estimated."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from policyd.cel.syntax import ast
 from policyd.cel.types import DYN, Type
 
 Path = tuple[str, ...]
-"""How a value is reached: a variable, then fields, `@items`, `@keys` or `@values`."""
+"""The path of a value: a variable, then fields, `@items`, `@keys` or `@values`."""
 SizeOf = Callable[[Path, Type], Span | None]
 """Tells the size of a string, list or map by its path; None if it does not know."""
 
@@ -33,7 +33,7 @@ _UNSELECTED: Final = frozenset(("dyn", "optional_type", "*error*"))
 
 @dataclass(frozen=True, slots=True)
 class KnownValue:
-    """What is known of a value: how it is reached, its size, and that of its elements."""
+    """The known facts of a value: its path, its size, and the size of its elements."""
 
     path: Path = ()
     size: Span | None = None
@@ -45,11 +45,11 @@ NOTHING_KNOWN: Final = KnownValue()
 
 
 Rule = Callable[["Estimation", Any], Span]
-"""Returns what evaluating a node of its kind may cost."""
+"""Returns the estimated cost of a node of its kind."""
 
 
 class Estimation:
-    """Walks one tree, and keeps what is known of its values."""
+    """Walks one tree, and keeps the known facts of its values."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Estimation:
         self.scope: dict[str, KnownValue] = {}
 
     def cost(self, node: ast.ExpressionNode) -> Span:
-        """Return what evaluating a node may cost; remember what is known of its value."""
+        """Return the estimated cost of a node; remember the known facts of its value."""
         return self.rules[type(node)](self, node)
 
     def kind(self, node: ast.ExpressionNode) -> Type:
@@ -75,11 +75,11 @@ class Estimation:
         return self.checked.types.get(node, DYN)
 
     def known_of(self, node: ast.ExpressionNode) -> KnownValue:
-        """Return what is known of a node's value."""
+        """Return the known facts of a node's value."""
         return self.known.get(node, NOTHING_KNOWN)
 
     def learn(self, node: ast.ExpressionNode, known: KnownValue) -> None:
-        """Remember what is known, by the type and the path besides."""
+        """Remember known facts, and those that follow from the type and the path."""
         kind = self.kind(node)
         size = known.size or self.sizes(known.path, kind)
         if size is None and _is_scalar(kind):
@@ -117,7 +117,7 @@ class Estimation:
 
     @contextmanager
     def bound(self, variables: dict[str, KnownValue]) -> Iterator[None]:
-        """Let names stand for local variables for a while."""
+        """Bind names to local variables for a while."""
         before = self.scope
         self.scope = {**before, **variables}
         yield
@@ -136,5 +136,5 @@ def _is_scalar(kind: Type) -> bool:
 
 
 def selection(kind: Type) -> Span:
-    """Return what selecting a field costs: nothing where nothing is known."""
+    """Return the cost of selecting a field: nothing if the operand is unknown."""
     return NOTHING if kind.name in _UNSELECTED else ONE

@@ -1,4 +1,4 @@
-"""The static cost of an expression: the least and the most it may cost, as the API server counts.
+"""Estimate the least and the greatest cost of an expression, as the API server does.
 
 Walks a checked tree by the rules of cel-go's own estimator. Macros stand in the tree as they were
 written; they are charged as what cel-go expands them to.
@@ -6,10 +6,8 @@ written; they are charged as what cel-go expands them to.
 
 from typing import Final
 
-from policyd.cel import cost
 from policyd.cel.check.checker import check
 from policyd.cel.environment import Environment
-from policyd.cel.errors import Issue, issue_at
 from policyd.cel.estimate.estimation import Estimation, Rule, SizeOf, unknown_sizes
 from policyd.cel.estimate.macros import (
     estimate_bind,
@@ -55,7 +53,7 @@ _RULES: Final[dict[type[ast.ExpressionNode], Rule]] = {
 
 
 def estimate_cost(source: str, environment: Environment, *, sizes: SizeOf = unknown_sizes) -> Span:
-    """Return what an expression may cost, at least and at most.
+    """Return the least and the greatest cost of an expression.
 
     Args:
         source: The text.
@@ -69,30 +67,3 @@ def estimate_cost(source: str, environment: Environment, *, sizes: SizeOf = unkn
     with deep_recursion():
         checked = check(tree, source, environment)
         return Estimation(checked, environment, sizes, _RULES).cost(tree)
-
-
-def cost_issue(
-    source: str,
-    environment: Environment,
-    *,
-    limit: int = cost.EXPRESSION_LIMIT,
-    sizes: SizeOf = unknown_sizes,
-) -> Issue | None:
-    """Return what is wrong with an expression that is over its limit whatever it is given.
-
-    The API server takes such an expression, and fails each time it evaluates it.
-
-    Args:
-        source: The text.
-        environment: What the expression may use.
-        limit: What it may cost.
-        sizes: What is known of the sizes of its inputs.
-
-    Raises:
-        CelCompileError: If the expression cannot be used.
-    """
-    span = estimate_cost(source, environment, sizes=sizes)
-    if span.least <= limit:
-        return None
-    message = f"the expression costs at least {span.least:,}, and may cost {limit:,}"
-    return issue_at(source, 0, message)

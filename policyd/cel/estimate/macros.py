@@ -1,4 +1,4 @@
-"""Estimate macros: they are charged as what cel-go expands them to."""
+"""Estimate macros, which cost as much as what cel-go expands them to."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ def estimate_comprehension(estimation: Estimation, node: ast.Comprehension) -> S
 
 
 def _frame(node: ast.Comprehension) -> tuple[Span, Span]:
-    """Return what a loop costs before its first round, and after its last."""
+    """Return the cost of a loop before its first round, and after its last."""
     if node.kind in ("transformMap", "transformMapEntry"):
         return _MAP, ONE
     if node.kind in ("filter", "map", "transformList"):
@@ -37,7 +37,7 @@ def _frame(node: ast.Comprehension) -> tuple[Span, Span]:
 
 
 def _step(estimation: Estimation, node: ast.Comprehension) -> tuple[Span, Span | None]:
-    """Return the cost of a round, and the size of what it adds to a list."""
+    """Return the cost of a round, and the size of the element that it adds to a list."""
     condition = estimation.cost(node.condition) if node.condition else None
     result = estimation.cost(node.result)
     if node.kind in ("all", "exists"):

@@ -1,4 +1,4 @@
-"""Spans of costs and sizes: the least and the most something may be.
+"""Compute with spans: the least and the greatest value of a cost or size.
 
 They saturate: what is unbounded stays so, whatever is added or multiplied.
 """
@@ -28,12 +28,12 @@ class Span:
         return Span(min(self.least, other.least), max(self.most, other.most))
 
     def over(self, divisor: int) -> "Span":
-        """Return the span divided, rounded up; what is unbounded stays so where Go's does."""
+        """Return the span divided, rounded up; an unbounded end stays so where Go's does."""
         return Span(-(-self.least // divisor), -(-self.most // divisor))
 
     @property
     def is_bounded(self) -> bool:
-        """Whether something is known about the most: a tenth of everything is not."""
+        """Whether the greatest value is bounded: a tenth of everything is not."""
         return self.most < UNBOUNDED // 1_000
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Estimate names, constants, calls, conditions and logic."""
+"""Estimate names, constants, calls, operators, conditions and logic."""
 
 from functools import reduce
 from operator import add, or_
@@ -6,12 +6,73 @@ from typing import Final
 
 from policyd.cel import cost
 from policyd.cel.check.checked import FunctionReference, VariableReference
-from policyd.cel.estimate.estimates import Charge, Sized
+from policyd.cel.estimate.estimates import Charge, Sized, fixed
 from policyd.cel.estimate.estimation import NOTHING_KNOWN, Estimation, KnownValue, selection
-from policyd.cel.estimate.operators import operator_charge
 from policyd.cel.estimate.spans import NOTHING, ONE, Span, exactly
 from policyd.cel.functions import Overload
 from policyd.cel.syntax import ast
+
+_TEXTS: Final = frozenset(("string", "bytes"))
+_COMPARISONS: Final = frozenset(("_<_", "_<=_", "_>_", "_>=_"))
+_LONGEST_FORMAT: Final = 64
+# Types of the API server that are equal or not at the price of one.
+_AT_ONCE: Final = frozenset(
+    (
+        "net.IP",
+        "net.CIDR",
+        "kubernetes.Quantity",
+        "kubernetes.Semver",
+        "kubernetes.authorization.Authorizer",
+        "kubernetes.authorization.PathCheck",
+        "kubernetes.authorization.GroupCheck",
+        "kubernetes.authorization.ResourceCheck",
+        "kubernetes.authorization.Decision",
+    )
+)
+
+
+def _operator_charge(name: str, overload: Overload, arguments: tuple[Sized, ...]) -> Charge | None:
+    """Return the charge of an operator that depends on its operands; None for other operators."""
+    if name == "_==_":
+        return _equality(arguments)
+    if name == "_!=_":
+        return _comparison(arguments)
+    if name in _COMPARISONS:
+        text = overload.parameters[0].name in _TEXTS
+        return _comparison(arguments) if text else fixed(1)
+    if name == "_+_":
+        return _sum(overload, arguments)
+    if name == "@in":
+        is_list = overload.parameters[1].name == "list"
+        return Charge(arguments[1].size) if is_list else fixed(1)
+    return None
+
+
+def _equality(arguments: tuple[Sized, ...]) -> Charge:
+    left, right = arguments
+    if left.kind == right.kind:
+        if left.kind.name in _AT_ONCE:
+            return fixed(1)
+        if left.kind.name == "kubernetes.NamedFormat":
+            return Charge(Span(1, _LONGEST_FORMAT).over(10))
+        if left.kind.name == "kubernetes.URL":
+            return Charge(Span(1, max(1, right.size.most)).over(10))
+    return _comparison(arguments)
+
+
+def _comparison(arguments: tuple[Sized, ...]) -> Charge:
+    """Charge the shorter of two operands: at least its first character."""
+    shortest = min(argument.size.most for argument in arguments)
+    return Charge(Span(1 if shortest else 0, shortest).over(10))
+
+
+def _sum(overload: Overload, arguments: tuple[Sized, ...]) -> Charge:
+    kind = overload.parameters[0].name
+    size = arguments[0].size + arguments[1].size
+    if kind in _TEXTS:
+        return Charge(size.over(10), size)
+    return Charge(ONE, size) if kind == "list" else fixed(1)
+
 
 _LIST: Final = exactly(cost.LIST)
 _MAP: Final = exactly(cost.MAP)
@@ -47,7 +108,7 @@ def estimate_select(estimation: Estimation, node: ast.Select) -> Span:
 
 
 def estimate_has(estimation: Estimation, node: ast.Has) -> Span:
-    """Charge what stands before the field; the test itself is free."""
+    """Charge the operand; the test for the field itself is free."""
     reference = estimation.checked.references.get(node)
     estimation.learn(node, NOTHING_KNOWN)
     if isinstance(reference, VariableReference):
@@ -86,7 +147,7 @@ def estimate_call(estimation: Estimation, node: ast.Call) -> Span:
 
 
 def _charge(name: str, overload: Overload, arguments: tuple[Sized, ...]) -> Charge:
-    return operator_charge(name, overload, arguments) or overload.charge(arguments)
+    return _operator_charge(name, overload, arguments) or overload.charge(arguments)
 
 
 def estimate_logic(estimation: Estimation, node: ast.Logic) -> Span:

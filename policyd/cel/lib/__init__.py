@@ -1,4 +1,4 @@
-"""The functions of CEL and of the API server's environment, a module for each library.
+"""Implement the functions of CEL and of the API server, one module for each library.
 
 Imports the values, types and costs of `cel`, and `api`. Start with `strings`, a library like most;
 a new function is declared in one, with its type, code and cost.

@@ -1,4 +1,4 @@
-"""Read IP addresses, and say what is wrong with one in the words of Go's `netip`."""
+"""Parse IP addresses, with the error messages of Go's `netip`."""
 
 import re
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""The authorizer: may the user who makes the request do something else as well?
+"""Authorizer: what else the user of a request may do.
 
 The decision itself is made by a function the caller puts into an `Authorizer`.
 """
@@ -25,7 +25,7 @@ _NARROWING_WORK = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizedAction:
-    """What may be done or not: a verb on a resource, or on a path."""
+    """An action to be authorized: a verb on a resource, or on a path."""
 
     verb: str = ""
     path: str = ""
@@ -55,42 +55,36 @@ Authorize = Callable[[AuthorizedAction], Authorization]
 
 
 @dataclass(frozen=True, slots=True)
-class Authorizer:
-    """The value of the variable `authorizer`."""
-
+class _Check:
     authorize: Authorize
     attributes: AuthorizedAction = AuthorizedAction()
 
+
+class Authorizer(_Check):
+    """The value of the variable `authorizer`."""
+
+    __slots__ = ()
     cel_type_name = AUTHORIZER.name
 
 
-@dataclass(frozen=True, slots=True)
-class PathCheck:
+class PathCheck(_Check):
     """A question about a path."""
 
-    authorize: Authorize
-    attributes: AuthorizedAction
-
+    __slots__ = ()
     cel_type_name = PATH_CHECK.name
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCheck:
+class GroupCheck(_Check):
     """The API group of a question about a resource."""
 
-    authorize: Authorize
-    attributes: AuthorizedAction
-
+    __slots__ = ()
     cel_type_name = GROUP_CHECK.name
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceCheck:
+class ResourceCheck(_Check):
     """A question about a resource."""
 
-    authorize: Authorize
-    attributes: AuthorizedAction
-
+    __slots__ = ()
     cel_type_name = RESOURCE_CHECK.name
 
 
@@ -192,10 +186,6 @@ def _escape_key(key: str) -> str:
 
 JSON_PATCHES: tuple[Overload, ...] = (
     function(
-        "jsonpatch.escapeKey",
-        STRING,
-        returns=STRING,
-        run=_escape_key,
-        size=Size(cost=traverse),
+        "jsonpatch.escapeKey", STRING, returns=STRING, run=_escape_key, size=Size(cost=traverse)
     ),
 )

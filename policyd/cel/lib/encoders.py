@@ -1,4 +1,4 @@
-"""Base64."""
+"""Base64: `base64.encode(b'text')`."""
 
 import base64
 import binascii

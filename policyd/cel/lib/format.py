@@ -1,4 +1,4 @@
-"""`'%s'.format([...])`: the formatting of strings, with every clause of cel-go."""
+"""Format strings as cel-go does: `'%s'.format([...])`."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from policyd.cel.cost import deep_size, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload, Size, method
-from policyd.cel.lib.conversions import double_text
+from policyd.cel.lib.standard import double_text
 from policyd.cel.lib.time import duration_text, timestamp_text
 from policyd.cel.syntax.patterns import lazy_pattern
 from policyd.cel.types import DYN, STRING, list_of

@@ -63,7 +63,7 @@ def _too_long(text: str, limit: int) -> list[str]:
 
 
 def dns1123_label(text: str) -> list[str]:
-    """Say what keeps a text from being a label of DNS."""
+    """Return the errors of a DNS label."""
     wrong = _too_long(text, LONGEST_LABEL)
     if re.fullmatch(LABEL, text):
         return wrong
@@ -73,7 +73,7 @@ def dns1123_label(text: str) -> list[str]:
 
 
 def dns1123_subdomain(text: str) -> list[str]:
-    """Say what keeps a text from being a subdomain of DNS."""
+    """Return the errors of a DNS subdomain."""
     wrong = _too_long(text, LONGEST_SUBDOMAIN)
     if not re.fullmatch(SUBDOMAIN, text):
         wrong.append(SUBDOMAIN_RULE)
@@ -88,7 +88,7 @@ def _dns1035_label(text: str) -> list[str]:
 
 
 def _prefix_of(validate: Validate) -> Validate:
-    """Return a validation for what a name is generated from: it may end with a dash."""
+    """Return a validation for prefixes of generated names, which may end with a dash."""
 
     def masked(text: str) -> list[str]:
         ends = len(text) > 1 and text.endswith("-")

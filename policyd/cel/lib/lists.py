@@ -1,6 +1,7 @@
 """Lists: the API server's own functions, and cel-go's extension, version 3."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from policyd.cel import arithmetic, comparison
@@ -23,15 +24,7 @@ from policyd.cel.types import (
     list_of,
     optional_of,
 )
-from policyd.cel.values import (
-    INT_MAX,
-    NONE,
-    Duration,
-    Optional,
-    Timestamp,
-    UInt,
-    no_such_overload,
-)
+from policyd.cel.values import INT_MAX, NONE, Duration, Optional, Timestamp, UInt, no_such_overload
 
 _ZEROS: Final = {INT: 0, UINT: UInt(0), DOUBLE: 0.0, DURATION: Duration(0)}
 _ORDERED: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, DURATION, TIMESTAMP)
@@ -47,7 +40,7 @@ _COMPARABLE: Final = _SUMMABLE | {bool, str, bytes, Timestamp}
 
 
 def _sum_from(zero: object) -> Callable[[list[Any]], object]:
-    """Return what adds numbers up; without any they are `zero`."""
+    """Return a function that adds numbers up; without any they are `zero`."""
 
     def add_up(numbers: list[Any], _budget: Budget | None = None) -> object:
         if set(map(type, numbers)) == _INTEGERS and sum(map(abs, numbers)) <= INT_MAX:
@@ -234,8 +227,10 @@ LISTS: tuple[Overload, ...] = (
     # A single value counts as a list of it.
     method("includes", DYN, DYN, returns=BOOL, run=_includes, size=_FIND, since=(1, 37)),
 )
+_new = partial(method, since=_SINCE)
+
 LISTS_EXTENSION: tuple[Overload, ...] = (
-    method(
+    _new(
         "slice",
         _LIST,
         INT,
@@ -243,54 +238,29 @@ LISTS_EXTENSION: tuple[Overload, ...] = (
         returns=_LIST,
         run=_slice,
         size=Size(cost=_take_cost, estimate=estimates.take),
-        since=_SINCE,
     ),
-    method(
-        "flatten",
-        list_of(list_of(A)),
-        returns=_LIST,
-        run=_flatten,
-        size=_FLATTEN,
-        since=_SINCE,
-    ),
-    method(
-        "flatten",
-        list_of(DYN),
-        INT,
-        returns=list_of(DYN),
-        run=_flatten,
-        size=_FLATTEN,
-        since=_SINCE,
-    ),
-    method(
+    _new("flatten", list_of(list_of(A)), returns=_LIST, run=_flatten, size=_FLATTEN),
+    _new("flatten", list_of(DYN), INT, returns=list_of(DYN), run=_flatten, size=_FLATTEN),
+    _new(
         "distinct",
         _LIST,
         returns=_LIST,
         run=_distinct,
         size=Size(cost=self_compare_cost, work=pairs, estimate=estimates.distinct),
-        since=_SINCE,
     ),
-    method(
+    _new(
         "reverse",
         _LIST,
         returns=_LIST,
         run=_reverse,
         size=Size(cost=_reverse_cost, estimate=estimates.reverse),
-        since=_SINCE,
     ),
     *(
-        method(
-            "sort",
-            list_of(kind),
-            returns=list_of(kind),
-            run=_sort,
-            size=_SORT,
-            since=_SINCE,
-        )
+        _new("sort", list_of(kind), returns=list_of(kind), run=_sort, size=_SORT)
         for kind in _ORDERED
     ),
-    method("first", _LIST, returns=optional_of(A), run=_first, since=_SINCE),
-    method("last", _LIST, returns=optional_of(A), run=_last, since=_SINCE),
+    _new("first", _LIST, returns=optional_of(A), run=_first),
+    _new("last", _LIST, returns=optional_of(A), run=_last),
     function(
         "lists.range",
         INT,

@@ -196,12 +196,7 @@ NETWORK: tuple[Overload, ...] = (
         size=_ADDRESS_INSIDE,
     ),
     method(
-        "containsCIDR",
-        CIDR_TYPE,
-        CIDR_TYPE,
-        returns=BOOL,
-        run=_contains_cidr,
-        size=_NETWORK_INSIDE,
+        "containsCIDR", CIDR_TYPE, CIDR_TYPE, returns=BOOL, run=_contains_cidr, size=_NETWORK_INSIDE
     ),
     method(
         "containsCIDR",

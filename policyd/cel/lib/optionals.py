@@ -1,4 +1,4 @@
-"""Optional values: what may be missing, without null."""
+"""Optional values: `object.?spec.orValue({})`."""
 
 from policyd.cel.containers import need_optional
 from policyd.cel.cost import elements

@@ -1,4 +1,4 @@
-"""Regular expressions: RE2's syntax, in time linear in the text."""
+"""Regular expressions: RE2's syntax, in time linear in the length of the text."""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -69,7 +69,7 @@ def _is_used_up() -> bool:
 
 
 def _take(instructions: int) -> None:
-    """Take from the allowance what a pattern is, whether or not it is compiled already."""
+    """Charge a pattern to the allowance, whether or not it is compiled already."""
     allowance = current()
     if allowance is not None:
         allowance.instructions -= instructions

@@ -1,4 +1,4 @@
-"""Sets: lists taken for sets."""
+"""Sets: `sets.contains([1, 2], [2])`, on lists."""
 
 from typing import Any
 

@@ -65,7 +65,7 @@ def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
 
 
 def _replace_work(text: str, old: str, new: str, limit: int = -1) -> int:
-    """Return the work of what is put in: its size is not in the cost."""
+    """Return the work of the inserted text: its size is not in the cost."""
     found = text.count(old) if old else len(text) + 1
     found = min(found, limit) if limit >= 0 else found
     return _search_work(text, old) + found + found * len(new) // _MADE

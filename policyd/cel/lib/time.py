@@ -1,4 +1,4 @@
-"""Timestamps and durations: reading, writing, and their parts."""
+"""Timestamps and durations: parsing, formatting, and their parts."""
 
 import re
 from collections.abc import Callable
@@ -107,7 +107,7 @@ def duration_text(length: Duration) -> str:
 
 
 class _Zone:
-    """A time zone by its name; `work` is what finding it took, until somebody is charged.
+    """A time zone by its name; `work` is the work of finding it, until it is charged.
 
     That a name is none is remembered too: it takes longest to find out.
     """

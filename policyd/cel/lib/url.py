@@ -115,7 +115,7 @@ def _unescaped(text: str) -> str:
 
 @cache_short(2_048)
 def _parse(text: str) -> Url | str:
-    """Return a URL, or what is wrong with it."""
+    """Return a URL, or an error message."""
     try:
         return Url(text)
     except CelError as error:

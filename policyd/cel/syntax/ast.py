@@ -1,4 +1,4 @@
-"""The tree the parser makes. Macros stay what they are: the compiler turns them into loops.
+"""Define the syntax tree. Macros are nodes of their own, which the compiler turns into loops.
 
 Nodes compare by identity, since two equal sub-expressions may have different types.
 """

@@ -1,4 +1,4 @@
-"""Cut the text of an expression into tokens, and read its literals."""
+"""Split the text of an expression into tokens, and decode its literals."""
 
 import re
 from collections.abc import Callable
@@ -69,7 +69,7 @@ _SHOWN: Final = 60
 
 
 def tokenize(source: str, fail: Fail) -> list[Token]:
-    """Cut `source` into tokens, the last of kind `end`; report and skip what is none."""
+    """Split `source` into tokens, the last of kind `end`; report and skip invalid text."""
     tokens: list[Token] = []
     position = 0
     while position < len(source):

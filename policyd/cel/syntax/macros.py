@@ -1,4 +1,4 @@
-"""Recognise macros: calls that bind variables or look at names instead of values."""
+"""Recognize macros: calls that bind variables, or take names instead of values."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,7 +8,7 @@ from policyd.cel.syntax.ast import MacroKind
 
 
 class MacroError(Exception):
-    """The arguments are not what the macro needs."""
+    """The arguments of a macro are invalid."""
 
     def __init__(self, position: int, message: str) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ USAGES: Final = {
     "least": "math.least(a, b)",
     "greatest": "math.greatest(a, b)",
 }
-"""How each macro is written."""
+"""The form of each macro."""
 
 _KINDS: Final[dict[str, MacroKind]] = {
     "all": "all",

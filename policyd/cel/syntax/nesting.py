@@ -1,4 +1,4 @@
-"""How deep an expression may nest: cel-go's own count, so that both refuse the same ones.
+"""Limit how deep an expression nests, counted as cel-go counts.
 
 cel-go counts, for each rule of its grammar, how many are being read at a time. Its parser is
 left-recursive: every further operator of a chain, and every further `.`, `[` or `(` behind a value,
@@ -19,7 +19,7 @@ class TooDeepError(Exception):
 
 
 class Nesting:
-    """How many of each rule are being read."""
+    """The number of open parts for each rule of the grammar."""
 
     __slots__ = ("calculation", "expression", "member", "relation")
 
@@ -104,16 +104,13 @@ class OperatorChain:
         return self._steps + (1 if level > 3 else 0)
 
     def end(self) -> None:
-        """Count what this expression added no more."""
+        """Remove the counts of this expression."""
         self._nesting.relation = self._relation
         self._nesting.calculation = self._calculation
 
 
 _BINARY: Final = frozenset(
-    (
-        *("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in"),
-        *("_+_", "_-_", "_*_", "_/_", "_%_"),
-    )
+    (*("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in"), *("_+_", "_-_", "_*_", "_/_", "_%_"))
 )
 _LEVELS: Final = (
     *(ast.Conditional, ast.Select, ast.Has, ast.Index),

@@ -1,22 +1,111 @@
-"""Turn the text of an expression into its tree.
+"""Parse the text of an expression to its tree.
 
 Operators are parsed by precedence in a loop with two stacks (Pratt's way, without its recursion).
 After a mistake, parsing goes on behind the next comma, bracket or logical operator, to say in one
 go all that is wrong.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from policyd.cel.errors import CelCompileError
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.syntax import ast
-from policyd.cel.syntax.brackets import Brackets
 from policyd.cel.syntax.lexer import KEYWORDS, RESERVED, Token
 from policyd.cel.syntax.macros import ALL_MACROS, MacroError, expand, is_macro
 from policyd.cel.syntax.nesting import MAX_DEPTH, Nesting, OperatorChain, TooDeepError, is_too_deep
-from policyd.cel.syntax.precedence import LEVELS, fold
 from policyd.cel.syntax.tokens import Tokens, UnexpectedError, begins_operand
 from policyd.cel.values import INT_MAX, UInt
+
+T = TypeVar("T")
+
+
+class _Brackets:
+    """Reads elements and groups; each mistake in them is reported by itself."""
+
+    def __init__(self, tokens: Tokens, nesting: Nesting) -> None:
+        self._tokens = tokens
+        self._nesting = nesting
+
+    def enclosed(self, close: str, read: Callable[[], ast.ExpressionNode]) -> ast.ExpressionNode:
+        """Read one expression, and the bracket behind it."""
+        tokens, state = self._tokens, self._nesting.state()
+        position = tokens.current.position
+        tokens.closing.append(close)
+        try:
+            tree = read()
+            tokens.expect(close)
+        except UnexpectedError:
+            self._nesting.restore(state)
+            tokens.skip_to(close)
+            tokens.expect(close)
+            tree = ast.Literal(position, None)
+        finally:
+            tokens.closing.pop()
+        return tree
+
+    def elements(self, close: str, read: Callable[[], T], *, trailing: bool = True) -> list[T]:
+        """Read elements with commas between them, and the bracket behind them.
+
+        Args:
+            close: The bracket.
+            read: Reads one element.
+            trailing: Whether a comma may stand behind the last element.
+        """
+        tokens = self._tokens
+        if trailing and tokens.at(",") and tokens.following.text == close:
+            tokens.place += 1
+        if tokens.accept(close):
+            return []
+        tokens.closing.append(close)
+        try:
+            return self._some(close, read, trailing=trailing)
+        finally:
+            tokens.closing.pop()
+
+    def _some(self, close: str, read: Callable[[], T], *, trailing: bool) -> list[T]:
+        tokens, state = self._tokens, self._nesting.state()
+        found: list[T] = []
+        while True:
+            try:
+                found.append(read())
+                if not tokens.at(","):
+                    tokens.expect(close, or_comma=trailing)
+                    return found
+            except UnexpectedError:
+                self._nesting.restore(state)
+                tokens.skip_to(",", close)
+            if not tokens.accept(",") or (trailing and tokens.at(close)):
+                tokens.expect(close)
+                return found
+
+
+_LEVELS: Final = {
+    "||": 1,
+    "&&": 2,
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "in"), 3),
+    **dict.fromkeys("+-", 4),
+    **dict.fromkeys("*/%", 5),
+}
+"""The operators with two operands, by how strongly they bind."""
+_FUNCTIONS: Final = {text: f"_{text}_" for text in _LEVELS} | {"in": "@in"}
+
+
+def _fold(operands: list[ast.ExpressionNode], operator: Token) -> None:
+    """Replace the last two operands by the operation on them."""
+    right = operands.pop()
+    left = operands.pop()
+    if operator.text not in ("&&", "||"):
+        function = _FUNCTIONS[operator.text]
+        operands.append(ast.Call(operator.position, function, None, (left, right)))
+        return
+    conjunction = operator.text == "&&"
+    if isinstance(left, ast.Logic) and left.conjunction == conjunction:
+        left.operands.append(right)
+        operands.append(left)
+    else:
+        operands.append(ast.Logic(operator.position, conjunction, [left, right]))
+
 
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _OPERAND: Final = (
@@ -47,7 +136,7 @@ class _Parser:
     def __init__(self, source: str, macros: frozenset[str]) -> None:
         self.tokens = Tokens(source)
         self.nesting = Nesting()
-        self.brackets = Brackets(self.tokens, self.nesting)
+        self.brackets = _Brackets(self.tokens, self.nesting)
         self.macros = macros
         self.openings = {"(": self._group, "[": self._list, "{": self._map, ".": self._absolute}
 
@@ -100,9 +189,9 @@ class _Parser:
         operators: list[tuple[int, Token]] = []
         while True:
             token = self.tokens.current
-            level = LEVELS.get(token.text, 0) if token.kind in ("operator", "name") else 0
+            level = _LEVELS.get(token.text, 0) if token.kind in ("operator", "name") else 0
             while operators and operators[-1][0] >= level:
-                fold(operands, operators.pop()[1])
+                _fold(operands, operators.pop()[1])
             if not level:
                 break
             self.tokens.place += 1
@@ -152,7 +241,7 @@ class _Parser:
     # --- members
 
     def _member(self, operand: ast.ExpressionNode) -> ast.ExpressionNode:
-        """Read what is selected from a value, and from what was selected."""
+        """Read the selections from a value."""
         outer = self.nesting.member
         self.nesting.member += 1
         while self.tokens.current.kind == "operator":

@@ -1,4 +1,4 @@
-"""Regular expressions of Python's that are compiled when they are first used."""
+"""Compile Python's regular expressions when they are first used."""
 
 import re
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Classes with fields, without `dataclasses`: those take half of the time to import the rest."""
+"""Define classes with fields without `dataclasses`, which are slow to import."""
 
 from typing import Any, ClassVar, dataclass_transform
 

@@ -1,4 +1,4 @@
-"""The tokens of an expression one after the other, and what is wrong with them."""
+"""Read the tokens of an expression in order, and collect syntax errors."""
 
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -15,7 +15,7 @@ _HINTS: Final = {
     word: f"did you mean `{operator}`?"
     for word, operator in (("and", "&&"), ("or", "||"), ("not", "!"))
 }
-"""What is meant by words of other languages."""
+"""The operators of CEL for words of other languages."""
 
 
 class UnexpectedError(Exception):
@@ -96,7 +96,7 @@ class Tokens:
         return token.position
 
     def _closes_outer(self, token: Token) -> bool:
-        """Tell whether a token ends what is around the innermost brackets."""
+        """Tell whether a token closes the brackets around the innermost ones."""
         if len(self.closing) < 2:
             return bool(self.closing) and token.kind == "end"
         return token.kind == "operator" and token.text == self.closing[-2]
@@ -117,7 +117,7 @@ class Tokens:
         self.issue(token.position, message, _HINTS.get(token.text))
 
     def issue(self, position: int, message: str, hint: str | None = None) -> None:
-        """Report what is wrong at a position."""
+        """Report an issue at a position."""
         if len(self.issues) < MAX_ISSUES:
             self.issues.append(issue_at(self._source, position, message, hint))
 

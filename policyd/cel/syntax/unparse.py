@@ -1,4 +1,4 @@
-"""Write a tree as text again: one line, spaces around operators, parentheses where needed."""
+"""Write a tree as text: one line, spaces around operators, parentheses where needed."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -32,7 +32,7 @@ _ESCAPES: Final = {
 
 
 def unparse(node: ast.ExpressionNode) -> str:
-    """Return the text of an expression; what a macro was, it is again."""
+    """Return the text of an expression, with its macros."""
     return _WRITERS[type(node)](node)
 
 

@@ -16,17 +16,27 @@ from pathlib import Path
 
 import click
 
-from policyd.cli.formats import gatekeeper_suites, kat_suites, kyverno_suites
-from policyd.cli.formats.files import content, load, text_of
-from policyd.dialects.kat.layout import FOLDER as TESTS
+from policyd.cli.formats.files import DIALECT, content, load, load_documents, text_of
+from policyd.cli.formats.suites import (
+    Outcomes,
+    is_gatekeeper_suite,
+    is_kat_folder,
+    is_kyverno_test,
+    run_gatekeeper_suite,
+    run_kat_folder,
+    run_kyverno_test,
+)
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import read_documents
 from policyd.engine.lint.coverage import Branch, BranchCoverage
+from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.cases import (
     Case,
     CaseOutcome,
     Cases,
     ask_case,
+    cases_of,
     load_cases,
     run_case,
     run_together,
@@ -42,7 +52,7 @@ _WORTH_A_PROCESS = 40
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A file of tests: how each went, and what keeps others from being run."""
+    """A file of tests: the outcomes, and the findings that prevent tests from running."""
 
     path: Path
     outcomes: tuple[CaseOutcome, ...]
@@ -60,16 +70,29 @@ class Tested:
 
 
 def case_files(path: Path) -> list[Path]:
-    """Return the files of tests that a path means, and the folders of kat's."""
-    if not path.is_dir():
+    """Return the files of tests that a path means, and the folders of kat's.
+
+    Hidden files and folders below a folder are skipped, and so is node_modules.
+    """
+    if not path.is_dir() or is_kat_folder(path):
         return [path]
-    if kat_suites.is_folder(path):
-        return [path]
-    named = {file for name in (CASES, KYVERNO_TEST) for file in path.rglob(name)}
-    named |= {folder for folder in path.rglob(TESTS) if kat_suites.is_folder(folder)}
-    others = (file for suffix in (".yaml", ".yml") for file in path.rglob(f"*{suffix}"))
-    suites = {file for file in others if file.is_file() and gatekeeper_suites.is_file(file)}
-    return sorted(named | suites)
+    found: list[Path] = []
+    for place, folders, files in os.walk(path):
+        folders[:] = [name for name in folders if not _is_left_out(name)]
+        found += (Path(place) / name for name in folders if is_kat_folder(Path(place) / name))
+        visible = (Path(place) / name for name in files if not _is_left_out(name))
+        found += filter(_is_test, visible)
+    return sorted(found)
+
+
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or name == "node_modules"
+
+
+def _is_test(file: Path) -> bool:
+    if file.name in (CASES, KYVERNO_TEST):
+        return True
+    return file.suffix in (".yaml", ".yml") and file.is_file() and is_gatekeeper_suite(file)
 
 
 def untested(paths: Sequence[Path], tests: Iterable[Path]) -> list[Path]:
@@ -77,16 +100,23 @@ def untested(paths: Sequence[Path], tests: Iterable[Path]) -> list[Path]:
     tests = tuple(tests)
     tested = {file.parent for file in tests}
     suites = {file.parent for file in tests if file.name not in (CASES, KYVERNO_TEST)}
-    files = policy_files(path for path in paths if path.is_dir())
-    return [f for f in files if f.parent not in tested and suites.isdisjoint(f.parents)]
+    return [
+        file
+        for folder in paths
+        if folder.is_dir()
+        for file in policy_files([folder])
+        if not any(map(_is_left_out, file.relative_to(folder).parts))
+        and file.parent not in tested
+        and suites.isdisjoint(file.parents)
+    ]
 
 
 def run_files(files: Sequence[Path], keyword: str, *, branches: bool = False) -> Iterator[Tested]:
-    """Run files of tests, many of them in several processes; what comes keeps their order.
+    """Run files of tests, many of them in several processes; results keep the order of files.
 
     Args:
         files: The files, and folders of kat's.
-        keyword: What the names of tests that are run have in them.
+        keyword: A part of the names of the tests to run.
         branches: Whether to look which branches of expressions policyd's own cases take.
     """
     run = partial(run_file, keyword=keyword, branches=branches)
@@ -114,7 +144,7 @@ def _may_fork() -> bool:
 def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
     """Run the tests of one file whose name has the keyword in it.
 
-    A file that it names and that cannot be read is what is wrong with it.
+    If a file that it names cannot be read, that is its finding.
     """
     try:
         run = None if str(path) == STANDARD_INPUT else _other_layout(path)
@@ -126,36 +156,38 @@ def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
     return Tested(path, outcomes, findings, tuple(uncovered(loaded, outcomes)))
 
 
-_Run = Callable[[Path, str], tuple[tuple[CaseOutcome, ...], tuple[Finding, ...], Loaded]]
-
-
-def _other_layout(path: Path) -> _Run | None:
+def _other_layout(path: Path) -> Callable[[Path, str], Outcomes] | None:
     if path.is_dir():
-        return kat_suites.run_folder
-    if path.name != CASES and kyverno_suites.is_file(path):
-        return kyverno_suites.run_file
-    if path.name != CASES and gatekeeper_suites.is_file(path):
-        return gatekeeper_suites.run_file
+        return run_kat_folder
+    if path.name != CASES and is_kyverno_test(path):
+        return run_kyverno_test
+    if path.name != CASES and is_gatekeeper_suite(path):
+        return run_gatekeeper_suite
     return None
 
 
 def _run_own(path: Path, keyword: str, *, branches: bool) -> Tested:
-    """Run the cases of one file against the policies beside it."""
+    """Run the cases of one file, against the policies in it or else those beside it."""
     name, text = text_of(str(path))
-    cases, findings = load_cases(text, name)
-    if cases is None:
-        return Tested(path, (), tuple(findings))
-    loaded = _beside(path)
+    source = Path(name)
+    documents, unreadable = read_documents(text, name)
+    kinds = [value_at(each.value, ("kind",)) for each in documents]
+    policies = [each for each, kind in zip(documents, kinds, strict=True) if kind is not None]
+    others = [each for each, kind in zip(documents, kinds, strict=True) if kind is None]
+    cases, findings = cases_of(others or documents, name)
+    if unreadable or cases is None:
+        return Tested(source, (), tuple(unreadable or findings))
+    loaded = load_documents(policies, (), DIALECT) if policies else _beside(path)
     findings = [f for f in loaded.findings if f.severity == "error"]
     if not loaded.policies and not findings:
         message = "no policy found next to these cases"
-        findings.append(Finding(source=str(path), message=message, hint="put it into policy.yaml"))
+        findings.append(Finding(source=name, message=message, hint="put it into policy.yaml"))
     if findings:
-        return Tested(path, (), tuple(findings))
+        return Tested(source, (), tuple(findings))
     chosen = [case for case in cases.cases if keyword in case.name]
     outcomes = tuple(run_case(case, cases, loaded) for case in chosen)
     missing = _branches_missing(chosen, cases, loaded) if branches else ()
-    return Tested(path, outcomes, (), tuple(uncovered(loaded, outcomes)), missing)
+    return Tested(source, outcomes, (), tuple(uncovered(loaded, outcomes)), missing)
 
 
 def _branches_missing(chosen: Iterable[Case], cases: Cases, loaded: Loaded) -> tuple[Branch, ...]:
@@ -169,7 +201,13 @@ def _branches_missing(chosen: Iterable[Case], cases: Cases, loaded: Loaded) -> t
 def _beside(path: Path) -> Loaded:
     files = sorted(path.parent.iterdir())
     return load(
-        [str(f) for f in files if f.suffix in SUFFIXES and f.name not in (path.name, CASES)]
+        [
+            str(file)
+            for file in files
+            if file.suffix in SUFFIXES
+            and file.name not in (path.name, CASES)
+            and not _is_left_out(file.name)
+        ]
     )
 
 

@@ -1,6 +1,8 @@
 """The files that commands are given: paths, folders, standard input."""
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,12 +86,27 @@ def read_objects(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
     documents: list[Document] = []
     findings: list[Finding] = []
     read = (each for name, text in texts(paths) for each in each_document(text, name))
-    for each in progress(read, "reading"):
-        if isinstance(each, Finding):
-            findings.append(each)
-        else:
-            documents.append(each)
+    with _collected_never():
+        for each in progress(read, "reading"):
+            if isinstance(each, Finding):
+                findings.append(each)
+            else:
+                documents.append(each)
     return documents, findings
+
+
+@contextmanager
+def _collected_never() -> Iterator[None]:
+    """Let the garbage collector leave alone what is made here, which lives as long as the command.
+
+    It would go through all objects again and again: a third of the time of reading them.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 DIALECT = dialect_of(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
@@ -109,7 +126,7 @@ def _load_one(document: Document, dialect: Dialect) -> Loaded:
 def load_documents(
     documents: Iterable[Document], unreadable: Iterable[Finding], dialect: Dialect
 ) -> Loaded:
-    """Load what was read; of two policies with one name the later is used, which is a finding."""
+    """Load documents; of two policies with one name the later is used, which is a finding."""
     parts = (_load_one(document, dialect) for document in documents)
     return _checked(gather([Loaded(findings=tuple(unreadable)), *progress(parts, "loading")]))
 

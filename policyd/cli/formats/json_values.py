@@ -32,7 +32,7 @@ def as_json(value: object, naming: Naming = PLAIN) -> Any:  # noqa: ANN401 - JSO
 
 
 def _named(field: str, value: object, naming: Naming) -> object:
-    """Return what workloads are called where a field has their keys, and any other value as is."""
+    """Return the names of workloads if a field has their keys, and other values unchanged."""
     if field not in _KEYS:
         return value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Maps of a scenario's topologies, drawn when somebody comes or goes."""
+"""Maps of a scenario's topologies, drawn when placements change."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ class Maps:
         self._drawn: dict[str, tuple[Placement, ...]] | None = None
 
     def changed(self) -> Iterator[str]:
-        """Yield the lines of all maps, if somebody is elsewhere than when they were drawn last."""
-        held = dict(self._state.ground.nodes.held)
+        """Yield the lines of all maps, if placements changed since they were drawn last."""
+        held = dict(self._state.ledger.nodes.held)
         if held == self._drawn:
             return
         self._drawn = held
-        others = self._state.ground.nodes.taken
+        others = self._state.ledger.nodes.taken
         for levels, each in self._maps.items():
             mine = {key: _of(levels, placements) for key, placements in held.items()}
             yield from each.draw({key: found for key, found in mine.items() if found}, others)
@@ -40,7 +40,7 @@ class Maps:
         """Yield where free devices are in pieces, if any are."""
         free = fragments = 0
         where: Counter[str] = Counter()
-        for tree in self._state.ground.nodes.trees.values():
+        for tree in self._state.ledger.nodes.trees.values():
             if tree.levels != levels or "/" not in self._resource:
                 continue
             found = fragmentation(tree, self._resource)

@@ -1,4 +1,4 @@
-"""How far a command is, for somebody who looks on and has waited for a while."""
+"""Progress bars on a terminal, for commands that take longer than a second."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterato
 
     Args:
         items: The items.
-        what: What is being done with them, such as `reading`.
+        what: The activity, such as `reading`.
         total: How many there are, if that is known.
     """
     if not sys.stderr.isatty():

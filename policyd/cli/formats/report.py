@@ -12,7 +12,7 @@ from policyd.program import FINDINGS, USAGE
 
 
 def show(finding: Finding) -> None:
-    """Show a finding, the line it is about, and what to do."""
+    """Show a finding, its line, and its hint."""
     severity = click.style(f"{finding.severity}:", fg="red" if _is_error(finding) else "yellow")
     click.echo(f"{click.style(finding.place, bold=True)}: {severity} {finding.message}", err=True)
     for line in caret_lines(finding):
@@ -41,16 +41,16 @@ def show_all(findings: Iterable[Finding]) -> None:
 
 
 def unusable(document: Document, why: Exception) -> Finding:
-    """Return the finding that a document is none that a command can look at."""
+    """Return the finding that a command cannot use a document."""
     return replace(document.finding(str(why)), rule="unreadable")
 
 
 def exit_code(findings: Iterable[Finding], *, failed: bool = False) -> int:
-    """Return what a command exits with.
+    """Return the exit code of a command.
 
     Args:
-        findings: What was found; what cannot be read outweighs what is wrong.
-        failed: Whether something else speaks against what was looked at.
+        findings: The findings; unreadable input takes precedence over errors.
+        failed: Whether the command failed for another reason.
     """
     rules = {finding.rule for finding in findings if _is_error(finding)}
     if "unreadable" in rules:

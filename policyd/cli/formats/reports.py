@@ -45,9 +45,9 @@ class ReportEntry:
     """One thing that was looked at: a policy, a case, an object.
 
     Attributes:
-        name: What tells it from the others of its group.
-        group: What it is in: the file.
-        findings: What is wrong with it.
+        name: Its name within the group.
+        group: The file that contains it.
+        findings: Its errors and warnings.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ReportEntry:
 
 
 def report(form: Format, command: str, entries: Sequence[ReportEntry]) -> str:
-    """Write what a command found in one of the formats for CI."""
+    """Write the entries of a command in one of the formats for CI."""
     if form == "sarif":
         return json.dumps(
             _sarif(finding for entry in entries for finding in entry.findings), indent=2

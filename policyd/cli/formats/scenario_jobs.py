@@ -25,7 +25,7 @@ _POD: Final = ("", "Pod")
 
 
 class SkippedJobs:
-    """What of a scenario is not simulated, and why; each reason is told once, with a number."""
+    """The objects that are not simulated, by reason; each reason is reported once, with a count."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -39,7 +39,7 @@ class SkippedJobs:
 
     @property
     def sentences(self) -> Iterator[str]:
-        """What to tell."""
+        """The warnings."""
         for why, names in self._why.items():
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield f"{names[0]}{more}: not simulated: {why}"
@@ -55,7 +55,7 @@ def job_workloads(
     Args:
         objects: All objects of the scenario.
         workloads: The workloads among them.
-        left_out: Is told of jobs that are not simulated.
+        left_out: Collects the jobs that are not simulated.
     """
     objects = list(objects)
     standing = {
@@ -97,7 +97,7 @@ def _workload(
 
 
 def _note_held(given: Mapping[str, Json], group: str, left_out: SkippedJobs) -> None:
-    """Say of pods, and of what is not suspended, that they queue only in a cluster."""
+    """Note pods, and jobs that are not suspended, which queue only in a cluster."""
     kind = given["kind"]
     if (group, kind) != _POD and find_parent(group, kind) is None:
         return

@@ -1,4 +1,4 @@
-"""What a file of a simulation says: the queues, the nodes, and who comes when."""
+"""The contents of a scenario file: the queues, the nodes, and the arrivals of workloads."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -85,7 +85,7 @@ def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> It
 
 
 def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
-    """Return the queues, the flavors and the nodes, before anybody comes."""
+    """Return the queues, the flavors and the nodes, without workloads."""
     state = CoreState(_settings(objects), Optimizer)
     topologies = {t.metadata.name: t for t in _read(objects, kueue.Topology, "Topology")}
     flavors: list[FlavorSpec] = [
@@ -106,9 +106,9 @@ def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
     for flavor in flavors:
         state.put_flavor(flavor)
     for node in scenario_nodes(objects):
-        state.ground.nodes.put(node)
+        state.ledger.nodes.put(node)
     for pod in _read(objects, QueuedPod, "Pod"):
-        put_pod(state.ground.nodes, pod)
+        put_pod(state.ledger.nodes, pod)
     for cohort in cohorts:
         state.put_cohort(cohort)
     for queue in queues:
@@ -162,7 +162,7 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: SkippedJobs) -> 
 
     Args:
         objects: All objects of the scenario.
-        left_out: Is told of jobs that are not simulated.
+        left_out: Collects the jobs that are not simulated.
     """
     local_queues = {
         each.metadata.key: each.spec.cluster_queue
@@ -211,7 +211,7 @@ def _arrival(workload: kueue.Workload, value: QueuedWorkload, last: float) -> Ar
 
 
 def _most_seconds(workload: kueue.Workload) -> float | None:
-    """Return how long a workload may run, its earlier runs taken off; None if nothing says so."""
+    """Return how long a workload may run, less its earlier runs; None if there is no limit."""
     limit = workload.spec.maximum_execution_time_seconds
     if limit is None:
         return None

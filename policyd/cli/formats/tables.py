@@ -1,4 +1,4 @@
-"""Tables on standard output: aligned however long and wide what is in them is."""
+"""Tables on standard output, aligned by rich."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from rich.text import Text
 from policyd.program import has_color
 
 _WIDEST: Final = 100_000
-"""Columns of what is no terminal: nothing is folded there."""
+"""The width if the output is no terminal: no line is folded."""
 
 _GAP: Final = "  "
 
@@ -36,7 +36,7 @@ def show_table(
     """Print a table.
 
     Args:
-        names: What the columns are called.
+        names: The names of the columns.
         rows: A text for each column.
         numbers: Names of the columns whose texts are numbers.
     """
@@ -55,11 +55,11 @@ def show_table(
 class Rows:
     """A table of which each row is printed as it comes; its columns are as wide as is known before.
 
-    The last column takes what is left of a terminal's width, and goes on below where it is longer.
+    The last column has the remaining width of the terminal; longer texts continue below.
     """
 
     def __init__(self, columns: Sequence[tuple[str, int]], last: str) -> None:
-        """Take the names of the columns, with how wide what is in them is."""
+        """Take the names of the columns, with the widths of their texts."""
         self._widths = [max(width, cell_len(name)) for name, width in columns]
         self._console = console()
         self.head = self.row([name for name, _ in columns], last)
@@ -67,7 +67,7 @@ class Rows:
 
     @property
     def indent(self) -> str:
-        """What is before the last column in a line that says nothing in the others."""
+        """The text before the last column in a line whose other columns are empty."""
         return "".join(" " * width + _GAP for width in self._widths)
 
     def row(self, texts: Sequence[str], last: str) -> str:

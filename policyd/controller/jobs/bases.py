@@ -1,4 +1,4 @@
-"""What jobs are made from, where that is an object of its own: read when it is needed."""
+"""Objects that jobs are made from, such as the runtime of a TrainJob: read when needed."""
 
 from typing import Any
 
@@ -31,7 +31,9 @@ async def on_basis(kind: JobKind[J], job: J, writes: Writes) -> J | None:
     found = await _read(basis, job, writes)
     if found is None:
         message = f'{basis.kind} "{basis.name}" not found'
-        writes.tell(job_resource(kind), job.metadata, f"{basis.kind}NotFound", message, bad=True)
+        writes.record(
+            job_resource(kind), job.metadata, f"{basis.kind}NotFound", message, warning=True
+        )
         log.warning("basis_missing", job=job.metadata.key, basis=basis.name)
         return None
     return kind.on_basis(job, found)
@@ -55,7 +57,7 @@ async def as_it_runs(kind: JobKind[J], job: J, writes: Writes) -> J | None:
     try:
         return kind.elastic.sized(job, found)
     except SizeError as error:
-        writes.tell(job_resource(kind), job.metadata, "UnknownPods", str(error), bad=True)
+        writes.record(job_resource(kind), job.metadata, "UnknownPods", str(error), warning=True)
         log.warning("size_unknown", job=job.metadata.key, error=str(error))
         return None
 

@@ -48,7 +48,7 @@ class Children:
         """Suspend a job until the one that it belongs to may run, if it belongs to one.
 
         Returns:
-            Whether it does, or nobody can tell, so that there is nothing else to do for it.
+            Whether it does, or that cannot be known, so that there is nothing else to do for it.
 
         Raises:
             ApiError: If it could not be suspended, or an owner not be looked up.
@@ -58,7 +58,9 @@ class Children:
             owner = self._owner(job.metadata, unwatched)
         except NestingError as error:
             message = f"cannot tell which job this one belongs to: {error}"
-            self._writes.tell(self._resource, job.metadata, "JobNestingTooDeep", message, bad=True)
+            self._writes.record(
+                self._resource, job.metadata, "JobNestingTooDeep", message, warning=True
+            )
             return True
         if owner is not None and group_kind(owner) in self._cache.integrations.external:
             return True
@@ -73,11 +75,13 @@ class Children:
                 f"asks for more than {owner.kind} `{owner.name}` was admitted with, so that it"
                 " cannot be a part of it: it queues by itself"
             )
-            self._writes.tell(self._resource, job.metadata, "NotOfItsOwner", message, bad=True)
+            self._writes.record(
+                self._resource, job.metadata, "NotOfItsOwner", message, warning=True
+            )
             return False
         if elastic:
             # The size of what runs may be said by the child.
-            self._cache.ears.reconcile(
+            self._cache.hooks.reconcile(
                 ReconcileKey("Job", job.metadata.namespace, owner.name, owner.kind)
             )
         if not (self._kind.suspended(job) or _may_run(workloads, elastic=elastic)):
@@ -109,7 +113,7 @@ class Children:
             try:
                 await self._suspend(job)
             finally:
-                mirror.forget(path)  # it is not watched there: nobody would forget it
+                mirror.forget(path)  # it is not watched there, so it would never be forgotten
 
     def _may_run(
         self, child: ObjectMeta, unwatched: Mapping[str, ObjectMeta], *, gates: Gates
@@ -127,10 +131,10 @@ class Children:
         return _may_run(workloads, elastic=may_grow(kind, parent.metadata, gates))
 
     def _fits(self, job: JobObject, workloads: Iterable[Workload]) -> bool:
-        """Tell whether a job asks for no more than that which it belongs to was admitted with.
+        """Tell whether a job requests no more than its owner was admitted with.
 
-        The webhooks ask who makes a job for another one; this is for what was made while they
-        were not there.
+        The webhooks check which user creates a job for an owner; this is for jobs that were created
+        while the webhooks did not run.
         """
         admitted = [each for each in workloads if is_admitted(each)]
         if self._cache.integrations.makers.trusted or not admitted:
@@ -140,7 +144,7 @@ class Children:
         return all(given[name] >= amount for name, amount in wanted.items())
 
     async def _unwatched(self, job: ObjectMeta) -> dict[str, ObjectMeta]:
-        """Look up those above a job whose kinds are off, so that nobody watches them, by uid."""
+        """Look up the owners of a job whose kinds are off, and so not watched, by uid."""
         found: dict[str, ObjectMeta] = {}
         above: ObjectMeta | None = job
         for _ in range(LONGEST_CHAIN):
@@ -165,7 +169,7 @@ class Children:
 
         def lookup(owner: OwnerReference) -> ObjectMeta:
             found = unwatched.get(owner.uid) or self._watched(owner, job.namespace)
-            # Of other kinds, what is in no queue is not watched: nobody can tell who has made it.
+            # Jobs of other kinds without a queue are not watched, so their owners are not known.
             return ObjectMeta(uid=owner.uid) if found is None else found
 
         try:
@@ -194,7 +198,7 @@ class Children:
         mirror = self._cache.mirrors.jobs[self._kind.kind]
         await self._writes.patch(mirror, job, versioned(draft, job.metadata), kind="json")
         message = "Kueue managed child job suspended"
-        self._writes.tell(self._resource, job.metadata, "Suspended", message)
+        self._writes.record(self._resource, job.metadata, "Suspended", message)
 
 
 def _requested(pod_sets: Iterable[PodSet]) -> Counter[str]:

@@ -23,7 +23,7 @@ from policyd.workload.transitions import is_admitted
 log = structlog.get_logger()
 
 AGAIN_SECONDS = 0.2
-"""Until a pod is tried again that somebody else changed."""
+"""Until a pod is tried again that another client changed."""
 MISSING_SECONDS = 1.0
 """Until it is looked whether a flavor is there."""
 
@@ -70,7 +70,7 @@ class ElasticPods:
         try:
             injected = self._given(granted)
         except FlavorMissingError as error:
-            log.warning("start_waits", job=job.metadata.key, error=str(error))
+            log.warning("job_start_delayed", job=job.metadata.key, error=str(error))
             return MISSING_SECONDS
         leaving = to_let_go(pods, granted, injected)
         went = [await self._release(pod, given, granted) for pod, given in leaving]
@@ -89,14 +89,14 @@ class ElasticPods:
             # Gates cannot be added to a pod: one that waits for its place has that gate, or had it.
             inject(draft, (), replace(given, gates=[]))
         except StartError as error:
-            log.warning("pod_elsewhere", pod=pod.metadata.key, error=str(error))
+            log.warning("pod_placement_conflict", pod=pod.metadata.key, error=str(error))
             return True
         without_gates(draft, frozenset({ELASTIC_JOB}))
         try:
             await self._writes.patch(
                 self._cache.mirrors.pods, pod, versioned(draft, pod.metadata), kind="json"
             )
-            self._cache.ears.let_go(ELASTIC_JOB, pod, granted)
+            self._cache.hooks.ungated(ELASTIC_JOB, pod, granted)
         except (ConflictError, NotFoundError):
             # Its topology may have let it go in between: its job need not change by that.
             log.debug("pod_changed", pod=pod.metadata.key)
@@ -104,5 +104,7 @@ class ElasticPods:
         else:
             return True
         finally:
-            if MANAGED not in pod.metadata.labels:  # it is not watched: nobody would forget it
+            if (
+                MANAGED not in pod.metadata.labels
+            ):  # it is not watched, so it would never be forgotten
                 self._cache.mirrors.pods.forget(pod.metadata.key)

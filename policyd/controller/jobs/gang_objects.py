@@ -25,7 +25,7 @@ class GangObjects:
         self._versions: dict[str, Resource] = {}
 
     async def make(self, scheduler: GangScheduler, name: str, spec: Json, *, of: Workload) -> None:
-        """Have a PodGroup that says `spec`, unless somebody else made one of that name.
+        """Create a PodGroup with `spec`, unless another client has created one of that name.
 
         Raises:
             NotFoundError: If the API server has no such kind.
@@ -38,7 +38,7 @@ class GangObjects:
         except AlreadyExistsError:
             found = await self._read(scheduler, name, namespace)
             if found is None or not self._is_ours(found, of.metadata.name):
-                return  # who made it knows better
+                return  # it belongs to another client
             if _says(found, spec) and owner in found["metadata"]["ownerReferences"]:
                 return
             await self._writes.unmake(self._versions[scheduler.group], name, namespace=namespace)

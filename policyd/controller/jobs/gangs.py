@@ -31,6 +31,7 @@ from policyd.jobs.injection import PodInjection
 from policyd.jobs.kinds.registry import PARENTS
 from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
 from policyd.kube.resources import Resource
 from policyd.workload.opt_ins import OptInError, gang_scheduler_of, gang_wait_of
@@ -45,7 +46,7 @@ Specs = Mapping[str, Json]
 
 
 class Gangs:
-    """What other schedulers are told of gangs that were admitted."""
+    """Hands gangs that were admitted over to other schedulers."""
 
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
@@ -108,8 +109,8 @@ class Gangs:
         except (AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError) as error:
             missing = isinstance(error, NotFoundError)
             why = f"the API server has no PodGroups of {scheduler.group}" if missing else str(error)
-            self._writes.tell(
-                *about, "GangNotHandedOver", f"Cannot create the PodGroup: {why}", bad=True
+            self._writes.record(
+                *about, "GangNotHandedOver", f"Cannot create the PodGroup: {why}", warning=True
             )
             log.warning("gang_not_handed_over", workload=workload.metadata.key, error=str(error))
             return False
@@ -129,21 +130,30 @@ class Gangs:
         scheduler = queue.metadata.annotations[GANG_SCHEDULER]
         if not told.specs:
             message = f"Not handed over to {scheduler}: {told.hindrance}"
-            self._writes.tell(*about, "GangNotHandedOver", message, bad=True)
+            self._writes.record(*about, "GangNotHandedOver", message, warning=True)
             return
         message = f"Handed over to {scheduler} as PodGroup {', '.join(told.specs)}"
         if told.unsupported:
             message += f"; not supported: {'; '.join(told.unsupported)}"
-        self._writes.tell(*about, "GangHandedOver", message, bad=bool(told.unsupported))
+        self._writes.record(*about, "GangHandedOver", message, warning=bool(told.unsupported))
 
-    def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        if old is None or _is_over(old) or not (new is None or _is_over(new)):
-            return
+    def _changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified():
+                if _is_over(change.object) and not _is_over(change.old):
+                    self._ended(change.old)
+            case Deleted():
+                if not _is_over(change.object):
+                    self._ended(change.object)
+            case Added():
+                pass
+
+    def _ended(self, old: Workload) -> None:
         key = old.metadata.key
         if key in self._made:
             self._over[key] = self._made.pop(key)
         if key in self._over or self._scheduler(old) is not None:
-            self._cache.ears.reconcile(
+            self._cache.hooks.reconcile(
                 ReconcileKey("Gang", old.metadata.namespace, old.metadata.name)
             )
 

@@ -1,4 +1,8 @@
-"""Keeps jobs that can be suspended in step with their workloads."""
+"""The way of a job: from its watch event to its Workload, and to its start, in six steps.
+
+For kinds that can be suspended. Step 1 is taken at each event, the others by the worker that has
+the job's key: once to create the Workload, and again to start the job when that is admitted.
+"""
 
 from typing import Any
 
@@ -26,6 +30,7 @@ from policyd.jobs.matching import choose
 from policyd.jobs.slices import as_slice, may_grow
 from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
 from policyd.jobs.workload import admitted_counts, body_of, new_workload
+from policyd.kube.changes import Change
 from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
@@ -34,7 +39,7 @@ STOPPING = "kueue.x-k8s.io/stopping"
 """Annotation of a job that was suspended, and whose template is still to be put back."""
 
 PREBUILT_SECONDS = 5.0
-"""Between looks for the workload that somebody is to make for a job, and that is not there yet."""
+"""Between looks for a prebuilt workload that a job names, and that does not exist yet."""
 FLAVOR_SECONDS = 1.0
 """Between looks for a flavor that is not there yet."""
 
@@ -52,6 +57,7 @@ class JobReconciler:
         self._resource = job_resource(kind)
         self._elastic_pods = ElasticPods(cache, writes)
         self._children = Children(kind, cache, writes)
+        self._mirror.listen(self.changed)
 
     @property
     def _gates(self) -> Gates:
@@ -60,6 +66,12 @@ class JobReconciler:
     @property
     def _mirror(self) -> Mirror[JobObject]:
         return self._cache.mirrors.jobs[self._kind.kind]
+
+    def changed(self, change: Change[JobObject]) -> None:
+        """Take in a change of a job, be it of a watch event or of a write of our own."""
+        # 1. Queue the key of the job, and those of its Workloads if it goes.
+        for key in self._cache.job_keys(change, self._kind.kind):
+            self._cache.hooks.reconcile(key)
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
         """Do what is to be done next. Returns the seconds until it should be looked at again.
@@ -71,21 +83,42 @@ class JobReconciler:
         if job is None:
             await self._children.look(key.path, gates=self._gates)
             return None
+        # 2. Leave out a job that does not queue, and suspend one that follows its owner.
         if not self._concerns(job) or await self._children.follow(job, gates=self._gates):
             return None
+        # 3. Describe the job as jobs of all kinds are: its pod sets, its priority, its state.
         job = await self._whole(job)
         if job is None:
             return BASIS_SECONDS
         view = self._view(job)
         if view is None:
             return FLAVOR_SECONDS
+        # 4. Find its Workload, and decide which step is next.
         owned = self._cache.workloads_of(job.metadata.uid)
         named = self._cache.mirrors.workloads.get(f"{key.namespace}/{view.prebuilt}")
         workload, step = choose(view, owned, named, watched=self._steps.watches)
-        self._steps.news.checks(self._resource, job.metadata, workload)
-        if step is not None:
-            return await self._take(job, view, step)
-        return await self._stay(job, view, workload)
+        self._steps.events.checks(self._resource, job.metadata, workload)
+        if step is None:
+            return await self._stay(job, view, workload)
+        return await self._take(job, view, step)
+
+    async def _take(self, job: JobObject, view: JobView, step: Step) -> float | None:
+        match step:
+            # 5. Create the Workload: the allocator decides about it, in its own time.
+            case CreateWorkload(replaces=old):
+                await self._create(job, view, old)
+            # 6. Start the job of an admitted Workload: its flavors and places go into the pods.
+            case Start(workload=workload):
+                return await self._start(job, workload)
+            case Stop():
+                await self._stop(job, step)
+            case Adopt(workload=workload):
+                await self._steps.adopt(workload, self._owner(job))
+            case UpdateWorkload():
+                await self._update(job, view, step)
+            case _:
+                await self._steps.take(self._resource, view, step)
+        return None
 
     async def _stay(self, job: JobObject, view: JobView, workload: Workload | None) -> float | None:
         """Do what there is to do for a job that stays as it is; returns what `reconcile` does."""
@@ -136,22 +169,6 @@ class JobReconciler:
             gated=self._gates.admission_gated_by,
             elastic=may_grow(kind, job.metadata, self._gates),
         )
-
-    async def _take(self, job: JobObject, view: JobView, step: Step) -> float | None:
-        match step:
-            case CreateWorkload(replaces=old):
-                await self._create(job, view, old)
-            case Adopt(workload=workload):
-                await self._steps.adopt(workload, self._owner(job))
-            case UpdateWorkload():
-                await self._update(job, view, step)
-            case Start(workload=workload):
-                return await self._start(job, workload)
-            case Stop():
-                await self._stop(job, step)
-            case _:
-                await self._steps.take(self._resource, view, step)
-        return None
 
     async def _create(self, job: JobObject, view: JobView, old: Workload | None) -> None:
         body = await self._body(job, view, old)
@@ -210,7 +227,7 @@ class JobReconciler:
             counts = admitted_counts(workload)
             start(draft, job, kind=self._kind, given=given, counts=counts)
         except FlavorMissingError as error:
-            log.warning("start_waits", job=job.metadata.key, error=str(error))
+            log.warning("job_start_delayed", job=job.metadata.key, error=str(error))
             return FLAVOR_SECONDS
         except StartError as error:
             await self._steps.fail_to_start(workload, str(error))
@@ -224,7 +241,7 @@ class JobReconciler:
             draft.remove(("metadata", "annotations", STOPPING))
         await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
         log.info("job_started", job=job.metadata.key, workload=workload.metadata.key)
-        self._steps.news.started(self._resource, job.metadata, workload)
+        self._steps.events.started(self._resource, job.metadata, workload)
         return None
 
     async def _stop(self, job: JobObject, step: Stop) -> None:
@@ -244,7 +261,7 @@ class JobReconciler:
             patch = versioned(draft, job.metadata)
             job = await self._writes.patch(self._mirror, job, patch, kind="json")
             log.info("job_stopped", job=job.metadata.key, reason=step.reason)
-            self._writes.tell(self._resource, job.metadata, "Stopped", step.message)
+            self._writes.record(self._resource, job.metadata, "Stopped", step.message)
         reset = self._kind.reset(job)
         if reset is not None:  # of this version alone: one that has ended keeps when it started
             patch = merge_patch(job.metadata, **reset)

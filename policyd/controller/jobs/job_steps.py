@@ -1,4 +1,4 @@
-"""Steps that are the same for jobs of every kind: those that concern the workload."""
+"""Steps that jobs of all kinds share: those that change the workload."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,12 +10,11 @@ import structlog
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
 from policyd.api.kueue.names import ADMISSION_GATED_BY
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference
-from policyd.controller.jobs.announcements import JobAnnouncements
 from policyd.controller.jobs.gangs import Gangs
 from policyd.controller.jobs.readiness import AwaitedPods
-from policyd.controller.jobs.slices import finish_slice
-from policyd.controller.patches import draft_of, merge_difference, merge_patch, versioned
-from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer
+from policyd.controller.jobs.workload_events import JobEvents
+from policyd.controller.patches import draft_of, merge_patch, versioned
+from policyd.controller.retention import NO_LIMITS, TimeLimits, drop_finalizer, finish_slice
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.priorities import PriorityClassMissingError, priority_of
@@ -47,6 +46,7 @@ from policyd.jobs.steps import (
 from policyd.jobs.workload import Priority, uid_label, within_sizes
 from policyd.kube.errors import AlreadyExistsError, InvalidError
 from policyd.kube.resources import Resource
+from policyd.patch.merge_patch import merge_difference
 from policyd.workload.transitions import (
     after_eviction,
     finish,
@@ -61,13 +61,13 @@ D = TypeVar("D", bound=JobObject | QueuedPod)
 QuietStep = Release | Report | TellReady | Retire | Resize
 
 MAY_GO = ("maximumExecutionTimeSeconds", "priorityClassRef", "queueName")
-"""What a workload has only if its job says it."""
+"""Fields that a workload has only if its job sets them."""
 HELD = "The job cannot use quota for now; workload on hold"
 NOT_HELD = "Workload no longer on hold; waiting for quota reservation"
 
 
 class WorkloadSteps:
-    """Does to the workload of a job what the next step says, and tells it on the job."""
+    """Takes the next step for the workload of a job, and records it on the job."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class WorkloadSteps:
         self.keys = replace(keys, annotations=annotations, gates=gates.admission_gated_by)
         """Which of the labels and annotations of a job its workload has too."""
         self._readiness = AwaitedPods(cache, every=limits.ready is not None)
-        self.news = JobAnnouncements(writes)
+        self.events = JobEvents(writes)
         self.gangs = Gangs(cache, writes)
 
     def copied(self, *jobs: ObjectMeta) -> Copied:
@@ -149,7 +149,7 @@ class WorkloadSteps:
         }
         await self._writes.patch(self._mirror, workload, {"metadata": patch})
         message = f'Updated workload AdmissionGatedBy to "{gates or ""}"'
-        self._writes.tell(resource, job, "UpdatedWorkload", message)
+        self._writes.record(resource, job, "UpdatedWorkload", message)
 
     async def _resize(self, workload: Workload, pod_sets: Iterable[PodSet]) -> None:
         wanted, draft = {each.name: each.count for each in pod_sets}, draft_of(workload)
@@ -159,7 +159,7 @@ class WorkloadSteps:
         await self._writes.patch(self._mirror, workload, patch, kind="json")
 
     async def adopt(self, workload: Workload, owner: OwnerReference) -> None:
-        """Take over a workload that somebody made for a job."""
+        """Make a job the owner of a workload that was created for it."""
         metadata = {
             "resourceVersion": workload.metadata.resource_version,
             "labels": uid_label(owner.uid),
@@ -176,7 +176,7 @@ class WorkloadSteps:
         return bool(named) and integrations.covers(labels)
 
     def watches(self, workload: Workload) -> bool:
-        """Tell whether anybody waits for the pods of a workload."""
+        """Tell whether the readiness of the pods of a workload is watched."""
         return self._readiness.watches(workload)
 
     def demanded(self, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
@@ -186,7 +186,7 @@ class WorkloadSteps:
         return tuple(msgspec.structs.replace(each, topology_request=None) for each in pod_sets)
 
     async def tell_ready(self, workload: Workload, condition: Condition) -> None:
-        """Say whether the pods of a workload run."""
+        """Write the condition PodsReady of a workload."""
         status = set_condition(workload, condition, now=self._writes.now)
         await self._writes.status(self._mirror, workload, status)
 
@@ -202,7 +202,7 @@ class WorkloadSteps:
         try:
             return priority_of(job, pod_sets, self._cache.mirrors, named=named)
         except PriorityClassMissingError as error:
-            self._writes.tell(resource, job, f"{error.kind}NotFound", str(error), bad=True)
+            self._writes.record(resource, job, f"{error.kind}NotFound", str(error), warning=True)
             return None
 
     async def create(self, resource: Resource, job: ObjectMeta, body: Json) -> None:
@@ -210,7 +210,7 @@ class WorkloadSteps:
         try:
             made = await self._writes.create(self._mirror, body, namespace=job.namespace)
         except AlreadyExistsError:
-            # Made before a restart, or by somebody else: the next look says which.
+            # Created before a restart, or by another client: the next reconciliation finds out.
             key = f"{job.namespace}/{body['metadata']['name']}"
             await self._writes.look(self._mirror, key)
             return
@@ -218,16 +218,16 @@ class WorkloadSteps:
             self._tell_refused(resource, job, body["metadata"]["name"], error)
             raise
         log.info("workload_created", workload=made.metadata.key)
-        self._cache.ears.made(resource.kind, job)
+        self._cache.hooks.workload_created(resource.kind, job)
         message = f"Created Workload: {made.metadata.key}"
-        self._writes.tell(resource, job, "CreatedWorkload", message)
+        self._writes.record(resource, job, "CreatedWorkload", message)
 
     def _tell_refused(
         self, resource: Resource, job: ObjectMeta, name: str, error: InvalidError
     ) -> None:
         """Say on a job that it cannot queue: what it demands does not fit into a Workload."""
         message = f"the Workload {name} is refused: {error}"
-        self._writes.tell(resource, job, "ErrWorkloadCompose", message, bad=True)
+        self._writes.record(resource, job, "ErrWorkloadCompose", message, warning=True)
 
     async def update(
         self, resource: Resource, job: ObjectMeta, step: UpdateWorkload, body: Json
@@ -243,7 +243,7 @@ class WorkloadSteps:
             raise
         if not step.fits:
             message = f"Updated not matching Workload for suspended job: {workload.metadata.key}"
-            self._writes.tell(resource, job, "UpdatedWorkload", message)
+            self._writes.record(resource, job, "UpdatedWorkload", message)
 
     async def change_priority(
         self, resource: Resource, job: ObjectMeta, workload: Workload, priority: Priority
@@ -259,7 +259,7 @@ class WorkloadSteps:
         patch = merge_patch(workload.metadata, spec=spec)
         await self._writes.patch(self._mirror, workload, patch)
         message = f"Updated workload priority class: {workload.metadata.key}"
-        self._writes.tell(resource, job, "UpdatedWorkload", message)
+        self._writes.record(resource, job, "UpdatedWorkload", message)
 
     async def delete(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Delete a workload that does not fit its job."""
@@ -268,7 +268,7 @@ class WorkloadSteps:
             return
         await self._writes.delete(self._mirror, workload)
         message = f"Deleted not matching Workload: {workload.metadata.key}"
-        self._writes.tell(resource, job, "DeletedWorkload", message)
+        self._writes.record(resource, job, "DeletedWorkload", message)
 
     async def finish(
         self, resource: Resource, job: ObjectMeta, workload: Workload, outcome: JobOutcome
@@ -278,7 +278,7 @@ class WorkloadSteps:
         status = finish(workload, reason=reason, message=outcome.message, now=self._writes.now)
         await self._writes.status(self._mirror, workload, status)
         log.info("workload_finished", workload=workload.metadata.key, reason=reason)
-        self.news.finished(resource, job, workload)
+        self.events.finished(resource, job, workload)
 
     def deactivated_left(self, workload: Workload) -> float | None:
         """Return the seconds for which the job of a workload is kept; None if for ever."""
@@ -296,7 +296,7 @@ class WorkloadSteps:
         if left is not None and left <= 0:
             await self._writes.delete(jobs, job)
             message = "Deleted job: deactivation retention period expired"
-            self._writes.tell(jobs.resource, job.metadata, "Deleted", message)
+            self._writes.record(jobs.resource, job.metadata, "Deleted", message)
             return None
         return left
 
@@ -339,5 +339,5 @@ class WorkloadSteps:
     async def drop_finalizer(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
         """Let a workload vanish when it is deleted."""
         if is_finished(workload):
-            self.news.finished(resource, job, workload)
+            self.events.finished(resource, job, workload)
         await drop_finalizer(self._writes, self._mirror, workload)

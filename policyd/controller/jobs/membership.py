@@ -39,11 +39,11 @@ from policyd.workload.usage_book import AdmittedUsage
 AT_ONCE = 8
 """Pods let out at a time."""
 CALLED_OFF_SECONDS = 10.0
-"""How long a group is kept all of whose pods were deleted: whoever replaces them may be at it."""
+"""How long a group is kept whose pods were all deleted: they may be being replaced."""
 
 
 class Membership:
-    """Keeps the workload of a group in step with who is in the group."""
+    """Keeps the workload of a group in step with the pods of the group."""
 
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
@@ -81,7 +81,7 @@ class Membership:
             await self._writes.patch(self._cache.mirrors.pods, pod, patch)
 
     async def call_off(self, group: PodGroup, workload: Workload | None) -> float | None:
-        """Let a group go all of whose pods were deleted, and that nobody is to replace.
+        """Release a group whose pods were all deleted, and are not to be replaced.
 
         Returns:
             The seconds until that is so; None if it is not, or is done.
@@ -112,7 +112,7 @@ class Membership:
         patch = {"metadata": {"resourceVersion": version, "ownerReferences": references}}
         await self._writes.patch(self._cache.mirrors.workloads, workload, patch)
         message = f"Added {len(new)} owner reference(s)"
-        self._writes.tell(WORKLOADS, workload.metadata, "OwnerReferencesAdded", message)
+        self._writes.record(WORKLOADS, workload.metadata, "OwnerReferencesAdded", message)
         return True
 
     def let_in(self, pods: Iterable[QueuedPod], workload: Workload) -> list[QueuedPod]:
@@ -126,7 +126,7 @@ class Membership:
                 kept.append(pod)
             else:
                 message = "asks for more than its pod set was admitted with; it stays held"
-                self._writes.tell(PODS, pod.metadata, "MoreThanAdmitted", message, bad=True)
+                self._writes.record(PODS, pod.metadata, "MoreThanAdmitted", message, warning=True)
         return kept
 
     def _is_alike(self, pod: QueuedPod, workload: Workload) -> bool:
@@ -168,7 +168,7 @@ class Membership:
         ]
         for pod in excess:
             await self._writes.delete(self._cache.mirrors.pods, pod)
-            self._writes.tell(PODS, pod.metadata, "ExcessPodDeleted", "Excess pod deleted")
+            self._writes.record(PODS, pod.metadata, "ExcessPodDeleted", "Excess pod deleted")
         return bool(excess)
 
     async def dismiss(self, group: PodGroup, reason: str, message: str) -> None:
@@ -182,7 +182,7 @@ class Membership:
             if is_let_go(pod) or (everyone and is_there):
                 await self._announce(pod, reason, message)
                 await self._writes.delete(self._cache.mirrors.pods, pod)
-                self._writes.tell(PODS, pod.metadata, "Stopped", message)
+                self._writes.record(PODS, pod.metadata, "Stopped", message)
 
     async def _announce(self, pod: QueuedPod, reason: str, message: str) -> None:
         if was_stopped(pod):

@@ -1,4 +1,4 @@
-"""Whether the jobs and pods that a workload stands for are still there, and who owns what."""
+"""Owners: whether the jobs and pods that a workload stands for exist, and what owns those."""
 
 from collections import OrderedDict
 from typing import Final
@@ -17,7 +17,7 @@ from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import PODS, Resource
 
 OWNER_SECONDS: Final = 300.0
-"""How long it is remembered who owns an owner."""
+"""How long the owner of an owner is remembered."""
 MOST_OWNERS: Final = 4096
 
 
@@ -32,7 +32,7 @@ class Owners:
         """Tell whether nothing is left of what a workload stands for.
 
         What the mirrors do not show is looked up: a job that no longer queues is still there.
-        Owners of other kinds are somebody else's, and a workload that was made by hand has none.
+        Owners of other kinds do not count, and a workload that was created by hand has none.
 
         Args:
             workload: The workload.

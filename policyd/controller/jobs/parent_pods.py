@@ -1,8 +1,8 @@
-"""Pods that are held for what made them: they become one of a group.
+"""Gated pods of parents such as StatefulSets: each becomes a member of its pod group.
 
-Kueue lets those go that can be in none, as what made them is gone or being replaced. Whoever may
-delete a parent and leave its pods would run them without quota so: they stay held, unless owners
-are believed as Kueue believes them.
+Kueue ungates pods that can be in no group, because their parent is gone or being replaced. A user
+who may delete a parent and keep its pods could run them without quota in this way, so they stay
+gated here, unless owner references are trusted as Kueue trusts them.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class ParentPods:
         return self._cache.integrations.makers.trusted
 
     async def leave(self, pods: Iterable[QueuedPod], name: str, *, namespace: str) -> None:
-        """See to pods whose parent is gone: nobody will ever say what they belong to.
+        """Handle pods whose parent is gone, so that their group will never be known.
 
         Raises:
             ApiError: If that could not be asked, or a pod not be written.
@@ -49,7 +49,7 @@ class ParentPods:
                 await self._part(pod, self._kind, name)
 
     async def _part(self, pod: QueuedPod, kind: ParentKind[Any], name: str) -> None:
-        """Let a pod go whose parent is gone, or say that nobody asks for quota for it."""
+        """Ungate a pod whose parent is gone, or record that no workload requests quota for it."""
         if self._believes:
             await self._ungate(pod)
         if self._believes or not is_gated(pod):
@@ -57,7 +57,7 @@ class ParentPods:
         message = (
             f"{kind.kind} `{name}` is gone, and nothing requests quota for this pod: delete it"
         )
-        self._writes.tell(PODS, pod.metadata, "HeldWithoutOwner", message, bad=True)
+        self._writes.record(PODS, pod.metadata, "HeldWithoutOwner", message, warning=True)
 
     async def place(self, pod: QueuedPod, seat: Seat[Any]) -> None:
         """Make a pod one of its group, if it can be in one.

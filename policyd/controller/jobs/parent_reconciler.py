@@ -16,7 +16,7 @@ from policyd.api.kueue.names import ADMISSION_GATED_BY, EVICTED, QUOTA_RESERVED
 from policyd.api.meta import Json, condition_true, find_condition
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_pods import ParentPods
-from policyd.controller.patches import merge_difference, merge_patch
+from policyd.controller.patches import merge_patch
 from policyd.controller.retention import drop_finalizer
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey
@@ -37,8 +37,10 @@ from policyd.jobs.parents import (
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.steps import UpdateWorkload
 from policyd.jobs.workload import Priority, body_of
+from policyd.kube.changes import Change
 from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
+from policyd.patch.merge_patch import merge_difference
 from policyd.workload.transitions import is_admitted
 
 log = structlog.get_logger()
@@ -61,6 +63,7 @@ class ParentReconciler:
         self._steps = steps
         self._resource = job_resource(kind)
         self._pods = ParentPods(kind, cache, writes)
+        self._mirror.listen(self.changed)
 
     @property
     def _mirror(self) -> Mirror[Any]:
@@ -69,6 +72,11 @@ class ParentReconciler:
     @property
     def _workloads(self) -> Mirror[Workload]:
         return self._cache.mirrors.workloads
+
+    def changed(self, change: Change[Parent]) -> None:
+        """Have a parent looked at that changed, and its workloads if it goes."""
+        for key in self._cache.job_keys(change, self._kind.kind):
+            self._cache.hooks.reconcile(key)
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
         """Do what is to be done next. Returns the seconds until it should be looked at again.
@@ -203,7 +211,7 @@ class ParentReconciler:
         held, wanted = _submission(workload), _submission(new)
         kept = set(held) - {"queueName"} if not may_take(workload, priority) else set[str]()
         if is_admitted(workload):
-            kept.add("queueName")  # the API server lets nobody change it
+            kept.add("queueName")  # the API server does not let it change
         wanted |= {name: held[name] for name in kept}
         spec = merge_difference(held, wanted)
         gates = [gates_of(each.metadata) for each in (workload, parent)]
@@ -221,7 +229,7 @@ class ParentReconciler:
         await self._writes.patch(self._workloads, workload, patch)
         if not same:
             message = f'Updated workload AdmissionGatedBy to "{gates[1] or ""}"'
-            self._writes.tell(self._resource, parent.metadata, "UpdatedWorkload", message)
+            self._writes.record(self._resource, parent.metadata, "UpdatedWorkload", message)
 
     async def _drop_others(self, parent: Parent, groups: dict[str, ParentPodGroup]) -> None:
         """Delete the workloads of groups that are no more."""

@@ -54,8 +54,8 @@ from policyd.kube.resources import PODS
 log = structlog.get_logger()
 
 MEMBERS_SECONDS = 5.0
-"""How long a group may be incomplete before that is said: whoever makes it is still at it. After
-twice as long it is said how many pods there are."""
+"""How long a group may be incomplete before that is recorded: its pods are still being created.
+After twice as long, the event has their number."""
 
 
 class PodReconciler:
@@ -100,7 +100,7 @@ class PodReconciler:
         """Tell whether nothing can become of a group, and say so."""
         contradiction = group.contradiction()
         if contradiction:
-            self._tell(group, "ErrWorkloadCompose", contradiction, bad=True)
+            self._tell(group, "ErrWorkloadCompose", contradiction, warning=True)
         return bool(contradiction) or (bool(group.name) and self._name_is_taken(group))
 
     def _tell_parent(self, key: ReconcileKey) -> None:
@@ -108,7 +108,7 @@ class PodReconciler:
         workload = self._workloads.get(key.path)
         if key.subject == "PodGroup" and workload is not None:
             for owner in owner_keys(workload) - {key}:
-                self._cache.ears.reconcile(owner)
+                self._cache.hooks.reconcile(owner)
 
     def _concerns(self, pod: QueuedPod) -> bool:
         made = SUSPENDING_PARENT in pod.metadata.annotations
@@ -125,7 +125,7 @@ class PodReconciler:
             f'A Workload named "{group.name}" already exists but is not a pod group workload; '
             "this pod group cannot be admitted"
         )
-        self._tell(group, "WorkloadNameConflict", message, bad=True)
+        self._tell(group, "WorkloadNameConflict", message, warning=True)
         return True
 
     async def _reconcile_group(self, group: PodGroup) -> float | None:
@@ -138,7 +138,7 @@ class PodReconciler:
         view = self._view(group, succeeded)
         if view is None:
             return FLAVOR_SECONDS
-        self._steps.news.checks(PODS, view.metadata, workload)
+        self._steps.events.checks(PODS, view.metadata, workload)
         step = self._next(group, view, workload, others)
         if step is not None:
             return await self._take(group, view, step)
@@ -160,7 +160,7 @@ class PodReconciler:
         return await self._membership.call_off(group, workload)
 
     async def _retire(self, group: PodGroup, workload: Workload, left: float) -> float | None:
-        """Delete what the queue has deactivated, once it was kept long enough: nobody replaces it.
+        """Delete pods whose workload was deactivated, once they were kept long enough.
 
         Returns what `reconcile` does.
         """
@@ -179,12 +179,12 @@ class PodReconciler:
                 return Adopt(named)
             return without_prebuilt(view, next(iter(others), None))
         if workload is not None and is_on_hold(workload):
-            return None  # who made it says when it may queue again
+            return None  # its creator says when it may queue again
         watched = workload is not None and self._steps.watches(workload)
         return next_step(view, workload, others, watched=watched)
 
     def _await(self, group: PodGroup, view: JobView) -> float | None:
-        """Say that pods of a group are missing, once nobody has added one for a while."""
+        """Record that pods of a group are missing, once none was added for a while."""
         if group.prebuilt and view.outcome is None:
             return PREBUILT_SECONDS
         newest = group.pods[-1].metadata.creation_timestamp
@@ -197,7 +197,7 @@ class PodReconciler:
         patient = left + MEMBERS_SECONDS
         if patient <= 0:
             message += f": {len(group.running_or_able_to())} of {group.total} pods are there"
-        self._tell(group, "ErrWorkloadCompose", message, bad=True)
+        self._tell(group, "ErrWorkloadCompose", message, warning=True)
         return patient if patient > 0 else None
 
     def _match(self, group: PodGroup) -> tuple[Workload | None, list[Workload]]:
@@ -287,7 +287,7 @@ class PodReconciler:
         try:
             body = await self._body(group, view)
         except DifferentMetadataError as error:
-            self._tell(group, "ErrWorkloadCompose", str(error), bad=True)
+            self._tell(group, "ErrWorkloadCompose", str(error), warning=True)
             return
         await self._steps.create(PODS, group.first.metadata, body)
 
@@ -325,7 +325,7 @@ class PodReconciler:
             turn = self._membership.let_in(group.to_let_go(), workload)
             patches = [(pod, self._ungating(pod, workload, by_pod_set)) for pod in turn]
         except FlavorMissingError as error:
-            log.warning("start_waits", pods=group.first.metadata.key, error=str(error))
+            log.warning("job_start_delayed", pods=group.first.metadata.key, error=str(error))
             return FLAVOR_SECONDS
         except StartError as error:
             await self._steps.fail_to_start(workload, str(error))
@@ -334,8 +334,8 @@ class PodReconciler:
         _raise_first(await asyncio.gather(*calls, return_exceptions=True))
         log.info("pods_started", workload=workload.metadata.key, pods=len(patches))
         for pod, _ in patches:
-            self._cache.ears.let_go(ADMISSION_GATE, pod, workload)
-            self._steps.news.started(PODS, pod.metadata, workload)
+            self._cache.hooks.ungated(ADMISSION_GATE, pod, workload)
+            self._steps.events.started(PODS, pod.metadata, workload)
         return None
 
     def _ungating(
@@ -351,8 +351,8 @@ class PodReconciler:
             await self._steps.delete(PODS, group.first.metadata, step.workload)
         log.info("pods_stopped", pods=group.first.metadata.key, reason=step.reason)
 
-    def _tell(self, group: PodGroup, reason: str, message: str, *, bad: bool = False) -> None:
-        self._writes.tell(PODS, group.first.metadata, reason, message, bad=bad)
+    def _tell(self, group: PodGroup, reason: str, message: str, *, warning: bool = False) -> None:
+        self._writes.record(PODS, group.first.metadata, reason, message, warning=warning)
 
 
 def _raise_first(results: Sequence[object]) -> None:

@@ -1,4 +1,4 @@
-"""Whose pods are waited for: everybody's (waitForPodsReady), or of queues that stop short gangs."""
+"""Workloads whose pods must become ready: all (waitForPodsReady), or those of some queues."""
 
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import PODS_READY
@@ -10,11 +10,11 @@ from policyd.workload.transitions import holding_queue, set_condition
 
 
 class AwaitedPods:
-    """Knows whose pods somebody waits for.
+    """Knows the workloads whose pods must become ready.
 
     Args:
         cache: What there is.
-        every: Whether the pods of all workloads are waited for (waitForPodsReady).
+        every: Whether the pods of all workloads must (waitForPodsReady).
     """
 
     def __init__(self, cache: Cache, *, every: bool = False) -> None:
@@ -31,9 +31,9 @@ class AwaitedPods:
         return set_condition(workload, STARTING, now=now) if begins else workload.status
 
     def watches(self, workload: Workload) -> bool:
-        """Tell whether anybody wants to know whether the pods of a workload run.
+        """Tell whether the condition PodsReady of a workload is kept up to date.
 
-        Nobody does before it ever had quota: the first that it is told says that its pods begin.
+        It is not before the workload ever had quota: its first PodsReady says that pods start.
         """
         conditions = workload.status.conditions
         if find_condition(conditions, PODS_READY) is None and not has_quota(workload):

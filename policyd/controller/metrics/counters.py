@@ -1,4 +1,4 @@
-"""What the controller counts, for Prometheus."""
+"""Counters and gauges of the controller, for Prometheus."""
 
 import platform
 import sys
@@ -53,7 +53,7 @@ class ControllerMetrics:
     def __init__(self, custom: tuple[CustomLabel, ...] = ()) -> None:
         self.registry = CollectorRegistry()
         self.role: Role = "standalone"
-        """What this process is among several; a label of all of Kueue's metrics."""
+        """The role of this process: leader, follower or standalone; a label of Kueue's metrics."""
         self._families: dict[str, MetricWrapperBase] = {
             family.name: family.make(self.registry, *custom_names(family, custom))
             for family in COUNTED
@@ -99,7 +99,7 @@ class ControllerMetrics:
         self.observe("admission_attempt_duration_seconds", seconds, result)
 
     def rivals(self, plan: Plan) -> None:
-        """Tell for whom others came too soon in the latest cycle, and who chose victims anew."""
+        """Set the preemptions that a cycle skipped, and count targets that it computed again."""
         for queue in self._rivals.union(plan.skipped):
             name = "admission_cycle_preemption_skips"
             series = self._series_of(name, self._of_queue(name, queue))
@@ -167,7 +167,7 @@ class ControllerMetrics:
         if self.role != "standalone":
             self.role = "leader" if leading else "follower"
         family = self._families["policyd_leading"]
-        assert isinstance(family, Gauge), "whoever leads may lose that"
+        assert isinstance(family, Gauge), "a leader may lose the Lease"
         family.set(leading)
 
     def forget(self, **labels: str) -> None:

@@ -10,7 +10,7 @@ from policyd.controller.metrics.metric_families import Family, Source
 from policyd.controller.watch.mirrors import Mirrors
 
 UNTRACKED: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
-"""What is told of a value that is none of those to be told apart."""
+"""The label of a value beyond those that are told apart."""
 
 
 class CustomLabels:

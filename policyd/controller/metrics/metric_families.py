@@ -253,7 +253,7 @@ COUNTED: Final = (
     ),
     Family("policyd_leading", "gauge", "Whether this process is the leader"),
 )
-"""What is counted when it happens."""
+"""Metrics that are counted as things happen."""
 
 _RESOURCE = ("flavor", "resource")
 _OF_COHORT = ("cohort", *_CLUSTER, *_RESOURCE)
@@ -325,4 +325,4 @@ MEASURED: Final = (
     _gauge("cohort_subtree_resource_reservations", "Quota reserved below it", "cohort", *_RESOURCE),
     _gauge("cohort_subtree_admitted_active_workloads", "Workloads that may run below", "cohort"),
 )
-"""What is looked up when somebody asks."""
+"""Metrics that are looked up when they are scraped."""

@@ -1,26 +1,28 @@
-"""Usage and pending workloads of queues, looked up when somebody asks for the metrics."""
+"""Usage and pending workloads of queues, looked up when the metrics are scraped."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from math import inf, isinf, nan
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from policyd.alloc.fair_sharing import share_of
-from policyd.alloc.hierarchy import QuotaNode, descendants
 from policyd.alloc.queue import FlavorResource, Quota
+from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.workload import QueuedWorkload
-from policyd.api.kueue import LocalQueue
-from policyd.api.kueue.names import ACTIVE, FINISHED
-from policyd.api.meta import find_condition
+from policyd.api.kueue import LocalQueue, Workload
+from policyd.api.kueue.names import ACTIVE, ADMITTED, FINISHED, QUOTA_RESERVED
+from policyd.api.meta import Condition, find_condition
 from policyd.controller.metrics.counters import ControllerMetrics, MetricsSettings, Role
 from policyd.controller.metrics.custom_labels import CustomLabels, custom_names
 from policyd.controller.metrics.metric_families import MEASURED
-from policyd.controller.metrics.standings import Standings
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.mirror import Mirror
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.status.quantities import in_units
 from policyd.status.queues import CountsOfQueues, QueueCounts, count_queues, queue_status
 from policyd.status.shares import weighted_share
@@ -43,14 +45,14 @@ def measure(
     *,
     leading: Callable[[], bool],
 ) -> WorkloadMetrics:
-    """Have what happens to workloads counted, and what queues hold told when it is asked.
+    """Register the metrics of workloads, and those of queues, which are looked up when scraped.
 
     Returns:
-        Who counts what happens to workloads, and does not see all of it by itself.
+        The counters of workloads, which have to be told of some changes.
 
     Args:
         cache: The queues and workloads.
-        metrics: Where it is counted and told.
+        metrics: The registry and its counters.
         settings: Which metrics there are.
         leading: Whether this process is the one that counts.
     """
@@ -84,10 +86,10 @@ class QueueGauges(Collector):
         self._role = role
         self._has_metrics = has_metrics
         self._custom = CustomLabels(cache.mirrors, settings.custom)
-        self._standings = Standings(cache.mirrors.workloads)
+        self._workload_counts = WorkloadCounts(cache.mirrors.workloads)
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what it tells is not known before somebody asks."""
+        """Return nothing: the values are not known before they are scraped."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -198,7 +200,7 @@ class QueueGauges(Collector):
         return nan if isinf(share) else share
 
     def _local_queues(self, found: CountsOfQueues) -> Iterator[Sample]:
-        ledger = self._cache.state.ledger
+        history = self._cache.state.history
         for queue in self._cache.mirrors.local_queues:
             if not self._has_metrics(queue):
                 continue
@@ -214,14 +216,14 @@ class QueueGauges(Collector):
                 for (flavor, resource), amount in sorted(held.items()):
                     which = *labels, flavor, resource
                     yield f"local_queue_resource_{name}", which, in_units(resource, amount)
-            if ledger is not None and key in ledger.usage:
+            if history is not None and key in history.usage:
                 about = *labels, queue.spec.cluster_queue
-                yield "local_queue_admission_fair_sharing_usage", about, ledger.usage[key]
+                yield "local_queue_admission_fair_sharing_usage", about, history.usage[key]
 
     def _finished(self) -> Iterator[Sample]:
         """Yield how many workloads have finished and are still there."""
         mirrors, of_local, of_queue = self._cache.mirrors, Counter[str](), Counter[str]()
-        for (namespace, name, reason, _), number in self._standings:
+        for (namespace, name, reason, _), number in self._workload_counts:
             if reason == FINISHED:
                 of_local[f"{namespace}/{name}"] += number
         for local_queue in mirrors.local_queues:
@@ -238,7 +240,7 @@ class QueueGauges(Collector):
         if not self._cache.state.settings.gates.unadmitted_workloads_observability:
             return
         mirrors, of_queue = self._cache.mirrors, Counter[tuple[str, str, str]]()
-        for (namespace, name, reason, cause), number in self._standings:
+        for (namespace, name, reason, cause), number in self._workload_counts:
             queue = mirrors.local_queues.get(f"{namespace}/{name}")
             if queue is None or reason == FINISHED:
                 continue
@@ -301,3 +303,66 @@ def _limit(resource: str, amount: int | None) -> float:
 def _add(total: dict[FlavorResource, int], more: Mapping[FlavorResource, int]) -> None:
     for names, amount in more.items():
         total[names] = total.get(names, 0) + amount
+
+
+CountedAs = tuple[str, str, str, str]
+"""What a workload is counted as: its namespace, its LocalQueue, why it is not admitted, and why it
+has no quota, if that is why. Instead of the first reason, `Finished` if it has."""
+
+NOT_TOLD: Final = "PendingEvaluation"
+"""Why a workload has no quota that was not considered yet."""
+
+
+def counted_as(workload: Workload) -> CountedAs | None:
+    """Return what a workload is counted as; None if it is admitted."""
+    reserved = admitted = None
+    for condition in workload.status.conditions:
+        kind = condition.type
+        if kind == QUOTA_RESERVED:
+            reserved = condition
+        elif kind == ADMITTED:
+            admitted = condition
+        elif kind == FINISHED and condition.status == "True":
+            return workload.metadata.namespace, workload.spec.queue_name, FINISHED, ""
+    if admitted is not None and admitted.status == "True":
+        return None
+    return workload.metadata.namespace, workload.spec.queue_name, *_why(reserved, admitted)
+
+
+def _why(reserved: Condition | None, admitted: Condition | None) -> tuple[str, str]:
+    if reserved is None or reserved.status != "True":
+        return "NoReservation", NOT_TOLD if reserved is None else reserved.reason
+    return "UnsatisfiedAdmissionChecks" if admitted is None else admitted.reason, ""
+
+
+class WorkloadCounts:
+    """Counts the workloads that are not admitted, or have finished."""
+
+    def __init__(self, workloads: Mirror[Workload]) -> None:
+        self._counts: dict[CountedAs, int] = {}
+        workloads.listen(self._changed)
+
+    def __iter__(self) -> Iterator[tuple[CountedAs, int]]:
+        """Iterate over the labels, and how many workloads have them."""
+        return iter(tuple(self._counts.items()))
+
+    def _changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified():
+                before, after = counted_as(change.old), counted_as(change.object)
+                if before != after:
+                    self._add(before, -1)
+                    self._add(after, 1)
+            case Added():
+                self._add(counted_as(change.object), 1)
+            case Deleted():
+                self._add(counted_as(change.object), -1)
+
+    def _add(self, labels: CountedAs | None, more: int) -> None:
+        if labels is None:
+            return
+        number = self._counts.get(labels, 0) + more
+        if number:
+            self._counts[labels] = number
+        else:
+            del self._counts[labels]

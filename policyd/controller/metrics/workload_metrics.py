@@ -1,4 +1,4 @@
-"""Counts what happens to workloads, by Kueue's names: told by what is watched, whoever did it."""
+"""Metrics of workloads, by Kueue's names, counted as their conditions change in the watch."""
 
 from collections.abc import Callable
 
@@ -11,15 +11,17 @@ from policyd.controller.metrics.custom_labels import CustomLabels
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.index import local_queue_key
 from policyd.jobs.pods import QueuedPod, group_name
-from policyd.workload.progress import (
+from policyd.kube.changes import Added, Change, Deleted, Modified
+from policyd.workload.transitions import (
     became_true,
     eviction_end,
     execution_seconds,
+    holding_queue,
     latest_eviction,
+    queued_since,
     time_of,
     waiting_since,
 )
-from policyd.workload.transitions import holding_queue, queued_since
 
 SLICE_REPLACED = "WorkloadSliceReplaced"
 
@@ -59,13 +61,13 @@ class WorkloadMetrics:
             return False
         return settings.selector is None or settings.selector.matches(queue.metadata.labels)
 
-    def made(self, kind: str, job: ObjectMeta) -> None:
+    def workload_created(self, kind: str, job: ObjectMeta) -> None:
         """Observe how long after a job its workload was made."""
         if self._settings.creation and job.creation_timestamp is not None:
             took = max(0.0, self._cache.now - job.creation_timestamp.timestamp())
             self._metrics.observe("workload_creation_latency_seconds", took, kind)
 
-    def let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
+    def ungated(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
         """Observe how long after the admission of its workload a pod lost a gate."""
         admitted, queue = time_of(workload, ADMITTED), holding_queue(workload)
         if admitted is not None and queue:
@@ -73,9 +75,15 @@ class WorkloadMetrics:
             took = max(0.0, self._cache.now - admitted)
             self._took("pod_scheduling_gate_removal_seconds", took, workload, labels)
 
-    def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        if old is None or new is None or not self._leading():
-            return
+    def _changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified():
+                if self._leading():
+                    self._count_changes(change.old, change.object)
+            case Added() | Deleted():
+                pass
+
+    def _count_changes(self, old: Workload, new: Workload) -> None:
         before, after = old.status.conditions, new.status.conditions
         if before is after or before == after:
             return
@@ -172,22 +180,36 @@ class WorkloadMetrics:
         local_queue = self._cache.local_queue_of(workload)
         return "" if local_queue is None else local_queue.spec.cluster_queue
 
-    def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
-        if old is not None and new is None:
-            self._metrics.forget(cluster_queue=old.metadata.name)
-            self._metrics.forget(preempting_cluster_queue=old.metadata.name)
-        if old is not None:
-            self._forget_unnamed(old.spec.cohort_name)
+    def _queue_changed(self, change: Change[ClusterQueue]) -> None:
+        match change:
+            case Modified(old):
+                self._forget_unnamed(old.spec.cohort_name)
+            case Deleted(old):
+                self._metrics.forget(cluster_queue=old.metadata.name)
+                self._metrics.forget(preempting_cluster_queue=old.metadata.name)
+                self._forget_unnamed(old.spec.cohort_name)
+            case Added():
+                pass
 
-    def _local_queue_changed(self, old: LocalQueue | None, new: LocalQueue | None) -> None:
-        if old is not None and (new is None or not self.has_metrics(new)):
-            self._metrics.forget(name=old.metadata.name, namespace=old.metadata.namespace)
+    def _local_queue_changed(self, change: Change[LocalQueue]) -> None:
+        match change:
+            case Added():
+                return
+            case Modified(object=new) if self.has_metrics(new):
+                return
+            case Modified() | Deleted():
+                metadata = change.object.metadata
+                self._metrics.forget(name=metadata.name, namespace=metadata.namespace)
 
-    def _cohort_changed(self, old: Cohort | None, new: Cohort | None) -> None:
-        if old is not None and new is None:
-            self._metrics.forget(cohort=old.metadata.name)
-        if old is not None:
-            self._forget_unnamed(old.spec.parent_name)
+    def _cohort_changed(self, change: Change[Cohort]) -> None:
+        match change:
+            case Modified(old):
+                self._forget_unnamed(old.spec.parent_name)
+            case Deleted(old):
+                self._metrics.forget(cohort=old.metadata.name)
+                self._forget_unnamed(old.spec.parent_name)
+            case Added():
+                pass
 
     def _forget_unnamed(self, cohort: str) -> None:
         """Drop what was counted of a cohort that has no object, and that nothing names any more."""

@@ -1,28 +1,44 @@
-"""Says in the status of each Policy and PolicyBinding whether it counts, and if not, why."""
+"""Writes to the status of each Policy and PolicyBinding whether it has an effect, and if not, why.
 
+Policies are loaded in a thread, one at a time and with rests, so that none delays the queue. No
+more of them are kept in memory than the webhooks load.
+"""
+
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from datetime import datetime
-from typing import NoReturn
+from functools import partial
+from typing import Final, NoReturn, TypeVar
 
 import msgspec
 import structlog
 
 from policyd.api.meta import (
     Condition,
+    ObjectMeta,
     find_condition,
     timestamp,
     with_condition,
 )
 from policyd.api.policy import BindingObject, PolicyObject, PolicyStatus
+from policyd.clock import cpu_limit
 from policyd.controller.patches import merge_patch
-from policyd.engine.compile.load import load_document
+from policyd.engine.compile.load import Loaded, load_document
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.bindings import needs_binding
 from policyd.errors import did_you_mean
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Client, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.informer import Informer
+from policyd.kube.namespace_limits import (
+    MOST_POLICIES,
+    MOST_POLICY_BYTES,
+    POLICIES_AT_A_TIME,
+    NamespaceLimits,
+)
 from policyd.kube.pace import Pace
 from policyd.kube.resources import POLICIES, POLICY_BINDINGS
 from policyd.kube.workqueue import WorkQueue
@@ -35,10 +51,16 @@ IN_FORCE = "InForce"
 that generation's number."""
 
 LONGEST_MESSAGE = 32768
-"""What the API server allows a condition's message to have."""
+"""Characters of a condition's message, at most: the API server's limit."""
+
+TOO_MANY: Final = "TooMany"
+"""The reason of `Ready` where a policy is not loaded, as there are too many."""
 
 BINDINGS_SECONDS = 30.0
 """How long the kind PolicyBinding is waited for, which may be missing."""
+
+LONGEST_REST: Final = 10.0
+"""Seconds to rest after a policy, at most."""
 
 STAND_BY_SECONDS = 2.0
 """How often a stand-by looks whether it leads now."""
@@ -49,6 +71,8 @@ log = structlog.get_logger(__name__)
 _Key = tuple[str, str]
 """Kind and name."""
 
+Stored = TypeVar("Stored", PolicyObject, BindingObject)
+
 
 def policy_status(policy: PolicyObject, *, now: float, bound: bool = False) -> PolicyStatus:
     """Return the status that a policy should have.
@@ -58,7 +82,7 @@ def policy_status(policy: PolicyObject, *, now: float, bound: bool = False) -> P
         now: Seconds since the epoch, for a condition that changes.
         bound: Whether a binding names it.
     """
-    loaded = load_document(Document(policy.value, policy.metadata.name))
+    loaded = _loaded(Document(policy.value, policy.metadata.name))
     generation = policy.metadata.generation
     ready = _ready(loaded.findings, generation, timestamp(now))
     for compiled in loaded.policies if ready.status == "True" else ():
@@ -88,7 +112,7 @@ def binding_status(binding: BindingObject, policies: Iterable[str], *, now: floa
         now: Seconds since the epoch, for a condition that changes.
     """
     generation, name = binding.metadata.generation, binding.policy_name
-    loaded = load_document(Document(binding.value, binding.metadata.name))
+    loaded = _loaded(Document(binding.value, binding.metadata.name))
     ready = _ready(loaded.findings, generation, timestamp(now))
     known = sorted(policies)
     if ready.status == "True" and name in known:
@@ -104,6 +128,10 @@ def binding_status(binding: BindingObject, policies: Iterable[str], *, now: floa
         )
     old = binding.status.conditions if binding.status else ()
     return PolicyStatus(observed_generation=generation, conditions=with_condition(old, ready))
+
+
+def _loaded(document: Document) -> Loaded:
+    return load_document(document, out_of_time=cpu_limit())
 
 
 def _earlier(old: tuple[Condition, ...], ready: Condition) -> Condition | None:
@@ -147,26 +175,70 @@ def _line(finding: Finding) -> str:
     return f"{place}{finding.message}{hint}"
 
 
+def too_many_status(
+    given: PolicyObject | BindingObject, reason: str, *, now: float
+) -> PolicyStatus:
+    """Return the status that a policy or binding beyond the limits should have."""
+    generation = given.metadata.generation
+    ready = Condition(
+        type=READY,
+        status="False",
+        reason=TOO_MANY,
+        message=reason,
+        last_transition_time=timestamp(now),
+        observed_generation=generation,
+    )
+    old = given.status.conditions if given.status else ()
+    kept = tuple(c for c in with_condition(old, ready) if c.type != IN_FORCE)
+    return PolicyStatus(observed_generation=generation, conditions=kept)
+
+
 class PolicyStatuses:
-    """Keeps the statuses up to date, while it leads; writes only what differs.
+    """Keeps the statuses up to date, while it leads; writes only statuses that changed.
 
     Args of the constructor:
         client: The API server.
         leading: Tells whether this process may write.
+        executor: Loads policies, in a thread.
         pace: Time.
+        limits: Of the policies that are loaded.
     """
 
-    def __init__(self, client: Client, *, leading: Callable[[], bool], pace: Pace) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        leading: Callable[[], bool],
+        executor: Executor,
+        pace: Pace,
+        limits: NamespaceLimits | None = None,
+    ) -> None:
         self._client = client
         self._leading = leading
+        self._executor = executor
         self._pace = pace
+        self._limits = limits or NamespaceLimits(MOST_POLICIES, MOST_POLICY_BYTES)
         self._queue: WorkQueue[_Key] = WorkQueue(pace=pace)
+        self._written: dict[str, PolicyStatus] = {}
+        """The statuses of Policies that this process wrote: judging one again takes a while."""
         self.policies = Informer(
-            client, POLICIES, into=PolicyObject, on_change=self._policy_changed, pace=pace
+            client,
+            POLICIES,
+            into=PolicyObject,
+            on_change=self._policy_changed,
+            trim=partial(self._kept, "Policy"),
+            page_limit=POLICIES_AT_A_TIME,
+            pace=pace,
         )
         """To be run beside `run`, as `bindings` is."""
         self.bindings = Informer(
-            client, POLICY_BINDINGS, into=BindingObject, on_change=self._binding_changed, pace=pace
+            client,
+            POLICY_BINDINGS,
+            into=BindingObject,
+            on_change=self._binding_changed,
+            trim=partial(self._kept, "PolicyBinding"),
+            page_limit=POLICIES_AT_A_TIME,
+            pace=pace,
         )
 
     async def run(self) -> NoReturn:
@@ -182,13 +254,16 @@ class PolicyStatuses:
             except ApiError as error:
                 wait = self._queue.requeue(key)
                 log.warning("policy_status_late", object=key, seconds=wait, reason=str(error))
+            except Exception:  # a bug with one policy must not affect the others
+                log.exception("policy_status_error", object=key)
+                self._queue.forget(key)
             else:
                 self._queue.forget(key)
             finally:
                 self._queue.done(key)
 
     async def reconcile(self, key: _Key) -> None:
-        """Write the status of one object if it is not what it should be.
+        """Write the status of one object if it changed.
 
         Raises:
             ApiError: If it cannot be written; an object that is gone is no error.
@@ -200,9 +275,11 @@ class PolicyStatuses:
         if not self._leading():
             self._queue.add(key)  # for when this process leads again
             return
-        status = self._status(given)
+        status = await self._status(key, given)
         if status == given.status:
             return
+        if kind == "Policy":
+            self._written[name] = status
         patch = merge_patch(given.metadata, status=status)
         resource = POLICIES if kind == "Policy" else POLICY_BINDINGS
         try:
@@ -214,27 +291,66 @@ class PolicyStatuses:
         condition = find_condition(status.conditions, READY)
         assert condition is not None, "a status says whether its object is ready"
         said = {"ready": condition.status, "reason": condition.reason, "message": condition.message}
-        log.info("policy_judged", object=f"{kind} {name}", **said)
+        log.info("policy_status_written", object=f"{kind} {name}", **said)
 
-    def _status(self, given: PolicyObject | BindingObject) -> PolicyStatus:
-        now = self._pace.clock.now()
+    async def _status(self, key: _Key, given: PolicyObject | BindingObject) -> PolicyStatus:
+        now, began = self._pace.clock.now(), self._pace.clock.monotonic()
+        if self._limits.left_out("", key) is not None:
+            return too_many_status(given, self._limits.too_many(""), now=now)
         if isinstance(given, BindingObject):
-            return binding_status(given, self.policies.store, now=now)
-        name = given.metadata.name
-        bound = any(binding.policy_name == name for binding in self.bindings.store.values())
-        return policy_status(given, now=now, bound=bound)
+            work = partial(binding_status, given, tuple(self.policies.store), now=now)
+        else:
+            name = given.metadata.name
+            bound = any(binding.policy_name == name for binding in self.bindings.store.values())
+            work = partial(policy_status, given, now=now, bound=bound)
+        status = await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        await self._pace.rest(began, most=LONGEST_REST)
+        return status
 
-    def _policy_changed(self, old: PolicyObject | None, new: PolicyObject | None) -> None:
-        given = new or old
-        assert given is not None, "a change has an object before or after it"
-        name = given.metadata.name
+    def _kept(self, kind: str, given: Stored) -> Stored:
+        """Return an object as it is kept: without its spec if that is beyond the limits."""
+        metadata = given.metadata
+        kept = ObjectMeta(
+            name=metadata.name,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            generation=metadata.generation,
+        )
+        size = len(msgspec.json.encode(given.spec))
+        if self._limits.put("", (kind, metadata.name), size):
+            return msgspec.structs.replace(given, metadata=kept)
+        return msgspec.structs.replace(given, metadata=kept, spec=None)
+
+    def _policy_changed(self, change: Change[PolicyObject]) -> None:
+        name = change.object.metadata.name
+        match change:
+            case Modified(old, new) if self._is_own_write(old, new):
+                return
+            case Deleted():
+                self._limits.drop("", ("Policy", name))
+            case Added() | Modified():
+                pass
+        self._written.pop(name, None)
         self._queue.add(("Policy", name))
-        if old is None or new is None:
+        if not isinstance(change, Modified):
             for binding in self.bindings.store.values():
                 self._queue.add(("PolicyBinding", binding.metadata.name))
 
-    def _binding_changed(self, old: BindingObject | None, new: BindingObject | None) -> None:
-        for given in (old, new):
-            if given is not None:
-                self._queue.add(("PolicyBinding", given.metadata.name))
-                self._queue.add(("Policy", given.policy_name))
+    def _is_own_write(self, old: PolicyObject, new: PolicyObject) -> bool:
+        """Tell whether nothing changed but the status, to what this process wrote."""
+        before, after = old.metadata, new.metadata
+        return new.status == self._written.get(new.metadata.name) and (
+            (before.uid, before.generation) == (after.uid, after.generation)
+        )
+
+    def _binding_changed(self, change: Change[BindingObject]) -> None:
+        name = change.object.metadata.name
+        self._queue.add(("PolicyBinding", name))
+        self._queue.add(("Policy", change.object.policy_name))
+        match change:
+            case Modified(old, _):
+                self._queue.add(("Policy", old.policy_name))
+            case Deleted():
+                self._limits.drop("", ("PolicyBinding", name))
+            case Added():
+                pass

@@ -1,8 +1,8 @@
 """The background scan: every policy on every object it concerns, over and over, without haste.
 
 Objects are listed in pages and forgotten with them, a few at a time, so that neither memory nor
-processor notice. Only who leads scans. A scan that is broken off writes nothing: a report with half
-of what there is would say that the rest is in order.
+processor notice. Only the leader scans. A scan that is broken off writes nothing: half a report
+would say that the other objects are in order.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from policyd.engine.offline.report import ReportApi, ResultKey, Rows, scanned
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject, resources_to_list
 from policyd.jobs.kinds.registry import KINDS
 from policyd.kube.client import Client
+from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.pages import pages
@@ -49,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSettings:
-    """How scans go."""
+    """Settings of scans."""
 
     every_seconds: float = 900.0
     """From the end of a scan to the beginning of the next, if no policy changes."""
@@ -62,7 +63,7 @@ class ScanSettings:
 
 
 class ScanMetrics:
-    """What is counted of scans."""
+    """The metrics of scans."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.scans = Counter(
@@ -85,7 +86,7 @@ class ScanMetrics:
 
 
 class Scanner:
-    """Scans what exists, and keeps the reports.
+    """Scans the existing objects, and keeps the reports.
 
     Args of the constructor:
         client: The API server.
@@ -97,7 +98,7 @@ class Scanner:
         pace: Time.
     """
 
-    def __init__(  # noqa: PLR0913 - what a scan reads, writes and goes by
+    def __init__(  # noqa: PLR0913 - all that a scan reads and writes
         self,
         client: Client,
         reports: Reports,
@@ -133,7 +134,7 @@ class Scanner:
                 log.warning("scan_failed", reason=str(error))
             except Exception:  # a bug, which must not stop the queue beside it
                 self._metrics.scans.labels("failed").inc()
-                log.exception("scan_broke")
+                log.exception("scan_error")
             if await self._pace.wait(self.changed, self._settings.every_seconds):
                 await self._pace.sleep(SETTLE_SECONDS)
 
@@ -161,7 +162,7 @@ class Scanner:
     async def _look_at(self, scan: PolicyScan, listed: Listed) -> None:
         """Look at all objects of a resource."""
         api_version = f"{listed.group}/{listed.version}" if listed.group else listed.version
-        served = await self._client.served(api_version)
+        served = await served_resources(self._client, api_version)
         resource = next((each for each in served if each.plural == listed.plural), None)
         if resource is None:
             raise NotFoundError("no such kind is served")
@@ -200,7 +201,7 @@ class Scanner:
 
 
 def found_of(listed: Listed, resource: Resource, item: Json) -> ScannedObject:
-    """Return an item of a list as the object it is; who manages which field is left out."""
+    """Return an item of a list as an object, without managed fields."""
     metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
     named = {"apiVersion": resource.api_version, "kind": resource.kind}
     return ScannedObject(
@@ -213,7 +214,7 @@ def found_of(listed: Listed, resource: Resource, item: Json) -> ScannedObject:
 
 
 def _leave_out(scan: PolicyScan, listed: Listed, error: ApiError) -> None:
-    """Say in the report of the cluster what could not be looked at."""
+    """Note in the report of the cluster the resources that could not be listed."""
     name = f"{listed.plural}.{listed.group}" if listed.group else listed.plural
     log.warning("resource_not_scanned", resource=name, reason=str(error))
     message = f"{name} cannot be listed: {error}"

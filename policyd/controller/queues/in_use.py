@@ -1,18 +1,20 @@
-"""Queues and what they are made of, deleted while they are in use: they stay until they are not.
+"""Finalizers that keep queues, flavors, topologies and admission checks while they are in use.
 
-A finalizer holds them. The webhooks give it to queues, flavors and topologies when they are
-created, as Kueue does; admission checks, and objects made while there were no webhooks, get it
-here. It is removed here: from a ClusterQueue once no workload holds its quota, from a
-ResourceFlavor or an AdmissionCheck once no ClusterQueue has it, from a Topology once no
-ResourceFlavor names it.
+The webhooks add the finalizer to queues, flavors and topologies when they are created, as Kueue
+does; admission checks, and objects that were created without webhooks, get it here. It is removed
+here: from a ClusterQueue once no workload holds its quota, from a ResourceFlavor or an
+AdmissionCheck once no ClusterQueue has it, from a Topology once no ResourceFlavor names it.
+`release` removes it, and the one of pods, before policyd is uninstalled.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from policyd.api.kueue import AdmissionCheck, ClusterQueue, ResourceFlavor, Topology
-from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
+from policyd.api.kueue.names import MANAGED, RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import ObjectMeta
 from policyd.controller.patches import with_finalizer, without_finalizer
 from policyd.controller.reconcile import Reconcile
@@ -20,6 +22,19 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey, Subject
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
+from policyd.kube.changes import Added, Change, Deleted, Modified
+from policyd.kube.client import Client, PartialObject
+from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.pages import pages
+from policyd.kube.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    PODS,
+    RESOURCE_FLAVORS,
+    TOPOLOGIES,
+    WORKLOADS,
+    Resource,
+)
 from policyd.status.queues import queue_figures
 from policyd.workload.conversion import check_names
 
@@ -47,10 +62,10 @@ class InUse:
         }
         mirrors.cluster_queues.listen(self._queue_changed)
         mirrors.flavors.listen(self._flavor_changed)
-        mirrors.topologies.listen(lambda _, new: self._look("Topology", new))
-        mirrors.checks.listen(lambda _, new: self._look("CheckInUse", new))
+        mirrors.topologies.listen(partial(self._changed, "Topology"))
+        mirrors.checks.listen(partial(self._changed, "CheckInUse"))
 
-    def everything(self) -> Iterator[ReconcileKey]:
+    def all_keys(self) -> Iterator[ReconcileKey]:
         """Yield what has to be held, and what may have to be let go."""
         for subject, kind in self._kinds.items():
             for obj in kind.mirror:
@@ -73,7 +88,7 @@ class InUse:
             await self._writes.patch(kind.mirror, obj, without_finalizer(obj.metadata))
 
     def _holds_quota(self, queue: str) -> bool:
-        # Whoever looks is told by a change of the status, in which these are counted.
+        # A change of the status, which has these counts, causes the next look.
         return queue_figures(self._cache.state, queue).reserving > 0
 
     def _is_in_a_queue(self, flavor: str) -> bool:
@@ -85,22 +100,39 @@ class InUse:
     def _is_to_be_passed(self, check: str) -> bool:
         return any(check in check_names(queue) for queue in self._cache.mirrors.cluster_queues)
 
-    def _queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
-        self._look("ClusterQueue", new)
-        if old is None:
-            return
-        mirrors, flavors, checks = self._cache.mirrors, _flavors_of(old), set(check_names(old))
-        if new is not None:
-            flavors, checks = flavors - _flavors_of(new), checks.difference(check_names(new))
-        for name in flavors:
-            self._look("ResourceFlavor", mirrors.flavors.get(name))
-        for name in checks:
-            self._look("CheckInUse", mirrors.checks.get(name))
+    def _queue_changed(self, change: Change[ClusterQueue]) -> None:
+        self._changed("ClusterQueue", change)
+        match change:
+            case Modified(old, new):
+                flavors = _flavors_of(old) - _flavors_of(new)
+                self._left(flavors, set(check_names(old)).difference(check_names(new)))
+            case Deleted(old):
+                self._left(_flavors_of(old), check_names(old))
+            case Added():
+                pass
 
-    def _flavor_changed(self, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
-        self._look("ResourceFlavor", new)
-        if old is not None:
-            self._look("Topology", self._cache.mirrors.topologies.get(old.spec.topology_name))
+    def _left(self, flavors: Iterable[str], checks: Iterable[str]) -> None:
+        """Look at what a queue names no more."""
+        for name in flavors:
+            self._look("ResourceFlavor", self._cache.mirrors.flavors.get(name))
+        for name in checks:
+            self._look("CheckInUse", self._cache.mirrors.checks.get(name))
+
+    def _flavor_changed(self, change: Change[ResourceFlavor]) -> None:
+        self._changed("ResourceFlavor", change)
+        match change:
+            case Modified(old) | Deleted(old):
+                self._look("Topology", self._cache.mirrors.topologies.get(old.spec.topology_name))
+            case Added():
+                pass
+
+    def _changed(
+        self,
+        subject: Subject,
+        change: Change[ClusterQueue | ResourceFlavor | Topology | AdmissionCheck],
+    ) -> None:
+        if not isinstance(change, Deleted):
+            self._look(subject, change.object)
 
     def _look(
         self,
@@ -108,7 +140,7 @@ class InUse:
         obj: ClusterQueue | ResourceFlavor | Topology | AdmissionCheck | None,
     ) -> None:
         if obj is not None and _is_due(obj.metadata):
-            self._cache.ears.reconcile(ReconcileKey(subject, "", obj.metadata.name))
+            self._cache.hooks.reconcile(ReconcileKey(subject, "", obj.metadata.name))
 
 
 def _is_due(metadata: ObjectMeta) -> bool:
@@ -120,3 +152,56 @@ def _is_due(metadata: ObjectMeta) -> bool:
 def _flavors_of(queue: ClusterQueue) -> frozenset[str]:
     groups = queue.spec.resource_groups
     return frozenset(flavor.name for group in groups for flavor in group.flavors)
+
+
+QUEUES: Final = (WORKLOADS, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, ADMISSION_CHECKS)
+"""Kinds whose objects stay as long as they are in use, by the controller's word."""
+
+
+async def release(
+    client: Client, *, namespace: str = "", everything: bool = False, dry_run: bool = False
+) -> AsyncIterator[str]:
+    """Take finalizers off, and yield `resource/namespace/name` of what has lost one.
+
+    Args:
+        client: The API server.
+        namespace: Whose pods and workloads; empty for those of all.
+        everything: Whether also those of workloads, queues and what these are made of are taken.
+        dry_run: Whether nothing is written.
+
+    Raises:
+        ApiError: If the API server does not answer, or refuses.
+    """
+    kinds = [(PODS, MANAGED)]
+    if everything:
+        kinds += [(kind, RESOURCE_IN_USE_FINALIZER) for kind in QUEUES]
+    for resource, finalizer in kinds:
+        if namespace and not resource.namespaced:
+            continue
+        with suppress(NotFoundError):  # the kind is not served: there is nothing of it
+            listed = pages(client, resource, into=PartialObject, namespace=namespace)
+            async for page in listed:
+                for found in page.items:
+                    held = finalizer in found.metadata.finalizers
+                    if held and (dry_run or await _take_off(client, resource, found, finalizer)):
+                        yield f"{resource.plural}/{found.metadata.key}"
+
+
+async def _take_off(
+    client: Client, resource: Resource, found: PartialObject, finalizer: str
+) -> bool:
+    """Take a finalizer off an object, however often that changes; tell whether it was there."""
+    name, namespace = found.metadata.name, found.metadata.namespace
+    while finalizer in found.metadata.finalizers:
+        patch = without_finalizer(found.metadata, finalizer)
+        try:
+            await client.patch(resource, name, patch, namespace=namespace, into=PartialObject)
+        except NotFoundError:
+            return False
+        except ConflictError:
+            with suppress(NotFoundError):
+                found = await client.get(resource, name, namespace=namespace, into=PartialObject)
+                continue
+            return False
+        return True
+    return False

@@ -1,4 +1,4 @@
-"""Who waits in a queue, as Kueue's visibility API tells it."""
+"""Pending workloads of a queue, as Kueue's visibility API has them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from policyd.status.queues import QueuePosition, places
 
 
 class QueueNotFoundError(PolicydError):
-    """Somebody asks for a queue that does not exist; in the words of Kueue's visibility API."""
+    """A queue is asked for that does not exist; in the words of Kueue's visibility API."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f'{kind}.{GROUP} "{name}" not found')
@@ -30,7 +30,7 @@ class QueueNotFoundError(PolicydError):
 
 @dataclass(frozen=True, slots=True)
 class PendingPage:
-    """Which of those that wait are asked for; too large or too small is as far as it goes."""
+    """The part of the pending workloads that is asked for; limits that are too large are cut."""
 
     offset: int = 0
     limit: int = DEFAULT_LIMIT
@@ -50,7 +50,7 @@ def waiting_in_cluster_queue(
         cache: The queues.
         name: The ClusterQueue's.
         page: Which of them are asked for.
-        reader: The namespace of who asks, whose jobs are named in any case; "" if it is unknown.
+        reader: The namespace of the user, whose jobs are always named; "" if it is unknown.
 
     Raises:
         QueueNotFoundError: If there is no such ClusterQueue.

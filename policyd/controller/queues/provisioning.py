@@ -45,6 +45,7 @@ from policyd.jobs.provisioning import (
     templates,
 )
 from policyd.jobs.provisioning_answers import answered, change_text
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PatchOptions
 from policyd.kube.errors import AlreadyExistsError, ApiError
 from policyd.kube.resources import (
@@ -80,8 +81,8 @@ class Provisioning:
         """Return what looks after the requests of workloads, and after the checks themselves."""
         return {"Provisioning": self.reconcile, "AdmissionCheck": self._checks.reconcile}
 
-    def everything(self) -> Iterator[ReconcileKey]:
-        """Yield a key for all there is, as after a start."""
+    def all_keys(self) -> Iterator[ReconcileKey]:
+        """Yield the keys of all objects, as after a start."""
         yield from (
             ReconcileKey("AdmissionCheck", "", each.metadata.name) for each in self._checks.all()
         )
@@ -152,7 +153,7 @@ class Provisioning:
         for old in states:
             text = change_text(old, new[old.name])
             if text:
-                self._writes.tell(WORKLOADS, workload.metadata, "AdmissionCheckUpdated", text)
+                self._writes.record(WORKLOADS, workload.metadata, "AdmissionCheckUpdated", text)
         return stored
 
     async def _write(self, workload: Workload, new: dict[str, AdmissionCheckState]) -> Workload:
@@ -185,7 +186,7 @@ class Provisioning:
                 await self._failed(workload, state, "ProvisioningRequest", name, error)
             raise
         message = f'Created ProvisioningRequest: "{name}"'
-        self._writes.tell(WORKLOADS, metadata, "ProvisioningRequestCreated", message)
+        self._writes.record(WORKLOADS, metadata, "ProvisioningRequestCreated", message)
         for template in made:
             await self._hand_over(template, request)
         return None
@@ -220,7 +221,7 @@ class Provisioning:
         error: PolicydError,
     ) -> None:
         message = f'Error creating {kind} "{name}": {error}'
-        self._writes.tell(WORKLOADS, workload.metadata, "FailedCreate", message, bad=True)
+        self._writes.record(WORKLOADS, workload.metadata, "FailedCreate", message, warning=True)
         await self._write(workload, {state.name: replace(state, message=message)})
 
     async def _delete(self, requests: Sequence[ProvisioningRequest]) -> None:
@@ -241,42 +242,48 @@ class Provisioning:
             return None
         return ReconcileKey("Provisioning", workload.metadata.namespace, workload.metadata.name)
 
-    def _workload_changed(self, _old: Workload | None, new: Workload | None) -> None:
-        key = None if new is None else self._key(new)
+    def _workload_changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified() | Added():
+                self._look_at(change.object)
+            case Deleted():
+                pass
+
+    def _look_at(self, workload: Workload) -> None:
+        key = self._key(workload)
         if key is not None:
-            self._cache.ears.reconcile(key)
+            self._cache.hooks.reconcile(key)
 
-    def _check_changed(self, _old: AdmissionCheck | None, new: AdmissionCheck | None) -> None:
-        if new is None or not asks_autoscaler(new):
-            return
-        self.wanted.set()
-        self._cache.ears.reconcile(ReconcileKey("AdmissionCheck", "", new.metadata.name))
-        self._look_at_all()
+    def _check_changed(self, change: Change[AdmissionCheck]) -> None:
+        match change:
+            case Added(check) | Modified(object=check) if asks_autoscaler(check):
+                self.wanted.set()
+                self._cache.hooks.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
+                self._look_at_all()
+            case Added() | Modified() | Deleted():
+                pass
 
-    def _config_changed(self, _old: object, _new: object) -> None:
+    def _config_changed(self, _change: object) -> None:
         for check in self._checks.all():
-            self._cache.ears.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
+            self._cache.hooks.reconcile(ReconcileKey("AdmissionCheck", "", check.metadata.name))
         self._look_at_all()
 
     def _look_at_all(self) -> None:
         for workload in self._mirrors.workloads:
-            self._workload_changed(None, workload)
+            self._look_at(workload)
 
-    def _request_changed(
-        self, old: ProvisioningRequest | None, new: ProvisioningRequest | None
-    ) -> None:
-        request = new or old
-        assert request is not None, "a change has an object before or after"
+    def _request_changed(self, change: Change[ProvisioningRequest]) -> None:
+        request = change.object
         for owner in _workloads_of(request.metadata):
             keys = self._by_owner[owner.uid]
-            if new is None:
+            if isinstance(change, Deleted):
                 keys.discard(request.metadata.key)
             else:
                 keys.add(request.metadata.key)
             if not keys:
                 del self._by_owner[owner.uid]
             key = ReconcileKey("Provisioning", request.metadata.namespace, owner.name)
-            self._cache.ears.reconcile(key)
+            self._cache.hooks.reconcile(key)
 
 
 def _workloads_of(metadata: ObjectMeta) -> Iterator[OwnerReference]:

@@ -1,4 +1,4 @@
-"""What a Kueue Configuration says about how all queues decide."""
+"""The settings of all queues, as a Kueue Configuration has them."""
 
 from collections.abc import Mapping
 from typing import cast

@@ -5,7 +5,6 @@ from typing import TypeVar
 import msgspec
 
 from policyd.alloc.state import CoreState
-from policyd.api.configuration.duration import DurationError
 from policyd.api.kueue import (
     ClusterQueue,
     ClusterQueueStatus,
@@ -39,7 +38,7 @@ def cluster_queue_active(state: CoreState, queue: ClusterQueue) -> Condition:
     except QuantityError as error:  # so the allocator does not know it
         message = f"Can't admit new workloads: a quota cannot be read: {error}"
         return Condition(ACTIVE, "False", "Misconfigured", message)
-    except (DurationError, OptInError) as error:
+    except OptInError as error:
         message = f"Can't admit new workloads: an annotation cannot be read: {error}"
         return Condition(ACTIVE, "False", "Misconfigured", message)
     active = queue_status(state, queue.metadata.name)

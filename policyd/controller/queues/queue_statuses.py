@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from policyd.alloc.fair_sharing import above, share_of
-from policyd.alloc.hierarchy import QuotaNode
+from policyd.alloc.quota import QuotaNode
 from policyd.api.kueue import (
     AdmissionFairSharingStatus,
     ClusterQueue,
@@ -34,6 +34,7 @@ from policyd.controller.queues.queue_status_values import (
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import NotLeadingError, Writes
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import ApiError, InvalidError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.unforeseen import going_on
@@ -46,7 +47,7 @@ log = structlog.get_logger()
 S = TypeVar("S", ClusterQueueStatus, LocalQueueStatus)
 
 IDLE_SECONDS = 3_600.0
-"""Between looks at usage that nobody is ordered by."""
+"""Between looks at usage that does not order workloads."""
 GATHER_SECONDS = 1.0
 """Between two times that changes are written, at least."""
 MOMENT_SECONDS = 0.05
@@ -79,11 +80,14 @@ class QueueStatuses:
         self._most_flavors = MOST_FLAVORS
         cache.mirrors.cohorts.listen(self._cohort_changed)
 
-    def _cohort_changed(self, _old: Cohort | None, new: Cohort | None) -> None:
+    def _cohort_changed(self, change: Change[Cohort]) -> None:
         """Note a cohort: below it there may be no queue whose figures are written."""
-        if new is not None:
-            self._shared[new.metadata.name] = None
-            self._woken.set()
+        match change:
+            case Added(cohort) | Modified(object=cohort):
+                self._shared[cohort.metadata.name] = None
+                self._woken.set()
+            case Deleted():
+                pass
 
     def note(self, name: str) -> None:
         """Note that the figures of a queue may have changed.
@@ -103,14 +107,14 @@ class QueueStatuses:
             self._woken.clear()
             began = clock.monotonic()
             free_at = began + GATHER_SECONDS
-            with suppress(NotLeadingError):  # who leads again looks at all queues anew
+            with suppress(NotLeadingError):  # the next leader looks at all queues
                 await self.flush()
             await self._pace.rest(began, most=LONGEST_REST_SECONDS)
 
     async def sample(self) -> NoReturn:
         """Follow what LocalQueues use until cancelled, where that orders their workloads."""
-        ledger = self._cache.state.ledger
-        seconds = IDLE_SECONDS if ledger is None else ledger.rules.sampling_seconds
+        history = self._cache.state.history
+        seconds = IDLE_SECONDS if history is None else history.rules.sampling_seconds
         while True:
             await self._pace.sleep(seconds)
             self.sample_once()
@@ -118,21 +122,21 @@ class QueueStatuses:
     def sample_once(self) -> None:
         """Take notice of what every LocalQueue uses, whether or not it is ordered by it."""
         state, now = self._cache.state, self._pace.clock.now()
-        if state.ledger is None:
+        if state.history is None:
             return
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
-            with going_on("sample_broke", queue=key):
-                state.ledger.sample(key, state.register.usage_of(key), now)
+            with going_on("sample_error", queue=key):
+                state.history.sample(key, state.usage_of(key), now)
             self.note(key)
-        self._cache.ears.schedule()
+        self._cache.hooks.schedule()
 
     async def flush(self) -> None:
         """Write what has changed; what cannot be written is tried again at the next flush."""
         due, self._due = self._due, {}
         for name in due:
             try:
-                with going_on("queue_status_broke", ApiError, NotLeadingError, queue=name):
+                with going_on("queue_status_error", ApiError, NotLeadingError, queue=name):
                     await self._write(name)
             except NotFoundError:
                 continue  # it is gone, and so is its status
@@ -140,7 +144,7 @@ class QueueStatuses:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
         await self._flush_cohorts()
-        with going_on("devices_broke"):
+        with going_on("devices_error"):
             self._measure()
 
     def _measure(self) -> None:
@@ -150,7 +154,7 @@ class QueueStatuses:
             self._woken.set()  # the last change is looked at too
             return
         self._measured = now
-        for found in measured(self._cache.state.ground.nodes):
+        for found in measured(self._cache.state.ledger.nodes):
             self._metrics.devices(*found)
 
     async def _flush_cohorts(self) -> None:
@@ -158,7 +162,7 @@ class QueueStatuses:
         due, self._shared = self._shared, {}
         for name in due:
             try:
-                with going_on("cohort_status_broke", ApiError, NotLeadingError, cohort=name):
+                with going_on("cohort_status_error", ApiError, NotLeadingError, cohort=name):
                     await self._write_cohort(name)
             except NotFoundError:
                 continue
@@ -243,20 +247,20 @@ class QueueStatuses:
                 f"the status tells the usage of {told} of {all_} flavors: the definition"
                 f" {mirror.resource.plural}.{mirror.resource.group} takes no more"
             )
-            self._writes.tell(mirror.resource, queue.metadata, LEFT_OUT, message, bad=True)
+            self._writes.record(mirror.resource, queue.metadata, LEFT_OUT, message, warning=True)
 
     def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
-        """Return what a LocalQueue used; None where nobody is ordered by that."""
+        """Return what a LocalQueue used; None where that does not order workloads."""
         state, key = self._cache.state, queue.metadata.key
-        if state.ledger is None:
+        if state.history is None:
             return None
-        if key not in state.ledger.entries:
-            state.ledger.seed(key, state.register.usage_of(key), self._pace.clock.now())
-        entry = state.ledger.entries[key]
+        if key not in state.history.entries:
+            state.history.seed(key, state.usage_of(key), self._pace.clock.now())
+        entry = state.history.entries[key]
         behind = state.queues.get(queue.spec.cluster_queue)
         groups = behind.spec.groups if behind is not None and behind.spec is not None else ()
         known = {name: 0 for group in groups for name in group.resources}
-        forgets = state.ledger.rules.half_life_seconds == 0
+        forgets = state.history.rules.half_life_seconds == 0
         consumed: dict[str, QuantityText] = {
             name: str(Quantity(nano))
             for name, nano in ({} if forgets else {**known, **entry.consumed}).items()

@@ -1,17 +1,21 @@
 """Kueue's visibility API, as an API server that Kubernetes' own passes requests on to.
 
-Whoever asks is known to the API server, which lets them ask or not by its RBAC and passes on what
-they may. So it alone is answered: callers show a certificate of the authority that the API server
-publishes for this. Nothing here writes; stand-bys answer too.
+The API server knows the user, authorizes the request by its RBAC, and passes it on. So only the API
+server is answered: it shows a certificate of the authority that it publishes for this. Nothing here
+writes; followers answer too.
 """
 
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NoReturn
+from functools import partial
+from typing import Final, NoReturn
 
 import msgspec
 import structlog
-from aiohttp import web
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from policyd.api.kueue.visibility import DEFAULT_LIMIT, GROUP, KIND, VERSIONS, PendingWorkload
 from policyd.api.meta import Json
@@ -29,33 +33,33 @@ from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS
-from policyd.serving import server_context
+from policyd.serving import CALLER_NAMES, server_context
 
 CALLERS: Final = "extension-apiserver-authentication"
-"""ConfigMap in kube-system that says who passes requests on."""
+"""ConfigMap in kube-system with the authority of clients that pass requests on."""
 FOLLOW_SECONDS: Final = 60.0
 """Between looks at it."""
 DAYS: Final = 3_650
-"""How long the certificate is valid; it is made anew with every start, and nobody checks it."""
+"""How long the certificate is valid; it is issued at every start, and not verified."""
 
 log = structlog.get_logger()
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[Request], Awaitable[Response]]
 _HINT: Final = "the API server has it once it is started with --requestheader-client-ca-file"
 
 
 class _Published(msgspec.Struct, frozen=True):
-    """The ConfigMap, as far as it says who passes requests on."""
+    """The ConfigMap, as far as it is read."""
 
     data: dict[str, str] = {}
 
 
 class Callers:
-    """Who passes requests on: the API server says so, and may say so anew while this runs.
+    """The clients that pass requests on: the API server publishes them, and may change them.
 
     Attributes:
         tls: TLS that only they get past.
-        names: Common names in their certificates; empty for whoever has one of their authority.
+        names: Common names in their certificates; empty for any certificate of their authority.
     """
 
     def __init__(self, reader: Reader, *, pace: Pace) -> None:
@@ -71,10 +75,10 @@ class Callers:
         self._authority = ""
 
     async def read(self) -> None:
-        """Learn who they are now. An authority that was one of theirs stays one until the end.
+        """Read which they are. An authority that was one of theirs stays trusted until the end.
 
         Raises:
-            ConfigurationError: If the API server does not say how it shows who it is.
+            ConfigurationError: If the API server does not publish how it identifies itself.
             ApiError: If it cannot be asked.
         """
         try:
@@ -112,65 +116,114 @@ class Callers:
 
 def create_app(
     cache: Cache, *, ready: Callable[[], bool], names: Callable[[], frozenset[str]]
-) -> web.Application:
+) -> Starlette:
     """Return the application.
 
     Args:
         cache: The queues.
         ready: Whether all of them are known.
-        names: Who may ask, by the common name in their certificate; empty for all that get here.
+        names: Common names of the clients that may ask; empty for all that get past TLS.
     """
 
-    async def cluster_queue(request: web.Request) -> web.Response:
-        name = request.match_info["name"]
+    async def cluster_queue(request: Request) -> Response:
+        name = request.path_params["name"]
         found = waiting_in_cluster_queue(cache, name, _page(request), _namespace(request))
         return _answer(request, found)
 
-    async def local_queue(request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
+    async def local_queue(request: Request) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["name"]
         return _answer(request, waiting_in_local_queue(cache, namespace, name, _page(request)))
 
-    app = web.Application(middlewares=[_only(names, ready), _errors])
-    root = f"/apis/{GROUP}/{{version:{'|'.join(VERSIONS)}}}"
-    app.add_routes(
-        [
-            web.get("/apis", _told(lambda _: {"kind": "APIGroupList", "groups": [_group()]})),
-            web.get(f"/apis/{GROUP}", _told(lambda _: _group())),
-            web.get(root, _told(lambda request: _resources(request.match_info["version"]))),
-            web.get(f"{root}/clusterqueues/{{name}}/pendingworkloads", cluster_queue),
-            web.get(
-                f"{root}/namespaces/{{namespace}}/localqueues/{{name}}/pendingworkloads",
-                local_queue,
-            ),
-        ]
+    answered = partial(_answered, names, ready)
+
+    async def not_found(request: Request, _error: Exception) -> Response:
+        return await answered(_nothing)(request)
+
+    routes: dict[str, Handler] = {
+        "/apis": _told(lambda _: {"kind": "APIGroupList", "groups": [_group()]}),
+        f"/apis/{GROUP}": _told(lambda _: _group()),
+    }
+    for version in VERSIONS:
+        root = f"/apis/{GROUP}/{version}"
+        of_queue = "{name}/pendingworkloads"
+        routes[root] = _told(lambda request: _resources(_version(request)))
+        routes[f"{root}/clusterqueues/{of_queue}"] = cluster_queue
+        routes[f"{root}/namespaces/{{namespace}}/localqueues/{of_queue}"] = local_queue
+    return Starlette(
+        routes=[Route(path, answered(handler)) for path, handler in routes.items()],
+        exception_handlers={
+            QueueNotFoundError: _no_queue,
+            _PageError: _no_page,
+            404: not_found,
+        },
     )
-    return app
 
 
-def _page(request: web.Request) -> PendingPage:
+def _answered(
+    names: Callable[[], frozenset[str]], ready: Callable[[], bool], handler: Handler
+) -> Handler:
+    """Answer the callers that may ask, once all queues are known."""
+
+    async def answer(request: Request) -> Response:
+        if names() and not names() & request.scope["state"][CALLER_NAMES]:
+            return _status(403, "Forbidden", "only the API server is answered")
+        if not ready():
+            return _status(503, "ServiceUnavailable", "not all queues are known yet")
+        return await handler(request)
+
+    return answer
+
+
+class _PageError(Exception):
+    """The query asks for no page."""
+
+
+async def _no_queue(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, QueueNotFoundError), "it is registered for these"
+    details = {"group": GROUP, "kind": error.kind, "name": error.name}
+    return _status(404, "NotFound", str(error), details=details)
+
+
+async def _no_page(_request: Request, error: Exception) -> Response:
+    return _status(400, "BadRequest", str(error))
+
+
+async def _nothing(_request: Request) -> Response:
+    return _status(404, "NotFound", "the server could not find the requested resource")
+
+
+def _version(request: Request) -> str:
+    return request.url.path.split("/")[3]
+
+
+def _page(request: Request) -> PendingPage:
     given = {"offset": 0, "limit": DEFAULT_LIMIT}
-    for name in given.keys() & request.query.keys():
+    for name in given.keys() & request.query_params.keys():
         try:
-            given[name] = int(request.query[name])
+            given[name] = int(request.query_params[name])
         except ValueError as error:
-            raise web.HTTPBadRequest(text=f"`{name}` must be a whole number") from error
+            raise _PageError(f"`{name}` must be a whole number") from error
     return PendingPage(**given)
 
 
-def _namespace(request: web.Request) -> str:
-    """Return the namespace of who asks: a service account has one, as the API server tells."""
+def _namespace(request: Request) -> str:
+    """Return the namespace of the user, if it is a service account, by the headers."""
     kind, _, account = request.headers.get("X-Remote-User", "").rpartition("serviceaccount:")
     return account.partition(":")[0] if kind == "system:" else ""
 
 
-def _answer(request: web.Request, items: list[PendingWorkload]) -> web.Response:
-    body = msgspec.json.encode(summary(request.match_info["version"], items))
-    return web.Response(body=body, content_type="application/json")
+def _answer(request: Request, items: list[PendingWorkload]) -> Response:
+    return _json(summary(_version(request), items))
 
 
-def _told(tell: Callable[[web.Request], Json]) -> Handler:
-    async def answer(request: web.Request) -> web.Response:
-        return web.json_response(tell(request))
+def _json(value: object, status: int = 200) -> Response:
+    body = msgspec.json.encode(value)
+    return Response(body, status_code=status, media_type="application/json")
+
+
+def _told(tell: Callable[[Request], Json]) -> Handler:
+    async def answer(request: Request) -> Response:
+        return _json(tell(request))
 
     return answer
 
@@ -196,38 +249,6 @@ def _resources(version: str) -> Json:
     return {"kind": "APIResourceList", "apiVersion": "v1", **about}
 
 
-def _only(names: Callable[[], frozenset[str]], ready: Callable[[], bool]) -> Any:  # noqa: ANN401 - aiohttp does not name its middlewares
-    @web.middleware
-    async def only(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if names() and not names() & _common_names(request):
-            return _status(403, "Forbidden", "only the API server is answered")
-        if not ready():
-            return _status(503, "ServiceUnavailable", "not all queues are known yet")
-        return await handler(request)
-
-    return only
-
-
-def _common_names(request: web.Request) -> set[str]:
-    transport = request.transport
-    shown = None if transport is None else transport.get_extra_info("peercert")
-    subject = (shown or {}).get("subject", ())
-    return {value for part in subject for key, value in part if key == "commonName"}
-
-
-@web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except QueueNotFoundError as error:
-        details = {"group": GROUP, "kind": error.kind, "name": error.name}
-        return _status(404, "NotFound", str(error), details=details)
-    except web.HTTPBadRequest as error:
-        return _status(400, "BadRequest", error.text or "")
-    except web.HTTPNotFound:
-        return _status(404, "NotFound", "the server could not find the requested resource")
-
-
-def _status(code: int, reason: str, message: str, **more: Json) -> web.Response:
+def _status(code: int, reason: str, message: str, **more: Json) -> Response:
     said = {"status": "Failure", "message": message, "reason": reason, "code": code, **more}
-    return web.json_response({"kind": "Status", "apiVersion": "v1", **said}, status=code)
+    return _json({"kind": "Status", "apiVersion": "v1", **said}, status=code)

@@ -1,8 +1,8 @@
-"""Says on jobs themselves why they wait: an Event for each change of the reason.
+"""Records on jobs why they are pending: an Event for each change of the reason.
 
-Whoever looks at a job with `kubectl describe` sees its Events, and not the condition of a Workload
-whose name they do not know. Kueue says nothing there, so more is said than its conditions may: who
-stopped a queue, which queues there are, for whom a job was preempted.
+`kubectl describe` on a job shows its Events, and not the condition of a Workload whose name the
+user does not know. Kueue records nothing there, so these say more than its conditions may: that an
+administrator stopped a queue, which queues exist, for which job this one was preempted.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from policyd.controller.watch.index import local_queue_key
 from policyd.controller.watch.preemptions import right_of
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.resources import WORKLOADS
 from policyd.status.queues import queue_status
 from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING
@@ -41,11 +42,11 @@ _USUAL = frozenset(
         "WaitingForQuota",
     }
 )
-"""Reasons that nobody has to do anything about."""
+"""Reasons that need no action."""
 
 
 class JobReasons:
-    """Tells jobs why they wait, as their workloads are told."""
+    """Records on jobs the reasons of their workloads."""
 
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
@@ -55,21 +56,21 @@ class JobReasons:
         cache.mirrors.workloads.listen(self._changed)
 
     def drop(self) -> None:
-        """Forget what is still to be told: somebody else tells it from now on."""
+        """Forget what is still to be recorded: another process leads from now on."""
         self._new.clear()
         self._preempted.clear()
 
     @property
     def waits(self) -> bool:
-        """Whether there is something to tell."""
+        """Whether events are due."""
         return bool(self._new or self._preempted)
 
     def preempted(self, action: Preempt) -> None:
-        """Take notice that a workload was preempted."""
+        """Note that a workload was preempted."""
         self._preempted[action.workload.key] = action
 
     def flush(self) -> None:
-        """Record what is to be told, as far as there is room for it."""
+        """Record the events that are due, as far as there is room for them."""
         for key, action in list(self._preempted.items())[: self._room]:
             del self._preempted[key]
             workload = self._cache.mirrors.workloads.get(key)
@@ -84,9 +85,14 @@ class JobReasons:
     def _room(self) -> int:
         return max(0, ROOM - self._writes.recorder.waiting)
 
-    def _changed(self, old: Workload | None, new: Workload | None) -> None:
-        if old is None or new is None:  # as it was found: somebody told it already
-            return
+    def _changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified():
+                self._note(change.old, change.object)
+            case Added() | Deleted():  # as it was found: it has been recorded already
+                pass
+
+    def _note(self, old: Workload, new: Workload) -> None:
         before, after = _reason(old), _reason(new)
         if after and (before != after or _message(old) in _NO_REASONS):
             self._new[new.metadata.key] = None
@@ -103,7 +109,7 @@ class JobReasons:
             return False
         text = self._text(workload, present)
         if text:
-            self._record(workload, present.reason, text, bad=present.reason not in _USUAL)
+            self._record(workload, present.reason, text, warning=present.reason not in _USUAL)
         return bool(text)
 
     def _text(self, workload: Workload, present: Condition) -> str:
@@ -150,10 +156,10 @@ class JobReasons:
     def _tell_preempted(self, workload: Workload, action: Preempt) -> None:
         preemptor = naming_for(self._cache, workload.metadata.key).one(action.preemptor.key)
         text = f"preempted by {preemptor}, due to {right_of(action.reason)}"
-        self._record(workload, PREEMPTED_BY, text, bad=False)
-        self._writes.tell(WORKLOADS, workload.metadata, PREEMPTED_BY, text)
+        self._record(workload, PREEMPTED_BY, text, warning=False)
+        self._writes.record(WORKLOADS, workload.metadata, PREEMPTED_BY, text)
 
-    def _record(self, workload: Workload, reason: str, text: str, *, bad: bool) -> None:
+    def _record(self, workload: Workload, reason: str, text: str, *, warning: bool) -> None:
         metadata = workload.metadata
         for owner in metadata.owner_references[:MOST_OWNERS]:
             about = ObjectReference(
@@ -164,12 +170,12 @@ class JobReasons:
                 uid=owner.uid,
             )
             self._writes.recorder.record(
-                about, kind="Warning" if bad else "Normal", reason=reason, message=text
+                about, kind="Warning" if warning else "Normal", reason=reason, message=text
             )
 
 
 def _reason(workload: Workload) -> str:
-    """Return why a workload has no quota; "" if it has, or nobody has said it."""
+    """Return why a workload has no quota; "" if it has, or the reason is not known."""
     if has_quota(workload) or is_finished(workload):
         return ""
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)

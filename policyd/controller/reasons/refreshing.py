@@ -1,10 +1,10 @@
-"""Sees to it that each pending workload has its reason, and that the reason is true.
+"""Keeps a reason on each pending workload, and keeps the reasons true.
 
-A cycle tries one workload of a queue and parks all that ask for the same, or lets them wait behind
-the head. So most are never told anything by a cycle; and what was told grows old when others get
-quota, which wakes nobody. Every second, what all pending workloads should be told is compared with
-what they were. It is worked out once for those who are told the same, and again only if quota,
-usage or nodes changed. What is to be written is handed out by a budget: see ADR 25.
+A cycle tries one workload of a queue and parks all with the same requests, or lets them wait behind
+the head. So most get no reason from a cycle; and a reason grows old when others get quota, which
+wakes no workload. Every second, the reason that each pending workload should have is compared with
+the one it has. It is worked out once for workloads that share it, and again only if quota, usage or
+nodes changed. The writes have a budget: see ADR 25.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from typing import NoReturn
 
 from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.flavors.options import QueueOptions
-from policyd.alloc.hierarchy import QuotaNode
 from policyd.alloc.pending import Ticket
+from policyd.alloc.quota import QuotaNode
 from policyd.alloc.reasons import Refusal
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import find_condition
 from policyd.controller.reasons.job_reasons import JobReasons
 from policyd.controller.reasons.shortage import naming_for
-from policyd.controller.reasons.workload_reasons import AGAIN_SECONDS, Said, Waiting
+from policyd.controller.reasons.workload_reasons import AGAIN_SECONDS, PendingReason, PendingReasons
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey, workload_key
 from policyd.kube.pace import Pace
 from policyd.kube.unforeseen import going_on
-from policyd.status.standing import behind_text, refused_now
+from policyd.status.standing import behind_text, refused_now, turns
 from policyd.workload.obstacles import BY_SCHEDULER
 from policyd.workload.transitions import queued_since
 
@@ -47,14 +47,14 @@ FAST, SLOW = 150, 10
 CORRECTIONS, FEWER_CORRECTIONS = 20, 5
 """Reasons that are handed out in a sweep because something else is true by now: likewise."""
 LOOKS = 50
-"""Reasons that are worked out anew in a sweep, beside those of who has none."""
+"""Reasons that are worked out anew in a sweep, beside those of workloads without one."""
 FRESH_SECONDS = 5.0
-"""What was worked out is not worked out again before, for corrections."""
+"""A reason is not worked out again before, for corrections."""
 
 
 @dataclass(slots=True)
 class KnownReason:
-    """What was worked out about a workload.
+    """The reason that was worked out for a workload.
 
     Attributes:
         stamp: Of the state that it is true for.
@@ -67,13 +67,13 @@ class KnownReason:
     stamp: object
     at: float
     refusal: Refusal | None
-    own: Said | None
+    own: PendingReason | None
     behind: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A workload that waits, in its queue, and who is before it; None if it was tried itself."""
+    """A pending workload in its queue, and the one ahead of it; None if it was tried itself."""
 
     workload: Workload
     ticket: Ticket
@@ -84,19 +84,19 @@ class Pending:
 
     @property
     def leader(self) -> Ticket:
-        """Whose refusal is the reason."""
+        """The workload whose refusal is the reason."""
         return self.ahead or self.ticket
 
 
 @dataclass(slots=True)
 class PendingSurvey:
-    """What a look at all that is pending found.
+    """The result of a look at all pending workloads.
 
     Attributes:
         count: How much is pending.
-        missing: Who has no reason yet, and since when it waits.
-        wrong: Who was told what is no longer true, and when.
-        leaders: One of those who have the same reason, by whose refusal that is.
+        missing: Workloads without a reason, and since when they are pending.
+        wrong: Workloads whose reason is no longer true, and when it was written.
+        leaders: One of the workloads that share a reason, by the workload whose refusal it is.
     """
 
     count: int = 0
@@ -106,19 +106,19 @@ class PendingSurvey:
 
 
 class Reasons:
-    """Finds out who is to be told what."""
+    """Finds out which workloads need another reason."""
 
     def __init__(
         self,
         cache: Cache,
-        waiting: Waiting,
+        written: PendingReasons,
         jobs: JobReasons,
         *,
         pace: Pace,
         hand_out: Callable[[ReconcileKey], None],
     ) -> None:
         self._cache = cache
-        self._waiting = waiting
+        self._written = written
         self._jobs = jobs
         self._pace = pace
         self._hand_out = hand_out
@@ -141,7 +141,7 @@ class Reasons:
             await self._pace.sleep(
                 min(max(SWEEP_SECONDS, SHARE * self._took), LONGEST_REST_SECONDS)
             )
-            with going_on("reasons_broke"):
+            with going_on("reasons_error"):
                 await self.sweep()
 
     async def sweep(self) -> None:
@@ -149,8 +149,8 @@ class Reasons:
         now, began = self._pace.clock.now(), self._pace.clock.monotonic()
         found = self._compared(now)
         self._took = self._pace.clock.monotonic() - began
-        self._waiting.crowded = crowded = found.count > FEW
-        room = (SLOW if crowded else FAST) - len(self._waiting.due)
+        self._written.crowded = crowded = found.count > FEW
+        room = (SLOW if crowded else FAST) - len(self._written.due)
         for each in nsmallest(max(0, room), found.missing, key=attrgetter("since")):
             await self._say(each, now)
         corrections = FEWER_CORRECTIONS if crowded else CORRECTIONS
@@ -166,7 +166,7 @@ class Reasons:
         for each in self._pending():
             found.count += 1
             found.leaders.setdefault(each.leader.workload.key, each)
-            told = self._waiting.told(each.workload)
+            told = self._written.told(each.workload)
             self._open = self._open or told is None or self._is_old(each)
             if told is None:
                 late = replace(each, since=queued_since(each.workload))
@@ -188,7 +188,7 @@ class Reasons:
             options = queue.options
             if options is None or not len(queue.pending) or not queue.active:
                 continue
-            for ticket, ahead in queue.pending.turns(strict=options.spec.strict):
+            for ticket, ahead in turns(queue.pending, strict=options.spec.strict):
                 workload = self._cache.mirrors.workloads.get(ticket.workload.key)
                 if workload is not None and ticket.workload.objection is None:
                     yield Pending(workload, ticket, ahead, queue, options)
@@ -204,7 +204,7 @@ class Reasons:
 
     def _stamp(self, pending: Pending) -> object:
         """Return what is another where a workload might be refused for another reason."""
-        decided = self._waiting.decided.get(pending.leader.workload.key)
+        decided = self._written.decided.get(pending.leader.workload.key)
         version = pending.options.node.root.version
         nodes = self._cache.state.revision if pending.options.topologies else 0
         return version, nodes, decided
@@ -219,7 +219,7 @@ class Reasons:
         return 0.0 if known is None else known.at
 
     async def _look(self, pending: Pending, now: float) -> KnownReason | None:
-        """Work out the reason of a workload, or of who is before it, if that may be another now.
+        """Work out the reason of a workload, or of the one ahead of it, if that may have changed.
 
         None if it waits no longer.
         """
@@ -230,17 +230,17 @@ class Reasons:
             return known
         if ticket.gone or pending.queue.options is not pending.options:
             return None
-        decided = self._waiting.decided.get(key)
+        decided = self._written.decided.get(key)
         refusal: Refusal | None = None
         own = None
-        with going_on("reason_broke", workload=key):
+        with going_on("reason_error", workload=key):
             if decided is not None:
                 refusal = decided.refusal
             else:
                 refusal = refused_now(self._cache.state, ticket, pending.options)
             if refusal is not None:
                 requests = ticket.requests(pending.options).totals
-                own = self._waiting.own(ticket.workload, refusal, requests, decided)
+                own = self._written.own(ticket.workload, refusal, requests, decided)
         known = self._known[key] = KnownReason(stamp, now, refusal, own)
         await self._pace.sleep(0)  # others have their turn
         return known
@@ -250,7 +250,7 @@ class Reasons:
         known = await self._look(pending, now)
         said = None if known is None else self._said(pending, known)
         if said is not None and not pending.ticket.gone:
-            self._waiting.due[pending.ticket.workload.key] = said
+            self._written.due[pending.ticket.workload.key] = said
             self._hand_out(workload_key(pending.workload))
 
     def _differs(self, pending: Pending, told: str) -> bool:
@@ -258,7 +258,7 @@ class Reasons:
         said = None if known is None else self._said(pending, known)
         return said is not None and said.message != told
 
-    def _said(self, pending: Pending, known: KnownReason) -> Said | None:
+    def _said(self, pending: Pending, known: KnownReason) -> PendingReason | None:
         """Return what to tell a workload; None if nothing is known that would be of use."""
         shared = pending.queue.pending.shared_refusal(pending.ticket.workload.key)
         if pending.ahead is None:
@@ -268,7 +268,7 @@ class Reasons:
         reason: str = shared or "PendingEvaluation"
         if shared is None and present is not None and present.reason in BY_SCHEDULER:
             reason = present.reason
-        return Said(reason, self._behind(pending, known))
+        return PendingReason(reason, self._behind(pending, known))
 
     def _behind(self, pending: Pending, known: KnownReason) -> str:
         key, ahead = pending.ticket.workload.key, pending.leader.workload.key

@@ -1,4 +1,4 @@
-"""Who holds what a workload waits for, in words that people know their jobs by."""
+"""Which jobs hold the quota that a workload waits for, by the names of the jobs."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ from policyd.status.shortages import Shortage, and_others
 
 
 def naming_for(cache: Cache, key: str) -> Naming:
-    """Return how jobs are named to who looks at the workload of this key."""
+    """Return how jobs are named in messages on the workload of this key."""
     return naming_in(cache, team_of(key))
 
 
 def naming_in(cache: Cache, namespace: str) -> Naming:
-    """Return how jobs are named to somebody of a namespace; "" for who is of none."""
+    """Return how jobs are named to users of a namespace; "" for those of none."""
     workloads: Mirror[Workload] = cache.mirrors.workloads
 
     def path(key: str) -> str:
@@ -30,7 +30,7 @@ def naming_in(cache: Cache, namespace: str) -> Naming:
 
 
 def held_by(shortages: Sequence[Shortage], naming: Naming) -> str:
-    """Return what to add to Kueue's message: who holds what is missing; empty if nobody does."""
+    """Return what to add to Kueue's message: the holders of what is missing; empty for none."""
     parts = []
     for shortage in shortages:
         if shortage.holders:

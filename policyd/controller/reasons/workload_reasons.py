@@ -1,8 +1,8 @@
-"""Tells workloads why they wait: in their condition and by an event, no more often than of use.
+"""Writes why workloads are pending: in their condition and as an event, not too often.
 
-What a cycle decided is told at once where the API server is idle. The rest is told by `Reasons`,
-which hands out what is to be said; it is written here, by the reconciler of the workload, so that
-nobody else writes to it meanwhile.
+What a cycle decided is written immediately where the API server is idle. The rest is found out by
+`Reasons`, which queues the workloads; it is written here, by the reconciler of the workload, so
+that no other worker writes to it meanwhile.
 """
 
 from collections.abc import Mapping
@@ -35,17 +35,17 @@ AGAIN_SECONDS = 10.0
 LONGEST_REST_SECONDS = 1.0
 """Between two that are told at once, on a server so slow that what was decided should go first."""
 _FROM_STATE: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandidates"})
-"""Failures that anybody can find again who looks at the state."""
+"""Failures that can be found again in the state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What is to be told to a workload.
+class PendingReason:
+    """Why a workload is pending, as it is written.
 
     Attributes:
         reason: Of its condition.
         message: All of it.
-        core: What of the message is written at once when it changes: not who holds what.
+        core: The part of the message that is written at once when it changes: without the holders.
         requests: What it would need; None to leave that as it is.
     """
 
@@ -56,14 +56,14 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a workload was told, and when."""
+class WrittenReason:
+    """The reason that a workload has, and when it was written."""
 
-    said: Said
+    said: PendingReason
     at: float
 
 
-class Waiting:
+class PendingReasons:
     """Writes why workloads wait.
 
     Attributes:
@@ -77,29 +77,29 @@ class Waiting:
         self._writes = writes
         self._readiness = readiness
         self._pace = writes.pace
-        self._told: dict[str, Told] = {}
-        self.due: dict[str, Said] = {}
+        self._told: dict[str, WrittenReason] = {}
+        self.due: dict[str, PendingReason] = {}
         self.decided: dict[str, Requeue] = {}
         self.crowded = False
         self._busy = False
         self._free_at = 0.0
 
     def forget(self, key: str) -> None:
-        """Take notice that a workload is gone, or was let in."""
+        """Forget a workload that is gone, or was admitted."""
         self._told.pop(key, None)
         self.overtaken(key)
 
     def overtaken(self, key: str) -> None:
-        """Take notice that something newer was decided than what is still to be told."""
+        """Drop a reason that is not written yet: something newer was decided."""
         self.due.pop(key, None)
         self.decided.pop(key, None)
 
     def drop(self) -> None:
-        """Forget what is to be told and what was told: somebody else tells it from now on."""
+        """Forget what is to be written and what was: another process leads from now on."""
         for each in (self._told, self.due, self.decided):
             each.clear()
 
-    def told(self, workload: Workload) -> Told | None:
+    def told(self, workload: Workload) -> WrittenReason | None:
         """Return what a workload was told; None if its condition says something else."""
         told = self._told.get(workload.metadata.key)
         present = find_condition(workload.status.conditions, QUOTA_RESERVED)
@@ -119,7 +119,7 @@ class Waiting:
         said = self.own(action.workload, action.refusal, action.requests, action)
         told = self.told(workload)
         if told is not None and told.said.core == said.core:
-            return  # it is for the next sweep to say who holds it now
+            return  # the next sweep corrects which workloads hold it now
         began = self._pace.clock.monotonic()
         self._busy = True
         try:
@@ -134,7 +134,7 @@ class Waiting:
         said = self.due.pop(workload.metadata.key, None)
         if said is None or not _waits(workload):
             return
-        if self._cache.state.register.waiting(workload.metadata.key) is not None:
+        if self._cache.state.waiting(workload.metadata.key) is not None:
             await self._write(workload, said)
 
     def own(
@@ -143,19 +143,19 @@ class Waiting:
         refusal: Refusal,
         requests: Mapping[str, Mapping[str, int]],
         action: Requeue | None = None,
-    ) -> Said:
+    ) -> PendingReason:
         """Return what to tell a workload that was refused, by an action of a cycle, or would be."""
         if action is not None and action.reason == "PreemptionGated":
-            return Said(GATED, GATED_MESSAGE, GATED, requests)
+            return PendingReason(GATED, GATED_MESSAGE, GATED, requests)
         state, naming = self._cache.state, naming_for(self._cache, value.key)
         core = message_of(refusal, naming) + nodes_missed(state, refusal, value.cluster_queue)
         message = core + held_by(shortages(state, refusal, value.cluster_queue), naming)
         remedy = cheapest(state, value, refusal)
         if remedy is not None and not isinstance(remedy, Wait):  # those to wait for are named
             message += f"; to help it: {remedy_text(remedy, naming)}"
-        return Said(refusal.reason, message, refusal.reason + core, requests)
+        return PendingReason(refusal.reason, message, refusal.reason + core, requests)
 
-    async def _write(self, workload: Workload, said: Said) -> None:
+    async def _write(self, workload: Workload, said: PendingReason) -> None:
         key, status = workload.metadata.key, self._status(workload, said)
         if status != workload.status:
             before = find_condition(workload.status.conditions, QUOTA_RESERVED)
@@ -164,14 +164,14 @@ class Waiting:
             new = before is None or before.reason != reason
             if said.requests is not None and (new or key not in self._told):
                 metadata = workload.metadata
-                self._writes.tell(WORKLOADS, metadata, reason, said.message, bad=True)
-        self._told[key] = Told(said, self._writes.now)
+                self._writes.record(WORKLOADS, metadata, reason, said.message, warning=True)
+        self._told[key] = WrittenReason(said, self._writes.now)
 
     @property
     def _detailed(self) -> bool:
         return self._cache.state.settings.gates.unadmitted_workloads_observability
 
-    def _status(self, workload: Workload, said: Said) -> WorkloadStatus:
+    def _status(self, workload: Workload, said: PendingReason) -> WorkloadStatus:
         now, detailed = self._writes.now, self._detailed
         if said.message == GATED_MESSAGE:
             workload = blocked_on_gates(workload, now=now)

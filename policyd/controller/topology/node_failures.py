@@ -1,4 +1,4 @@
-"""Follows the nodes that workloads were sent to: who fails is noted on the workloads."""
+"""Follows the nodes that workloads were placed on: a failed one is noted on the workloads."""
 
 from collections import defaultdict
 
@@ -20,6 +20,7 @@ from policyd.controller.watch.pod_places import PodPlaces, node_of, workload_key
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.pods import QueuedPod
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import PODS, WORKLOADS
 from policyd.workload.node_health import (
@@ -73,7 +74,7 @@ class NodeFailures:
             await self._look_at(workload, key.name, node, left)
         return left or None
 
-    def everything(self) -> list[ReconcileKey]:
+    def all_keys(self) -> list[ReconcileKey]:
         """Return all nodes that workloads were sent to."""
         return [_key(name) for name in sorted(self._sent_to)]
 
@@ -82,38 +83,49 @@ class NodeFailures:
         names = assigned_nodes(workload.status.admission)
         return [_key(name) for name in sorted(names) if not self._is_fine(name)]
 
-    def of_node(self, old: Node | None, new: Node | None) -> list[ReconcileKey]:
+    def of_node(self, change: Change[Node]) -> list[ReconcileKey]:
         """Return what to look at when a node changes: itself, if the change is about its health."""
-        if old is not None and new is not None and _health_of(old) == _health_of(new):
-            return []
-        present = new or old
-        assert present is not None, "a change has an object before or after"
-        return [_key(present.metadata.name)]
+        match change:
+            case Modified(old, new) if _health_of(old) == _health_of(new):
+                return []
+            case Added(node) | Modified(object=node) | Deleted(node):
+                return [_key(node.metadata.name)]
 
-    def of_pod(self, old: QueuedPod | None, new: QueuedPod | None) -> list[ReconcileKey]:
+    def of_pod(self, change: Change[QueuedPod]) -> list[ReconcileKey]:
         """Return what to look at when a pod changes: its node, if the pod may be why it failed."""
-        present = new or old
-        assert present is not None, "a change has an object before or after"
-        name = node_of(present)
-        if not name or not workload_keys(present):
+        name = node_of(change.object)
+        if not name or not workload_keys(change.object):
             return []
-        stops = old is not None and goes_on(old) and (new is None or not goes_on(new))
-        strays = new is not None and bool(hopeless([new], name))
-        return [_key(name)] if stops or strays else []
+        match change:
+            case Modified(old, new) if goes_on(old) and not goes_on(new):
+                return [_key(name)]
+            case Added(new) | Modified(object=new):
+                return [_key(name)] if hopeless([new], name) else []
+            case Deleted(old):
+                return [_key(name)] if goes_on(old) else []
 
     def _is_fine(self, name: str) -> bool:
         node = self._mirrors.nodes.get(name)
         return node is not None and node.ready and not node.spec.taints
 
-    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
-        before, after = (None if each is None else each.status.admission for each in (old, new))
-        present = new or old
-        if before == after or present is None:
-            return
-        for name in assigned_nodes(before):
-            discard(self._sent_to, name, present.metadata.key)
-        for name in assigned_nodes(after):
-            self._sent_to[name].add(present.metadata.key)
+    def _workload_changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified():
+                if change.old.status.admission != change.object.status.admission:
+                    self._drop(change.old)
+                    self._take(change.object)
+            case Added():
+                self._take(change.object)
+            case Deleted():
+                self._drop(change.object)
+
+    def _take(self, workload: Workload) -> None:
+        for name in assigned_nodes(workload.status.admission):
+            self._sent_to[name].add(workload.metadata.key)
+
+    def _drop(self, workload: Workload) -> None:
+        for name in assigned_nodes(workload.status.admission):
+            discard(self._sent_to, name, workload.metadata.key)
 
     def _concerned(self, node: str) -> list[Workload]:
         """Return the workloads that are assigned to a node, or whose pods may go nowhere else."""
@@ -153,7 +165,7 @@ class NodeFailures:
         log.info("node_failed", node=node, workload=workload.metadata.key)
         if condition_true(stored.status.conditions, EVICTED):
             evicted = next(c for c in stored.status.conditions if c.type == EVICTED)
-            self._writes.tell(
+            self._writes.record(
                 WORKLOADS, stored.metadata, f"EvictedDueTo{NODE_FAILURES}", evicted.message
             )
 
@@ -170,9 +182,9 @@ class NodeFailures:
             try:
                 await self._writes.patch(self._mirrors.placed, pod, patch, subresource="status")
             except ApiError as error:  # the workload is not to wait for it
-                log.warning("pod_not_ended", pod=pod.metadata.key, error=str(error))
+                log.warning("pod_status_not_written", pod=pod.metadata.key, error=str(error))
                 continue
-            self._writes.tell(PODS, pod.metadata, TERMINATED_EVENT, message)
+            self._writes.record(PODS, pod.metadata, TERMINATED_EVENT, message)
 
 
 def _key(node: str) -> ReconcileKey:

@@ -1,14 +1,14 @@
-"""The parts of the controller that only matter where flavors have topologies, put together.
+"""Nodes and pods, where flavors have topologies: their changes go into the allocator's state.
 
 Nodes and all pods are many. They are watched from when the first flavor with a topology is seen.
 """
 
 import asyncio
+from typing import NoReturn
 
 from policyd.api.kueue import ResourceFlavor, Workload
 from policyd.api.nodes import Node
 from policyd.controller.reconcile import Reconcile
-from policyd.controller.topology.node_changes import NodeChanges
 from policyd.controller.topology.node_failures import NodeFailures
 from policyd.controller.topology.ungating import Ungating, places_keys
 from policyd.controller.watch.cache import Cache
@@ -16,7 +16,9 @@ from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.pod_places import PodPlaces
 from policyd.controller.writes import Writes
 from policyd.jobs.pods import QueuedPod
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.pace import Pace
+from policyd.workload.topology_values import node_spec, put_pod
 
 
 class Topologies:
@@ -46,10 +48,10 @@ class Topologies:
         """Return what looks after pods that wait for their places, and after nodes."""
         return {"Places": self._ungating.reconcile, "Node": self._failures.reconcile}
 
-    def everything(self) -> list[ReconcileKey]:
-        """Return a key for all there is, as after a start."""
+    def all_keys(self) -> list[ReconcileKey]:
+        """Return the keys of all objects, as after a start."""
         waiting = [key for pod in self._mirrors.placed for key in places_keys(pod)]
-        return [*dict.fromkeys(waiting), *self._failures.everything()]
+        return [*dict.fromkeys(waiting), *self._failures.all_keys()]
 
     async def run(self) -> None:
         """Watch nodes and pods once a flavor has a topology, until cancelled."""
@@ -58,7 +60,7 @@ class Topologies:
             for mirror in self._mirrors.of_topologies:
                 group.create_task(mirror.informer.run())
                 await mirror.informer.synced.wait()
-            self._look_at(self.everything())
+            self._look_at(self.all_keys())
             group.create_task(self._changes.run())
 
     async def settle(self) -> None:
@@ -67,32 +69,100 @@ class Topologies:
             for mirror in self._mirrors.of_topologies:
                 await mirror.informer.synced.wait()
 
-    def _flavor_changed(self, _old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
-        if new is not None and new.spec.topology_name:
+    def _flavor_changed(self, change: Change[ResourceFlavor]) -> None:
+        if not isinstance(change, Deleted) and change.object.spec.topology_name:
             self._wanted.set()
 
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        self._look_at(self._failures.of_node(old, new))
+    def _node_changed(self, change: Change[Node]) -> None:
+        self._look_at(self._failures.of_node(change))
 
-    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
-        self._look_at(self._failures.of_pod(old, new))
+    def _pod_changed(self, change: Change[QueuedPod]) -> None:
+        self._look_at(self._failures.of_pod(change))
         # One that ends leaves its place to one that was made for it and waits.
-        self._look_at([] if new is None else places_keys(new))
-        if old is not None and (new is None or new.status.phase != old.status.phase):
-            self._look_at(self._ungating.beside(old))
+        match change:
+            case Modified():
+                self._look_at(places_keys(change.object))
+                if change.old.status.phase != change.object.status.phase:
+                    self._look_at(self._ungating.beside(change.old))
+            case Added():
+                self._look_at(places_keys(change.object))
+            case Deleted():
+                self._look_at(self._ungating.beside(change.object))
 
-    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
-        if new is None or new.status.admission is None:
-            return
-        if old is None or old.status != new.status:
-            self._look_at(self._failures.of_workload(new))
-            self._look_at([ReconcileKey("Places", new.metadata.namespace, new.metadata.name)])
+    def _workload_changed(self, change: Change[Workload]) -> None:
+        match change:
+            case Modified():
+                if change.old.status != change.object.status:
+                    self._look_at_places(change.object)
+            case Added():
+                self._look_at_places(change.object)
+            case Deleted():
+                pass
+
+    def _look_at_places(self, workload: Workload) -> None:
+        if workload.status.admission is not None:
+            metadata = workload.metadata
+            self._look_at(self._failures.of_workload(workload))
+            self._look_at([ReconcileKey("Places", metadata.namespace, metadata.name)])
 
     def _let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
-        self._cache.ears.let_go(gate, pod, workload)
+        self._cache.hooks.ungated(gate, pod, workload)
 
     def _look_at(self, keys: list[ReconcileKey]) -> None:
         # Before they are listed, nodes are not gone but unknown.
         if all(mirror.informer.synced.is_set() for mirror in self._mirrors.of_topologies):
             for key in keys:
-                self._cache.ears.reconcile(key)
+                self._cache.hooks.reconcile(key)
+
+
+NODE_SECONDS = 1.0
+"""How long changes of nodes are gathered before workloads are tried again for them."""
+POD_SECONDS = 10.0
+"""The same for pods that leave room: there are many."""
+
+
+class NodeChanges:
+    """Keeps the allocator's nodes equal to what the mirrors show."""
+
+    def __init__(self, cache: Cache, pace: Pace) -> None:
+        self._cache = cache
+        self._pace = pace
+        self._nodes = cache.state.ledger.nodes
+        self._changed = asyncio.Event()
+        self._freed = asyncio.Event()
+        cache.mirrors.nodes.listen(self._node_changed)
+        cache.mirrors.placed.listen(self._pod_changed)
+
+    async def run(self) -> NoReturn:
+        """Let workloads be tried again that what changed might help, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._wake(self._changed, NODE_SECONDS))
+            group.create_task(self._wake(self._freed, POD_SECONDS))
+        raise AssertionError("both tasks run until they are cancelled")
+
+    async def _wake(self, event: asyncio.Event, seconds: float) -> NoReturn:
+        while True:
+            await event.wait()
+            await self._pace.sleep(seconds)
+            event.clear()
+            self._cache.state.wake_placed()
+            self._cache.hooks.schedule()
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        match change:
+            case Added(node) | Modified(object=node):
+                spec = node_spec(node)
+                if self._nodes.node(spec.name) != spec:
+                    self._nodes.put(spec)
+                    self._changed.set()
+            case Deleted(node):
+                self._nodes.remove(node.metadata.name)
+
+    def _pod_changed(self, change: Change[QueuedPod]) -> None:
+        match change:
+            case Modified() | Added():
+                if put_pod(self._nodes, change.object):
+                    self._freed.set()
+            case Deleted():
+                if self._nodes.remove_pod(change.object.metadata.key):
+                    self._freed.set()

@@ -34,7 +34,7 @@ class Ungating:
     that went, and of which workload it is.
     """
 
-    def __init__(  # noqa: PLR0913 - what is seen, what is written, who is told
+    def __init__(  # noqa: PLR0913 - mirrors, writes, a callback
         self,
         workloads: Mirror[Workload],
         pods: Mirror[QueuedPod],
@@ -78,7 +78,7 @@ class Ungating:
             f"{POD_INDEX_OFFSET} `{offset}` is not a whole number: all pods of the workload are"
             " held, as their places are unknown; create them again without it"
         )
-        self._writes.tell(PODS, pod.metadata, "InvalidPodIndexOffset", message, bad=True)
+        self._writes.record(PODS, pod.metadata, "InvalidPodIndexOffset", message, warning=True)
 
     def _placed(self, path: str) -> Workload | None:
         """Return the workload whose places the pods get that name one.
@@ -111,7 +111,7 @@ class Ungating:
         try:
             inject(draft, (), PodInjection(node_selector=dict(departure.node_selector)))
         except StartError as error:
-            log.warning("pod_elsewhere", pod=departure.pod.metadata.key, error=str(error))
+            log.warning("pod_placement_conflict", pod=departure.pod.metadata.key, error=str(error))
             return ()
         without_gates(draft, frozenset({TOPOLOGY_GATE}))
         return versioned(draft, departure.pod.metadata)

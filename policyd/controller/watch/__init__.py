@@ -1,4 +1,4 @@
-"""What the controller knows of the cluster: mirrors of API objects, and the state of the core.
+"""The cluster, as the controller knows it: mirrors of API objects, and the allocator's state.
 
 Imports `alloc`, `jobs`, `workload` and `kube`. Start with `mirrors` (what is watched) and `cache`
 (what the scheduling loop decides on).

@@ -1,13 +1,15 @@
 """The cluster as the queue sees it: mirrors of the API's objects, and the allocator's state.
 
-Whatever changes in a mirror is converted once and put into the state, and whoever must look at it
-is told: the reconcilers by keys, the scheduling loop and the writer of queue statuses by a call.
+An object that changes in a mirror is converted once and put into the state. The keys that have to
+be reconciled because of it are queued, and the scheduling loop and the queue statuses are told.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
+import structlog
 
 from policyd.alloc.plan import Preempt
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
@@ -22,15 +24,16 @@ from policyd.api.kueue.names import (
     EVICTED,
     WAITING_FOR_REPLACEMENT,
 )
+from policyd.api.limit_ranges import summarize
 from policyd.api.meta import ObjectMeta, condition_true
 from policyd.api.pods import PodSpec
+from policyd.api.quantity import QuantityError
 from policyd.controller.watch.index import OwnerIndex, local_queue_key, replaced_key
 from policyd.controller.watch.keys import ReconcileKey, job_key, owner_keys, pod_key, workload_key
 from policyd.controller.watch.mirrors import Mirrors
-from policyd.controller.watch.request_rules import RulesByNamespace
-from policyd.controller.watch.second_pass import SecondPass
 from policyd.controller.watch.workload_values import (
     NAMESPACE_MISMATCH,
+    SecondPass,
     WorkloadContext,
     needs_second_pass,
     workload_value,
@@ -40,29 +43,32 @@ from policyd.jobs.base import JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import QueuedPod
-from policyd.jobs.requests import prepared, requests_of
+from policyd.jobs.requests import RequestRules, prepared, requests_of
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
 from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, wants
 from policyd.optimize.optimizer import Optimizer
 from policyd.status.naming import OtherTeams
 
+log = structlog.get_logger()
+
 
 @dataclass(slots=True)
-class Ears:
-    """Whom to tell of a change."""
+class Hooks:
+    """Callbacks of the cache, called when something changes."""
 
     reconcile: Callable[[ReconcileKey], None] = lambda _key: None
-    """Something about this object may have to be done."""
+    """Queue a key to be reconciled."""
     schedule: Callable[[], None] = lambda: None
-    """The state changed: another cycle may decide otherwise."""
+    """Wake the scheduling loop: the state changed."""
     report: Callable[[str], None] = lambda _name: None
     """The figures of this ClusterQueue changed; or, as `namespace/name`, of this LocalQueue."""
-    made: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
+    workload_created: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
     """A workload was made for this job."""
     preempted: Callable[[Preempt], None] = lambda _action: None
     """A workload is being stopped for another."""
-    let_go: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None
+    ungated: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None
     """A pod of a workload lost a gate."""
 
 
@@ -83,19 +89,16 @@ class Cache:
         self.state = CoreState(settings, Optimizer)
         self.other_teams: OtherTeams = "names"
         self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
-        self.ears = Ears()
+        self.hooks = Hooks()
         self._pace = pace
         self.index = OwnerIndex()
         self._held_back: set[str] = set()
         self.second_pass = SecondPass()
-        mirrors.workloads.listen(self._workload_changed)
         mirrors.pods.listen(self._pod_changed)
-        for kind, jobs in mirrors.jobs.items():
-            jobs.listen(self._job_listener(kind))
         for kind, children in mirrors.children.items():
-            children.listen(self._child_listener(kind))
+            children.listen(partial(self._child_changed, kind))
 
-    # What is asked of it.
+    # Queries.
 
     def workloads_of(self, uid: str) -> list[Workload]:
         """Return the workloads that an object owns, by name."""
@@ -132,7 +135,7 @@ class Cache:
         local_queue = self.local_queue_of(workload)
         if has_quota(workload) or local_queue is None:
             return None
-        known = self.state.register.waiting(workload.metadata.key)
+        known = self.state.waiting(workload.metadata.key)
         return (known or self._value(workload, local_queue.spec.cluster_queue)).objection
 
     @property
@@ -141,12 +144,12 @@ class Cache:
         return self._pace.clock.now()
 
     def shared_refusal(self, cluster_queue: str, key: str) -> str | None:
-        """Return why nobody fits who asks for the same as a workload; None if not known."""
+        """Return why workloads with the same requests as this one do not fit; None if not known."""
         queue = self.state.queues.get(cluster_queue)
         return None if queue is None else queue.pending.shared_refusal(key)
 
-    def everything(self) -> Iterable[ReconcileKey]:
-        """Yield a key for all there is, as after a start."""
+    def all_keys(self) -> Iterable[ReconcileKey]:
+        """Yield the keys of all objects, as after a start."""
         for workload in self.mirrors.workloads:
             yield workload_key(workload)
         for kind, jobs in self.mirrors.jobs.items():
@@ -169,7 +172,7 @@ class Cache:
             self.state.remove_workload(key)
         else:
             self.put(workload)
-        self.ears.schedule()
+        self.hooks.schedule()
 
     def hold_back(self, key: str) -> None:
         """Do not let a workload be tried for now: its admission could not be written."""
@@ -183,7 +186,7 @@ class Cache:
             if workload is not None:
                 self.put(workload)
 
-    # What happens.
+    # Changes.
 
     def put(self, workload: Workload) -> None:
         """Put a workload into the state, or take it out, as it now is.
@@ -214,7 +217,7 @@ class Cache:
         else:
             self.state.put_workload(self._value(workload, name))
         self._tell_queues(workload)
-        self.ears.schedule()
+        self.hooks.schedule()
 
     def opt_ins(self, cluster_queue: str) -> OptIns:
         """Return what a ClusterQueue wants beyond Kueue's rules."""
@@ -270,33 +273,48 @@ class Cache:
         return Objection(reason="Misconfigured", message=NAMESPACE_MISMATCH, misplaced=True)
 
     def _tell_queues(self, workload: Workload) -> None:
-        self.ears.report(local_queue_key(workload))
+        self.hooks.report(local_queue_key(workload))
         local_queue = self.local_queue_of(workload)
         if local_queue is not None:
-            self.ears.report(local_queue.spec.cluster_queue)
+            self.hooks.report(local_queue.spec.cluster_queue)
         if workload.status.admission is not None:
-            self.ears.report(workload.status.admission.cluster_queue)
+            self.hooks.report(workload.status.admission.cluster_queue)
 
-    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
-        if old is not None:
-            self.index.remove(old)
-            self._tell_queues(old)
-        if new is None:
-            assert old is not None, "a change has an object before or after"
-            keys = self._owner_keys(old)
-            self.second_pass.remove(old.metadata.key)
-            self.state.remove_workload(old.metadata.key)
-            self._put_replaced(old)
-            self.ears.schedule()
-            self.ears.reconcile(workload_key(old))  # what is remembered of it is forgotten
-        else:
-            self.index.add(new)
-            self.put(new)
-            self.ears.reconcile(workload_key(new))
-            self._look_at_children(new)
-            keys = self._owner_keys(new)
-        for key in keys:
-            self.ears.reconcile(key)
+    def take(self, change: Change[Workload]) -> list[ReconcileKey]:
+        """Take in a change of a workload; return the keys to reconcile because of it."""
+        workload = change.object
+        match change:
+            case Modified():
+                self._leave(change.old)
+                self._enter(workload)
+            case Added():
+                self._enter(workload)
+            case Deleted():
+                self._leave(workload)
+                self._remove(workload)
+        # One that is gone is looked at as well: what is remembered of it is forgotten.
+        return [workload_key(workload), *self._children(change), *self._owner_keys(workload)]
+
+    def _enter(self, workload: Workload) -> None:
+        self.index.add(workload)
+        self.put(workload)
+
+    def _leave(self, workload: Workload) -> None:
+        self.index.remove(workload)
+        self._tell_queues(workload)
+
+    def _remove(self, workload: Workload) -> None:
+        self.second_pass.remove(workload.metadata.key)
+        self.state.remove_workload(workload.metadata.key)
+        self._put_replaced(workload)
+        self.hooks.schedule()
+
+    def job_keys(self, change: Change[JobObject], kind: str) -> list[ReconcileKey]:
+        """Return the keys to reconcile because of a job: its own, and its workloads' if it goes."""
+        job = change.object
+        gone = isinstance(change, Deleted) or job.metadata.deletion_timestamp is not None
+        orphans = self.workloads_of(job.metadata.uid) if gone else ()
+        return [job_key(job.metadata, kind), *map(workload_key, orphans)]
 
     def _owner_keys(self, workload: Workload) -> set[ReconcileKey]:
         """Return the keys of what a workload stands for; a pod that is in a group is that group."""
@@ -308,60 +326,96 @@ class Cache:
 
     def touch_local_queue(self, key: str) -> None:
         """Look again at everything that is submitted to a LocalQueue."""
-        self.ears.report(key)
+        self.hooks.report(key)
         for name in self.index.submitted(key):
             workload = self.mirrors.workloads.get(name)
             if workload is not None:
                 self.put(workload)
-                self.ears.reconcile(workload_key(workload))
+                self.hooks.reconcile(workload_key(workload))
 
-    def _pod_changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
-        if old is not None:
-            self.index.remove_pod(old)
-            self.ears.reconcile(pod_key(old))
-        if new is not None:
-            self.index.add_pod(new)
-            self.ears.reconcile(pod_key(new))
-        else:
-            self._orphan(old)
+    def _pod_changed(self, change: Change[QueuedPod]) -> None:
+        match change:
+            case Modified():
+                self._drop_pod(change.old)
+                self._take_pod(change.object)
+            case Added():
+                self._take_pod(change.object)
+            case Deleted():
+                self._drop_pod(change.object)
+                for workload in self.workloads_of(change.object.metadata.uid):
+                    self.hooks.reconcile(workload_key(workload))
 
-    def _job_listener(self, kind: str) -> Callable[[JobObject | None, JobObject | None], None]:
-        def changed(old: JobObject | None, new: JobObject | None) -> None:
-            job = new or old
-            assert job is not None, "a change has an object before or after"
-            self.ears.reconcile(job_key(job.metadata, kind))
-            if new is None or new.metadata.deletion_timestamp is not None:
-                self._orphan(job)
+    def _take_pod(self, pod: QueuedPod) -> None:
+        self.index.add_pod(pod)
+        self.hooks.reconcile(pod_key(pod))
 
-        return changed
+    def _drop_pod(self, pod: QueuedPod) -> None:
+        self.index.remove_pod(pod)
+        self.hooks.reconcile(pod_key(pod))
 
-    def _child_listener(
-        self, kind: str
-    ) -> Callable[[PartialObject | None, PartialObject | None], None]:
-        def changed(old: PartialObject | None, new: PartialObject | None) -> None:
-            if old is not None:
+    def _child_changed(self, kind: str, change: Change[PartialObject]) -> None:
+        match change:
+            case Modified(old, new):
                 self.index.remove_child(old.metadata, kind)
-            if new is not None and new.metadata.owner_references:
-                self.index.add_child(new.metadata, kind)
-                self.ears.reconcile(job_key(new.metadata, kind))
+                self._take_child(kind, new)
+            case Added(new):
+                self._take_child(kind, new)
+            case Deleted(old):
+                self.index.remove_child(old.metadata, kind)
 
-        return changed
+    def _take_child(self, kind: str, child: PartialObject) -> None:
+        if child.metadata.owner_references:
+            self.index.add_child(child.metadata, kind)
+            self.hooks.reconcile(job_key(child.metadata, kind))
 
-    def _look_at_children(self, workload: Workload) -> None:
-        """Have what a job has made looked at, and what that has made, if it may not run now."""
+    def _children(self, change: Change[Workload]) -> Iterator[ReconcileKey]:
+        """Yield what a job has made, and what that has made, if it may not run now."""
+        workload = change.object
         conditions = workload.status.conditions
-        if condition_true(conditions, ADMITTED) and not condition_true(conditions, EVICTED):
+        admitted = condition_true(conditions, ADMITTED) and not condition_true(conditions, EVICTED)
+        if admitted or isinstance(change, Deleted):
             return
         uids = {owner.uid for owner in workload.metadata.owner_references}
         for _ in range(LONGEST_CHAIN):
             keys = [key for uid in uids for key in self.index.children(uid)]
-            for key in keys:
-                self.ears.reconcile(key)
+            yield from keys
             found = (self.mirrors.children[key.kind].get(key.path) for key in keys)
             uids = {each.metadata.uid for each in found if each is not None}
 
-    def _orphan(self, owner: JobObject | QueuedPod | None) -> None:
-        """Look at the workloads whose owner has gone."""
-        if owner is not None:
-            for workload in self.workloads_of(owner.metadata.uid):
-                self.ears.reconcile(workload_key(workload))
+
+class RulesByNamespace:
+    """The rules for each namespace, worked out when they are first asked for."""
+
+    def __init__(self, mirrors: Mirrors, resources: ResourcesConfiguration) -> None:
+        self._mirrors = mirrors
+        self._resources = resources
+        self._known: dict[str, RequestRules] = {}
+        mirrors.limit_ranges.listen(self._forget)
+        mirrors.runtime_classes.listen(self._forget)
+
+    def _forget(self, _change: object) -> None:
+        self._known.clear()
+
+    def of(self, namespace: str) -> RequestRules:
+        """Return the rules for the workloads of a namespace."""
+        rules = self._known.get(namespace)
+        if rules is None:
+            rules = self._known[namespace] = self._work_out(namespace)
+        return rules
+
+    def _work_out(self, namespace: str) -> RequestRules:
+        found = (
+            each for each in self._mirrors.limit_ranges if each.metadata.namespace == namespace
+        )
+        ranges = sorted(found, key=lambda each: each.metadata.name)
+        try:
+            limits = summarize(ranges)
+        except QuantityError as error:  # the API server lets none in; a file may have one
+            log.warning("limit_range_unusable", namespace=namespace, error=str(error))
+            limits = {}
+        overheads = {
+            each.metadata.name: each.overhead.pod_fixed
+            for each in self._mirrors.runtime_classes
+            if each.overhead is not None
+        }
+        return RequestRules(limits=limits, overheads=overheads, resources=self._resources)

@@ -1,4 +1,4 @@
-"""Who belongs to whom: workloads by LocalQueue and by owner, pods by group."""
+"""Indexes: workloads by LocalQueue and by owner, pods by group."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ M = TypeVar("M")
 
 
 class OwnerIndex:
-    """Keys of objects, by what they belong to."""
+    """Keys of objects, by owner, queue and group."""
 
     def __init__(self) -> None:
         self._by_local_queue: dict[str, set[str]] = defaultdict(set)
@@ -110,7 +110,7 @@ def chain_key(workload: Workload) -> str:
 def replaced_key(workload: Workload) -> str:
     """Return the key of the slice that a workload replaces; empty if it replaces none.
 
-    Nobody may take the quota of a workload in another namespace.
+    A workload cannot take the quota of one in another namespace.
     """
     key = workload.metadata.annotations.get(SLICE_REPLACEMENT_FOR, "")
     return key if key.rpartition("/")[0] == workload.metadata.namespace else ""

@@ -1,4 +1,4 @@
-"""What the reconcilers work on, one at a time: named by kind, namespace and name."""
+"""Keys of the work queue: an object by its kind, namespace and name."""
 
 from typing import Literal, NamedTuple
 
@@ -24,6 +24,7 @@ Subject = Literal[
     "AdmissionCheck",
     "CheckInUse",
     "Usage",
+    "Ownerless",
 ]
 
 

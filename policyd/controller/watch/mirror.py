@@ -1,8 +1,9 @@
 """Collections as they are now: what the API server sent, and what we ourselves wrote since.
 
-A watch is a little behind. Who acted on it alone would write the same thing twice, or on top of an
-old version. So what a write returns is taken in at once, and what the watch then brings is passed
-on only if it is newer. Listeners hear of every change once, in order.
+A watch is a little behind. A reconciler that relied on it alone would write the same thing twice,
+or base a write on an old version. So the answer to a write is taken in immediately, and the events
+of the watch are passed on only if they are newer. Listeners are told of every change once, in
+order.
 """
 
 from collections import OrderedDict
@@ -11,7 +12,9 @@ from typing import Generic, TypeVar, Unpack
 
 import structlog
 
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Reader, Selection
+from policyd.kube.discovery import wait_until_served
 from policyd.kube.informer import Identified, Informer, key_of
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
@@ -22,8 +25,6 @@ MOST_REMEMBERED = 10_000
 """Deleted objects that are remembered, until the answers to writes to them have surely come."""
 
 T = TypeVar("T", bound=Identified)
-
-Listener = Callable[[T | None, T | None], None]
 
 
 class Mirror(Generic[T]):
@@ -44,10 +45,10 @@ class Mirror(Generic[T]):
         self.informer = Informer(
             reader, resource, into=into, on_change=self._seen, trim=trim, pace=pace, **selection
         )
-        """To be run by somebody."""
+        """Run by the controller."""
         self._objects: dict[str, T] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
-        self._listeners: list[Callable[[T | None, T | None], None]] = []
+        self._listeners: list[Callable[[Change[T]], None]] = []
 
     def __iter__(self) -> Iterator[T]:
         """Iterate over all objects as of now."""
@@ -60,9 +61,14 @@ class Mirror(Generic[T]):
         """Return the object of that key, if there is one."""
         return self._objects.get(key)
 
-    def listen(self, listener: Callable[[T | None, T | None], None]) -> None:
-        """Call `listener(old, new)` at each change: None for what was not, or is no longer."""
+    def listen(self, listener: Callable[[Change[T]], None]) -> None:
+        """Call `listener` at each change, from now on."""
         self._listeners.append(listener)
+
+    async def watch_when_served(self, reader: Reader, pace: Pace) -> None:
+        """Run the informer once the kind is served, until cancelled."""
+        await wait_until_served(reader, self.resource, pace)
+        await self.informer.run()
 
     def wrote(self, obj: T) -> None:
         """Take in what a write or a read returned.
@@ -73,42 +79,44 @@ class Mirror(Generic[T]):
         if obj.metadata.uid in self._gone or (current is not None and not _newer(obj, current)):
             return
         self._objects[key] = obj
-        self._tell(current, obj)
+        if current is None:
+            self._tell(Added(obj))
+        elif current.metadata.uid == obj.metadata.uid:
+            self._tell(Modified(current, obj))
+        else:
+            self._tell(Deleted(current))
+            self._tell(Added(obj))
 
     def forget(self, key: str) -> None:
         """Take notice that an object is not there, though no deletion has been seen."""
         current = self._objects.pop(key, None)
         if current is not None:
-            self._tell(current, None)
+            self._tell(Deleted(current))
 
-    def _seen(self, old: T | None, new: T | None) -> None:
-        if new is not None:
-            self.wrote(new)
-            return
-        assert old is not None, "a change has an object before or after"
-        self._bury(old.metadata.uid)
-        current = self._objects.get(key_of(old))
-        if current is not None and current.metadata.uid == old.metadata.uid:
-            self.forget(key_of(old))
+    def _seen(self, change: Change[T]) -> None:
+        match change:
+            case Modified() | Added():
+                self.wrote(change.object)
+            case Deleted():
+                gone = change.object
+                self._bury(gone.metadata.uid)
+                current = self._objects.get(key_of(gone))
+                if current is not None and current.metadata.uid == gone.metadata.uid:
+                    self.forget(key_of(gone))
 
     def _bury(self, uid: str) -> None:
         self._gone[uid] = None
         if len(self._gone) > MOST_REMEMBERED:
             self._gone.popitem(last=False)
 
-    def _tell(self, old: T | None, new: T | None) -> None:
-        if old is not None and new is not None and old.metadata.uid != new.metadata.uid:
-            self._tell(old, None)
-            old = None
+    def _tell(self, change: Change[T]) -> None:
         for listener in self._listeners:
             try:
-                listener(old, new)
+                listener(change)
             except Exception:
-                # One object that nobody foresaw must not stop the controller for all the others.
-                present = new or old
-                assert present is not None, "a change has an object before or after"
-                resource = self.resource.plural
-                log.exception("object_broke", resource=resource, object=key_of(present))
+                # An unforeseen error about one object must not stop the others.
+                resource, key = self.resource.plural, key_of(change.object)
+                log.exception("object_error", resource=resource, object=key)
 
 
 def _newer(obj: Identified, current: Identified) -> bool:

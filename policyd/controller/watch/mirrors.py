@@ -1,7 +1,10 @@
-"""Everything that the queue watches, one mirror a resource."""
+"""Mirrors of all resources that the controller watches, and what is kept of their objects."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from sys import intern
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from policyd.api.kueue import (
     AdmissionCheck,
@@ -19,14 +22,18 @@ from policyd.api.kueue.names import MANAGED, QUEUE_NAME
 from policyd.api.limit_ranges import LimitRange
 from policyd.api.meta import ObjectMeta, Wire
 from policyd.api.nodes import Node
+from policyd.api.pods import PodSpec
 from policyd.api.schema import QuantityText
 from policyd.controller.watch.mirror import Mirror
-from policyd.controller.watch.trimming import Trimmer, without_annotated_names
+from policyd.controller.watch.pod_places import workload_keys
 from policyd.jobs.base import JobKind, JobObject, controller_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.jobs.parents import ParentKind
-from policyd.jobs.pods import QueuedPod
+from policyd.jobs.places import waits_for_place
+from policyd.jobs.pods import QueuedPod, QueuedPodStatus
+from policyd.jobs.rules.submission import IDENTIFIERS, fits_label
+from policyd.jobs.topology import asks_for_topology
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.pace import Pace
 from policyd.kube.resources import (
@@ -59,7 +66,7 @@ CUSTOM_RESOURCES = (
     ADMISSION_CHECKS,
     WORKLOAD_PRIORITY_CLASSES,
 )
-"""What must be served before there is anything to do."""
+"""Resources that must be served before the controller starts."""
 
 
 class PriorityClass(Wire, frozen=True):
@@ -71,7 +78,7 @@ class PriorityClass(Wire, frozen=True):
 
 
 class Overhead(Wire, frozen=True):
-    """What a pod costs beyond its containers."""
+    """Requests of a pod beyond those of its containers."""
 
     pod_fixed: dict[str, QuantityText] = {}
 
@@ -112,21 +119,21 @@ class Mirrors:
     nodes: Mirror[Node]
     """Watched once a flavor has a topology, as `placed` is."""
     placed: Mirror[QueuedPod]
-    """All pods, whoever runs them."""
+    """All pods, in a queue or not."""
     provisioning_configs: Mirror[ProvisioningRequestConfig]
     """Watched once a check asks an autoscaler, as `provisioning_requests` is."""
     provisioning_requests: Mirror[ProvisioningRequest]
 
     @property
     def of_provisioning(self) -> tuple[Mirror[Any], ...]:
-        """What is watched only where nodes are asked for: an autoscaler brings its kind along."""
+        """Resources that are watched only where an autoscaler is asked for nodes."""
         return self.provisioning_configs, self.provisioning_requests
 
     @property
     def of_topologies(self) -> tuple[Mirror[Any], ...]:
-        """What is watched only where topologies place pods, as it is much.
+        """Resources that are watched only where topologies place pods, as they are many.
 
-        Nodes come last: nobody is sent to one before it is known what runs there.
+        Nodes come last: no pod is placed on one before the pods there are known.
         """
         return self.placed, self.nodes
 
@@ -235,7 +242,7 @@ def open_mirrors(
 
 
 def _without_strangers(job: PartialObject) -> PartialObject:
-    """Return what is to be kept of a job that names no queue: least, if it belongs to nobody."""
+    """Return what is kept of a job that names no queue: least, if it has no owner."""
     metadata = job.metadata
     owner = controller_of(metadata)
     return PartialObject(
@@ -247,3 +254,61 @@ def _without_strangers(job: PartialObject) -> PartialObject:
             owner_references=() if owner is None else (owner,),
         )
     )
+
+
+MOST_ALIKE = 10_000
+"""Specifications that are remembered, so that pods that are alike share one."""
+
+
+J = TypeVar("J", bound=JobObject)
+
+
+def without_annotated_names(obj: J) -> J:
+    """Leave out annotations that name a group or a workload, as without their feature gate.
+
+    Names that no label has room for are in annotations all the same.
+    """
+    annotations = obj.metadata.annotations
+    unread = {name for name in IDENTIFIERS if fits_label(annotations.get(name, ""))}
+    if unread.isdisjoint(annotations):
+        return obj
+    kept = {name: value for name, value in annotations.items() if name not in unread}
+    metadata = msgspec.structs.replace(obj.metadata, annotations=kept)
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+class Trimmer:
+    """Cuts pods down, and lets those share what is the same of them."""
+
+    def __init__(self) -> None:
+        self._specs: dict[bytes, PodSpec] = {}
+
+    def trimmed(self, pod: QueuedPod) -> QueuedPod:
+        """Return what is to be kept of a pod: all of it, if a topology places it or may yet."""
+        annotations = pod.metadata.annotations
+        if workload_keys(pod) or waits_for_place(pod) or asks_for_topology(annotations):
+            return pod
+        metadata = pod.metadata
+        kept = ObjectMeta(
+            name=metadata.name,
+            namespace=intern(metadata.namespace),
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            deletion_timestamp=metadata.deletion_timestamp,
+        )
+        return QueuedPod(kept, self._shared(pod.spec), QueuedPodStatus(intern(pod.status.phase)))
+
+    def _shared(self, spec: PodSpec) -> PodSpec:
+        """Return a specification with the parts of others that are alike but for the node."""
+        bare = PodSpec(
+            containers=spec.containers,
+            init_containers=spec.init_containers,
+            overhead=spec.overhead,
+            resources=spec.resources,
+            node_selector=spec.node_selector,
+        )
+        content = msgspec.json.encode(bare)
+        if len(self._specs) >= MOST_ALIKE:
+            self._specs.clear()
+        known = self._specs.setdefault(content, bare)
+        return msgspec.structs.replace(known, node_name=intern(spec.node_name))

@@ -10,13 +10,14 @@ from policyd.controller.watch.index import discard
 from policyd.controller.watch.mirror import Mirror
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.workload import slice_name
+from policyd.kube.changes import Added, Change, Deleted, Modified
 
 
 class PodPlaces:
     """Indexes of all pods; `tell` hears of each that changes, as it was and as it is."""
 
     def __init__(
-        self, pods: Mirror[QueuedPod], *, tell: Callable[[QueuedPod | None, QueuedPod | None], None]
+        self, pods: Mirror[QueuedPod], *, tell: Callable[[Change[QueuedPod]], None]
     ) -> None:
         self._pods = pods
         self._tell = tell
@@ -38,16 +39,24 @@ class PodPlaces:
         found = (self._pods.get(key) for key in sorted(keys))
         return [pod for pod in found if pod is not None]
 
-    def _changed(self, old: QueuedPod | None, new: QueuedPod | None) -> None:
-        for pod, add in ((old, False), (new, True)):
-            if pod is None:
-                continue
-            for index, name in self._places(pod):
-                if add:
-                    index[name].add(pod.metadata.key)
-                else:
-                    discard(index, name, pod.metadata.key)
-        self._tell(old, new)
+    def _changed(self, change: Change[QueuedPod]) -> None:
+        match change:
+            case Modified():
+                self._remove(change.old)
+                self._add(change.object)
+            case Added():
+                self._add(change.object)
+            case Deleted():
+                self._remove(change.object)
+        self._tell(change)
+
+    def _add(self, pod: QueuedPod) -> None:
+        for index, name in self._places(pod):
+            index[name].add(pod.metadata.key)
+
+    def _remove(self, pod: QueuedPod) -> None:
+        for index, name in self._places(pod):
+            discard(index, name, pod.metadata.key)
 
     def _places(self, pod: QueuedPod) -> Iterator[tuple[dict[str, set[str]], str]]:
         for name in workload_keys(pod):

@@ -46,7 +46,7 @@ def blocked_on_gates(workload: Workload, *, now: float) -> Workload:
 def preemption_message(
     *, uid: str, job_uid: str, reason: str, preemptor_path: str, path: str
 ) -> str:
-    """Say for whom a workload is preempted, and by which right; in Kueue's words.
+    """Return for which workload another is preempted, and why; in Kueue's words.
 
     Args:
         uid: The preemptor's.
@@ -64,7 +64,7 @@ def preemption_message(
 
 
 def right_of(reason: str) -> str:
-    """Return by which right somebody is preempted; "" for a reason that nobody knows."""
+    """Return what a reason of a preemption means; "" for an unknown one."""
     return {str(name): text for name, text in _RIGHTS.items()}.get(reason, "")
 
 

@@ -1,4 +1,4 @@
-"""How important a job is: its WorkloadPriorityClass, else the priority class of its pods."""
+"""The priority of a job: its WorkloadPriorityClass, else the priority class of its pods."""
 
 import re
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ def priority_boost(workload: Workload, gates: Gates) -> int:
 
 
 def effective_priority(workload: Workload, gates: Gates) -> int:
-    """Return the priority by which a workload is ordered; a boost nobody can read counts 0."""
+    """Return the priority by which a workload is ordered; an invalid boost counts 0."""
     try:
         boost = priority_boost(workload, gates)
     except PriorityBoostError:

@@ -1,7 +1,6 @@
 """Changes of queues and of what they are made of, taken into the cache."""
 
 from contextlib import suppress
-from typing import Protocol
 
 import structlog
 
@@ -15,12 +14,12 @@ from policyd.api.kueue import (
     WorkloadPriorityClass,
 )
 from policyd.api.limit_ranges import LimitRange
-from policyd.api.meta import ObjectMeta
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import owner_keys, workload_key
 from policyd.controller.watch.mirrors import RuntimeClass
 from policyd.errors import PolicydError
+from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject
 from policyd.workload.conversion import (
     check_names,
@@ -31,15 +30,6 @@ from policyd.workload.conversion import (
 )
 
 log = structlog.get_logger()
-
-
-class Described(Protocol):
-    """An object with metadata."""
-
-    @property
-    def metadata(self) -> ObjectMeta:
-        """Name, namespace, uid and the like."""
-        ...
 
 
 class QueueChanges:
@@ -59,13 +49,16 @@ class QueueChanges:
         mirrors.limit_ranges.listen(self._limits_changed)
         mirrors.runtime_classes.listen(self._runtime_changed)
 
-    def _cluster_queue_changed(self, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
-        name = _name(old, new)
+    def _cluster_queue_changed(self, change: Change[ClusterQueue]) -> None:
+        name = change.object.metadata.name
         self._put_queue(name)
-        if old is None or new is None or _meant(old) != _meant(new):
-            self._touch_queue(name)
-        if new is not None:
-            self._cache.ears.report(name)
+        match change:
+            case Modified(old, new) if _meant(old) == _meant(new):
+                pass
+            case Added() | Modified() | Deleted():
+                self._touch_queue(name)
+        if not isinstance(change, Deleted):
+            self._cache.hooks.report(name)
 
     def _put_queue(self, name: str) -> None:
         queue = self._mirrors.cluster_queues.get(name)
@@ -78,7 +71,7 @@ class QueueChanges:
             except PolicydError as error:
                 log.warning("cluster_queue_unusable", cluster_queue=name, error=str(error))
                 self._cache.state.remove_queue(name)
-        self._cache.ears.schedule()
+        self._cache.hooks.schedule()
 
     def _touch_queue(self, name: str) -> None:
         """Look again at everything that is submitted to a ClusterQueue."""
@@ -86,52 +79,65 @@ class QueueChanges:
             if local_queue.spec.cluster_queue == name:
                 self._cache.touch_local_queue(local_queue.metadata.key)
 
-    def _local_queue_changed(self, old: LocalQueue | None, new: LocalQueue | None) -> None:
-        if old is None or new is None or old.spec != new.spec or _deleted(old) != _deleted(new):
-            self._weigh(_name(old, new), new)
-            self._cache.touch_local_queue(_name(old, new))
-            for each in (old, new):
-                if each is not None:
-                    self._cache.ears.report(each.spec.cluster_queue)
-        self._cache.ears.report(_name(old, new))
+    def _local_queue_changed(self, change: Change[LocalQueue]) -> None:
+        key, report = change.object.metadata.key, self._cache.hooks.report
+        match change:
+            case Modified(old, new) if old.spec == new.spec and _deleted(old) == _deleted(new):
+                report(key)
+                return
+            case Added(new) | Modified(object=new):
+                self._weigh(key, new)
+            case Deleted():
+                self._forget_weight(key)
+        self._cache.touch_local_queue(key)
+        if isinstance(change, Modified):
+            report(change.old.spec.cluster_queue)
+        report(change.object.spec.cluster_queue)
 
-    def _weigh(self, key: str, queue: LocalQueue | None) -> None:
-        """Tell the ledger how much a LocalQueue weighs, and what it used before this process."""
-        weights, ledger = self._cache.state.local_weights, self._cache.state.ledger
-        weights[key] = 1.0 if queue is None else weight_of(queue.spec.fair_sharing)
-        if ledger is None:
+    def _forget_weight(self, key: str) -> None:
+        self._cache.state.local_weights[key] = 1.0
+        if self._cache.state.history is not None:
+            self._cache.state.history.remove_queue(key)
+
+    def _weigh(self, key: str, queue: LocalQueue) -> None:
+        """Tell the history how much a LocalQueue weighs, and what it used before this process."""
+        weight, history = weight_of(queue.spec.fair_sharing), self._cache.state.history
+        self._cache.state.local_weights[key] = weight
+        if history is None:
             return
-        if queue is None:
-            ledger.remove_queue(key)
-            return
-        ledger.put_queue(key, weight_of(queue.spec.fair_sharing))
+        history.put_queue(key, weight)
         sharing = queue.status.fair_sharing
         past = None if sharing is None else sharing.admission_fair_sharing_status
         if past is not None and past.last_update is not None:
             with suppress(QuantityError):  # it begins anew
                 consumed = {n: parse_quantity(q).nano for n, q in past.consumed_resources.items()}
-                ledger.seed(key, consumed, self._cache.now)
+                history.seed(key, consumed, self._cache.now)
 
-    def _cohort_changed(self, old: Cohort | None, new: Cohort | None) -> None:
-        if old is not None and new is not None and old.spec == new.spec:
-            return
-        try:
-            spec = None if new is None else cohort_spec(new)
-        except QuantityError as error:
-            log.warning("cohort_unusable", cohort=_name(old, new), error=str(error))
-            spec = None
-        if spec is None:
-            self._cache.state.remove_cohort(_name(old, new))
-        else:
-            self._cache.state.put_cohort(spec)
+    def _cohort_changed(self, change: Change[Cohort]) -> None:
+        match change:
+            case Modified(old, new) if old.spec == new.spec:
+                return
+            case Added(new) | Modified(object=new):
+                self._put_cohort(new)
+            case Deleted(old):
+                self._cache.state.remove_cohort(old.metadata.name)
         self._report_all()
 
-    def _flavor_changed(self, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
-        if new is None:
-            self._cache.state.remove_flavor(_name(old, new))
-        else:
-            self._put_flavor(new)
-            self._retry_starts(new.metadata.name)
+    def _put_cohort(self, cohort: Cohort) -> None:
+        name = cohort.metadata.name
+        try:
+            self._cache.state.put_cohort(cohort_spec(cohort))
+        except QuantityError as error:
+            log.warning("cohort_unusable", cohort=name, error=str(error))
+            self._cache.state.remove_cohort(name)
+
+    def _flavor_changed(self, change: Change[ResourceFlavor]) -> None:
+        match change:
+            case Added(new) | Modified(object=new):
+                self._put_flavor(new)
+                self._retry_starts(new.metadata.name)
+            case Deleted(old):
+                self._cache.state.remove_flavor(old.metadata.name)
         self._report_all()
 
     def _put_flavor(self, flavor: ResourceFlavor) -> None:
@@ -139,9 +145,9 @@ class QueueChanges:
         topology = self._mirrors.topologies.get(name) if name else None
         self._cache.state.put_flavor(flavor_spec(flavor, topology))
 
-    def _topology_changed(self, old: Topology | None, new: Topology | None) -> None:
+    def _topology_changed(self, change: Change[Topology]) -> None:
         for flavor in self._mirrors.flavors:
-            if flavor.spec.topology_name == _name(old, new):
+            if flavor.spec.topology_name == change.object.metadata.name:
                 self._put_flavor(flavor)
         self._report_all()
 
@@ -152,63 +158,57 @@ class QueueChanges:
             assignments = () if admission is None else admission.pod_set_assignments
             if any(flavor in each.flavors.values() for each in assignments):
                 for key in owner_keys(workload):
-                    self._cache.ears.reconcile(key)
+                    self._cache.hooks.reconcile(key)
 
-    def _check_changed(self, old: AdmissionCheck | None, new: AdmissionCheck | None) -> None:
-        for queue in self.with_check(_name(old, new)):
+    def _check_changed(self, change: Change[AdmissionCheck]) -> None:
+        for queue in self.with_check(change.object.metadata.name):
             self._put_queue(queue)
             self._touch_queue(queue)
-            self._cache.ears.report(queue)
+            self._cache.hooks.report(queue)
 
     def with_check(self, name: str) -> list[str]:
         """Return the ClusterQueues whose workloads must pass an admission check."""
         queues = self._mirrors.cluster_queues
         return [queue.metadata.name for queue in queues if name in check_names(queue)]
 
-    def _namespace_changed(self, old: PartialObject | None, new: PartialObject | None) -> None:
-        if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
-            return
-        for key in self._cache.index.local_queues(_name(old, new)):
-            self._cache.touch_local_queue(key)
+    def _namespace_changed(self, change: Change[PartialObject]) -> None:
+        match change:
+            case Modified(old, new) if old.metadata.labels == new.metadata.labels:
+                pass
+            case Added() | Modified() | Deleted():
+                self._touch_namespace(change.object.metadata.name)
 
-    def _limits_changed(self, old: LimitRange | None, new: LimitRange | None) -> None:
+    def _limits_changed(self, change: Change[LimitRange]) -> None:
         """Look again at what the workloads of a namespace request."""
-        present = new or old
-        assert present is not None, "a change has an object before or after"
-        for key in self._cache.index.local_queues(present.metadata.namespace):
+        self._touch_namespace(change.object.metadata.namespace)
+
+    def _touch_namespace(self, namespace: str) -> None:
+        for key in self._cache.index.local_queues(namespace):
             self._cache.touch_local_queue(key)
 
-    def _runtime_changed(self, old: RuntimeClass | None, new: RuntimeClass | None) -> None:
-        name = _name(old, new)
+    def _runtime_changed(self, change: Change[RuntimeClass]) -> None:
+        name = change.object.metadata.name
         for workload in self._mirrors.workloads:
             specs = (pod_set.template.spec for pod_set in workload.spec.pod_sets)
             if any(spec.runtime_class_name == name for spec in specs):
                 self._cache.put(workload)
 
-    def _priority_changed(
-        self, old: WorkloadPriorityClass | None, new: WorkloadPriorityClass | None
-    ) -> None:
-        name = _name(old, new)
+    def _priority_changed(self, change: Change[WorkloadPriorityClass]) -> None:
+        name = change.object.metadata.name
         for workload in self._mirrors.workloads:
             reference = workload.spec.priority_class_ref
             if reference is not None and reference.name == name:
-                self._cache.ears.reconcile(workload_key(workload))
+                self._cache.hooks.reconcile(workload_key(workload))
 
     def _report_all(self) -> None:
-        self._cache.ears.schedule()
+        self._cache.hooks.schedule()
         for queue in self._mirrors.cluster_queues:
-            self._cache.ears.report(queue.metadata.name)
+            self._cache.hooks.report(queue.metadata.name)
 
 
 def _meant(queue: ClusterQueue) -> tuple[object, ...]:
     return queue.spec, queue.metadata.annotations, _deleted(queue)
 
 
-def _deleted(obj: Described) -> bool:
-    return obj.metadata.deletion_timestamp is not None
-
-
-def _name(old: Described | None, new: Described | None) -> str:
-    present = new or old
-    assert present is not None, "a change has an object before or after"
-    return present.metadata.key
+def _deleted(queue: ClusterQueue | LocalQueue) -> bool:
+    return queue.metadata.deletion_timestamp is not None

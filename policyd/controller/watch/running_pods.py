@@ -21,7 +21,7 @@ LONGEST_GRACE_SECONDS = 900.0
 """A pod that is deleted, and may run on for longer than this, still counts."""
 _NATIVE = "kubernetes.io/"
 CLAIMS = "resourceclaims"
-"""Stands for the devices that a pod gets by ResourceClaims, which nobody counts one by one."""
+"""Stands for the devices that a pod gets by ResourceClaims, which are not counted singly."""
 
 
 class RunningPod(Wire, frozen=True):

@@ -1,4 +1,4 @@
-"""Workloads of the API as the allocator sees them: requests become integers."""
+"""Workloads of the API as the allocator sees them, and those that wait for a second pass."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -36,19 +36,19 @@ NAMESPACE_MISMATCH: Final = "workload namespace doesn't match ClusterQueue selec
 FAILED_CHECKS: Final = "The workload has failed admission checks"
 
 _JUST_AFTER: Final = 0.001
-"""Seconds by which who was preempted for a borrower queues behind who was evicted then."""
+"""Seconds by which a workload preempted for a borrower queues behind one evicted then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadContext:
-    """What decides about a workload beside itself."""
+    """What a workload's value depends on, beside the workload."""
 
     now: float
     """Seconds since the epoch, for its back-off."""
     settings: QueueingSettings = DEFAULTS
-    """What the administrator set."""
+    """The settings of the administrator."""
     rules: RequestRules = NO_RULES
-    """What its namespace, its runtime and the administrator make of its requests."""
+    """Limits, overheads and resource settings that apply to its requests."""
     movable: bool = False
     """Whether it may be moved, so that what it asks for counts while it holds quota too."""
 
@@ -159,7 +159,7 @@ def _replaces(workload: kueue.Workload, settings: QueueingSettings) -> str:
 
 
 def _gated(workload: kueue.Workload) -> bool:
-    """Tell whether a preemption gate is closed; one that nobody has touched yet is."""
+    """Tell whether a preemption gate is closed; one without a state is."""
     open_ = {g.name for g in workload.status.preemption_gates if g.position == "Open"}
     return any(gate.name not in open_ for gate in workload.spec.preemption_gates)
 
@@ -244,7 +244,7 @@ def needs_second_pass(workload: kueue.Workload) -> bool:
 
 
 def _uncounted(workload: kueue.Workload, settings: QueueingSettings) -> Objection | None:
-    """Return that a workload asks for what no quota counts; nobody behind it waits for it."""
+    """Return that a workload requests devices that no quota counts; none behind it waits for it."""
     refuses = settings.gates.kueue_dra_reject_workloads_when_dra_disabled
     message = uncounted_claims(workload) if refuses else ""
     return Objection(reason="Misconfigured", message=message, misplaced=True) if message else None
@@ -284,3 +284,49 @@ def _admission(
             for each in admission.pod_set_assignments
         ),
     )
+
+
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 30.0
+
+
+class SecondPass:
+    """The workloads that wait for a second pass, and from when on they may be tried.
+
+    Every attempt doubles the wait for the next.
+    """
+
+    def __init__(self) -> None:
+        self._ready_at: dict[str, float] = {}
+        self._attempts: dict[str, int] = {}
+
+    def put(self, key: str, *, now: float, attempts: int | None = None) -> None:
+        """Let a workload wait; one that waits already keeps its time.
+
+        Args:
+            key: `namespace/name`.
+            now: Seconds since the epoch.
+            attempts: How often it was tried since it needs this; as often as it was taken, if not
+                given.
+        """
+        tried = self._attempts.get(key, 0) if attempts is None else attempts
+        wait = min(FIRST_WAIT_SECONDS * 2.0**tried, LONGEST_WAIT_SECONDS)
+        self._ready_at.setdefault(key, now + wait)
+
+    def remove(self, key: str) -> None:
+        """Forget a workload: it is placed, evicted or gone."""
+        self._ready_at.pop(key, None)
+        self._attempts.pop(key, None)
+
+    @property
+    def next_at(self) -> float | None:
+        """When the first may be tried, in seconds since the epoch; None if there is none."""
+        return min(self._ready_at.values(), default=None)
+
+    def take_ready(self, now: float) -> list[str]:
+        """Take out those that may be tried, in order of their time and name."""
+        ready = sorted((at, key) for key, at in self._ready_at.items() if at <= now)
+        for _, key in ready:
+            del self._ready_at[key]
+            self._attempts[key] = self._attempts.get(key, 0) + 1
+        return [key for _, key in ready]

@@ -1,4 +1,4 @@
-"""Which requests a constraint of Gatekeeper's concerns: its `match` block."""
+"""Match requests with the `match` block of Gatekeeper's constraints."""
 
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -18,14 +18,14 @@ from policyd.engine.objects.workloads import value_at
 
 
 class Kinds(Closed, frozen=True):
-    """Kinds of some groups; nothing, or `*`, stands for all."""
+    """Kinds of some groups; nothing, or `*`, matches all."""
 
     api_groups: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
 
 
 class ConstraintMatch(Closed, frozen=True):
-    """What a constraint concerns; what is not said picks everything."""
+    """The `match` block of a constraint; fields that are left out match everything."""
 
     kinds: tuple[Kinds, ...] = ()
     scope: Literal["*", "Cluster", "Namespaced"] = "*"
@@ -46,7 +46,7 @@ def _shape() -> ForeignShape:
 
 
 def read_match(constraint: Document) -> tuple[ConstraintMatch | None, list[Finding]]:
-    """Read what a constraint concerns; None if that cannot be read."""
+    """Read the `match` block of a constraint; None if it is invalid."""
     given = value_at(constraint.value, ("spec", "match"))
     if given is None:
         return _NOTHING, []
@@ -60,7 +60,7 @@ def read_match(constraint: Document) -> tuple[ConstraintMatch | None, list[Findi
 
 
 def predicate_of(match: ConstraintMatch) -> Callable[[Facts], bool]:
-    """Return what tells whether a constraint concerns a request."""
+    """Return a function that tells whether a constraint matches a request."""
 
     def applies(facts: Facts) -> bool:
         return of_kind(match, facts) and all(rule(match, facts) for rule in _RULES)
@@ -90,7 +90,7 @@ def _is_namespaced(facts: Facts) -> bool:
 
 
 def _in_namespaces(match: ConstraintMatch, facts: Facts) -> bool:
-    """Tell whether a constraint picks the namespace; what has none is never left out."""
+    """Tell whether a constraint matches the namespace; cluster-scoped objects always match."""
     namespace = _namespace(facts)
     if not namespace:
         return True
@@ -129,7 +129,7 @@ def _named(match: ConstraintMatch, facts: Facts) -> bool:
 
 
 def _from_outside(match: ConstraintMatch, _facts: Facts) -> bool:
-    """Tell whether a constraint is also for what was not made out of something else."""
+    """Tell whether a constraint also matches original resources, not only generated ones."""
     return match.source != "Generated"
 
 

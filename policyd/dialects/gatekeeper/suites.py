@@ -1,4 +1,4 @@
-"""Gatekeeper's suites of tests (`kind: Suite` of test.gatekeeper.sh), run strictly.
+"""Run Gatekeeper's test suites (`kind: Suite` of test.gatekeeper.sh), strictly.
 
 A test names a template and a constraint; its cases name objects and how many violations there are
 to be. A case whose object the constraint does not even name by kind fails: it would show nothing.
@@ -39,14 +39,14 @@ GROUP: Final = "test.gatekeeper.sh"
 
 
 class Assertion(Closed, frozen=True):
-    """How many violations there are to be, of those whose message a pattern is found in."""
+    """The expected number of violations, of those whose message a pattern matches."""
 
     violations: Literal["yes", "no"] | bool | int = "yes"
     message: str | None = None
 
 
 class SuiteCase(Closed, frozen=True):
-    """An object, and what is to be said about it."""
+    """An object, and the assertions about it."""
 
     name: str
     object: str = ""
@@ -95,7 +95,7 @@ def is_suite(value: Json) -> bool:
 
 
 def read_suite(document: Document) -> tuple[Suite | None, list[Finding]]:
-    """Read a suite, and say what is wrong with it."""
+    """Read a suite, and return the findings."""
     value, findings = _shape().read(document)
     return (None if value is None else msgspec.convert(value, Suite)), findings
 
@@ -109,12 +109,12 @@ class _Constrained:
     match: ConstraintMatch
 
 
-Came = CaseOutcome | Finding | CompiledPolicy
-"""What comes of a suite: how a case went, what keeps tests from being run, what they are about."""
+SuiteOutcome = CaseOutcome | Finding | CompiledPolicy
+"""The outcome of a suite: results of cases, reasons for skipping, and policies."""
 
 
-def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
-    """Run the tests of a suite; findings are about what it names, and keep tests from being run.
+def run_suite(suite: Suite, read: Read) -> Iterator[SuiteOutcome]:
+    """Run the tests of a suite; findings are about the files it names, and prevent tests.
 
     Args:
         suite: The suite; what it says is to be skipped is.
@@ -125,7 +125,7 @@ def run_suite(suite: Suite, read: Read) -> Iterator[Came]:
             yield from _run_test(test, read)
 
 
-def _run_test(test: SuiteTest, read: Read) -> Iterator[Came]:
+def _run_test(test: SuiteTest, read: Read) -> Iterator[SuiteOutcome]:
     constrained = _constrained(test, read)
     if isinstance(constrained, CaseOutcome):
         yield constrained
@@ -149,7 +149,7 @@ def _constrained(test: SuiteTest, read: Read) -> _Constrained | CaseOutcome | li
         return findings
     wrong = list(wrong_parameters(template, constraint.value))
     if test.invalid:
-        return _failed(test, None, *([] if wrong else ["the constraint is valid after all"]))
+        return _failed(test, None, *([] if wrong else ["the constraint should be invalid"]))
     if wrong:
         return _failed(test, None, *wrong)
     policy = constrain(template, template_document, constraint)
@@ -174,12 +174,11 @@ def _run_case(
         return _failed(test, case, str(error))
     inventory = [document.value for name in case.inventory for document in read(name)]
     surroundings = PolicyContext(
-        namespaces=namespace_lookup(inventory, {}),
-        params=StoredParams([constrained.constraint]),
+        namespaces=namespace_lookup(inventory, {}), params=StoredParams([constrained.constraint])
     )
     problems = []
     if not of_kind(constrained.match, Facts(request, surroundings)):
-        problems.append(f"the constraint does not concern a {request.kind.kind}")
+        problems.append(f"the constraint does not match a {request.kind.kind}")
     policy_set = PolicySet([constrained.policy], surroundings=surroundings)
     decision = policy_set.validate(request)
     problems += _problems(case.assertions, decision)

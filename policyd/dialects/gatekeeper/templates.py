@@ -1,4 +1,4 @@
-"""Gatekeeper's ConstraintTemplates whose source is CEL, each with one of its constraints.
+"""Compile Gatekeeper's ConstraintTemplates in CEL, each with one of its constraints.
 
 A template is a policy without the requests it concerns: those, and its parameters, are what a
 constraint says. The two together are one policy here.
@@ -25,15 +25,15 @@ from policyd.engine.compile.schema import ForeignShape, schema_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, native_places
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, native_environments
 from policyd.engine.objects.workloads import value_at
 from policyd.patch.operations import Path
 
 KIND: Final = "ConstraintTemplate"
 ENGINE: Final = "K8sNativeValidation"
+"""The engine name of sources in CEL."""
 _SCHEMA: Final[Path] = ("spec", "validation", "openAPIV3Schema")
 _SCHEMAS: Final = Draft202012Validator(Draft202012Validator.META_SCHEMA)
-"""What Gatekeeper calls a template's source in CEL."""
 
 _EVERYTHING: Final = Rule(
     api_groups=("*",),
@@ -45,15 +45,14 @@ _EVERYTHING: Final = Rule(
 _GIVEN: Final = (
     NamedExpression(name="anyObject", expression="object == null ? oldObject : object"),
     NamedExpression(
-        name="params",
-        expression="has(params.spec.parameters) ? params.spec.parameters : null",
+        name="params", expression="has(params.spec.parameters) ? params.spec.parameters : null"
     ),
 )
 """The variables that every template has."""
 
 
 class Source(Closed, frozen=True):
-    """What a template demands, in CEL."""
+    """The source of a template, in CEL."""
 
     validations: tuple[NativeValidation, ...] = ()
     failure_policy: FailurePolicy = "Fail"
@@ -73,7 +72,7 @@ class Code(Closed, frozen=True):
 
 
 class TemplateTarget(Closed, frozen=True):
-    """What a template is for."""
+    """The target of a template."""
 
     target: str = ""
     code: tuple[Code, ...] = ()
@@ -83,14 +82,14 @@ class TemplateTarget(Closed, frozen=True):
 
 
 class TemplateSpec(Closed, frozen=True):
-    """The kind of a template's constraints, and what they demand."""
+    """The kind of a template's constraints, and their source."""
 
     crd: dict[str, Any]
     targets: tuple[TemplateTarget, ...]
 
 
 class ConstraintTemplate(Closed, frozen=True):
-    """What constraints of one kind demand."""
+    """The kind of constraints that a template defines."""
 
     api_version: str
     kind: str
@@ -107,7 +106,7 @@ class UsableTemplate:
     source: Source
     layout: Layout
     schema: Json
-    """What a constraint's parameters must be, as OpenAPI."""
+    """The schema of a constraint's parameters, as OpenAPI."""
 
 
 @cache
@@ -116,7 +115,7 @@ def _shape() -> ForeignShape:
 
 
 class _SourceLayout(Layout):
-    """Where a template has what: the first variables are not written there."""
+    """The paths of a template's fields: the first variables are not in the document."""
 
     def at(self, name: str, *steps: str | int) -> Path:
         if name == "variables" and steps and isinstance(steps[0], int):
@@ -172,7 +171,7 @@ def _source_of(spec: TemplateSpec) -> tuple[Path, dict[str, Any]] | None:
 
 
 def wrong_parameters(template: UsableTemplate, constraint: Json) -> Iterator[str]:
-    """Say why a constraint's parameters are not what its template asks for."""
+    """Yield the errors of a constraint's parameters by the schema of its template."""
     given = value_at(constraint, ("spec", "parameters"))
     for error in Draft202012Validator(template.schema).iter_errors({} if given is None else given):
         path = ".".join(("spec.parameters", *map(str, error.absolute_path)))
@@ -185,7 +184,7 @@ def constrain(
     constraint: Document,
     dialect: Dialect = DEFAULT_DIALECT,
 ) -> CompiledPolicy | list[Finding]:
-    """Compile a template with one of its constraints, or say what is wrong with either.
+    """Compile a template with one of its constraints, or return the findings about either.
 
     Args:
         template: The template.
@@ -195,7 +194,7 @@ def constrain(
     """
     kind, name = constraint.value.get("kind"), value_at(constraint.value, ("metadata", "name"))
     if kind != template.kind:
-        message = f"`{kind}` is not what template `{template.name}` is for: `{template.kind}`"
+        message = f"`{kind}` is not the kind of template `{template.name}`: `{template.kind}`"
         return [constraint.finding(message, ("kind",))]
     match, findings = read_match(constraint)
     if match is None:
@@ -203,7 +202,7 @@ def constrain(
     compiled = compile_policy(
         in_own_words(ObjectMeta(name=str(name)), _spec(template, constraint.value)),
         document,
-        Form(kind=KIND, places=native_places, layout=template.layout),
+        Form(kind=KIND, environments=native_environments, layout=template.layout),
         dialect,
     )
     if not isinstance(compiled, CompiledPolicy):

@@ -1,4 +1,4 @@
-"""Tests in the layout of kat, the Kubernetes Admission Tester: names of files say what they are.
+"""Read and run tests of kat, the Kubernetes Admission Tester.
 
 Beside a policy there is a folder `tests`; `POLICY.TEST.EXPECT.object.yaml` in it is an object, and
 what must come of it when the policy is asked: `allow`, `deny`, `warn` or `audit`. Further files of

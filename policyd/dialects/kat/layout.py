@@ -1,4 +1,4 @@
-"""The files of tests in kat's layout: their names, and the requests that they are together."""
+"""Read the files of kat's tests, whose names say which request they are part of."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from policyd.api.admission import (
 from policyd.api.inject import Closed
 from policyd.api.meta import Json
 from policyd.engine.objects.workloads import value_at
-from policyd.engine.offline.requests import SOMEONE, RequestCircumstances, request_for
+from policyd.engine.offline.requests import DEFAULT_USER, RequestCircumstances, request_for
 from policyd.errors import PolicydError
 
 FOLDER: Final = "tests"
-"""Where the tests of the policies beside it are."""
+"""The folder of tests, beside their policies."""
 
 _INPUTS: Final = (
     "request.yaml",
@@ -43,7 +43,7 @@ class KatError(PolicydError):
 
 
 class TestRequest(Closed, frozen=True):
-    """What there is to a request besides its objects, or with them."""
+    """The parts of a request besides its objects, or with them."""
 
     api_version: str = ""
     kind: str = ""
@@ -62,7 +62,7 @@ class TestRequest(Closed, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class KatTest:
-    """The files of one test, by what they hold; the name is what theirs begin with."""
+    """The files of one test, by their content; the name is their common prefix."""
 
     name: str
     files: Mapping[str, Any]
@@ -148,7 +148,7 @@ def request_of(given: TestRequest) -> AdmissionRequest:
     namespace = given.namespace or name_of(given.namespace_object) or "default"
     circumstances = RequestCircumstances(
         operation="CREATE" if operation == "CONNECT" else operation,
-        user=given.user_info or SOMEONE,
+        user=given.user_info or DEFAULT_USER,
         namespace=namespace,
     )
     old = given.old_object if operation == "UPDATE" else None
@@ -178,7 +178,7 @@ def _connection(given: TestRequest, namespace: str) -> AdmissionRequest:
         resource=given.resource or GroupVersionResource(group="", version="v1", resource="pods"),
         operation="CONNECT",
         namespace=namespace,
-        user_info=given.user_info or SOMEONE,
+        user_info=given.user_info or DEFAULT_USER,
     )
 
 

@@ -1,4 +1,4 @@
-"""Tests in kat's layout, run: the policy that a test names is asked, and it alone.
+"""Run kat's tests: each evaluates the policy that it names, and no other.
 
 Strictly: a request that no rule of the policy names fails, unless the test's name says `skip`.
 """
@@ -30,17 +30,17 @@ from policyd.patch.json_patch import apply_json_patch
 
 
 class Mocked(Permission, frozen=True):
-    """What the authorizer answers."""
+    """The answers of the authorizer."""
 
     decision: str = "allow"
 
 
 def run_test(test: KatTest, loaded: Loaded) -> CaseOutcome:
-    """Ask the policy that a test names, and compare what comes with what should."""
+    """Evaluate the policy that a test names, and compare the decision with the expected one."""
     policy = _policy_of(test, loaded.policies)
     if policy is None:
         names = ", ".join(sorted(policy.name for policy in loaded.policies))
-        return _failed(test, f"its name begins with no policy's: {names}")
+        return _failed(test, f"its name must begin with a policy's name: {names}")
     try:
         request = merged(test)
         return _run(test, policy, loaded, request)
@@ -52,9 +52,7 @@ def run_test(test: KatTest, loaded: Loaded) -> CaseOutcome:
 
 def _run(test: KatTest, policy: CompiledPolicy, loaded: Loaded, given: TestRequest) -> CaseOutcome:
     asked = replace(
-        loaded,
-        policies=(policy,),
-        bindings=tuple(_bindings(policy, loaded.bindings, given.params)),
+        loaded, policies=(policy,), bindings=tuple(_bindings(policy, loaded.bindings, given.params))
     )
     known = [given.namespace_object] if given.namespace_object else []
     policy_set = offline_set(
@@ -75,9 +73,9 @@ def _run(test: KatTest, policy: CompiledPolicy, loaded: Loaded, given: TestReque
             if gold is None or without_empty(gold) == without_empty(result)
             else difference(gold, result)
         )
-        problems += ["the object came out differently"] if lines else []
+        problems += ["the resulting object differs"] if lines else []
         if gold is None and decision.operations:
-            problems.append("changed, and no .gold.yaml says how")
+            problems.append("changed, but there is no .gold.yaml")
     violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
     return CaseOutcome(_as_case(test, given.object), tuple(problems), tuple(lines), violated)
 
@@ -151,10 +149,10 @@ def _unnamed(test: KatTest, policies: PolicySet, request: AdmissionRequest) -> I
         for policy in policies.policies
     )
     if named and "skip" in test.words:
-        yield "a rule names this request after all"
+        yield "a rule matches this request, but should not"
     if not named and "skip" not in test.words:
         what = f"{request.operation} of {request.resource.resource}"
-        yield f"no rule names {what}; say `skip` in the name if that is meant"
+        yield f"no rule matches {what}; add `skip` to the name if that is intended"
 
 
 def _problems(test: KatTest, decision: Decision) -> Iterator[str]:
@@ -185,7 +183,7 @@ def _lines(text: str | None) -> list[str]:
 
 
 def _are(wanted: Sequence[str], warnings: Sequence[str]) -> bool:
-    """Tell whether warnings are what is wanted, in order; each begins with who warns."""
+    """Tell whether warnings are the expected ones, in order; each begins with its policy."""
     return len(wanted) == len(warnings) and all(
         came == line or came.endswith(f": {line}")
         for line, came in zip(wanted, warnings, strict=True)

@@ -1,4 +1,4 @@
-"""Kyverno's policies, as far as they are CEL, for the engine that evaluates all policies.
+"""Read Kyverno's policies, as far as they are CEL.
 
 Imports the engine and `cel`. Start with `load`; `suites` runs Kyverno's tests.
 """

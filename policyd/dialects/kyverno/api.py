@@ -1,4 +1,4 @@
-"""Kyverno's policies, as far as they are CEL: what is read of them, in all their versions."""
+"""Define the fields of Kyverno's policies that are read, in all versions."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -31,7 +31,7 @@ class PodControllers(Closed, frozen=True):
 
 
 class Autogen(Closed, frozen=True):
-    """What Kyverno makes of a policy besides; what concerns other kinds is Kyverno's own matter."""
+    """The policies that Kyverno generates; those for other kinds are left to Kyverno."""
 
     pod_controllers: PodControllers | None = None
     validating_admission_policy: Json = None
@@ -39,13 +39,13 @@ class Autogen(Closed, frozen=True):
 
 
 class Switch(Closed, frozen=True):
-    """Whether something is done."""
+    """A switch: whether something is enabled."""
 
     enabled: bool = True
 
 
 class Evaluation(Closed, frozen=True):
-    """When a policy is evaluated, and on what."""
+    """The evaluation settings of a policy: mode, admission, existing objects."""
 
     mode: Literal["Kubernetes", "JSON", "HTTP", "Envoy"] = "Kubernetes"
     admission: Switch = Switch()
@@ -63,7 +63,7 @@ _Actions = Annotated[tuple[Enforcement, ...], msgspec.Meta(max_length=3)]
 
 
 class ValidatingPolicySpec(Closed, frozen=True):
-    """What a ValidatingPolicy concerns and demands."""
+    """The spec of a ValidatingPolicy."""
 
     match_constraints: MatchResources = MatchResources()
     validations: tuple[IdentifiedValidation, ...] = ()
@@ -88,7 +88,7 @@ class ValidatingPolicy(Closed, frozen=True):
 
 
 class MutatingPolicySpec(Closed, frozen=True):
-    """What a MutatingPolicy concerns and changes."""
+    """The spec of a MutatingPolicy."""
 
     mutations: tuple[Mutation, ...]
     match_constraints: MatchResources = MatchResources()
@@ -123,7 +123,7 @@ class Subject(Closed, frozen=True):
 
 
 class ResourceFilter(Closed, frozen=True):
-    """Objects, by what is known of them; all that is given must hold."""
+    """A filter of objects; every given field must match."""
 
     kinds: Texts = ()
     operations: tuple[Operation, ...] = ()
@@ -136,7 +136,7 @@ class ResourceFilter(Closed, frozen=True):
 
 
 class Filter(Closed, frozen=True):
-    """Requests, by their object and by who sends them."""
+    """A filter of requests, by object and user."""
 
     resources: ResourceFilter = ResourceFilter()
     subjects: tuple[Subject, ...] = ()
@@ -167,7 +167,7 @@ class CelValidation(Closed, frozen=True):
 
 
 class ActionOverride(Closed, frozen=True):
-    """What a violation leads to in some namespaces."""
+    """The action for a violation in some namespaces."""
 
     action: str = ""
     namespaces: Texts = ()
@@ -175,7 +175,7 @@ class ActionOverride(Closed, frozen=True):
 
 
 class RuleValidation(Closed, frozen=True):
-    """What a rule demands; only `cel` is read."""
+    """The validation of a rule; only `cel` is read."""
 
     cel: CelValidation | None = None
     message: str = ""
@@ -196,7 +196,7 @@ class PolicyRule(Closed, frozen=True):
 
 
 class WebhookConfiguration(Closed, frozen=True):
-    """How Kyverno's webhook asks for a ClusterPolicy."""
+    """The webhook settings of a ClusterPolicy."""
 
     failure_policy: FailurePolicy | None = None
     timeout_seconds: int | None = None
@@ -238,7 +238,7 @@ class PolicyReference(Closed, frozen=True):
 
 
 class PolicyExceptionSpec(Closed, frozen=True):
-    """What is excepted from which policies."""
+    """The spec of a PolicyException."""
 
     policy_refs: Annotated[tuple[PolicyReference, ...], msgspec.Meta(min_length=1)]
     match_conditions: tuple[NamedExpression, ...] = ()
@@ -277,7 +277,7 @@ class RuleException(Closed, frozen=True):
 
 
 class PolicyException(Closed, frozen=True):
-    """Lifts Kyverno's policies from some requests, or hands them what they are to allow there."""
+    """Lifts Kyverno's policies from some requests, or passes them allowed values."""
 
     api_version: str
     kind: Literal["PolicyException"]

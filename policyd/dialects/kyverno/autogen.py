@@ -1,4 +1,4 @@
-"""Policies for pods that stand for the pod templates of controllers as well.
+"""Extend policies for pods to the pod templates of controllers.
 
 Kyverno rewrites the text of such a policy for each controller. Here the policy stays as it is, and
 sees the template as if it were a pod: helpers and aliases work, and errors point into the source.
@@ -50,10 +50,7 @@ def controller_rules(controllers: Iterable[str], operations: tuple[str, ...]) ->
     found = filter(None, map(_group_version_plural, controllers))
     return tuple(
         Rule(
-            api_groups=(group,),
-            api_versions=(version,),
-            operations=operations,
-            resources=(plural,),
+            api_groups=(group,), api_versions=(version,), operations=operations, resources=(plural,)
         )
         for group, version, plural in found
     )
@@ -65,7 +62,7 @@ def is_controller(name: str) -> bool:
 
 
 def _group_version_plural(name: str) -> tuple[str, str, str] | None:
-    """Return what a name stands for: a plural, or `jobsets.v1alpha2.jobset.x-k8s.io`."""
+    """Return the resource of a name: a plural, or `jobsets.v1alpha2.jobset.x-k8s.io`."""
     plural, dot, rest = name.partition(".")
     version, _, group = rest.partition(".")
     if dot:

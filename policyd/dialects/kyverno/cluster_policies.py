@@ -1,4 +1,4 @@
-"""Kyverno's ClusterPolicy and Policy: the rules that validate by CEL, one policy each."""
+"""Compile the CEL rules of Kyverno's ClusterPolicy and Policy, one policy each."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +19,10 @@ from policyd.dialects.kyverno.api import (
 )
 from policyd.dialects.kyverno.autogen import annotated_controllers, controller_rules
 from policyd.dialects.kyverno.confinement import elsewhere, params_elsewhere, with_own_words
+from policyd.dialects.kyverno.environments import (
+    cluster_policy_environments,
+    namespaced_policy_environments,
+)
 from policyd.dialects.kyverno.filters import (
     filters_of,
     is_plain,
@@ -27,7 +31,6 @@ from policyd.dialects.kyverno.filters import (
     picks,
     rules_of,
 )
-from policyd.dialects.kyverno.places import cluster_policy_places, namespaced_rule_places
 from policyd.dialects.kyverno.policies import namespace_of, not_at_admission, shape_of
 from policyd.engine.compile.native import in_own_words, validation_of
 from policyd.engine.compile.policies import Form, Layout, compile_policy
@@ -40,20 +43,20 @@ from policyd.engine.model.facts import Facts
 GROUP: Final = "kyverno.io"
 KINDS: Final = frozenset({"ClusterPolicy", "Policy"})
 NAMESPACED: Final = f"{GROUP}/Policy"
-"""What Kyverno's Policy is called here, as policyd has a Policy of its own."""
+"""The name for Kyverno's Policy, since policyd has a Policy of its own."""
 
 _OTHER_WORK: Final = {
     "mutate": "changes objects by patterns",
     "generate": "generates objects",
     "verifyImages": "verifies images' signatures",
 }
-"""What rules do that is not CEL, by the field that says so."""
+"""The parts of rules that are not CEL, by field."""
 
 
 def load_cluster_policy(
     document: Document, dialect: Dialect
 ) -> tuple[list[CompiledPolicy], list[Finding]]:
-    """Read and compile the rules of a policy, and say what is wrong with them."""
+    """Compile the rules of a policy, and return the findings."""
     wrong = list(_not_cel(document))
     if wrong:
         return [], wrong
@@ -76,13 +79,13 @@ def load_cluster_policy(
 
 
 def _left_to_kyverno(spec: ClusterPolicySpec, document: Document) -> Iterator[Finding]:
-    """Say which fields of a policy are not heeded here, and what that means."""
+    """Report fields that have no effect here, and the consequence."""
     said = (
-        (spec.apply_rules == "One", ("applyRules",), "every rule is asked, not only the first"),
+        (spec.apply_rules == "One", ("applyRules",), "all rules are evaluated, not only the first"),
         (
             bool(spec.webhook_configuration.match_conditions),
             ("webhookConfiguration", "matchConditions"),
-            "conditions of Kyverno's webhook are not asked: `celPreconditions` are",
+            "conditions of Kyverno's webhook are not evaluated, only `celPreconditions` are",
         ),
     )
     for given, path, message in said:
@@ -92,7 +95,7 @@ def _left_to_kyverno(spec: ClusterPolicySpec, document: Document) -> Iterator[Fi
 
 
 def _not_cel(document: Document) -> Iterator[Finding]:
-    """Say of each rule that is not CEL what it does instead."""
+    """Report each rule that is not CEL."""
     spec = document.value.get("spec")
     rules = spec.get("rules") if isinstance(spec, dict) else None
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
@@ -123,6 +126,10 @@ def _rule(
     at = ("spec", "rules", index)
     if rule.validate is None or rule.validate.cel is None:
         return [document.finding("a rule needs `validate`", at)]
+    if any(each.roles or each.cluster_roles for each in filters_of(rule.match)):
+        message = f"rule `{rule.name}` concerns those who have a role, and policyd knows nobody's"
+        hint = "name `subjects`, or leave the rule to Kyverno"
+        return [document.finding(message, (*at, "match"), of_key=True, hint=hint)]
     extended = _controllers(policy, rule)
     layout = Layout(
         (*at, "validate", "cel"),
@@ -133,8 +140,8 @@ def _rule(
     )
     namespace = namespace_of(policy.metadata, namespaced=policy.kind == "Policy")
     kind = NAMESPACED if namespace else policy.kind
-    places = namespaced_rule_places if namespace else cluster_policy_places
-    form = Form(kind=kind, places=places, layout=layout)
+    environments = namespaced_policy_environments if namespace else cluster_policy_environments
+    form = Form(kind=kind, environments=environments, layout=layout)
     spec = _spec(policy.spec, rule, rule.validate, extended)
     compiled = compile_policy(in_own_words(policy.metadata, spec), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
@@ -156,7 +163,7 @@ def _rule(
 def _withheld(
     compiled: CompiledPolicy, spec: PolicySpec, document: Document, layout: Layout, namespace: str
 ) -> list[Finding]:
-    """Say what a rule of a namespace asks for that is not there for it."""
+    """Report external data that a namespaced rule cannot read."""
     params = params_elsewhere(spec.param_kind, spec.param_ref, document, layout.root, namespace)
     return [*elsewhere(compiled.uses, document, namespace), *params]
 
@@ -164,7 +171,7 @@ def _withheld(
 def _binding(
     whole: ClusterPolicySpec, validate: RuleValidation, spec: PolicySpec
 ) -> CompiledBinding:
-    """Return what a violation of a rule leads to, which may depend on the namespace.
+    """Return the action for a violation of a rule, which may depend on the namespace.
 
     Who asks for no namespace is told the strictest: webhooks must fail closed if one refuses.
     """
@@ -251,7 +258,7 @@ def _has_pod(kinds: tuple[str, ...]) -> bool:
 
 
 def _predicate(rule: PolicyRule, *, templates: bool) -> Callable[[Facts], bool] | None:
-    """Return what tells whether a rule concerns a request, if its kinds alone do not."""
+    """Return a function that tells whether a rule matches a request, if kinds alone do not."""
     match, exclude = rule.match, rule.exclude
     if is_plain(match) and exclude == Filters():
         return None

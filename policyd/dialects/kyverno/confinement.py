@@ -1,4 +1,4 @@
-"""What a policy of a namespace asks for that is not there for it, said when it is loaded."""
+"""Report what a namespaced policy may not read, when it is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,15 +12,15 @@ from policyd.engine.model.confinement import ElsewhereError, of_the_cluster
 from policyd.patch.operations import Path
 
 WITHHELD: Final[Mapping[str, str]] = {
-    "http": "it would be sent from where the webhooks are, which reach more than the namespace",
-    "globalContext": "its entries hold what the cluster has",
+    "http": "the webhooks would send it, and they reach more than the namespace",
+    "globalContext": "its entries contain data of the whole cluster",
     "image": "registries are called with the cluster administrator's passwords",
 }
-"""What is not there for what belongs to a namespace, and why."""
+"""The variables that a namespaced policy does not have, and why."""
 
 
 def elsewhere(uses: frozenset[str], document: Document, namespace: str) -> list[Finding]:
-    """Say which variables are used that are not there for what belongs to a namespace."""
+    """Report variables that are not available to namespaced policies."""
     return [
         document.finding(
             f"`{name}` is not available to policies of namespace `{namespace}`: {why}",
@@ -52,7 +52,7 @@ def params_elsewhere(
 def with_own_words(findings: list[Finding]) -> list[Finding]:
     """Say of calls of `resource` that name a namespace how they are written."""
     return [
-        replace(finding, hint="in a policy of a namespace, `resource` takes none: it is its own")
+        replace(finding, hint="in a namespaced policy, `resource` takes no namespace")
         if "applied to 'resource.Context." in finding.message and finding.hint is None
         else finding
         for finding in findings

@@ -1,4 +1,4 @@
-"""The world outside as a Kyverno test declares it: objects, images, answers, and entries.
+"""Read the external data that a Kyverno test declares: objects, images, responses, entries.
 
 What is not declared is not there; nothing is ever asked of a cluster, a registry or a server.
 """
@@ -9,14 +9,14 @@ from typing import Any
 from policyd.api.kinds import resource as built_in_resource
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
-from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
 
 class UndeclaredError(PolicydError):
-    """An expression asks for what a test does not declare."""
+    """An expression reads external data that a test does not declare."""
 
 
 def declared_values(
@@ -25,7 +25,7 @@ def declared_values(
     responses: Iterable[Json] = (),
     entries: Iterable[Json] = (),
 ) -> dict[str, Any]:
-    """Return the values of Kyverno's variables that stand for the world outside.
+    """Return the values of Kyverno's variables of external data.
 
     Args:
         objects: The objects of the cluster.
@@ -64,7 +64,7 @@ class _Cluster:
         self,
         api_version: str,
         resource: str,
-        namespace: str,  # noqa: ARG002 - nobody is there to ask
+        namespace: str,  # noqa: ARG002 - declared data has no namespaces
         body: Json,  # noqa: ARG002
     ) -> Json:
         raise UndeclaredError(f"nothing answers {api_version} {resource}")

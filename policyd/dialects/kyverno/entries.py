@@ -1,4 +1,4 @@
-"""GlobalContextEntries beside policies: what `globalContext.Get` gives.
+"""Serve GlobalContextEntries that are in files beside policies, for `globalContext.Get`.
 
 An entry names a resource, whose objects are in a watched cache, or a call, whose answer is kept.
 Projections are JMESPath, another language than the one of policies: they are not evaluated.
@@ -13,7 +13,7 @@ import msgspec
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.meta import Json, Wire
 from policyd.dialects.kyverno.cluster_policies import GROUP
-from policyd.dialects.kyverno.environment import ClusterReads
+from policyd.dialects.kyverno.functions.providers import ClusterReads
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
@@ -29,7 +29,7 @@ class EntryError(PolicydError):
 
 
 class EntryCall(NamedTuple):
-    """What an entry asks by HTTP.
+    """The HTTP call of an entry.
 
     Attributes:
         method: `GET` or `POST`.
@@ -49,7 +49,7 @@ class EntryCall(NamedTuple):
 
 
 class Caller(Protocol):
-    """Sends what entries ask."""
+    """Sends the HTTP calls of entries."""
 
     def call(self, call: EntryCall) -> Json:
         """Return the decoded answer."""
@@ -91,7 +91,7 @@ class Entries:
     """The entries among objects; each names a resource, whose objects it holds, or a call."""
 
     def __init__(self, objects: Iterable[Json], resources: ClusterReads, caller: Caller) -> None:
-        """Take what is read from the cluster from `resources`, and have `caller` ask the rest."""
+        """Read objects of the cluster from `resources`, and all other data by `caller`."""
         self._resources = resources
         self._caller = caller
         self._specs = {
@@ -102,10 +102,10 @@ class Entries:
         }
 
     def get(self, name: str, projection: str) -> Json:
-        """Return what an entry holds; None if there is none of the name.
+        """Return the data of an entry; None if there is no such entry.
 
         Raises:
-            PolicydError: If it is none that can be answered, or nobody answers.
+            PolicydError: If the call is not supported, or fails.
         """
         if name not in self._specs:
             return None
@@ -128,7 +128,7 @@ class Entries:
         return found["items"]
 
     def _at(self, name: str, call: _ApiCall) -> Json:
-        """Return what the API server has at a path: a list, or an object."""
+        """Return the object or list at a path of the API server."""
         if call.method != "GET":
             raise EntryError(f"entry `{name}` posts to the API server, of which it can only read")
         parts = _PATH.fullmatch(call.url_path)

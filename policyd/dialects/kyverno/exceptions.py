@@ -1,4 +1,4 @@
-"""Kyverno's PolicyExceptions: those of its CEL policies, and the older ones of ClusterPolicies."""
+"""Compile Kyverno's PolicyExceptions, for its CEL policies and for ClusterPolicies."""
 
 import math
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from policyd.cel.errors import TooMuchError
 from policyd.dialects.kyverno.api import PolicyException, RuleException, RuleExceptionSpec
 from policyd.dialects.kyverno.cluster_policies import NAMESPACED
 from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
+from policyd.dialects.kyverno.environments import namespaced_environments
 from policyd.dialects.kyverno.filters import like, picks
-from policyd.dialects.kyverno.places import own_namespace_places
 from policyd.dialects.kyverno.policies import namespace_of, shape_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
@@ -28,19 +28,19 @@ KIND: Final = "PolicyException"
 def load_exception(
     document: Document, dialect: Dialect
 ) -> tuple[CompiledException | None, list[Finding]]:
-    """Read an exception, and say what is wrong with it."""
+    """Read an exception, and return the findings."""
     value, findings = _read(PolicyException, document)
     if findings:
         return None, findings
     read: PolicyException = msgspec.convert(value, PolicyException)
     spec = read.spec
-    places = own_namespace_places(dialect, False)  # noqa: FBT003 - no params
+    environments = namespaced_environments(dialect, False)  # noqa: FBT003 - no params
     conditions = []
     for index, condition in enumerate(spec.match_conditions):
         path = ("spec", "matchConditions", index, "expression")
         try:
             conditions.append(
-                compile_expression(condition.expression, places.conditions, wants="bool")
+                compile_expression(condition.expression, environments.conditions, wants="bool")
             )
         except CelCompileError as error:
             for issue in error.issues:
@@ -62,19 +62,19 @@ def load_exception(
         values=spec.allowed_values,
         until=math.inf if spec.expires_at is None else spec.expires_at.timestamp(),
         place=document.finding("").place,
-        missing=places.values,
+        missing=environments.values,
     )
     return exception, findings
 
 
 def _read(struct: type[msgspec.Struct], document: Document) -> tuple[Json, list[Finding]]:
-    """Return what an exception says, if all of it is known: what is not might narrow it."""
+    """Return an exception if all its fields are known: an unknown one might narrow it."""
     value, findings = shape_of(struct).read(document)
     return value, [replace(finding, severity="error") for finding in findings]
 
 
 def load_rule_exception(document: Document) -> tuple[CompiledException | None, list[Finding]]:
-    """Read an exception from rules of ClusterPolicies, and say what is wrong with it."""
+    """Read an exception from rules of ClusterPolicies, and return the findings."""
     value, findings = _read(RuleException, document)
     if findings:
         return None, findings
@@ -83,7 +83,7 @@ def load_rule_exception(document: Document) -> tuple[CompiledException | None, l
     for field, given in (("conditions", spec.conditions), ("podSecurity", spec.pod_security)):
         if given is not None:
             message = f"this PolicyException is not CEL: its `{field}` cannot be asked"
-            hint = "say by `match` what is excepted, or leave it to Kyverno"
+            hint = "use `match`, or leave it to Kyverno"
             return None, [document.finding(message, ("spec", field), of_key=True, hint=hint)]
     exception = CompiledException(
         name=read.metadata.name,
@@ -112,7 +112,7 @@ def _picks_rules(spec: RuleExceptionSpec) -> Callable[[CompiledPolicy, Facts], b
 
 
 def _rule_name(policy: CompiledPolicy, facts: Facts) -> str:
-    """Return what Kyverno calls a rule for the request: one for pods has others by its side."""
+    """Return Kyverno's name of a rule for the request: rules for pods have generated ones."""
     kind = facts.request.kind.kind
     if not policy.templates or kind == "Pod":
         return policy.part

@@ -1,4 +1,4 @@
-"""Kyverno's policies in the API server's own kinds, where nothing of Kyverno is needed.
+"""Export Kyverno's policies as the API server's own kinds, if they need nothing of Kyverno.
 
 A policy for pods that Kyverno extends to controllers becomes one for each place of the template:
 `object.spec` is then the template's. What has no exact counterpart is said, and nothing of such a
@@ -54,7 +54,7 @@ def export_kyverno(
     *,
     version: str = "v1",
 ) -> Exported:
-    """Write what one of Kyverno's documents says in the API server's kinds.
+    """Write one of Kyverno's documents as the API server's own kinds.
 
     Args:
         policies: What was made of the document: one policy, or one for each rule.
@@ -86,21 +86,22 @@ def export_kyverno(
 def _without_counterpart(
     policy: CompiledPolicy, exceptions: tuple[CompiledException, ...]
 ) -> Iterator[str]:
-    """Yield what a policy has that the API server's have not."""
+    """Yield the features of a policy that the API server's own kinds do not have."""
     if policy.applies is not None:
-        yield "its match and exclude blocks say more than rules can"
+        yield "its match and exclude blocks cannot be written as rules"
     if any(binding.actions_for is not None for binding in policy.bindings):
-        yield "what a violation leads to depends on the namespace"
+        yield "its failure action depends on the namespace"
     if any("namespaceObject" in program.variables_used for _, program in policy.conditions):
-        yield "a match condition looks at the namespace, which the API server shows to none"
+        yield "a match condition reads `namespaceObject`, which is null in the API server"
     if policy.templates:
         yield from _of_templates(policy)
     if any(map(_adds_nothing, policy.mutations[:-1])):
-        yield "a mutation adds what is empty, and the API server drops that before the next one"
+        yield "a mutation adds empty values, which the API server drops before the next mutation"
     names = {(policy.kind, policy.name), ("", policy.name)}
     for exception in exceptions:
         if not names.isdisjoint(exception.policies):
-            yield f"exception `{exception.name}` lifts it, and the API server knows none"
+            name = exception.name
+            yield f"exception `{name}` applies to it, and the API server has no exceptions"
 
 
 def _of_templates(policy: CompiledPolicy) -> Iterator[str]:
@@ -188,7 +189,7 @@ def _spec(policy: CompiledPolicy, target: _Target) -> dict[str, Json]:
 
 
 def _name(given: str, index: int) -> str:
-    """Return the name of a condition, or one that the API server takes in its place."""
+    """Return the name of a condition, or another that the API server accepts."""
     return given if is_label_key(given) else f"condition-{index}"
 
 
@@ -251,7 +252,7 @@ def _roots(node: ast.ExpressionNode, above: tuple[ast.ExpressionNode, ...]) -> I
 
 
 def _is_of_pod(above: tuple[ast.ExpressionNode, ...]) -> bool:
-    """Tell whether what is taken of an object is the pod's, and not the object's own.
+    """Tell whether a selected field is the pod's, and not the object's own.
 
     Raises:
         NotExportableError: If it is all of it.
@@ -270,4 +271,4 @@ def _is_of_pod(above: tuple[ast.ExpressionNode, ...]) -> bool:
         ):
             return False
         case _:
-            raise NotExportableError("an expression takes the object as a whole, and not the pod")
+            raise NotExportableError("an expression reads the whole object, not the pod")

@@ -1,4 +1,4 @@
-"""The match and exclude blocks of ClusterPolicies: which requests a rule concerns."""
+"""Match requests with the `match` and `exclude` blocks of ClusterPolicies."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.workloads import value_at
 
 OPERATIONS: Final = ("CREATE", "UPDATE")
-"""What a rule concerns that names no operations."""
+"""The operations of a rule that names none."""
 
 _KIND = re.compile(
     r"(?:(?:(?P<group>[^/]+)/)?(?P<version>v\d\w*|\*)/)?(?P<kind>[^/.]+)"
@@ -43,8 +43,8 @@ def _rules(wanted: ResourceFilter) -> Iterator[Rule]:
         group, version, kind, subresource = parse_kind(text)
         for plural in _plurals(kind):
             yield Rule(
-                api_groups=(group,),
-                api_versions=(version,),
+                api_groups=("*" if is_pattern(group) else group,),
+                api_versions=("*" if is_pattern(version) else version,),
                 operations=wanted.operations or OPERATIONS,
                 resources=(f"{plural}/{subresource}" if subresource else plural,),
             )
@@ -69,11 +69,20 @@ def parse_kind(text: str) -> tuple[str, str, str, str]:
     return found["group"] or "*", found["version"] or "*", found["kind"], found["sub"] or ""
 
 
+def is_pattern(text: str) -> bool:
+    """Tell whether a text stands for several, of which a rule can name all only."""
+    return "*" in text or "?" in text
+
+
 def _plurals(kind: str) -> Iterable[str]:
-    if kind == "*":
+    if is_pattern(kind):
         return ("*",)
     built_in = {found.plural for found in resources() if found.kind == kind}
     return sorted(built_in) or (plural_of(kind),)
+
+
+def _is_partial(kind: str) -> bool:
+    return any(is_pattern(part) and part != "*" for part in parse_kind(kind))
 
 
 def is_plain(filters: Filters) -> bool:
@@ -81,6 +90,7 @@ def is_plain(filters: Filters) -> bool:
     plain = ("kinds", "operations")
     return not filters.all and all(
         each == Filter(ResourceFilter(**{name: getattr(each.resources, name) for name in plain}))
+        and not any(map(_is_partial, each.resources.kinds))
         for each in filters_of(filters)
     )
 
@@ -130,9 +140,9 @@ def _of_kind(text: str, facts: Facts, *, templates: bool) -> bool:
     if templates and kind == "Pod" and request.kind.kind != "Pod":
         return bool(facts.kind)
     return (
-        kind in ("*", request.kind.kind)
-        and group in ("*", request.kind.group)
-        and version in ("*", request.kind.version)
+        like(kind, request.kind.kind)
+        and like(group, request.kind.group)
+        and like(version, request.kind.version)
         and subresource in ("*", request.sub_resource)
     )
 
@@ -153,7 +163,7 @@ def _has(wanted: Mapping[str, str], entries: Json) -> bool:
 
 
 def _in_namespace(wanted: ResourceFilter, facts: Facts) -> bool:
-    """Tell whether the namespace is picked; what is in none has no labels, and no Namespace is."""
+    """Tell whether the namespace matches; cluster-scoped objects have no labels."""
     selector = wanted.namespace_selector
     if selector is None or facts.attributes.for_namespace:
         return selector is None

@@ -1,12 +1,31 @@
-"""Documents of Kyverno's: which are read, and which are refused and why."""
+"""Load Kyverno's documents, and reject those that policyd does not support.
 
-from collections.abc import Mapping
+A policy with mistakes is represented by what can be read of it. What policyd does not do, such as
+patterns and the generation of objects, is left to Kyverno, and nothing represents it.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from policyd.api.meta import Json
+from policyd.api.policy import MatchConstraints, PolicySpec
 from policyd.dialects.kyverno import cluster_policies, exceptions, policies
-from policyd.dialects.kyverno.places import kyverno_places
-from policyd.dialects.kyverno.stand_ins import kyverno_stand_ins
+from policyd.dialects.kyverno.api import Filters
+from policyd.dialects.kyverno.environments import cluster_policy_environments, kyverno_environments
+from policyd.dialects.kyverno.filters import rules_of
+from policyd.engine.compile.policies import Form
+from policyd.engine.compile.stand_ins import (
+    PolicyDraft,
+    compiled_stand_ins,
+    conditions_in,
+    draft_of,
+    fields_of,
+    name_of,
+    objects_in,
+    read_as,
+)
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
@@ -29,7 +48,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "ClusterCleanupPolicy": "deletes objects",
     "CleanupPolicy": "deletes objects",
 }
-"""Kinds that do what policyd does not."""
+"""Kinds that policyd does not support, by what they do."""
 
 _CLEANING: Final = frozenset({"ClusterCleanupPolicy", "CleanupPolicy"})
 """Those of them that are of the older group."""
@@ -47,7 +66,7 @@ def is_kyverno(value: Json) -> bool:
 
 
 def guards(value: Json) -> bool:
-    """Tell whether a document is one of Kyverno's policies that do what policyd does."""
+    """Tell whether a document is a Kyverno policy that policyd evaluates."""
     return is_kyverno(value) and value["kind"] not in {*_REFUSED, exceptions.KIND}
 
 
@@ -56,7 +75,7 @@ def _group_of(value: Mapping[str, Json]) -> str:
 
 
 def misnamed(document: Document) -> list[Finding]:
-    """Say what is wrong with a document of Kyverno's groups that is none of their policies."""
+    """Report a document of Kyverno's groups that is not one of their kinds."""
     group, kind = _group_of(document.value), str(document.value["kind"])
     if group not in KINDS:
         return []
@@ -73,7 +92,7 @@ def misnamed(document: Document) -> list[Finding]:
 def load_kyverno(
     document: Document, dialect: Dialect
 ) -> tuple[list[CompiledPolicy], list[CompiledException], list[Finding]]:
-    """Load one of Kyverno's documents, and say what is wrong with it."""
+    """Load one of Kyverno's documents, and return the findings."""
     kind, group = document.value["kind"], _group_of(document.value)
     version = document.value["apiVersion"].rpartition("/")[2]
     if version not in VERSIONS[group]:
@@ -100,13 +119,74 @@ def _refused(document: Document, kind: str) -> Finding:
     return document.finding(message, ("kind",), hint="leave it to Kyverno")
 
 
+def _kyverno_stand_ins(
+    document: Document, reason: str, dialect: Dialect
+) -> tuple[CompiledPolicy, ...]:
+    """Return the stand-ins of an invalid policy."""
+    return compiled_stand_ins(_drafts(document), document, reason, dialect)
+
+
+def _drafts(document: Document) -> Iterator[PolicyDraft]:
+    kind = document.value["kind"]
+    if kind in cluster_policies.KINDS:
+        yield from _of_rules(document)
+    elif _is_at_admission(fields_of(document.value, "spec")):
+        draft = draft_of(document, Form(kind=kind, environments=kyverno_environments))
+        namespace = _namespace_of(document.value) if kind.startswith("Namespaced") else ""
+        yield msgspec.structs.replace(draft, namespace=namespace)
+
+
+def _of_rules(document: Document) -> Iterator[PolicyDraft]:
+    """Yield the readable parts of the rules that validate by CEL."""
+    spec = fields_of(document.value, "spec")
+    namespaced = document.value["kind"] == "Policy"
+    kind = cluster_policies.NAMESPACED if namespaced else document.value["kind"]
+    called = fields_of(spec, "webhookConfiguration").get("failurePolicy")
+    ignores = "Ignore" in (called, called or spec.get("failurePolicy"))
+    if spec.get("admission") is False:
+        return
+    for index, rule in enumerate(objects_in(spec.get("rules"))):
+        validate = fields_of(rule, "validate")
+        if "cel" not in validate:
+            continue
+        action = validate.get("failureAction") or spec.get("validationFailureAction")
+        rules = rules_of(read_as(rule.get("match"), Filters) or Filters())
+        yield PolicyDraft(
+            name=name_of(document.value),
+            form=Form(kind=kind, environments=cluster_policy_environments),
+            spec=PolicySpec(
+                match_constraints=MatchConstraints(resource_rules=rules),
+                failure_policy="Ignore" if ignores else "Fail",
+            ),
+            conditions=conditions_in(rule.get("celPreconditions")),
+            actions=("Deny",) if str(action or "Audit").lower() != "audit" else ("Audit",),
+            namespace=_namespace_of(document.value) if namespaced else "",
+            part=str(rule.get("name") or index),
+        )
+
+
+def _is_at_admission(spec: Mapping[str, Json]) -> bool:
+    """Tell whether a policy is for admission."""
+    evaluation = fields_of(spec, "evaluation")
+    return (
+        evaluation.get("mode") not in policies.OTHER_MODES
+        and fields_of(evaluation, "admission").get("enabled") is not False
+        and fields_of(evaluation, "mutateExisting").get("enabled") is not True
+        and not spec.get("targetMatchConstraints")
+    )
+
+
+def _namespace_of(value: Mapping[str, Json]) -> str:
+    return str(fields_of(value, "metadata").get("namespace") or "default")
+
+
 KYVERNO: Final = PolicyFormat(
     name="kyverno",
     reads=is_kyverno,
     guards=guards,
     load=load_kyverno,
-    stand_ins=kyverno_stand_ins,
+    stand_ins=_kyverno_stand_ins,
     misnamed=misnamed,
-    places=kyverno_places,
+    environments=kyverno_environments,
 )
 """Kyverno's policies and exceptions, for the engine."""

@@ -1,4 +1,4 @@
-"""Kyverno's ValidatingPolicy and MutatingPolicy, and their namespaced kinds."""
+"""Compile Kyverno's ValidatingPolicy and MutatingPolicy, and their namespaced kinds."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from policyd.dialects.kyverno.autogen import (
     is_for_pods,
 )
 from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
-from policyd.dialects.kyverno.places import kyverno_places, own_namespace_places
+from policyd.dialects.kyverno.environments import kyverno_environments, namespaced_environments
 from policyd.engine.compile.native import constraints_of, in_own_words, validation_of
 from policyd.engine.compile.policies import Form, compile_policy
 from policyd.engine.compile.schema import ForeignShape, schema_of
@@ -39,7 +39,7 @@ _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
 }
 
 OTHER_MODES: Final = {"JSON": "any JSON", "HTTP": "HTTP requests", "Envoy": "requests of Envoy"}
-"""What policies may be for besides objects of Kubernetes, by their mode."""
+"""The modes of policies that are not for Kubernetes objects."""
 
 KINDS: Final = frozenset(_STRUCTS)
 """The kinds that are read here."""
@@ -52,7 +52,7 @@ def shape_of(struct: type[msgspec.Struct]) -> ForeignShape:
 
 
 def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPolicy], list[Finding]]:
-    """Read and compile a policy, and say what is wrong with it."""
+    """Compile a policy, and return the findings."""
     kind = document.value["kind"]
     struct = _STRUCTS[kind]
     value, findings = shape_of(struct).read(document)
@@ -64,7 +64,9 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
         return [], [*findings, *wrong]
     policy = in_own_words(read.metadata, _spec(read.spec))
     namespace = namespace_of(read.metadata, namespaced=kind.startswith("Namespaced"))
-    form = Form(kind=kind, places=own_namespace_places if namespace else kyverno_places)
+    form = Form(
+        kind=kind, environments=namespaced_environments if namespace else kyverno_environments
+    )
     compiled = compile_policy(policy, document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
         return [], [*findings, *(with_own_words(compiled) if namespace else compiled)]
@@ -92,7 +94,7 @@ def _unknown_controllers(
     spec: Any,  # noqa: ANN401 - of either kind
     document: Document,
 ) -> Iterator[Finding]:
-    """Name the controllers that a policy for pods is to stand for, and does not."""
+    """Report the controllers that a policy for pods is to be extended to, and is not."""
     for index, name in enumerate(_controllers(spec) if is_for_pods(spec.match_constraints) else ()):
         if not is_controller(name):
             path = ("spec", "autogen", "podControllers", "controllers", index)
@@ -102,7 +104,7 @@ def _unknown_controllers(
 
 
 def _scanned(evaluation: Evaluation) -> bool:
-    """Tell whether a policy is for what exists, too, as it is unless it says otherwise."""
+    """Tell whether a policy also applies to existing objects, which is the default."""
     background = evaluation.background
     return not isinstance(background, dict) or background.get("enabled") is not False
 
@@ -126,7 +128,7 @@ def _spec(spec: Any) -> PolicySpec:  # noqa: ANN401 - of either kind
 
 
 def _constraints(spec: Any) -> MatchConstraints:  # noqa: ANN401 - of either kind
-    """Return what a policy concerns: with the controllers, if it is one for pods."""
+    """Return the constraints of a policy, with controllers if it is for pods."""
     constraints = constraints_of(spec.match_constraints)
     rules = tuple(map(_completed, constraints.resource_rules))
     if _extended(spec):
@@ -136,7 +138,7 @@ def _constraints(spec: Any) -> MatchConstraints:  # noqa: ANN401 - of either kin
 
 
 def _completed(rule: Rule) -> Rule:
-    """Let a rule without operations be for what Kyverno takes it for."""
+    """Complete a rule without operations with Kyverno's default."""
     if rule.operations:
         return rule
     return msgspec.structs.replace(rule, operations=("CREATE", "UPDATE"))
@@ -162,8 +164,8 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
         return [_refused(document, message, ("spec", "evaluation", "mode"))]
     existing = evaluation.mutate_existing.enabled or getattr(spec, "target_match_constraints", None)
     if existing:
-        message = "the policy changes objects that exist already: policyd changes what is written"
-        hint = "without `mutateExisting` it changes objects when they are written"
+        message = "the policy changes existing objects: policyd changes objects on requests"
+        hint = "remove `mutateExisting`"
         return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]
     return []
 

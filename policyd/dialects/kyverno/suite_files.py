@@ -1,4 +1,4 @@
-"""What the files of Kyverno's tests hold: the suite, and values, users and clusters beside it."""
+"""Define the files of Kyverno's tests: the suite, values, users and clusters."""
 
 from dataclasses import replace
 from functools import cache
@@ -17,7 +17,7 @@ from policyd.engine.objects.workloads import value_at
 T = TypeVar("T", bound=msgspec.Struct)
 
 GROUP: Final = "cli.kyverno.io/"
-"""What such a file's `apiVersion` begins with."""
+"""The prefix of `apiVersion` in these files."""
 
 Word = Literal["pass", "fail", "skip", "warn", "error"]
 Texts = tuple[str, ...]
@@ -35,7 +35,7 @@ class ResourceSpec(Closed, frozen=True):
 
 
 class ExpectedResult(Closed, frozen=True):
-    """What must come of some resources."""
+    """The expected result for some resources."""
 
     policy: str
     result: Word
@@ -71,7 +71,7 @@ class NamespaceLabels(Closed, frozen=True):
 
 
 class Values(Closed, frozen=True):
-    """What is known of requests: their operations, and the labels of their namespaces."""
+    """The known values of requests: their operations, and the labels of their namespaces."""
 
     global_values: dict[str, Any] = {}
     policies: tuple[PolicyValues, ...] = ()
@@ -81,7 +81,7 @@ class Values(Closed, frozen=True):
 
 
 class SuiteUser(Closed, frozen=True):
-    """Who sends requests; what roles they have plays no part."""
+    """The user of requests; roles are not read."""
 
     user_info: UserInfo = UserInfo(username="someone")
     roles: Texts = ()
@@ -97,7 +97,7 @@ class ClusterSpec(Closed, frozen=True):
 
 
 class SuiteCluster(Closed, frozen=True):
-    """The world outside."""
+    """The external data."""
 
     spec: ClusterSpec = ClusterSpec()
 
@@ -133,7 +133,7 @@ _NEEDLESS: Final = frozenset(
     )
     for name in names.split()
 )
-"""What is not worth saying: such fields tell what is known, or are for policies of other kinds."""
+"""The fields that are ignored silently: labels for reports, or fields of other kinds."""
 
 
 @cache
@@ -142,7 +142,7 @@ def _shape(struct: type[msgspec.Struct]) -> ForeignShape:
 
 
 def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
-    """Read a file of tests, and say what is wrong with it; what is not known of it is doubtful.
+    """Read a file of tests, and return the findings; unknown fields are warnings.
 
     What would be tested by other means than requests keeps the file from being run, as does a field
     of a row that is not known: what they expect would pass.
@@ -161,7 +161,7 @@ def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
 
 
 def read_as(struct: type[T], document: Document) -> tuple[T | None, list[Finding]]:
-    """Read what a document holds, and say what is wrong with it."""
+    """Read a document, and return the findings."""
     value, found = _shape(struct).read(document)
     findings = [finding for finding in found if finding.message not in _NEEDLESS]
     return (None if value is None else msgspec.convert(value, struct)), findings

@@ -1,4 +1,4 @@
-"""Kyverno's test suites (`kyverno-test.yaml`), run strictly: every row needs its resource.
+"""Run Kyverno's test suites (`kyverno-test.yaml`), strictly: every row needs its resource.
 
 A row names a policy, resources, and what must come of them. Unlike in Kyverno's own command, a row
 whose resource is not there fails, and numbers keep their size.
@@ -42,7 +42,7 @@ from policyd.patch.json_patch import apply_json_patch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the files of a suite hold.
+    """The content of a suite's files.
 
     Attributes:
         loaded: Policies, bindings and exceptions.
@@ -53,7 +53,7 @@ class Given:
         patched: What mutated resources must look like, by the file that says so.
         values: Values, from a file or in the suite: labels of namespaces, and operations.
         user: Who sends the requests.
-        outside: The values of Kyverno's variables that stand for the world outside.
+        external: The values of Kyverno's variables of external data.
         namespaces: The namespaces of the cluster.
     """
 
@@ -63,7 +63,7 @@ class Given:
     patched: Mapping[str, Sequence[Json]]
     values: Values
     user: UserInfo
-    outside: Mapping[str, object] = field(default_factory=declared_values)
+    external: Mapping[str, object] = field(default_factory=declared_values)
     namespaces: Sequence[Json] = ()
     old: Sequence[Json] = ()
     kinds: CustomKinds = field(default_factory=dict)
@@ -82,7 +82,7 @@ def run_suite(suite: KyvernoTest, given: Given) -> Iterator[CaseOutcome]:
 
 
 def _expanded(spec: ResourceSpec, row: ExpectedResult, given: Given) -> Iterable[ResourceSpec]:
-    """Return what a pattern of names stands for; itself if that is nothing, which then fails."""
+    """Return the names that a pattern matches; itself if it matches none, which then fails."""
     if not set("*?") & set(spec.name):
         return (spec,)
     found = dict.fromkeys(
@@ -143,7 +143,7 @@ def _ask(
     given: Given,
     subresource: str,
 ) -> Decision:
-    """Send the request of a row; what is updated was as it is, unless the suite says how."""
+    """Send the request of a row; by default, an update changes nothing."""
     loaded = replace(given.loaded, policies=tuple(policies))
     bound = {(binding.policy_kind, binding.policy) for binding in loaded.bindings}
     implied = tuple(
@@ -154,7 +154,7 @@ def _ask(
     loaded = replace(loaded, bindings=(*loaded.bindings, *implied))
     namespaces = [*given.namespaces, *_namespaces(given.values), *given.resources]
     lookup = namespace_lookup(namespaces, {})
-    asked = offline_set(loaded, lookup, objects=given.params, extra=given.outside)
+    asked = offline_set(loaded, lookup, objects=given.params, extra=given.external)
     old = next((each for each in given.old if _key(each) == _key(obj)), None)
     operation = row.operation or row.resource_operation or _operation(given.values, row, obj)
     operation = operation or ("CREATE" if old is None else "UPDATE")
@@ -188,7 +188,7 @@ def _namespaces(values: Values) -> Iterator[Json]:
 
 
 def words_of(decision: Decision) -> tuple[Word, ...]:
-    """Say in Kyverno's words what came of a request, whatever the policies' actions are.
+    """Return the result of a request in Kyverno's words, regardless of the policies' actions.
 
     Kyverno leaves off at the first validation that is not true or fails; here all are asked, and
     either word is right.
@@ -219,4 +219,4 @@ def _patch_problems(
     result = without_empty(apply_json_patch(obj, decision.operations))
     if wanted is None or any(result == without_empty(each) for each in wanted):
         return ()
-    return (f"the object came out as none of {row.patched_resources}",)
+    return (f"the resulting object is none of {row.patched_resources}",)

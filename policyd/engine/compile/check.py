@@ -1,4 +1,4 @@
-"""What a schema cannot say: fields that do not go together, quantities, names of labels."""
+"""Check what a schema cannot express: exclusive fields, quantities, label names."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
@@ -19,13 +19,13 @@ from policyd.patch.operations import Path
 _FIELDS = msgspec.structs.fields(Inject)
 
 _At = tuple[str, Path, str | None]
-"""What is wrong, where, and what to do."""
+"""A message, a path and a hint."""
 
 
 def check_selectors(
     constraints: MatchConstraints | MatchResources, document: Document, path: Path
 ) -> list[Finding]:
-    """Say what is wrong with the selectors at `path`."""
+    """Yield the errors of the selectors at `path`."""
     return [
         document.finding(message, at, hint=hint)
         for message, at, hint in _selectors(constraints, path)
@@ -40,7 +40,7 @@ def _selectors(constraints: MatchConstraints | MatchResources, path: Path) -> It
 def check_rollout(
     steps: Iterable[RolloutStep], document: Document, path: Path = ("spec", "rollout")
 ) -> list[Finding]:
-    """Say what is wrong with the steps of a roll-out."""
+    """Return the errors of the steps of a rollout."""
     return [document.finding(message, at, hint=hint) for message, at, hint in _rollout(steps, path)]
 
 
@@ -50,23 +50,21 @@ def _rollout(steps: Iterable[RolloutStep], path: Path) -> Iterator[_At]:
         yield from _selector(step.namespace_selector, (*path, index, "namespaceSelector"))
         by = next((i for i, other in enumerate(before) if _includes(other, step)), None)
         if by is not None:
-            hint = "the first step that picks a request says: put the narrower one first"
-            yield f"never reached: step {by} picks all that this one does", (*path, index), hint
+            hint = "the first step that matches a request applies: put the narrower step first"
+            message = f"never reached: step {by} matches every request that this one matches"
+            yield message, (*path, index), hint
         before.append(step)
 
 
 def _includes(one: RolloutStep, other: RolloutStep) -> bool:
-    """Tell whether whatever `other` picks is picked by `one`."""
+    """Tell whether `one` matches everything that `other` matches."""
     everywhere = not one.namespaces and one.namespace_selector == LabelSelector()
-    alike = (one.namespaces, one.namespace_selector) == (
-        other.namespaces,
-        other.namespace_selector,
-    )
+    alike = (one.namespaces, one.namespace_selector) == (other.namespaces, other.namespace_selector)
     return one.percent >= other.percent and (everywhere or alike)
 
 
 def check_policy(policy: Policy, document: Document) -> list[Finding]:
-    """Say what is wrong with the values of a policy whose shape is right."""
+    """Return the errors in the values of a policy whose shape is valid."""
     return [
         document.finding(message, path, hint=hint, of_key=message.startswith("label"))
         for message, path, hint in _problems(policy)
@@ -100,7 +98,7 @@ def _selector(selector: LabelSelector, path: Path) -> Iterator[_At]:
 
 
 def _label(key: str, values: Iterable[str], path: Path) -> Iterator[_At]:
-    """Say what no label can be: a selector that asks for it selects nothing."""
+    """Yield invalid labels: a selector for one selects nothing."""
     if not is_label_key(key):
         yield f"label `{key}` is not a valid name", path, None
     for value in values:
@@ -110,10 +108,10 @@ def _label(key: str, values: Iterable[str], path: Path) -> Iterator[_At]:
 
 def _validation(validation: Validation, path: Path) -> Iterator[_At]:
     if "\n" in validation.message.strip():
-        hint = "what to do about it goes to `remedy`"
+        hint = "put the advice into `remedy`"
         yield "a message is one line", (*path, "message"), hint
     if not validation.message and "\n" in validation.expression.strip():
-        hint = "the expression has several lines and cannot stand in for the message"
+        hint = "the expression has several lines and cannot replace the message"
         yield "field `message` is missing", path, hint
 
 
@@ -124,7 +122,7 @@ def _exception(exception: LiftedRule, names: set[str], path: Path) -> Iterator[_
             yield f"validation `{name}` not found", (*path, "validations", index), hint
     meant = (exception.users, exception.groups, exception.namespaces, exception.expression)
     if not any((*meant, exception.validations, exception.containers)):
-        hint = "say for whom or what: `users`, `groups`, `namespaces`, `containers`, `expression`"
+        hint = "limit it by `users`, `groups`, `namespaces`, `containers`, `expression`"
         yield "the exception lifts everything", path, hint
     try:
         date.fromisoformat(exception.until or "2000-01-01")

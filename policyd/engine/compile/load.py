@@ -1,4 +1,4 @@
-"""Policies from text: read, checked, compiled; one that is wrong leaves the others alone."""
+"""Load policies from text; a policy that is invalid does not affect the others."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ KIND = "Policy"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Policies that can be used, and what is wrong with the others.
+    """Valid policies, and findings about the others.
 
     Attributes:
         policies: The policies, of all kinds.
@@ -54,12 +54,12 @@ class Loaded:
 
     @property
     def broken(self) -> bool:
-        """Whether a mistake keeps something from being used."""
+        """Whether an error makes a document unusable."""
         return any(finding.severity == "error" for finding in self.findings)
 
 
 def gather(parts: Iterable[Loaded]) -> Loaded:
-    """Put what was loaded from several texts together."""
+    """Combine the results of several texts."""
     parts = tuple(parts)
     return Loaded(
         tuple(policy for part in parts for policy in part.policies),
@@ -106,7 +106,7 @@ def load_policies(
 
 
 def unusable(document: Document, reason: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
-    """Return what stands in for a document that is not loaded, as for one that has mistakes."""
+    """Return stand-ins for a document that is not loaded, as for an invalid one."""
     return _stood_in_for(Loaded(findings=(document.finding(reason),)), document, dialect)
 
 
@@ -173,13 +173,9 @@ def _load_own(document: Document, dialect: Dialect) -> Loaded:
 
 
 def _compiled(
-    policy: Policy | None,
-    document: Document,
-    findings: list[Finding],
-    form: Form,
-    dialect: Dialect,
+    policy: Policy | None, document: Document, findings: list[Finding], form: Form, dialect: Dialect
 ) -> Loaded:
-    """Compile a policy; what is wrong with it anywhere keeps it from being used."""
+    """Compile a policy; an error anywhere makes it unusable."""
     if policy is None:
         return Loaded((), tuple(findings))
     compiled = compile_policy(policy, document, form, dialect)
@@ -201,7 +197,7 @@ def is_policy(value: Json) -> bool:
 
 
 def check_other(document: Document, dialect: Dialect) -> list[Finding]:
-    """Say what is wrong with a document that is no policy, but may have been meant to be one."""
+    """Report a document that is not a policy, but may have been meant to be one."""
     value = document.value
     if not isinstance(value, dict):
         return [document.finding("not an object")]

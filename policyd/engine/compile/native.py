@@ -1,4 +1,4 @@
-"""The API server's own policies: read in its words, and turned into those of policyd's own kind."""
+"""Read the API server's own policies, and convert them to policyd's kind."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -29,13 +29,15 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.bindings import BINDING_KINDS
 from policyd.engine.model.compiled import MUTATING, VALIDATING, CompiledBinding
-from policyd.engine.model.dialects import native_places
+from policyd.engine.model.dialects import native_environments
 
 GROUP = "admissionregistration.k8s.io"
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 
-FORMS: Final = {kind: Form(kind=kind, places=native_places) for kind in (VALIDATING, MUTATING)}
-"""How the API server's policies are written."""
+FORMS: Final = {
+    kind: Form(kind=kind, environments=native_environments) for kind in (VALIDATING, MUTATING)
+}
+"""The forms of the API server's policies."""
 
 _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     VALIDATING: ValidatingAdmissionPolicy,
@@ -66,10 +68,10 @@ def is_binding(value: Json) -> bool:
 
 
 def read_policy(document: Document) -> tuple[Policy | None, list[Finding]]:
-    """Read a policy in the words of policyd's own kind, and say what is wrong with it.
+    """Convert a policy to policyd's own kind, and return the findings.
 
     Returns:
-        The policy, None if it cannot be used, and findings. Fields that nobody knows are warnings.
+        The policy, None if it cannot be used, and findings. Unknown fields are warnings.
     """
     kind = document.value["kind"]
     value, findings = shape_of(kind).read(document)
@@ -78,7 +80,7 @@ def read_policy(document: Document) -> tuple[Policy | None, list[Finding]]:
     read: Any = msgspec.convert(value, _STRUCTS[kind])
     spec = read.spec
     findings += check_selectors(spec.match_constraints, document, ("spec", "matchConstraints"))
-    common = {
+    common: dict[str, Any] = {
         "match_constraints": constraints_of(spec.match_constraints),
         "match_conditions": spec.match_conditions,
         "variables": spec.variables,
@@ -95,7 +97,7 @@ def read_policy(document: Document) -> tuple[Policy | None, list[Finding]]:
 
 
 def read_binding(document: Document) -> tuple[CompiledBinding | None, list[Finding]]:
-    """Read a binding, and say what is wrong with it."""
+    """Read a binding, and return the findings."""
     kind = document.value["kind"]
     value, findings = shape_of(kind).read(document)
     if value is None:
@@ -139,7 +141,7 @@ def in_own_words(metadata: ObjectMeta, spec: PolicySpec) -> Policy:
 
 
 def constraints_of(given: MatchResources) -> MatchConstraints:
-    """Return what a policy concerns in the words of policyd's own kind."""
+    """Return the constraints of a policy as in policyd's own kind."""
     return MatchConstraints(**{field: getattr(given, field) for field in given.__struct_fields__})
 
 

@@ -1,4 +1,4 @@
-"""Policies, compiled: every expression checked once, when the policy is loaded.
+"""Compile a policy: check every expression once, when the policy is loaded.
 
 What is wrong with an expression becomes a finding at its place in the file. A policy with findings
 is not used at all, and stands in no other's way.
@@ -18,12 +18,7 @@ from policyd.api.policy import (
     Policy,
     Validation,
 )
-from policyd.cel import (
-    CelCompileError,
-    Issue,
-    Program,
-    compile_expression,
-)
+from policyd.cel import CelCompileError, Issue, Program, compile_expression
 from policyd.cel.errors import TooMuchError
 from policyd.cel.types import DYN, Type
 from policyd.engine.documents.findings import Finding
@@ -43,8 +38,8 @@ from policyd.engine.model.compiled import (
     CompiledPolicy,
     CompiledValidation,
 )
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, own_places
-from policyd.engine.model.environments import Place, Places
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, own_environments
+from policyd.engine.model.environments import PolicyEnvironments, PolicyPart
 from policyd.engine.model.exceptions import compile_exceptions
 from policyd.engine.model.reads import EVERYTHING, reads_of
 from policyd.engine.objects.match import is_named_only, selects_all
@@ -56,12 +51,12 @@ MOST_NAMED: Final = 10_000
 """Resources that the rules of a policy name: each is looked up by itself."""
 
 MUTATION_RESULTS = {"ApplyConfiguration": "object", "JSONPatch": "patches"}
-"""What the expression of a mutation must evaluate to."""
+"""The result types that a mutation's expression may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where in its document a policy has what.
+    """The paths of a policy's fields in its document.
 
     Attributes:
         root: The path of the specification.
@@ -72,22 +67,22 @@ class Layout:
     elsewhere: Mapping[str, Path] = field(default_factory=dict)
 
     def at(self, name: str, *steps: str | int) -> Path:
-        """Return the path of a field, or of what is in it."""
+        """Return the path of a field, or of a part of it."""
         return (*self.elsewhere.get(name, (*self.root, name)), *steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How a kind of policies is written.
+    """The form of a kind of policies.
 
     Attributes:
         kind: The kind's name.
-        places: Returns the environments of its expressions.
+        environments: Returns the environments of its expressions.
         layout: Where in the document its fields are.
     """
 
     kind: str = OWN
-    places: Callable[[Dialect, bool], Places] = own_places
+    environments: Callable[[Dialect, bool], PolicyEnvironments] = own_environments
     layout: Layout = Layout()
 
 
@@ -95,10 +90,7 @@ OWN_FORM: Final = Form()
 
 
 def compile_policy(
-    policy: Policy,
-    document: Document,
-    form: Form = OWN_FORM,
-    dialect: Dialect = DEFAULT_DIALECT,
+    policy: Policy, document: Document, form: Form = OWN_FORM, dialect: Dialect = DEFAULT_DIALECT
 ) -> CompiledPolicy | list[Finding]:
     """Compile a policy, or say everything that keeps it from being compiled.
 
@@ -110,11 +102,11 @@ def compile_policy(
     """
     spec, layout = policy.spec, form.layout
     if sum(map(_named_by, spec.match_constraints.resource_rules)) > MOST_NAMED:
-        message = f"the rules name more than {MOST_NAMED:,} resources, version by version"
-        hint = "name several by `*`, and leave out what is not meant by `excludeResourceRules`"
+        message = f"the rules name more than {MOST_NAMED:,} resources, counted by version"
+        hint = "use `*`, and exclude resources by `excludeResourceRules`"
         return [document.finding(message, layout.at("matchConstraints"), hint=hint)]
-    places = form.places(dialect, spec.param_kind is not None)
-    compiler = _Compiler(document, places, layout)
+    environments = form.environments(dialect, spec.param_kind is not None)
+    compiler = _Compiler(document, environments, layout)
     try:
         return _compiled(policy, compiler, form)
     except TooMuchError:
@@ -123,7 +115,7 @@ def compile_policy(
 
 def _compiled(policy: Policy, compiler: "_Compiler", form: Form) -> CompiledPolicy | list[Finding]:
     spec, layout, document = policy.spec, form.layout, compiler.document
-    places = compiler.places
+    environments = compiler.environments
     variables = compiler.variables(spec.variables)
     conditions = compiler.conditions(spec.match_conditions)
     steps = compile_inject(spec.inject, layout.at("inject"), compiler.hole) if spec.inject else ()
@@ -156,7 +148,7 @@ def _compiled(policy: Policy, compiler: "_Compiler", form: Form) -> CompiledPoli
         writes=EVERYTHING if mutations else frozenset().union(*(step.writes for step in steps)),
         named_only=_is_named_only(spec.match_constraints),
         exceptions=exceptions,
-        places=places,
+        environments=environments,
         bindings=(
             CompiledBinding(
                 param_ref=spec.param_ref, actions=(spec.enforcement,), rollout=spec.rollout
@@ -185,7 +177,7 @@ def _is_named_only(constraints: MatchConstraints) -> bool:
 def _reads(
     policy: Policy, steps: tuple[InjectedField, ...], programs: Iterable[Program]
 ) -> frozenset[str]:
-    """Return what decides how a policy changes the object: expressions, its selector, merging."""
+    """Return the inputs of a policy's mutations: expressions, its selector, merging."""
     if policy.spec.mutations:
         return EVERYTHING
     reads = reads_of(p.source for p in programs if p.variables_used & _OBJECTS)
@@ -198,10 +190,10 @@ def _reads(
 
 @dataclass(slots=True)
 class _Compiler:
-    """Compiles the expressions of one policy, and gathers what is wrong with them."""
+    """Compiles the expressions of one policy, and collects findings."""
 
     document: Document
-    places: Places
+    environments: PolicyEnvironments
     layout: Layout
     findings: list[Finding] = field(default_factory=list)
     uses: set[str] = field(default_factory=set)
@@ -233,7 +225,7 @@ class _Compiler:
             # A variable that is wrong itself is no reason to call its uses wrong too.
             self.broken = self.broken or program is None
             self.types[variable.name] = DYN if program is None else program.result_type
-            self.places = self.places.with_variables(self.types)
+            self.environments = self.environments.with_variables(self.types)
             if program is not None:
                 compiled[variable.name] = program
         return compiled
@@ -291,7 +283,8 @@ class _Compiler:
         return CompiledValidation(
             place=validation.name or f"validations[{path[-1]}]",
             program=program,
-            message=validation.message.strip() or self.places.failed_message(validation.expression),
+            message=validation.message.strip()
+            or self.environments.failed_message(validation.expression),
             message_program=message,
             remedy=remedy,
             reason=validation.reason,
@@ -306,12 +299,12 @@ class _Compiler:
         return program
 
     def compile(
-        self, source: str, path: Path, wants: str, place: Place = "expressions"
+        self, source: str, path: Path, wants: str, part: PolicyPart = "expressions"
     ) -> Program | None:
         """Compile an expression; None if there are findings."""
         wants = "any" if self.broken else wants
         try:
-            program = compile_expression(source, self.places.environment(place), wants=wants)
+            program = compile_expression(source, self.environments.of(part), wants=wants)
         except CelCompileError as error:
             self.findings += [self._finding(issue, path) for issue in error.issues]
             if isinstance(error, TooMuchError):

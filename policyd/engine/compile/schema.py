@@ -1,10 +1,10 @@
-"""The shape of what users write: one JSON schema, derived from the Structs that read it.
+"""Validate documents against a JSON schema that is derived from the Structs.
 
 Editors get it from `policyd schema`; the loader checks every document against it and says all that
 is wrong with its shape at once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -19,12 +19,13 @@ from policyd.api.policy import Policy
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.errors import did_you_mean
+from policyd.patch.merge_patch import without_nulls
 from policyd.patch.operations import Path
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 MOST_FINDINGS: Final = 200
-"""What is said of the shape of one document."""
+"""The number of findings for the shape of one document, at most."""
 
 _LONGEST_SHOWN: Final = 100
 """Characters of a value that a finding quotes."""
@@ -43,8 +44,8 @@ _NAME = f"^{SUBDOMAIN}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _LABEL_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
-_SHAPES = {r"^(\d{4}-\d{2}-\d{2})?$": "must be a day, such as 2027-01-31"}
-"""What values must be that have such a pattern."""
+_SHAPES = {r"^(\d{4}-\d{2}-\d{2})?$": "must be a date, such as 2027-01-31"}
+"""The meanings of patterns, for messages."""
 
 _ALPHABETS = {
     _NAME: "lower-case letters, digits, `-` and `.`",
@@ -55,16 +56,16 @@ _ALPHABETS = {
 _TYPES = {
     "object": "an object",
     "array": "a list",
-    "string": "a text",
-    "integer": "a whole number",
+    "string": "a string",
+    "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
     "null": "null",
 }
 
 
-class Shape:
-    """A JSON schema that explains in the user's words what does not fit."""
+class DocumentShape:
+    """A JSON schema that explains its errors in the user's words."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -76,16 +77,16 @@ class Shape:
         return _in_order(_explained(document, errors))
 
 
-class ForeignShape(Shape):
-    """The shape of a kind that is not policyd's own: a field that nobody knows is only doubtful."""
+class ForeignShape(DocumentShape):
+    """The shape of a kind that is not policyd's own: an unknown field is a warning."""
 
     def read(self, document: Document) -> tuple[Json | None, list[Finding]]:
-        """Return what can be read of a document, None if it cannot be used, and findings.
+        """Return the readable part of a document, None if it is unusable, and findings.
 
         As the API server does, null is taken for a field that is not there, and a field that is
         not known is dropped; the latter is worth a warning.
         """
-        document = replace(document, value=_without_nulls(document.value))
+        document = replace(document, value=without_nulls(document.value))
         errors = list(islice(self._validator.iter_errors(document.value), MOST_FINDINGS + 1))
         findings = _explained(document, errors)
         unknown = [error for error in errors if error.validator == "additionalProperties"]
@@ -100,7 +101,7 @@ class ForeignShape(Shape):
 
 
 def _explained(document: Document, errors: Iterable[_Error]) -> list[Finding]:
-    """Say what is wrong, but not more than anybody reads: a document may be wrong everywhere."""
+    """Explain the errors, a limited number of them: a document may be wrong everywhere."""
     found = (finding for error in errors for finding in _explain(document, error))
     findings = list(islice(found, MOST_FINDINGS + 1))
     if len(findings) > MOST_FINDINGS:
@@ -110,12 +111,6 @@ def _explained(document: Document, errors: Iterable[_Error]) -> list[Finding]:
 
 def _in_order(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.field))
-
-
-def _without_nulls(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
-    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def _without(value: Json, path: Path) -> Json:
@@ -128,7 +123,7 @@ def _without(value: Json, path: Path) -> Json:
 
 
 @cache
-def policy_shape() -> Shape:
+def policy_shape() -> DocumentShape:
     """Return the shape of a Policy."""
     schema = schema_of(Policy)
     definitions = schema["$defs"]
@@ -142,7 +137,7 @@ def policy_shape() -> Shape:
         definitions[name]["properties"]["expression"]["minLength"] = 1
     _complete_rule(definitions["Rule"])
     _complete_spec(definitions["PolicySpec"])
-    return Shape(schema)
+    return DocumentShape(schema)
 
 
 def schema_of(struct: type[msgspec.Struct]) -> Schema:
@@ -307,7 +302,7 @@ def _shape(pattern: str, given: Json) -> str:
 
 
 def _last(path: Path) -> str:
-    """Name what a path leads to: its last field, with the index in it."""
+    """Name the end of a path: its last field, with the index in it."""
     names = [index for index, step in enumerate(path) if isinstance(step, str)]
     if not names:
         return "the document"
@@ -318,5 +313,12 @@ def _named(value: object) -> str:
     """Name the type of a value as users know it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower().replace("none", "null")
-    names = {dict: "an object", list: "a list", str: "a text", int: "a number", float: "a number"}
-    return names[type(value)]
+    return _TYPE_NAMES[type(value)]
+
+
+_TYPE_NAMES: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    **dict.fromkeys((int, float), "a number"),
+}

@@ -1,4 +1,4 @@
-"""What stands in for a policy or binding that cannot be used: it guards what can be read of it.
+"""Guard requests in place of a policy or binding that is invalid.
 
 A stand-in concerns what the policy was to concern, as far as that can be read, and more where a
 selector or a condition cannot be. It never says yes: it is a policy that cannot be evaluated, so
@@ -25,7 +25,7 @@ from policyd.api.policy import (
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compile.check import check_rollout, check_selectors
-from policyd.engine.compile.native import FORMS, in_own_words
+from policyd.engine.compile.native import FORMS, constraints_of, in_own_words
 from policyd.engine.compile.policies import OWN_FORM, Form, compile_policy
 from policyd.engine.compile.templated import with_workload_kinds
 from policyd.engine.documents.findings import Finding
@@ -45,7 +45,7 @@ _EVERYTHING: Final = LabelSelector()
 def stand_ins(
     document: Document, findings: Iterable[Finding], dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
-    """Return what stands in for a policy that has mistakes: nothing if it names no resource."""
+    """Return the stand-ins of an invalid policy: none if it names no resource."""
     if not name_of(document.value) or fields_of(document.value, "spec").get("shadowOf"):
         return ()
     reason = _reason(findings)
@@ -60,7 +60,7 @@ def stand_ins(
 def compiled_stand_ins(
     drafts: Iterable["PolicyDraft"], document: Document, reason: str, dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
-    """Return the policies that stand in for what can be read of one: those that name a resource.
+    """Compile the drafts of a policy that name a resource.
 
     Args:
         drafts: What can be read of each part of the policy.
@@ -75,7 +75,7 @@ def compiled_stand_ins(
 def binding_stand_ins(
     document: Document, findings: Iterable[Finding]
 ) -> tuple[CompiledBinding, ...]:
-    """Return what stands in for a binding that has mistakes: nothing if it names no policy."""
+    """Return the stand-ins of an invalid binding: none if it names no policy."""
     kind, spec = document.value["kind"], fields_of(document.value, "spec")
     policy = spec.get("policyName")
     if not isinstance(policy, str) or not policy:
@@ -95,7 +95,7 @@ def binding_stand_ins(
 
 
 class PolicyDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be read of a policy."""
+    """The readable parts of a policy."""
 
     name: str
     form: Form
@@ -126,7 +126,7 @@ class PolicyDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draft_of(document: Document, form: Form) -> PolicyDraft:
-    """Return what can be read of a policy whose fields are called as in the API server's own."""
+    """Return the readable parts of a policy with the API server's field names."""
     spec, kind = fields_of(document.value, "spec"), document.value["kind"]
     own = form is OWN_FORM
     said = [spec.get("enforcement")] if own else spec.get("validationActions")
@@ -156,13 +156,12 @@ def _reason(findings: Iterable[Finding]) -> str:
 
 
 def _constraints(value: Json, document: Document, *, changes: bool) -> MatchConstraints:
-    """Read which requests a policy concerns; what changes objects concerns what is written."""
+    """Read the constraints of a policy; those of a mutating policy match writes only."""
     read = _resources(value, document) or MatchResources()
-    rules = tuple(filter(None, map(_written, read.resource_rules) if changes else ()))
-    fields: dict[str, Any] = {name: getattr(read, name) for name in read.__struct_fields__}
-    return MatchConstraints(
-        **fields | {"resource_rules": rules if changes else read.resource_rules}
-    )
+    if changes:
+        rules = tuple(filter(None, map(_written, read.resource_rules)))
+        read = msgspec.structs.replace(read, resource_rules=rules)
+    return constraints_of(read)
 
 
 def _written(rule: Rule) -> Rule | None:
@@ -172,7 +171,7 @@ def _written(rule: Rule) -> Rule | None:
 
 
 def _resources(value: Json, document: Document) -> MatchResources | None:
-    """Read what may be picked; what cannot be read picks everything, but a rule no resource."""
+    """Read match resources; unreadable parts match everything, an unreadable rule no resource."""
     if not isinstance(value, dict):
         return None
     rules = map(_rule, objects_in(value.get("resourceRules")))
@@ -224,7 +223,7 @@ def conditions_in(value: Json) -> list[NamedExpression]:
 
 
 def _actions(value: Json, *, otherwise: tuple[Enforcement, ...]) -> tuple[Enforcement, ...]:
-    """Read what an objection leads to, which must be readable as a whole."""
+    """Read the actions of a validation, which must all be readable."""
     given: list[Any] = value if isinstance(value, list) else []
     readable = bool(given) and all(isinstance(e, str) and e in _ENFORCEMENTS for e in given)
     return tuple(given) if readable else otherwise

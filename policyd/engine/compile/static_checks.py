@@ -1,4 +1,4 @@
-"""What is known of a policy's expressions before a request comes: fields, and costs.
+"""Check the fields and the cost of a policy's expressions before any request.
 
 An API server says such things in a policy's status, or only when the policy fails. Here they are
 findings: a field that none of the kinds has which a policy names is doubtful, and an expression
@@ -24,7 +24,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import OWN
 from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect
-from policyd.engine.model.environments import Place, Places
+from policyd.engine.model.environments import PolicyEnvironments, PolicyPart
 from policyd.patch.operations import Path
 
 MOST_CHECKED: Final = 4_000_000
@@ -39,17 +39,14 @@ class _Expression:
 
     path: Path
     source: str
-    place: Place = "expressions"
+    part: PolicyPart = "expressions"
     variable: str = ""
 
 
 def static_findings(
-    policy: Policy,
-    document: Document,
-    form: Form = OWN_FORM,
-    dialect: Dialect = DEFAULT_DIALECT,
+    policy: Policy, document: Document, form: Form = OWN_FORM, dialect: Dialect = DEFAULT_DIALECT
 ) -> list[Finding]:
-    """Return what can be said of a policy that compiles, before a request comes.
+    """Return the findings about a valid policy that need no request.
 
     Args:
         policy: The policy, in the words of policyd's own kind.
@@ -57,13 +54,15 @@ def static_findings(
         form: How it was written there.
         dialect: The version of Kubernetes it is written for.
     """
-    places = form.places(dialect, policy.spec.param_kind is not None)
-    places = places.with_variables({variable.name: DYN for variable in policy.spec.variables})
+    environments = form.environments(dialect, policy.spec.param_kind is not None)
+    environments = environments.with_variables(
+        {variable.name: DYN for variable in policy.spec.variables}
+    )
     expressions = tuple(_expressions(policy, form.layout))
-    costs = _cost_findings(expressions, document, places)
+    costs = _cost_findings(expressions, document, environments)
     if form.kind != OWN:  # an API server takes such a policy, and fails with it
         costs = (replace(finding, severity="warning") for finding in costs)
-    return [*_field_findings(policy, expressions, document, places), *costs]
+    return [*_field_findings(policy, expressions, document, environments), *costs]
 
 
 def _expressions(policy: Policy, layout: Layout) -> Iterator[_Expression]:
@@ -92,7 +91,7 @@ def _expressions(policy: Policy, layout: Layout) -> Iterator[_Expression]:
 
 
 def named_kinds(constraints: MatchConstraints) -> tuple[BuiltinKind, ...]:
-    """Return the kinds that rules name; none if they also name what nobody knows the type of."""
+    """Return the kinds that rules name; none if the type of any of them is unknown."""
     named = dict.fromkeys(
         kind_of(group, version, resource)
         for rule in constraints.resource_rules
@@ -105,7 +104,10 @@ def named_kinds(constraints: MatchConstraints) -> tuple[BuiltinKind, ...]:
 
 
 def _field_findings(
-    policy: Policy, expressions: tuple[_Expression, ...], document: Document, places: Places
+    policy: Policy,
+    expressions: tuple[_Expression, ...],
+    document: Document,
+    environments: PolicyEnvironments,
 ) -> Iterator[Finding]:
     """Yield the fields that none of the named kinds has."""
     kinds_named = named_kinds(policy.spec.match_constraints)
@@ -115,7 +117,7 @@ def _field_findings(
     checks = [TypeCheck(kind) for kind in kinds_named]
     kinds = " or ".join(str(check.kind) for check in checks)
     for expression in expressions:
-        environment = places.environment(expression.place)
+        environment = environments.of(expression.part)
         first, *others = [_wrong_fields(check, expression, environment) for check in checks]
         for place, issue in first.items():
             if not all(place in other for other in others):
@@ -142,17 +144,17 @@ def _wrong_fields(
 
 
 def _cost_findings(
-    expressions: tuple[_Expression, ...], document: Document, places: Places
+    expressions: tuple[_Expression, ...], document: Document, environments: PolicyEnvironments
 ) -> Iterator[Finding]:
-    """Yield what is over its limit: an expression, the match conditions, or all the others."""
+    """Yield costs over their limit: of an expression, the match conditions, or all others."""
     totals: dict[bool, Span] = {}
     for expression in expressions:
-        span = _estimated(expression, places)
+        span = _estimated(expression, environments)
         if span.least > EXPRESSION_LIMIT:
             message = _too_costly("the expression costs", span, EXPRESSION_LIMIT)
             yield document.finding(message, expression.path)
         if not expression.variable:  # nobody may ask for it
-            is_condition = expression.place == "conditions"
+            is_condition = expression.part == "conditions"
             totals[is_condition] = reduce(add, (totals.get(is_condition, NOTHING), span))
     for is_condition, what, limit in (
         (True, "the match conditions cost", MATCH_CONDITIONS_LIMIT),
@@ -163,9 +165,9 @@ def _cost_findings(
             yield document.finding(_too_costly(what, total, limit), ("spec",))
 
 
-def _estimated(expression: _Expression, places: Places) -> Span:
+def _estimated(expression: _Expression, environments: PolicyEnvironments) -> Span:
     try:
-        return estimate_cost(expression.source, places.environment(expression.place))
+        return estimate_cost(expression.source, environments.of(expression.part))
     except CelCompileError:  # of a variable whose type is not known here
         return NOTHING
 

@@ -1,4 +1,4 @@
-"""Policies for pods that are for every kind that makes pods, without naming each."""
+"""Extend policies for pods to every kind that has pod templates."""
 
 from collections.abc import Iterator
 
@@ -30,8 +30,8 @@ def without_pod(policy: CompiledPolicy, document: Document) -> Iterator[Finding]
     """Say if a policy is for pod templates, and asks about nothing in them."""
     asks = policy.validations or policy.mutations
     if policy.policy.spec.pod_templates and asks and "pod" not in policy.uses:
-        message = "the policy is for pod templates, and no expression looks at `pod`"
-        hint = "`pod` is the pod, or the template; `object` is what holds it"
+        message = "the policy is for pod templates, and no expression reads `pod`"
+        hint = "`pod` is the pod, or the template; `object` is the object that contains it"
         yield document.finding(message, ("spec", "podTemplates"), of_key=True, hint=hint)
 
 

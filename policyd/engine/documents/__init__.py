@@ -1,4 +1,4 @@
-"""YAML and JSON documents that remember places, and findings that name them.
+"""Read YAML and JSON with positions, for findings that name them.
 
 Imports `api` and `patch`. Start with `reading` and `findings`.
 """

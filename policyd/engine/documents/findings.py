@@ -1,4 +1,4 @@
-"""What is wrong with a file, and where: a finding is a sentence with a place and a hint."""
+"""Report problems of a file: a message, a position and a hint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ _WIDEST: Final = 160
 
 
 RULES: Final[Mapping[str, str]] = {
-    "policy": "what keeps a policy from being used as it is meant",
+    "policy": "an error that makes a policy unusable",
     "unreadable": "a document that is not YAML, or not a Kubernetes object",
-    "namespace-labels": "a selector by labels of a namespace that are not known",
+    "namespace-labels": "a namespaceSelector for a namespace whose labels are unknown",
     "conflict": "two policies that write the same field differently",
-    "never-true": "a match that nothing can pass",
+    "never-true": "a match that no request can meet",
     "unknown": "a resource or kind that does not exist",
     "null-unsafe": "an expression or mutation that fails where an optional field is missing",
     "failure-policy": "a policy without a `failurePolicy`",
     "dialect": "an expression that another version of Kubernetes reads differently",
-    "refused": "a policy or binding that the API server does not take",
+    "refused": "a policy or binding that the API server rejects",
     "cost": "a policy that costs too much for large objects",
     "case": "a case that did not give the expected result",
     "coverage": "a validation that no case violates",
-    "warning": "what a policy warns of, and lets pass",
+    "warning": "a warning of a policy that allows the request",
 }
-"""What findings are about, by the name that CI knows them by; others are called as policies."""
+"""The names of rules that findings carry for CI; other findings carry a policy's name."""
 
 
 class Doubt(NamedTuple):
-    """What may be wrong with a policy: what is said, what to do, and which of RULES it is."""
+    """A doubt about a policy: a message, a hint, and one of RULES."""
 
     message: str
     hint: str | None = None
@@ -49,7 +49,7 @@ class Finding:
 
     `field` is the path in the object (`spec.validations[0].expression`), for what was not read
     from a file. `excerpt` is the line of the source, for the caret; `rule` says what it is about,
-    for whoever counts: one of RULES, or a policy.
+    for statistics: one of RULES, or a policy.
     """
 
     source: str
@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """`file:line:column`, or what there is of it."""
+        """Return `file:line:column`, as far as they are known."""
         if self.line:
             return f"{self.source}:{self.line}:{self.column}"
         return f"{self.source}: {self.field}" if self.field else self.source
@@ -85,7 +85,7 @@ def field_path(path: tuple[str | int, ...]) -> str:
 
 
 def _around(text: str, column: int) -> tuple[str, int]:
-    """Return what of a long line is around a column, and the column there."""
+    """Return the part of a long line around a column, and the column within it."""
     if len(text) <= _WIDEST:
         return text, column
     start = max(0, min(column - 1 - _WIDEST // 2, len(text) - _WIDEST))

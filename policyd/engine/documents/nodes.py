@@ -1,24 +1,25 @@
-"""YAML turned into what JSON could carry, within bounds that keep hostile text harmless."""
+"""Convert YAML to JSON values, within bounds that make hostile text harmless."""
 
 import math
 from collections.abc import Callable
 from typing import Protocol
 
 import yaml
+from yaml.composer import Composer
 
 from policyd.api.meta import Json
 
 MAXIMUM_DEPTH = 200
-"""How deep a document may be nested; no Kubernetes object comes near."""
+"""The depth of a document, at most; no Kubernetes object comes near."""
 
 MAXIMUM_ALIASES = 1000
-"""How many aliases a document may use: beyond that, it is a bomb and no policy."""
+"""The number of aliases in a document, at most: more are a bomb."""
 
 MAXIMUM_ALIASED = 100_000
-"""How many values and characters of texts aliases may stand for, together."""
+"""The number of values and characters that aliases represent, at most."""
 
 LARGEST_NUMBER_BITS = 1024
-"""How large a whole number may be: JSON's readers take no more as a number."""
+"""The size of a whole number in bits, at most: JSON's readers accept no more."""
 
 MERGE = "tag:yaml.org,2002:merge"
 """The tag of the key `<<`."""
@@ -85,7 +86,7 @@ def is_deeper(value: Json, most: int) -> bool:
     return True
 
 
-class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
+class _Nodes(Composer, yaml.CSafeLoader):
     """Composes the nodes of one document, down to a depth that is safe to walk.
 
     The events are libyaml's, which all wheels of PyYAML carry. Its composer is not used: it
@@ -94,7 +95,7 @@ class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
 
     def __init__(self, text: str, most: int) -> None:
         yaml.CSafeLoader.__init__(self, text)
-        yaml.composer.Composer.__init__(self)
+        Composer.__init__(self)
         self._depth = 0
         self._most = most
         self.shared: set[int] = set()
@@ -115,7 +116,7 @@ class _Nodes(yaml.composer.Composer, yaml.CSafeLoader):
 
 
 class _Builder:
-    """Turns nodes into values; aliases share what they point to.
+    """Converts nodes to values; aliases share the value that they refer to.
 
     Whoever looks at the values does not see that they are shared, so that it is counted how many
     they look like: values, and the characters of their texts.
@@ -152,7 +153,7 @@ class _Builder:
         return value
 
     def _count(self, node: yaml.ScalarNode) -> None:
-        """Count a text, which an alias may stand for as well."""
+        """Count a text, which an alias may also refer to."""
         size = len(node.value) + 1
         if id(node) in self._texts:
             self._note_alias(node, size)
@@ -196,7 +197,7 @@ class _Builder:
 
 def _key(node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode):
-        raise UnreadableError("a field's name must be a text", node.start_mark)
+        raise UnreadableError("a field's name must be a string", node.start_mark)
     return str(node.value)
 
 

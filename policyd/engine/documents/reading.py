@@ -1,4 +1,4 @@
-"""YAML documents that remember where each value stands.
+"""Read YAML documents, and remember the position of each value.
 
 A file is cut at its `---` lines first (YAML allows such a line nowhere else), so that an error in
 one document leaves the others readable. Values become what JSON could carry; how scalars are read
@@ -20,8 +20,72 @@ from policyd.api.meta import Json
 from policyd.engine.documents.findings import Finding, Position, field_path
 from policyd.engine.documents.nodes import MERGE, Mark, UnreadableError, build, compose
 from policyd.engine.documents.plain_yaml import NotPlainError, read_plain
-from policyd.engine.documents.scalars import source_position
 from policyd.patch.operations import Path
+
+
+def _source_position(node: yaml.ScalarNode, text: str, *, line: int, column: int) -> Position:
+    """Return the position in `text` of a `line` and `column` of the scalar's value.
+
+    All count from 1. A place beyond the end is the end.
+    """
+    wanted = _offset(node.value, line, column)
+    index = _aligned(node, text, wanted)
+    before = text[:index]
+    return Position(before.count("\n") + 1, index - (before.rfind("\n") + 1) + 1)
+
+
+def _offset(value: str, line: int, column: int) -> int:
+    """Return the index in `value` of a line and column."""
+    start = 0
+    for _ in range(line - 1):
+        newline = value.find("\n", start)
+        if newline < 0:
+            return len(value)
+        start = newline + 1
+    return min(start + column - 1, len(value))
+
+
+def _aligned(node: yaml.ScalarNode, text: str, wanted: int) -> int:
+    """Walk value and source together; return the source's index of `wanted` in the value."""
+    index, end = _content(node, text)
+    for position, character in enumerate(node.value):
+        index = _skip_to(character, text, index=index, end=end)
+        if position == wanted:
+            return index
+        index = min(index + _width(text, index, style=node.style), end)
+    return index
+
+
+def _content(node: yaml.ScalarNode, text: str) -> tuple[int, int]:
+    """Return where the source of the content begins and ends, headers and quotes left out."""
+    start, end = node.start_mark.index, node.end_mark.index
+    if node.style in ("|", ">"):
+        newline = text.find("\n", start)
+        return (newline + 1 if newline >= 0 else end), end
+    if node.style in ("'", '"'):
+        return start + 1, end - 1
+    return start, end
+
+
+def _skip_to(character: str, text: str, *, index: int, end: int) -> int:
+    """Return the next index of the source that can be `character` of the value."""
+    while index < end:
+        here = text[index]
+        if here == character or not here.isspace() or character.isspace():
+            return index
+        index += 1
+    return index
+
+
+def _width(text: str, index: int, *, style: str | None) -> int:
+    """Return how many characters of the source one character of the value takes."""
+    here = text[index : index + 2]
+    if style == "'" and here == "''":
+        return 2
+    if style == '"' and here.startswith("\\"):
+        return {"x": 4, "u": 6, "U": 10}.get(here[1:], 2)
+    return 1
+
 
 MOST_DOCUMENTS: Final = 20_000
 """Documents of one text, the empty ones included."""
@@ -34,7 +98,7 @@ class Tree:
     """The nodes of a text, which are looked for only when a place is asked for: few ever are."""
 
     def __init__(self, find: Callable[[], yaml.Node | None]) -> None:
-        """Take what finds the node of the document."""
+        """Remember the function that finds the node of the document."""
         self._find = find
 
     @cached_property
@@ -54,7 +118,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: its value, and what tells where in its text each part stands."""
+    """One document: its value, and the positions of its parts in the text."""
 
     value: Json
     source: str
@@ -92,7 +156,7 @@ class Document:
             node = found[1] if found else None
         if not isinstance(node, yaml.ScalarNode):
             return self.position(path)
-        place = source_position(node, self.text, line=line, column=column)
+        place = _source_position(node, self.text, line=line, column=column)
         return Position(self.first_line + place.line, place.column)
 
     def finding(
@@ -104,7 +168,7 @@ class Document:
         of_key: bool = False,
         at: Position | None = None,
     ) -> Finding:
-        """Make a finding about what is at `path`, or at the given place."""
+        """Make a finding about the value at `path`, or at the given position."""
         place = at or self.position(path, of_key=of_key) or Position(0, 0)
         return Finding(
             source=self.source,
@@ -131,7 +195,7 @@ def _lines(text: str) -> tuple[str, ...]:
 def read_documents(
     text: str | bytes, source: str, *, most: int = sys.maxsize
 ) -> tuple[list[Document], list[Finding]]:
-    """Read every document of a text, and say what cannot be read.
+    """Read every document of a text, and report the unreadable parts.
 
     Empty documents are left out; a `List` is taken apart into its items. `source` names the text
     in findings; `most` is how many values and names of fields a document may have.
@@ -149,7 +213,7 @@ def read_documents(
 def each_document(
     text: str | bytes, source: str, *, most: int = sys.maxsize
 ) -> Iterator[Document | Finding]:
-    """Yield every document of a text as it is read, and what cannot be read."""
+    """Yield every document of a text as it is read, and findings for the unreadable parts."""
     try:
         decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text.lstrip("\ufeff")
     except UnicodeDecodeError as error:
@@ -209,7 +273,7 @@ def _read_document(unread: Document, most: int) -> Document | Finding:
 
 
 def _place(mark: Mark | None, document: Document) -> Position:
-    """Return the place of a mark; what is missing at the end belongs to the last line."""
+    """Return the position of a mark; the end of the text belongs to the last line."""
     lines = _lines(document.text)
     if mark is None:
         return Position(document.first_line + 1, 1)
@@ -228,12 +292,12 @@ def _yaml_hint(error: yaml.MarkedYAMLError) -> str | None:
     if "cannot start any token" in problem and "\\t" in problem:
         return "indent with blanks, not with tabs"
     if "mapping values are not allowed" in problem:
-        return "quote a text that contains `: `"
+        return "quote a string that contains `: `"
     return None
 
 
 def _items(document: Document) -> list[Document]:
-    """Take a List apart; any other document stands for itself."""
+    """Split a List into its items; return any other document as it is."""
     value = document.value
     if not isinstance(value, dict) or not str(value.get("kind", "")).endswith("List"):
         return [document]

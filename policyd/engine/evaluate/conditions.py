@@ -1,9 +1,10 @@
-"""One policy on one request: is it asked, do its conditions hold, and what do its expressions see.
+"""Match one policy with one request, and evaluate its conditions.
 
 An Invocation is a policy by one of its bindings, with one of its params; a Match is one for which
 the conditions hold.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -14,7 +15,6 @@ from policyd.api.meta import Json
 from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT, POLICY_LIMIT, RequestBudget
-from policyd.engine.evaluate.go_words import in_go_words
 from policyd.engine.model.compiled import NATIVE, CompiledBinding, CompiledPolicy
 from policyd.engine.model.confinement import check_params, confined
 from policyd.engine.model.deadline import OutOfTimeError
@@ -31,6 +31,53 @@ from policyd.engine.objects.match import (
 )
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
+
+_NUMBERS: Final = frozenset({"int", "uint", "double"})
+_TIMES: Final = frozenset({"google.protobuf.Duration", "google.protobuf.Timestamp"})
+_TEXTS: Final = frozenset({"string", "bytes"})
+
+_TAKEN: Final = {
+    "_+_": _NUMBERS | _TEXTS | _TIMES | {"list"},
+    "_-_": _NUMBERS | _TIMES | {"string"},
+    **dict.fromkeys(("_*_", "_/_"), _NUMBERS | {"string"}),
+    "_%_": frozenset({"int", "uint", "string"}),
+    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _NUMBERS | _TEXTS | _TIMES | {"bool"}),
+    "-_": frozenset({"string", "bool"}),
+    "sort": frozenset({"string"}),
+    **dict.fromkeys(("size", "_[_]"), frozenset()),
+}
+"""The functions that cel-go leaves to the left operand, of these types; errors lack their names."""
+
+_NAMELESS: Final = frozenset(
+    {"@in", "optional", "contains", "startsWith", "endsWith", "matches", "find", "findAll"}
+)
+"""The functions whose errors do not name them."""
+
+
+def _overload(found: re.Match[str]) -> str:
+    name, types = found.groups()
+    if name in _NAMELESS or types.partition(",")[0] in _TAKEN.get(name, ()):
+        return "no such overload"
+    shown = name if name in _TAKEN else f"{name}({types})"
+    return f"no such overload: {shown}"
+
+
+_CONVERSION: Final = r"type conversion error from 'string' to "
+_RULES: Final = (
+    (re.compile(r"no such overload: (\S+) applied to '\(([^']*)\)'"), _overload),
+    (re.compile(r"no such overload: expected \w+, found \w+"), "no such overload"),
+    (re.compile(r"no such overload: \S+ has no field '([^']*)'"), r"no such key: \1"),
+    (re.compile(rf"({_CONVERSION}'\w+'): '[^']*'"), r"\1"),
+    (re.compile(r"time: invalid duration '[^']*'"), f"{_CONVERSION}'google.protobuf.Duration'"),
+    (re.compile(r"invalid timestamp '[^']*'"), f"{_CONVERSION}'google.protobuf.Timestamp'"),
+)
+
+
+def _in_go_words(message: str) -> str:
+    """Say an error of an expression as cel-go does."""
+    for pattern, words in _RULES:
+        message = pattern.sub(words, message)
+    return message
 
 
 class Invocation(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
@@ -63,7 +110,7 @@ class BindingError(PolicydError):
 
 
 def invocations(policy: CompiledPolicy, facts: Facts) -> Iterable[Invocation]:
-    """Yield what is to be asked of a policy: nothing if it does not concern the request.
+    """Yield the invocations of a policy for a request; none if it does not match.
 
     The policy must be one that names the request's resource and operation.
 
@@ -93,7 +140,7 @@ def invocations(policy: CompiledPolicy, facts: Facts) -> Iterable[Invocation]:
 def _by_bindings(
     policy: CompiledPolicy, facts: Facts, seen: RequestAttributes | None
 ) -> Iterator[Invocation]:
-    """Yield what is to be asked by each binding, of the request as the policy's rule names it."""
+    """Yield the invocations by each binding, with the request as the policy's rule names it."""
     _check_param_kind(policy, facts)
     for given in policy.bindings:
         binding = given if given.actions_for is None else _acting(given, facts)
@@ -116,7 +163,7 @@ def is_of_its_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
 
 
 def _check_param_kind(policy: CompiledPolicy, facts: Facts) -> None:
-    """Check that there is such a kind: else a policy refuses, whatever its bindings say."""
+    """Check that the kind of params exists: if not, the policy denies whatever its bindings."""
     kind = policy.policy.spec.param_kind
     if kind is None or policy.own:
         return
@@ -138,7 +185,7 @@ def _bound(
     facts: Facts,
     matched: RequestAttributes | None,
 ) -> Iterator[Invocation]:
-    """Yield what is to be asked by one binding: once for each of its params."""
+    """Yield the invocations by one binding: one for each of its params."""
     kind = policy.policy.spec.param_kind
     try:
         if binding.constraints is not None and seen_by(binding.constraints, facts) is None:
@@ -188,6 +235,18 @@ def named_by(
     return None if exact else equivalent_match(rules, attributes, served)
 
 
+def is_for_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
+    """Tell whether a policy concerns what is in the namespace of a request, Namespaces aside.
+
+    Raises:
+        PolicydError: If that cannot be decided.
+    """
+    selector = policy.constraints.namespace_selector
+    return is_of_its_namespace(policy, facts) and selects_namespace(
+        selector, facts.attributes, None, namespaces=facts.namespaces
+    )
+
+
 def _selected(constraints: MatchConstraints | MatchResources, facts: Facts) -> bool:
     """Tell whether the selectors pick the request."""
     selector = constraints.namespace_selector
@@ -228,7 +287,7 @@ class UnusableError(EvaluationError):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """Pods that a policy concerns, the variables its expressions see, and what they may cost."""
+    """The matching pods of a policy, the variables of its expressions, and their budget."""
 
     view: View
     variables: Mapping[str, object]
@@ -262,7 +321,7 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
 
 
 def lifted_by(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> Lifted:
-    """Return what exceptions lift from a policy, and tell its expressions what they allow.
+    """Return the parts that exceptions lift, and pass their allowed values to the expressions.
 
     Raises:
         PolicydError: If an exception cannot be evaluated.
@@ -292,14 +351,14 @@ def make_match(
 
 
 def object_of(invocation: Invocation, facts: Facts, view: View) -> Json:
-    """Return what expressions see as `object`."""
+    """Return the value of `object` for expressions."""
     matched = invocation.matched
     obj = facts.object if matched is None else facts.seen_as(matched).object
     return as_pod(obj, view.template or ()) if invocation.policy.templates else obj
 
 
 def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, object]:
-    """Return what the expressions of a policy see of a request, as far as they name it."""
+    """Return the variables of a policy's expressions, as far as they name them."""
     policy = invocation.policy
     uses = policy.uses
     if not uses:
@@ -339,8 +398,8 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
 
 
 def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], bool]:
-    """Look up what is the same for every policy that names it, whatever mutations do."""
-    uses, given, missing = policy.uses, facts.surroundings.extra, policy.places.values
+    """Look up the variables that are the same for every policy, whatever mutations do."""
+    uses, given, missing = policy.uses, facts.surroundings.extra, policy.environments.values
     variables: dict[str, object] = {}
     for name in uses:
         look_up = _VARIABLES.get(name)
@@ -357,10 +416,10 @@ def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], b
 def _see_otherwise(
     variables: dict[str, object], invocation: Invocation, facts: Facts, view: View
 ) -> None:
-    """Let a policy see the version that its rule names, and a foreign one what it would at home.
+    """Show a policy the version that its rule names, and a foreign policy its own variables.
 
     That is the object as the API server sends it, pod templates as if they were pods, if it is one
-    that Kyverno extends to them, and of the world outside its own namespace, if it belongs to one.
+    that Kyverno extends to them, and the external data of its own namespace, if it belongs to one.
     """
     policy = invocation.policy
     if invocation.matched is not None:
@@ -384,7 +443,7 @@ _VARIABLES: Final[Mapping[str, Callable[[Facts], object]]] = {
     "authorizer": lambda facts: facts.authorizer,
     "authorizer.requestResource": lambda facts: facts.request_resource_check,
 }
-"""What is looked up only if an expression names it."""
+"""The variables that are looked up only if an expression names them."""
 
 
 def stop(error: CelError, budget: Budget) -> None:
@@ -424,11 +483,11 @@ def _conditions_hold(policy: CompiledPolicy, facts: Facts, variables: dict[str, 
 def condition_variables(
     policy: CompiledPolicy, facts: Facts, variables: dict[str, object]
 ) -> dict[str, object]:
-    """Return what match conditions see: the API server's code asks without the namespace.
+    """Return the variables of match conditions, which do not see the namespace.
 
     Kinds whose conditions are open see it, and the policy's variables.
     """
-    is_open = policy.places.open_conditions
+    is_open = policy.environments.open_conditions
     if is_open and policy.variables:
         seen = dict(variables)
         budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)
@@ -441,4 +500,4 @@ def condition_variables(
 
 def failed_expression(source: str, error: CelError) -> str:
     """Say in the API server's words that an expression failed."""
-    return f"expression '{source}' resulted in error: {in_go_words(error.message)}"
+    return f"expression '{source}' resulted in error: {_in_go_words(error.message)}"

@@ -1,10 +1,10 @@
-"""Mutations in order, each on the result of the one before, until nothing changes any more."""
+"""Run mutations in order, each on the result of the one before, until nothing changes."""
 
 from collections.abc import Collection, Sequence
 
 from policyd.api.meta import Json
 from policyd.cel import CelError, CelTimeError
-from policyd.cel.cost import WORK_LIMIT, deep_size
+from policyd.cel.cost import WORK_LIMIT, WORK_UNITS, deep_size
 from policyd.engine.evaluate.conditions import (
     BindingError,
     EvaluationError,
@@ -29,12 +29,15 @@ from policyd.engine.objects.equivalents import restore
 from policyd.engine.objects.extracts import in_template
 from policyd.engine.objects.workloads import value_at
 from policyd.patch.builtin_views import type_of
-from policyd.patch.differences import difference
 from policyd.patch.draft import Draft
-from policyd.patch.operations import Operation, same_json
+from policyd.patch.operations import Operation, difference, same_json
 
 _Edit = tuple[InjectedField, InjectionTarget, Json]
-"""What is set, where, and to which value."""
+"""A change: the field, its path and its value."""
+
+_LOOKS = 2
+"""How often a mutation by CEL has each value of the object looked at: to read what came out, and to
+compare it with what there was."""
 
 _SHORT = 100
 """Letters of a text that is written like any other value."""
@@ -75,21 +78,22 @@ class _Mutation:
         self._recorded = True
         self._original: Json = None
         self._written = 0
+        self._size = 0
 
     @property
     def operations(self) -> list[Operation]:
-        """What turns the object as it came into the one that there is."""
+        """The operations that turn the original object into the current one."""
         if not self._recorded:
             return difference(self._original, self._facts.object)
         return self._draft.operations if self._draft else []
 
     @property
     def changed(self) -> bool:
-        """Whether any policy changed anything."""
+        """Whether any policy changed the object."""
         return bool(self._changes)
 
     def choose(self, policies: Sequence[CompiledPolicy]) -> None:
-        """Choose by the object as it came which foreign policies concern it.
+        """Choose the foreign policies that match the original object.
 
         So does the API server; its conditions are asked of the object as it is by then. On DELETE
         there is nothing to change, and nothing is asked.
@@ -100,7 +104,7 @@ class _Mutation:
                 self._choose(policy)
 
     def choose_again(self, policies: Sequence[CompiledPolicy]) -> None:
-        """Choose among what ran of the API server's own policies, by the object as it is now."""
+        """Choose which of the API server's own policies run again, by the current object."""
         for policy in policies:
             if policy.kind == MUTATING:
                 chosen = self._chosen.pop(policy.id, ())
@@ -118,7 +122,7 @@ class _Mutation:
             self._verdict.fail(policy, error, error.binding, configuration=True)
 
     def _may_change(self, policy: CompiledPolicy) -> bool:
-        """Tell whether another policy changed what this one looks at, after it ran."""
+        """Tell whether another policy changed a field that this one reads, after it ran."""
         # Most policies look at nothing that any other changed.
         reads = policy.reads
         if reads is not EVERYTHING and "*" not in self._changed and self._changed.isdisjoint(reads):
@@ -155,7 +159,7 @@ class _Mutation:
                 self._invoke(invocation)
 
     def _found(self, policy: CompiledPolicy) -> list[tuple[Invocation, Match]]:
-        """Return what a policy of policyd's own concerns, which leaves subresources alone."""
+        """Return the matches of one of policyd's own policies, which never mutates subresources."""
         facts = self._facts
         found: list[tuple[Invocation, Match]] = []
         try:
@@ -244,6 +248,7 @@ class _Mutation:
         self._write(value)
         if value == [] and mutation.patch_type == "JSONPatch":
             return False
+        self._look(invocation.policy)
         before = facts.object
         seen = object_of(invocation, facts, match.view)
         template = match.view.template if invocation.policy.templates else None
@@ -264,7 +269,7 @@ class _Mutation:
         return self._replace(before, restore(after, before))
 
     def _seen_anew(self, invocation: Invocation, match: Match) -> Match:
-        """Return what a match sees of the object as it is now, and may cost."""
+        """Return the variables of a match for the current object, and its budget."""
         variables = variables_of(invocation, self._facts, match.view)
         if "exceptions" in match.variables:
             variables["exceptions"] = match.variables["exceptions"]
@@ -298,7 +303,7 @@ class _Mutation:
         return edits
 
     def _merge(self, edits: list[_Edit]) -> bool:
-        """Set what is injected; tell whether that changed anything."""
+        """Set the injected fields; tell whether that changed anything."""
         facts = self._facts
         before = facts.object
         if self._draft is None:
@@ -310,8 +315,28 @@ class _Mutation:
         facts.object = draft.object
         return facts.object is not before
 
+    def _look(self, policy: CompiledPolicy) -> None:
+        """Charge a policy for the look at the whole object that each of its mutations takes.
+
+        Raises:
+            PolicydError: If it has nothing left for that, or there is no time left.
+        """
+        allowance = self._facts.allowance
+        if not self._size:
+            self._size = deep_size(self._facts.object)
+        units = _LOOKS * WORK_UNITS * (self._size + self._written)
+        if units > allowance.left(policy.id):
+            raise EvaluationError(
+                "its mutations would look at the object more often than there is time for",
+                hint="make several mutations of a large object one",
+            )
+        try:
+            allowance.take(policy.id, units)
+        except CelTimeError:
+            raise OutOfTimeError from None
+
     def _write(self, value: Json) -> None:
-        """Count what is written into the object: however often a part is, it is looked at.
+        """Charge for the values that are written to the object, each time they occur.
 
         Raises:
             PolicydError: If it is more than expressions may look at.
@@ -336,7 +361,7 @@ class _Mutation:
 
 
 def meet(changed: frozenset[str], reads: frozenset[str]) -> bool:
-    """Tell whether a change of the fields `changed` may matter to who looks at `reads`."""
+    """Tell whether a change of the fields `changed` may affect a reader of `reads`."""
     return reads is EVERYTHING or "*" in changed or not changed.isdisjoint(reads)
 
 
@@ -355,6 +380,6 @@ def _made_by(mutation: CompiledMutation, match: Match) -> Json:
 
 
 def _key(invocation: Invocation) -> tuple[Json, ...]:
-    """Return what tells an invocation of a policy from the others."""
+    """Return the key of an invocation of a policy."""
     metadata = value_at(invocation.param, ("metadata",)) or {}
     return invocation.binding.name, metadata.get("namespace"), metadata.get("name")

@@ -1,4 +1,4 @@
-"""All policies together: which concern a request, what they make of it, what they say about it.
+"""Decide on a request by all policies that match it.
 
 Policies are found by the resource they name, so that those for other resources cost nothing. There
 is no short cut: one answer holds everything that is wrong. Mutations run in order, each on the
@@ -117,15 +117,11 @@ class PolicySet:
         self.surroundings = surroundings
         self._staged = any(policy.staged for policy in by_name)
         self._mutating = _Index(
-            sorted(
-                (p for p in by_name if p.changes),
-                key=lambda p: -p.policy.spec.priority,
-            ),
+            sorted((p for p in by_name if p.changes), key=lambda p: -p.policy.spec.priority),
             surroundings.served,
         )
         self._validating = _Index(
-            (policy for policy in by_name if policy.checks),
-            surroundings.served,
+            (policy for policy in by_name if policy.checks), surroundings.served
         )
 
     @property
@@ -139,7 +135,7 @@ class PolicySet:
         return self._validating.policies
 
     def concerned(self, request: AdmissionRequest, phase: Phase) -> tuple[CompiledPolicy, ...]:
-        """Return the policies that name what a request is about, selectors and conditions aside."""
+        """Return the policies whose rules match a request, without selectors and conditions."""
         return (self._mutating if phase == "mutate" else self._validating).find(request)
 
     def mutate(
@@ -161,7 +157,7 @@ class PolicySet:
         return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        """Say everything that speaks against the request as it is."""
+        """Return all denials of the request as it is."""
         concerned = self._validating.find(request)
         if not concerned:
             return ALLOWED
@@ -173,7 +169,7 @@ class PolicySet:
         return verdict.decision(obj=facts.decoded_object, lifted=facts.lifted)
 
     def review(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        """Mutate and then validate what came of it, as the two webhooks do one after the other."""
+        """Mutate and then validate the result, as the two webhooks do in turn."""
         mutating, validating = self._mutating.find(request), self._validating.find(request)
         asked = len(mutating) + len(validating)
         facts = Facts(request, self.surroundings, out_of_time, asked=asked)
@@ -203,7 +199,7 @@ def _as_enforced(
 
 
 class _Index:
-    """Finds the policies whose rules may concern a request, by what it is about."""
+    """Finds the policies whose rules may match a request, by its resource and operation."""
 
     def __init__(self, policies: Iterable[CompiledPolicy], served: ServedVersions) -> None:
         self.policies = tuple(policies)

@@ -1,4 +1,4 @@
-"""A decision in the API server's words: the body of the answer to a webhook call."""
+"""Write a decision as an AdmissionReview response."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.engine.objects.workloads import value_at
 
 LONGEST_NAME_BYTES = 300
-"""Of what an object is called in an answer: the API server looks at names after it has asked."""
+"""The length of a name in a response, at most: the API server checks names later."""
 
 _LONGEST_KEY = 63
 """Letters that a key of an audit annotation may have."""

@@ -1,4 +1,4 @@
-"""How strictly a policy is enforced for one request while it is rolled out.
+"""Determine the enforcement of a policy for one request while it is rolled out.
 
 Theory of operation. A workload has a place between 0 and 99, by a hash of the policy's name and of
 its own. A step picks those below its percentage, so that raising the percentage adds workloads and
@@ -30,15 +30,15 @@ _WORKLOAD_LABELS: Final = (
     "ray.io/cluster",
     "kueue.x-k8s.io/pod-group-name",
 )
-"""Labels of pods that name what they belong to, where their owner is only a part of that."""
+"""Labels of pods that name the whole that a pod's owner is only a part of."""
 
 _CRON_MINUTES: Final = re.compile(r"-\d{8,}$")
-"""What a CronJob puts behind its name in those of its jobs: minutes since the epoch."""
+"""The suffix of a CronJob's jobs: minutes since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """How a policy is enforced for one request, by one binding.
+    """The enforcement of a policy for one request, by one binding.
 
     Attributes:
         binding: The name of the binding; empty for the policy's own word.
@@ -55,7 +55,7 @@ class Staged:
     workload: str
 
     def __str__(self) -> str:
-        by = "no step picks it" if self.step is None else f"rollout[{self.step}]"
+        by = "no step matches it" if self.step is None else f"rollout[{self.step}]"
         bound = f" by binding {self.binding}" if self.binding else ""
         return f"{self.enforcement}{bound}: {by}, {self.workload} is at {self.place} of 100"
 
@@ -112,7 +112,7 @@ def _owner(metadata: Json) -> Json | None:
 
 
 def _without_suffix(owner: Json, labels: object) -> str:
-    """Return what an owner is itself made by: a ReplicaSet, or a Job of a CronJob."""
+    """Return the name of an owner, or of the Deployment or CronJob that it is named after."""
     name, kind = str(owner.get("name") or ""), owner.get("kind")
     if kind == "Job":
         return _CRON_MINUTES.sub("", name)

@@ -1,4 +1,4 @@
-"""Validations: every one of every policy is asked, and each that is not true is a denial."""
+"""Evaluate all validations of all policies; each that is not true is a denial."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -47,6 +47,34 @@ def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: VerdictB
             verdict.fail(policy, error)
 
 
+def all_true(
+    policy: CompiledPolicy, validations: Sequence[CompiledValidation], facts: Facts
+) -> bool | None:
+    """Tell whether some validations of a policy are true of a request that it concerns.
+
+    Nothing is said: whoever wants to know why one is not true asks the policy. It must have no
+    exceptions.
+
+    Returns:
+        False also if it cannot be evaluated; None if the policy does not concern the request.
+    """
+    concerned = None
+    try:
+        for invocation in invocations(policy, facts):
+            for match in matches(invocation, facts):
+                if facts.allowance.strained:
+                    match.budget.renew()
+                concerned = True
+                for validation in validations:
+                    if validation.program.evaluate(match.variables, match.budget) is not True:
+                        return False
+                if match.budget.spent * len(policy.validations) > match.budget.limit:
+                    return False  # all together might cost more than they may
+    except (*CATCHABLE, CelError):
+        return False
+    return concerned
+
+
 def _invoke(invocation: Invocation, facts: Facts, verdict: VerdictBuilder) -> None:
     policy, binding = invocation.policy, invocation.binding
     try:
@@ -64,7 +92,7 @@ def _invoke(invocation: Invocation, facts: Facts, verdict: VerdictBuilder) -> No
 
 
 def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
-    """Ask all validations first, as messages are computed out of what they leave of the budget."""
+    """Evaluate all validations first, since messages use the rest of the budget."""
     policy = invocation.policy
     objections: list[tuple[CompiledValidation, Match, CelError | None]] = []
     for validation in policy.validations:
@@ -89,7 +117,7 @@ def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBui
 def match_for(
     policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
 ) -> Match | None:
-    """Return what a validation sees; None if an exception lifts it."""
+    """Return the variables of a validation; None if an exception lifts it."""
     left_out = match.lifted.validations.get(validation.place)
     if left_out is None:
         return match
@@ -149,7 +177,7 @@ def _message(
 
 
 def _anew(policy: CompiledPolicy, match: Match, budget: Budget) -> Match:
-    """Return what messages and annotations see: a policy's variables, evaluated for them again.
+    """Return the variables of messages and annotations: the policy's, evaluated again for them.
 
     In the API server, neither these nor the variables that they use can ask for permissions.
     """
@@ -184,7 +212,7 @@ def _remedy(validation: CompiledValidation, match: Match) -> str:
 
 
 def _annotate(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
-    """Tell the audit log what the policy says, out of a budget of its own."""
+    """Add the policy's audit annotations, with a budget of their own."""
     facts.check_time()
     policy = invocation.policy
     budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)

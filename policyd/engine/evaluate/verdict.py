@@ -1,4 +1,4 @@
-"""A decision in the making: what each policy says, weighed by its enforcement."""
+"""Build a decision: what each policy says, by its enforcement."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,22 +26,22 @@ MUTATED_BY = "mutated-by"
 """Key of the audit annotation that names the policies that changed the object."""
 
 LIFTED_BY = "lifted-by"
-"""Key of the audit annotation that says which exceptions lifted what, and why."""
+"""Key of the audit annotation that lists exceptions and their reasons."""
 
 VALIDATION_FAILURE = "validation.policy.admission.k8s.io/validation_failure"
-"""Key of the audit annotation for what the API server's own policies only tell the audit log."""
+"""Key of the audit annotation for failures of the API server's own policies."""
 
 MOST_FAILURES = 50
 """Failures that this annotation names at most."""
 
 CATCHABLE = (PolicydError, RecursionError)
-"""What evaluating a policy on a hostile object may raise; anything else is a bug."""
+"""The exceptions that a hostile object may cause in a policy; any other is a bug."""
 
 _FORBIDDEN = 403
 
 
 class VerdictBuilder:
-    """Gathers what policies say about one request."""
+    """Collects the results of policies for one request."""
 
     def __init__(self) -> None:
         self._denials: list[Denial] = []
@@ -94,7 +94,7 @@ class VerdictBuilder:
         *,
         configuration: bool = False,
     ) -> None:
-        """Take note that a policy could not be evaluated, and do what its failurePolicy says.
+        """Record that a policy could not be evaluated, and follow its failurePolicy.
 
         An error of `configuration` refuses whatever the binding's actions are, as it does in the
         API server.
@@ -156,11 +156,11 @@ class VerdictBuilder:
             self._denials.append(denial)
 
     def publish(self, key: str, text: str) -> None:
-        """Take a policy's audit annotation; what several bindings say of it is listed once."""
+        """Add a policy's audit annotation; equal values of several bindings are listed once."""
         self._published.setdefault(key, {})[text] = None
 
     def annotate(self, key: str, text: str) -> None:
-        """Tell the audit log; what is said under the same key is joined."""
+        """Add an audit annotation; values of the same key are joined."""
         said = self._audit.get(key)
         self._audit[key] = text if said is None else f"{said}; {text}"
 
@@ -171,7 +171,7 @@ class VerdictBuilder:
         obj: Json | msgspec.UnsetType = msgspec.UNSET,
         lifted: Sequence[str] = (),
     ) -> Decision:
-        """Return the decision, denials ordered by policy; `obj` is what the operations made."""
+        """Return the decision, denials ordered by policy; `obj` is the mutated object."""
         if self._mutated:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
         for key, texts in self._published.items():
@@ -199,7 +199,7 @@ class VerdictBuilder:
 
 
 def _rank(denial: Denial) -> tuple[bool, bool, str]:
-    """Order denials: the API server stops at an error of its own, and at what it cannot mutate."""
+    """Order denials: the API server stops at an error of its own, and at a failed mutation."""
     return denial.reason != "InternalError", denial.kind != MUTATING, denial.policy
 
 
@@ -225,7 +225,7 @@ def _warning(policy: CompiledPolicy, binding: CompiledBinding, denial: Denial) -
 
 
 def _is_of(denial: Denial, validation: CompiledValidation) -> bool:
-    """Tell whether a denial is what came of a validation, be it that its expression failed."""
+    """Tell whether a denial is from a validation, or from an error of its expression."""
     failed = failed_expression(validation.program.source, CelError(""))
     return denial.validation == validation.place or denial.message.startswith(failed)
 

@@ -1,16 +1,25 @@
-"""Why a policy does not concern a request, as far as its rules, selectors and bindings go."""
+"""Explain why a policy does not match a request: rules, selectors, bindings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from policyd.api.admission import Rule
+from policyd.api.admission import AdmissionRequest, Rule
+from policyd.api.names import NAME_LABEL
 from policyd.api.policy import MatchConstraints, MatchResources
-from policyd.api.selectors import LabelSelector
+from policyd.api.selectors import LabelSelector, Requirement
 from policyd.engine.evaluate.conditions import invocations, is_of_its_namespace, seen_by
+from policyd.engine.evaluate.policy_set import PHASES, PolicySet
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.facts import Facts
-from policyd.engine.objects.match import RequestAttributes, labels_of, resource_matches
+from policyd.engine.objects.match import (
+    RequestAttributes,
+    attributes_of,
+    labels_of,
+    resource_matches,
+    rules_match,
+    selects_all,
+)
 from policyd.errors import PolicydError
 
 _ALL = LabelSelector()
@@ -23,13 +32,13 @@ def why_not(policy: CompiledPolicy, facts: Facts) -> str:
         A sentence; empty if the rules, selectors and a binding pick the request.
     """
     if not is_of_its_namespace(policy, facts):
-        return f"it is for what lives in namespace `{policy.namespace}` alone"
+        return f"it applies only to namespace `{policy.namespace}` alone"
     try:
         reason = _not_picked(policy.constraints, facts)
         if reason:
             return reason
         if policy.applies is not None and not policy.applies(facts):
-            return "its filters leave the request out"
+            return "its filters exclude the request"
         if any(True for _ in invocations(policy, facts)):
             return ""
         return _not_bound(policy, facts)
@@ -45,7 +54,7 @@ def _not_bound(policy: CompiledPolicy, facts: Facts) -> str:
         for reason in [_not_picked(binding.constraints, facts)]
         if reason
     ]
-    return "; ".join(reasons) or "there are no params for it"
+    return "; ".join(reasons) or "no params found for it"
 
 
 def _not_picked(constraints: MatchConstraints | MatchResources, facts: Facts) -> str:
@@ -53,7 +62,7 @@ def _not_picked(constraints: MatchConstraints | MatchResources, facts: Facts) ->
     by_rules = replace(constraints, namespace_selector=_ALL, object_selector=_ALL)
     if seen_by(by_rules, facts) is None:
         if seen_by(replace(by_rules, exclude_resource_rules=()), facts) is not None:
-            return "an exclude rule names it"
+            return "an exclude rule matches it"
         return _not_named(constraints.resource_rules, facts.attributes)
     if seen_by(replace(constraints, object_selector=_ALL), facts) is None:
         reasons = _unmet(constraints.namespace_selector, _namespace_labels(facts))
@@ -71,9 +80,9 @@ def _namespace_labels(facts: Facts) -> Mapping[str, str]:
 
 
 def _not_named(rules: tuple[Rule, ...], attributes: RequestAttributes) -> str:
-    """Say what the rule that comes nearest has against the request."""
+    """Explain why the rule that matches best does not match the request."""
     reasons = min((list(_against(rule, attributes)) for rule in rules), key=len, default=[])
-    return f"no rule names it: {'; '.join(reasons)}"
+    return f"no rule matches it: {'; '.join(reasons)}"
 
 
 def _against(rule: Rule, attributes: RequestAttributes) -> Iterator[str]:
@@ -117,3 +126,57 @@ def _unmet(selector: LabelSelector, labels: Mapping[str, str]) -> str:
 
 def _shown(labels: Mapping[str, str], key: str) -> str:
     return f"is `{labels[key]}`" if key in labels else "is missing"
+
+
+def undecided(
+    policies: PolicySet, request: AdmissionRequest, *, is_known: Callable[[str], bool]
+) -> Iterator[tuple[str, str]]:
+    """Yield each policy whose selectors ask for a label of a namespace that is not known.
+
+    Args:
+        policies: All of them.
+        request: The request.
+        is_known: Tells whether the labels of a namespace are known, given its name.
+
+    Yields:
+        The policy's id, and the label.
+    """
+    attributes = attributes_of(request)
+    if not attributes.namespaced or is_known(attributes.namespace):
+        return
+    concerned = {p.id: p for phase in PHASES for p in policies.concerned(request, phase)}
+    for policy in concerned.values():
+        label = _unknown_label(policy, attributes)
+        if label is not None:
+            yield policy.id, label
+
+
+def _unknown_label(policy: CompiledPolicy, attributes: RequestAttributes) -> str | None:
+    if rules_match(policy.constraints.exclude_resource_rules, (), attributes):
+        return None
+    for selector in _selectors(policy):
+        label = _asks_for(selector, attributes.namespace)
+        if label is not None:
+            return label
+    return None
+
+
+def _selectors(policy: CompiledPolicy) -> Iterator[LabelSelector]:
+    yield policy.constraints.namespace_selector
+    for binding in policy.bindings:
+        if binding.constraints is not None:
+            yield binding.constraints.namespace_selector
+        yield from (step.namespace_selector for step in binding.rollout)
+
+
+def _asks_for(selector: LabelSelector, namespace: str) -> str | None:
+    """Return a label that decides about a selector, unless the namespace's name does."""
+    if selects_all(selector):
+        return None
+    asked = [
+        *(Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()),
+        *selector.match_expressions,
+    ]
+    if not all(each.matches({NAME_LABEL: namespace}) for each in asked if each.key == NAME_LABEL):
+        return None
+    return next((each.key for each in asked if each.key != NAME_LABEL), None)

@@ -1,4 +1,4 @@
-"""Policies as the API server's own kinds.
+"""Export policies as the API server's own kinds.
 
 Imports `compile`, `model`, `inject`, `objects` and `documents` of the engine, and `cel`. Start with
 `policies`.

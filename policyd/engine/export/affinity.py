@@ -1,4 +1,4 @@
-"""The part of `inject` that draws pods to nodes, as a patch: what is required joins each own term.
+"""Export injected affinity as a patch: required terms are added to each existing term.
 
 Conditions whose computed values come to nothing are left out, which only the patch can tell; where
 nothing is computed, that is decided here and the patch is shorter.
@@ -19,7 +19,7 @@ _CONDITIONS: Final = ("matchExpressions", "matchFields")
 
 
 def affinity(injection: ExportedField, patch: PatchText, given: InjectedAffinity) -> None:
-    """Draw the pods to nodes: what is required joins each term that the author wrote.
+    """Add preferred and required affinity: required terms join each term of the author.
 
     Raises:
         NotExportableError: If a computed value may be left out.
@@ -68,7 +68,7 @@ def _require(injection: ExportedField, patch: PatchText, terms: list[dict[str, A
 
 
 def _says_all(own: str, term: Mapping[str, Any]) -> str:
-    """Return what tells whether a term speaks of all labels that are wanted already."""
+    """Return the CEL that tells whether a term already requires all the labels."""
     keys = {(field, literal(c["key"])): None for field, given in term.items() for c in given}
     return " && ".join(
         f"{at(own, field)}.orValue([]).exists(e, e.key == {key})" for field, key in keys
@@ -92,7 +92,7 @@ def _joined(own: str, term: Mapping[str, Any]) -> str:
 def _require_computed(
     injection: ExportedField, patch: PatchText, terms: list[dict[str, Any]]
 ) -> None:
-    """Require terms of which only the patch can tell what is left of them."""
+    """Require terms of which some may be empty when the patch is evaluated."""
     steps = (*_AFFINITY, _REQUIRED, "nodeSelectorTerms")
     present = f"{at(patch.base, *steps)}.orValue([])"
     wanted = f"[{', '.join(map(_left, terms))}].filter(t, t.size() > 0)"
@@ -112,7 +112,7 @@ def _require_computed(
 
 
 def _left(term: Mapping[str, Any]) -> str:
-    """Return a term without what asks for one of no values."""
+    """Return a term without requirements that have no values."""
     fields = []
     for field, conditions in term.items():
         given = f"[{', '.join(f'dyn({literal(c)})' for c in conditions)}]"

@@ -1,11 +1,11 @@
-"""Expressions rewritten into the API server's CEL, which knows no `pod.` and no `workload.`.
+"""Rewrite expressions to the API server's CEL, which has no `pod` and no `workload`.
 
 The author's text stays as it is; only the names and calls that the API server does not know are
 replaced, each by plain CEL that comes to the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -13,17 +13,19 @@ from policyd.api.inject import Expression
 from policyd.api.makers import DEFAULT_MAKERS
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
-from policyd.engine.export.places import HOLDER, HOLDER_KEY, PodPlace, both
+from policyd.engine.export.places import HOLDER, HOLDER_KEY, PodPlace, both, places_of
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.pods import GPU_PREFIXES, GPU_RESOURCES
+from policyd.engine.objects.workloads import WorkloadKind
 from policyd.errors import PolicydError
 
-_METHODS = frozenset({"gpus", "claims", "pods", "requests", "limits", "controller"})
+_METHODS = frozenset({"gpus", "claims", "devices", "pods", "requests", "limits", "controller"})
 OfPod = Callable[[str], str]
 """Returns plain CEL that counts something of the pod that is given in CEL."""
 
 _OBJECTS = frozenset({"pod", "workload", "object"})
-_TAKEN = frozenset({*_OBJECTS, HOLDER, HOLDER_KEY, "maker", "oldObject", "variables"})
+_OLD = "oldObject"
+_TAKEN = frozenset({*_OBJECTS, HOLDER, HOLDER_KEY, "maker", _OLD, "variables"})
 
 
 class NotExportableError(PolicydError):
@@ -32,19 +34,21 @@ class NotExportableError(PolicydError):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the names that are not the API server's stand for.
+    """The CEL for names that the API server does not have.
 
     Attributes:
         workload: The object, in CEL.
         places: Where its pods are.
         pod: The pod, in CEL; empty where nothing says which is meant.
         variables: Variables to be written out where they are named: they ask about `pod`.
+        kind: What the object is; None if it makes no pods.
     """
 
     workload: str
     places: tuple[PodPlace, ...] = ()
     pod: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
+    kind: WorkloadKind | None = None
 
     def rewrite(self, source: str) -> str:
         """Return an expression in plain CEL.
@@ -60,7 +64,7 @@ class Scope:
     def _replacements(
         self, node: ast.ExpressionNode, source: str
     ) -> Iterator[tuple[int, int, str]]:
-        """Yield what is to be replaced: from where, to where, and by what."""
+        """Yield the replacements: begin, end and text."""
         match node:
             case ast.Call(function=function, target=ast.ExpressionNode() as target) if (
                 function in _METHODS
@@ -88,27 +92,27 @@ class Scope:
     ) -> tuple[int, int, str]:
         end = source.find(")", call.position) + 1
         shown = source[target.position : end]
-        if not isinstance(target, ast.Identifier) or target.name not in _OBJECTS:
+        if not isinstance(target, ast.Identifier) or target.name not in {*_OBJECTS, _OLD}:
             raise NotExportableError(
                 f"`{call.function}()` can be exported of `pod` and `workload` only"
             )
-        plain = self._ask(target.name, call.function)
+        scope = self
+        if target.name == _OLD:
+            scope = replace(self, workload=_OLD, places=places_of(self.kind, _OLD))
+        plain = scope.ask(target.name, call.function)
         if call.arguments or plain is None:
             raise NotExportableError(f"`{shown}` has no counterpart in plain CEL")
         return target.position, end, plain
 
-    def _ask(self, of: str, method: str) -> str | None:
-        """Return what a method comes to, None if plain CEL cannot say it."""
+    def ask(self, of: str, method: str) -> str | None:
+        """Return the CEL for a method, None if plain CEL cannot express it."""
         match (of, method):
-            case ("pod", "gpus" | "claims"):
+            case ("pod", "gpus" | "claims" | "devices"):
                 return _OF_POD[method](self._pod())
             case ("pod", _):
                 return None
-            case (_, "gpus" | "claims"):
-                of_pod = _OF_POD[method]
-                return self._in_all(of_pod) if self.places else of_pod(self.workload)
-            case (_, "pods"):
-                return self._in_all(None) if self.places else "0"
+            case (_, "gpus" | "claims" | "devices" | "pods"):
+                return self._in_all(method)
             case (_, "controller"):
                 return controller_of(self.workload)
             case _:
@@ -116,12 +120,20 @@ class Scope:
 
     def _pod(self) -> str:
         if not self.pod:
-            raise NotExportableError("`pod` stands for several pod templates here")
+            raise NotExportableError("`pod` is one of several pod templates here")
         return self.pod
 
-    def _in_all(self, of_pod: OfPod | None) -> str:
-        """Count the pods of every place, or what is counted of each pod."""
-        return f"({' + '.join(_sum(place, of_pod) for place in self.places)})"
+    def _in_all(self, method: str) -> str:
+        """Add up the pods of all templates, or a number for each pod or each template."""
+        of_pod, once = _OF_POD.get(method), method == "devices"
+        if not self.places:
+            return "0" if of_pod is None else of_pod(self.workload)
+        places = [replace(each, count="1") for each in self.places] if once else self.places
+        parts = [_sum(place, of_pod) for place in places]
+        if method in {"gpus", "devices"} and self.kind is not None:
+            added = (self.workload + "".join(f".?{s}" for s in path) for path in self.kind.besides)
+            parts += [_gpus(f"{each}.orValue({{}})") for each in added]
+        return f"({' + '.join(parts)})"
 
 
 def _sum(place: PodPlace, of_pod: OfPod | None) -> str:
@@ -135,7 +147,7 @@ def _sum(place: PodPlace, of_pod: OfPod | None) -> str:
 
 
 def _check_names(node: ast.ExpressionNode) -> None:
-    """Refuse loops whose variables are called like what stands in for `pod`."""
+    """Refuse loops whose variables have the name that replaces `pod`."""
     taken = [name for name in _bound(node) if name in _TAKEN]
     if taken:
         raise NotExportableError(f"the loop variable `{taken[0]}` needs another name")
@@ -193,14 +205,14 @@ def _methods(node: ast.ExpressionNode) -> Iterator[str]:
 
 
 def controller_of(workload: str) -> str:
-    """Return what gives the kind of the controller that made an object, empty if none did."""
+    """Return the CEL for the kind of the object's controller, empty if there is none."""
     owners = f"{workload}.metadata.?ownerReferences.orValue([])"
     chosen = f"{owners}.filter(o, o.?controller.orValue(false)).map(o, string(o.kind))"
     return f"{chosen}[?0].orValue('')"
 
 
 def maker_of(workload: str) -> str:
-    """Return what gives the kind of the controller that made an object, if who asks is that one.
+    """Return the CEL for the kind of the object's controller, if the request is by that controller.
 
     The accounts are the usual ones: what settings of policyd name, the API server does not know.
     """
@@ -214,7 +226,7 @@ def maker_of(workload: str) -> str:
 
 
 def gpus_of(pod: str) -> str:
-    """Return what counts the GPUs that one pod asks for, as the scheduler adds up containers.
+    """Return the CEL that counts the GPUs of one pod, as the scheduler adds up containers.
 
     A list of one stands for a variable: what is long is written once, and evaluated once.
     """
@@ -230,12 +242,17 @@ def gpus_of(pod: str) -> str:
 
 
 def claims_of(pod: str) -> str:
-    """Return what counts the ResourceClaims of one pod."""
+    """Return the CEL that counts the ResourceClaims of one pod."""
     return f"{pod}.?spec.?resourceClaims.orValue([]).size()"
 
 
-_OF_POD: Mapping[str, OfPod] = {"gpus": gpus_of, "claims": claims_of}
-"""What is counted of one pod, by method."""
+def devices_of(pod: str) -> str:
+    """Return the CEL that adds up the GPUs and claims of one pod."""
+    return f"({gpus_of(pod)} + {claims_of(pod)})"
+
+
+_OF_POD: Mapping[str, OfPod] = {"gpus": gpus_of, "claims": claims_of, "devices": devices_of}
+"""The counted fields of one pod, by method."""
 
 
 def _sidecar(container: str) -> str:

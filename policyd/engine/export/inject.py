@@ -1,4 +1,4 @@
-"""`inject` as one JSON patch in CEL: the same operations, on the same conditions.
+"""Export `inject` as one JSON patch in CEL: the same operations under the same conditions.
 
 What cannot be said exactly is refused, with the field at fault.
 """
@@ -68,15 +68,15 @@ class ExportedField:
         return computed.value
 
     def missing(self, patch: PatchText, *steps: str) -> str:
-        """Return what tells that the author set nothing there; empty if that is overridden."""
+        """Return the CEL that tells that the author left a field out; empty if it is overridden."""
         return "" if self.override else f"!{at(patch.base, *steps)}.hasValue()"
 
     def unnamed(self, patch: PatchText, *steps: str) -> str:
-        """Return what tells that there is no name; an empty one names nothing."""
+        """Return the CEL that tells that a name is missing or empty."""
         return "" if self.override else f"{at(patch.base, *steps)}.orValue('') == ''"
 
     def refuse_override(self) -> None:
-        """Refuse what would have to take something away first.
+        """Refuse an override that has to remove something first.
 
         Raises:
             NotExportableError: If it goes before what the author set.
@@ -124,7 +124,7 @@ def _workload_priority(injection: ExportedField, patch: PatchText, name: object)
 
 
 def _name(injection: ExportedField, patch: PatchText, name: object, *steps: str) -> str:
-    """Set a name; return what tells whether it is set."""
+    """Set a name; return the CEL that tells whether it is set."""
     computed = injection.computed(name)
     named = "" if isinstance(name, str) else f"{computed.value} != ''"
     when, absent = both(injection.when, computed.there, named), injection.unnamed(patch, *steps)
@@ -163,7 +163,7 @@ def _tolerations(injection: ExportedField, patch: PatchText, tolerations: object
 
 
 def _toleration(injection: ExportedField, given: msgspec.Struct) -> tuple[str, str]:
-    """Return a toleration, and what tells whether the toleration `t` covers it or is the same."""
+    """Return a toleration, and the CEL that tells whether the toleration `t` covers it."""
     fields = set_fields(given)
     seconds = fields.pop("tolerationSeconds", None)
     texts = {name: injection.certain(value) for name, value in fields.items()}
@@ -210,11 +210,7 @@ def _gates(injection: ExportedField, patch: PatchText, gates: Sequence[msgspec.S
 
 
 def _append_unless(
-    injection: ExportedField,
-    patch: PatchText,
-    value: Mapping[str, Any],
-    same: str,
-    *steps: str,
+    injection: ExportedField, patch: PatchText, value: Mapping[str, Any], same: str, *steps: str
 ) -> None:
     """Append to a list, unless an item `o` of it is the same."""
     absent = f"!{at(patch.base, *steps)}.orValue([]).exists(o, {same})"
@@ -248,7 +244,7 @@ def _structs(value: object) -> Sequence[msgspec.Struct]:
 
 
 def spelled(injection: ExportedField, value: msgspec.Struct) -> Any:  # noqa: ANN401 - JSON
-    """Return a value as JSON in which what is computed is written in CEL."""
+    """Return a value as JSON with computed parts in CEL."""
     return _spelled(injection, as_json(value), "")
 
 
@@ -263,7 +259,7 @@ def _spelled(injection: ExportedField, value: Any, name: str) -> Any:  # noqa: A
 
 
 def _computed(injection: ExportedField, given: Expression, name: str) -> str:
-    """Return what computes a list of texts, a number, or a text.
+    """Return the CEL of a computed list, number or string.
 
     Raises:
         NotExportableError: If it may be left out, where there must be something.

@@ -1,27 +1,111 @@
-"""What a policy changes, as a MutatingAdmissionPolicy has it: `inject` becomes one JSON patch."""
+"""Export mutations as a MutatingAdmissionPolicy; `inject` becomes one JSON patch."""
 
 from functools import partial
 from typing import Final
 
+import msgspec
+
+from policyd.api.inject import InjectedResources
+from policyd.api.kueue.names import MIN_PARALLELISM, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT
 from policyd.api.meta import Json
 from policyd.api.policy import Mutation
 from policyd.engine.export.affinity import affinity
 from policyd.engine.export.expressions import NotExportableError, Scope
-from policyd.engine.export.gangs import gang_of_job, gang_of_pods
 from policyd.engine.export.inject import CREATED, WRITERS, ExportedField, Write
-from policyd.engine.export.patch import PatchText
-from policyd.engine.export.places import PodPlace
-from policyd.engine.export.resources import resources
+from policyd.engine.export.patch import PatchText, at
+from policyd.engine.export.places import PodPlace, both
 from policyd.engine.export.target import Exporter
 from policyd.engine.inject.operations import InjectedField
 from policyd.engine.inject.templates import set_fields
 from policyd.patch.operations import pointer
 
+
+def resources(injection: ExportedField, patch: PatchText, given: InjectedResources) -> None:
+    """Set the requests and limits of containers whose authors left them out."""
+    whole = at(patch.base, "spec", "resources")
+    for field in ("initContainers", "containers"):
+        containers = f"{at(patch.base, 'spec', field)}.orValue([])"
+        path = f"{patch.path} + '/spec/{field}/' + string(i)"
+        inner = PatchText("c", path)
+        for name, amount in given.requests.items():
+            _request(injection, inner, name, amount, whole)
+        for name, amount in given.limits.items():
+            _limit(injection, inner, name, amount, whole)
+        loop = f"{containers}.transformList(i, c, {inner.text()}).flatten()"
+        patch.include(f"({injection.when} ? {loop} : [])" if injection.when else loop)
+
+
+def _request(
+    injection: ExportedField, inner: PatchText, name: str, amount: object, whole: str
+) -> None:
+    others = [at("c", "resources", "limits", name)]
+    others += [f"{whole}{at('', side, name)}" for side in ("requests", "limits")]
+    stated = " || ".join(f"{other}.hasValue()" for other in others)
+    steps = ("resources", "requests", name)
+    value = _amount(injection, amount)
+    if injection.override:
+        inner.put(value, *steps)
+        return
+    inner.put(value, *steps, when=f"!({stated})", absent=injection.missing(inner, *steps))
+
+
+def _limit(
+    injection: ExportedField, inner: PatchText, name: str, amount: object, whole: str
+) -> None:
+    value = _amount(injection, amount)
+    steps = ("resources", "limits", name)
+    if injection.override:
+        inner.put(value, *steps)
+        return
+    unstated = f"!{whole}{at('', 'limits', name)}.hasValue()"
+    request = at("c", "resources", "requests", name)
+    # The API server takes `[?name].orValue('0')` for a text whatever is there, but for `dyn`.
+    stated = f"quantity(string({request}.orValue(dyn('0'))))"
+    larger = f"{stated}.isGreaterThan(quantity(string({value})))"
+    value = f"({larger} ? {request}.value() : dyn({value}))"
+    inner.put(value, *steps, when=unstated, absent=injection.missing(inner, *steps))
+
+
+def _amount(injection: ExportedField, amount: object) -> str:
+    if isinstance(amount, msgspec.Struct):
+        raise NotExportableError("a computed amount cannot be exported")
+    return injection.certain(amount)
+
+
+def _gang_of_pods(injection: ExportedField, patch: PatchText, gang: msgspec.Struct) -> None:
+    """Make a plain pod a member of a group; without a name, only if it is in one already."""
+    injection.refuse_override()
+    fields = set_fields(gang)
+    label = ("metadata", "labels", POD_GROUP_NAME)
+    annotations = ("metadata", "annotations")
+    names = (at(patch.base, *label), at(patch.base, *annotations, POD_GROUP_NAME))
+    given = " || ".join(f"{name}.orValue('') != ''" for name in names)
+    named = ""
+    if "name" in fields:
+        name = injection.certain(fields["name"])
+        when = both(injection.when, f"{name} != ''", f"{names[1]}.orValue('') == ''")
+        patch.put(name, *label, when=when, absent=f"{names[0]}.orValue('') == ''")
+        named = f"{name} != '' || "
+    size = f"string({injection.certain(fields['minMember'])})"
+    absent = injection.missing(patch, *annotations, POD_GROUP_TOTAL_COUNT)
+    when = both(injection.when, f"{named}{given}")
+    patch.put(size, *annotations, POD_GROUP_TOTAL_COUNT, when=when, absent=absent)
+
+
+def _gang_of_job(injection: ExportedField, patch: PatchText, gang: msgspec.Struct) -> None:
+    """Let a Job start with fewer pods than it wants, but no fewer than the gang."""
+    size = injection.certain(set_fields(gang)["minMember"])
+    fewer = f"int({size}) < {at(patch.base, 'spec', 'parallelism')}.orValue(0)"
+    steps = ("metadata", "annotations", MIN_PARALLELISM)
+    absent = injection.missing(patch, *steps)
+    patch.put(f"string({size})", *steps, when=both(injection.when, fewer), absent=absent)
+
+
 _IN_PARTS: Final[dict[str, Write]] = {"resources": resources, "affinity": affinity}
 
 
 class MutationExporter(Exporter):
-    """Writes what a policy changes."""
+    """Exports the mutations of a policy."""
 
     def spec(self) -> dict[str, Json]:
         """Return the spec of a MutatingAdmissionPolicy, empty if there is nothing to change."""
@@ -83,7 +167,7 @@ class MutationExporter(Exporter):
         return f"{gathered}.flatten()"
 
     def _write(self, step: InjectedField, patch: PatchText, scope: Scope) -> None:
-        """Add to a patch what a step sets, under the conditions of its level."""
+        """Add the writes of a step to a patch, under the conditions of its level."""
         inject = self.policy.policy.spec.inject
         assert inject is not None, "a policy with steps injects something"
         injection = ExportedField(
@@ -97,7 +181,7 @@ class MutationExporter(Exporter):
     def _writer(self, step: InjectedField) -> Write | None:
         if step.field == "gang":
             name = self.target.kind.kind if self.target.kind else ""
-            return {"Pod": gang_of_pods, "Job": gang_of_job}.get(name)
+            return {"Pod": _gang_of_pods, "Job": _gang_of_job}.get(name)
         return WRITERS.get(step.field) or _IN_PARTS[step.field]
 
     def _when(self, step: InjectedField) -> str:

@@ -1,4 +1,4 @@
-"""JSON patches as CEL: an expression that gives the operations, and none where nothing is to do."""
+"""Write JSON patches as CEL expressions that evaluate to the operations."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +24,7 @@ def as_json(value: msgspec.Struct) -> Any:  # noqa: ANN401 - plain JSON
 
 
 def literal(value: Json) -> str:
-    """Write a value as CEL; what is in an object or list may be of different types."""
+    """Write a value as CEL; elements may be of different types."""
     match value:
         case Plain():
             return str(value)
@@ -110,7 +110,7 @@ class PatchText:
         return " + ".join([*made, *self._operations])
 
     def _make(self, steps: Steps, when: str) -> None:
-        """Note what a value is in; a pod, or the template of one, is never without `spec`."""
+        """Note the parents of a value; a pod, or its template, always has `spec`."""
         for length in range(1 if steps[0] != "spec" else 2, len(steps) + 1):
             self._parents.setdefault(steps[:length], []).append(when)
 

@@ -1,4 +1,4 @@
-"""Where the pods of a kind are, in plain CEL: what `pod` and `workload` stand for without policyd.
+"""Write where the pods of a kind are in plain CEL, in place of `pod` and `workload`.
 
 A kind has one pod template (a Deployment), several (the head and the workers of a RayCluster), or
 as many as its author lists (the replicated jobs of a JobSet). Expressions of a policy are rewritten
@@ -12,7 +12,7 @@ from policyd.engine.objects.workloads import EACH, WorkloadKind
 from policyd.patch.operations import pointer as json_pointer
 
 HOLDER, HOLDER_KEY = "holder", "holderKey"
-"""The variables of loops over what holds pod templates."""
+"""The variables of loops over lists of pod templates."""
 
 _ALWAYS_THERE = frozenset({"", "apps", "batch"})
 """Groups whose kinds cannot be without a pod template."""
@@ -20,7 +20,7 @@ _ALWAYS_THERE = frozenset({"", "apps", "batch"})
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """Where pods are in an object, in CEL.
+    """The location of pods in an object, in CEL.
 
     Attributes:
         pod: The pod, or the template.
@@ -37,12 +37,12 @@ class PodPlace:
     present: str = ""
 
     def exists(self, condition: str) -> str:
-        """Return what tells whether `condition` holds for any of the templates."""
+        """Return the CEL that tells whether `condition` holds for any of the templates."""
         held = both(self.present, condition)
         return f"{self.loop}.exists({HOLDER_KEY}, {HOLDER}, {held})" if self.loop else f"({held})"
 
     def all(self, condition: str) -> str:
-        """Return what tells whether `condition` holds for all of the templates."""
+        """Return the CEL that tells whether `condition` holds for all of the templates."""
         held = f"(!({self.present}) || {condition})" if self.present else f"({condition})"
         return f"{self.loop}.all({HOLDER_KEY}, {HOLDER}, {held})" if self.loop else held
 
@@ -62,7 +62,7 @@ def both(*conditions: str) -> str:
 
 
 def places_of(kind: WorkloadKind | None, workload: str) -> tuple[PodPlace, ...]:
-    """Return where the pods of a kind are, in CEL; `workload` is what stands for the object."""
+    """Return where the pods of a kind are, in CEL; `workload` is the CEL of the object."""
     if kind is None:
         return ()
     return tuple(
@@ -112,7 +112,7 @@ Counter = Callable[[str, Sequence[str], int], str]
 
 
 def _count(kind: WorkloadKind, base: str, path: Sequence[str], index: int) -> str:
-    """Return what gives the number of pods made from a template, as the kind's controller does."""
+    """Return the CEL for the number of pods of a template, as the kind's controller counts."""
     return _COUNTERS.get(kind.kind, _replicas)(base, path, index)
 
 
@@ -140,6 +140,9 @@ def _job_set(base: str, path: Sequence[str], index: int) -> str:
 def _ray(base: str, path: Sequence[str], index: int) -> str:
     if not index:
         return "1"
+    if path[-1] == "submitterPodTemplate":
+        mode = f"{_optional(base, ('spec', 'submissionMode'))}.orValue('K8sJobMode')"
+        return f"({mode} == 'K8sJobMode' ? 1 : 0)"
     least = _number(base, (*path[:-1], "minReplicas"), "0")
     replicas = f"[{_replicas(base, path, index)}, {least}].max()"
     return f"{replicas} * {_number(base, (*path[:-1], 'numOfHosts'))}"

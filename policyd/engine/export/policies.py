@@ -1,4 +1,4 @@
-"""Policies in the API server's own kinds, for whatever needs nothing of policyd.
+"""Export a policy as the API server's own kinds, if it needs nothing of policyd.
 
 A Policy becomes a ValidatingAdmissionPolicy for its validations and a MutatingAdmissionPolicy for
 `inject` and its mutations, each with bindings; one that concerns kinds with pods in different
@@ -8,26 +8,105 @@ policy is exported.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.api.policy import PolicySpec
+from policyd.api.policy import PolicySpec, Validation
 from policyd.engine.compile.native import FORMS, GROUP, is_binding, read_binding, read_policy
 from policyd.engine.compile.policies import compile_policy
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.export.expressions import NotExportableError, methods_of
 from policyd.engine.export.mutations import MutationExporter
-from policyd.engine.export.patch import as_json
+from policyd.engine.export.patch import as_json, literal
+from policyd.engine.export.places import PodPlace, both
 from policyd.engine.export.refused import refused
 from policyd.engine.export.rules import ExportTarget, changing, needs_of, targets_of
-from policyd.engine.export.target import Problem
-from policyd.engine.export.validations import ValidationExporter
+from policyd.engine.export.target import Exporter, Problem
 from policyd.engine.model.bindings import completed, needs_binding
 from policyd.engine.model.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
 from policyd.patch.operations import Path
+
+
+class _ValidationExporter(Exporter):
+    """Exports the validations of a policy."""
+
+    def spec(self) -> dict[str, Json]:
+        """Return the spec of a ValidatingAdmissionPolicy, empty if there is nothing to validate."""
+        spec = self.policy.policy.spec
+        if not spec.validations and not spec.audit_annotations:
+            return {}
+        validations = [
+            self.attempt(("spec", "validations", i), partial(self._validation, v, i))
+            for i, v in enumerate(spec.validations)
+        ]
+        annotations = [
+            self.attempt(("spec", "auditAnnotations", i), partial(self._annotation, a))
+            for i, a in enumerate(spec.audit_annotations)
+        ]
+        return {
+            **self.shared(),
+            **({"validations": validations} if validations else {}),
+            **({"auditAnnotations": annotations} if annotations else {}),
+        }
+
+    def _validation(self, validation: Validation, index: int) -> dict[str, Json]:
+        compiled = self.policy.validations[index]
+        expression = self._demanded(validation, compiled.program.variables_used)
+        for _, lifting in self.lifting(compiled.place):
+            expression = f"({self.scope.rewrite(lifting)}) || ({expression})"
+        written: dict[str, Json] = {"expression": self.late(expression, "true")}
+        remedy = validation.remedy if isinstance(validation.remedy, str) else ""
+        message = " ".join(compiled.message.split())
+        written["message"] = f"{message}; {remedy}" if remedy else message
+        computed = self._message(validation, index)
+        if computed:
+            written["messageExpression"] = computed
+        return {**written, "reason": validation.reason}
+
+    def _demanded(self, validation: Validation, used: frozenset[str]) -> str:
+        if not self.several or not self.asks(used):
+            return self.scope.rewrite(validation.expression)
+        return " && ".join(
+            place.all(self._unless_left_out(place, validation.expression)) for place in self.places
+        )
+
+    def _unless_left_out(self, place: PodPlace, source: str) -> str:
+        demanded, chosen = f"({self.at(place).rewrite(source)})", self.chosen(place)
+        return f"(!({chosen}) || {demanded})" if chosen else demanded
+
+    def _message(self, validation: Validation, index: int) -> str:
+        """Return the CEL of the message and the remedy, empty if both are constant."""
+        compiled = self.policy.validations[index]
+        remedy = validation.remedy
+        if not validation.message_expression and isinstance(remedy, str):
+            return ""
+        source = validation.message_expression or literal(" ".join(compiled.message.split()))
+        if isinstance(remedy, str):
+            parts = [source, *([literal(f"; {remedy}")] if remedy else [])]
+        else:
+            parts = [source, "'; '", f"string({remedy.expression})"]
+        source = " + ".join(f"({part})" for part in parts) if len(parts) > 1 else parts[0]
+        if not self.several or not self.asks(self.uses(source)):
+            return self.scope.rewrite(source)
+        failing = [
+            place.gather(
+                both(self.chosen(place), f"!({self.at(place).rewrite(validation.expression)})"),
+                self.at(place).rewrite(source),
+            )
+            for place in self.places
+        ]
+        return f"({' + '.join(failing)})[0]"
+
+    def _annotation(self, annotation: Any) -> dict[str, Json]:  # noqa: ANN401 - of the policy
+        if any(condition.late for condition in self.asked):
+            raise NotExportableError("an annotation under a condition on the namespace")
+        text = self.scope.rewrite(annotation.value_expression)
+        return {"key": annotation.key, "valueExpression": text}
+
 
 POLICY_LABEL = "policyd.io/policy"
 """Names the policy that an exported one was made from."""
@@ -60,7 +139,7 @@ _EXPORTED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What became of a policy: objects of the API server's kinds, or why there are none."""
+    """The result of an export: objects of the API server's kinds, or findings."""
 
     objects: tuple[Json, ...]
     findings: tuple[Finding, ...] = ()
@@ -99,7 +178,7 @@ def export_policy(
 def _objects(
     policy: CompiledPolicy, bindings: Sequence[CompiledBinding], problems: list[Problem]
 ) -> Iterator[dict[str, Json]]:
-    """Yield the policies of each target, each with its bindings; note what cannot be written."""
+    """Yield the policies of each target with their bindings; note the problems."""
     try:
         targets = _targets(policy)
     except NotExportableError as error:
@@ -131,7 +210,7 @@ def _without_counterpart(spec: PolicySpec) -> Iterable[Problem]:
 
 
 def _of_bindings(policy: CompiledPolicy, bindings: Sequence[CompiledBinding]) -> Iterable[Problem]:
-    """Say what of a policy's bindings has no counterpart, or that it does nothing without."""
+    """Yield the features of bindings that have no counterpart, and a missing binding."""
     for binding in bindings:
         if binding.rollout:
             yield Problem(("spec",), f"`rollout` of binding `{binding.name}` needs policyd")
@@ -143,17 +222,14 @@ def _specs(
     policy: CompiledPolicy, target: ExportTarget, problems: list[Problem]
 ) -> Iterator[tuple[str, dict[str, Json]]]:
     """Yield the specifications of one target, by kind; empty if there is nothing to do."""
-    yield VALIDATING, ValidationExporter(policy, target, problems).spec()
+    yield VALIDATING, _ValidationExporter(policy, target, problems).spec()
     mutable = changing(target)
     if mutable is not None:
         yield MUTATING, MutationExporter(policy, mutable, problems).spec()
 
 
 def _bindings_for(
-    kind: str,
-    policy: CompiledPolicy,
-    target: ExportTarget,
-    bindings: Sequence[CompiledBinding],
+    kind: str, policy: CompiledPolicy, target: ExportTarget, bindings: Sequence[CompiledBinding]
 ) -> Iterator[dict[str, Json]]:
     """Yield the bindings of a policy of one target."""
     name = _named(policy.name, target)
@@ -196,7 +272,7 @@ def binding_spec(kind: str, name: str, binding: CompiledBinding) -> dict[str, Js
 
 
 def unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
-    """Say what the API server would not accept in what was made."""
+    """Yield the errors that the API server would find in the result."""
     for obj in objects:
         for finding in _read(Document(obj, "export")):
             if finding.severity == "error":
@@ -204,7 +280,7 @@ def unreadable(objects: Iterable[Json]) -> Iterable[Problem]:
 
 
 def _read(document: Document) -> list[Finding]:
-    """Read what was made as the API server does, which estimates no costs of it."""
+    """Read the result as the API server does, without an estimate of its cost."""
     wrong = list(refused(document))
     if is_binding(document.value):
         return [*read_binding(document)[1], *wrong]
@@ -223,7 +299,7 @@ def _finding(document: Document, policy: CompiledPolicy, problem: Problem) -> Fi
 
 
 def _doubts(policy: CompiledPolicy, document: Document) -> Iterable[Finding]:
-    """Warn of what is exported, and may come out differently."""
+    """Warn of features that are exported with a different effect."""
     if policy.policy.spec.priority and (policy.steps or policy.mutations):
         message = "`priority` is not exported: the API server's mutations run in any order"
         path: Path = ("spec", "priority")

@@ -1,4 +1,4 @@
-"""What the API server does not take of its own policies and bindings, though they can be evaluated.
+"""Find what the API server rejects in its own policies and bindings.
 
 The server says so only when they are created; each of these was asked of one.
 """
@@ -28,7 +28,7 @@ _Wrong = tuple[str, Path, str | None]
 
 
 def refused(document: Document) -> Iterator[Finding]:
-    """Yield what keeps the API server from taking a policy or binding of its own kinds."""
+    """Yield the errors for which the API server rejects one of its own policies or bindings."""
     value = document.value
     if is_native(value):
         wrong = _policy(value)
@@ -102,7 +102,7 @@ def _annotations(value: Any, policy: str) -> Iterator[_Wrong]:  # noqa: ANN401 -
         if not is_label_key(f"{policy}/{key}"):
             yield f"`{key}` is not a valid annotation key", at, _KEYS
         if keys.index(key) != index:
-            yield f"`{key}` is there twice", at, None
+            yield f"`{key}` is given twice", at, None
 
 
 def _mutating(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
@@ -113,7 +113,7 @@ def _mutating(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
         operations = value_at(rule, ("operations",))
         if isinstance(operations, list) and "DELETE" in operations:
             place = ("spec", "matchConstraints", "resourceRules", index, "operations")
-            yield "nothing can be changed on `DELETE`", place, None
+            yield "a `DELETE` request cannot be mutated", place, None
     for index, item in enumerate(_items(value, "mutations")):
         if isinstance(item, dict) and item.keys() >= {"applyConfiguration", "jsonPatch"}:
             at = ("spec", "mutations", index)
@@ -125,9 +125,9 @@ def _binding(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any binding
     counted = Counter(map(str, actions if isinstance(actions, list) else ()))
     at = ("spec", "validationActions")
     if counted["Deny"] and counted["Warn"]:
-        yield "`Deny` and `Warn` would say the same twice", at, "leave one of them out"
+        yield "`Deny` and `Warn` report the same message twice", at, "leave one of them out"
     for action in (action for action, times in counted.items() if times > 1):
-        yield f"`{action}` is there twice", at, None
+        yield f"`{action}` is given twice", at, None
     ref = value_at(value, ("spec", "paramRef"))
     if isinstance(ref, dict) and not ref.get("parameterNotFoundAction"):
         path = ("spec", "paramRef")

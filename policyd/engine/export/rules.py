@@ -1,4 +1,4 @@
-"""The rules of a policy, taken apart by where the kinds they name have their pods."""
+"""Split the rules of a policy by where the kinds they name have their pods."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class ExportTarget:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What makes a difference between kinds.
+    """The features that distinguish kinds.
 
     Attributes:
         pods: Where the pods are.
@@ -54,16 +54,16 @@ class Needs:
 
     @property
     def nothing(self) -> bool:
-        """Whether all kinds are alike."""
+        """Whether no feature distinguishes kinds."""
         return not (self.pods or self.counts or self.workload or self.gang)
 
 
 def needs_of(policy: CompiledPolicy, methods: frozenset[str]) -> Needs:
-    """Say what a policy needs to know of kinds; `methods` are those that it calls."""
+    """Return the features of kinds that a policy depends on; `methods` are those that it calls."""
     levels = {step.level for step in policy.steps}
     return Needs(
         pods="pod" in policy.uses
-        or bool(levels & {"pods", "pods-metadata"} or methods & {"gpus", "claims"}),
+        or bool(levels & {"pods", "pods-metadata"} or methods & {"gpus", "claims", "devices"}),
         counts=bool(methods & {"pods", "gpus", "claims"}),
         workload="workload" in levels,
         changes=bool(levels - {"object"}),
@@ -72,7 +72,7 @@ def needs_of(policy: CompiledPolicy, methods: frozenset[str]) -> Needs:
 
 
 def targets_of(rules: Iterable[Rule], needs: Needs) -> list[ExportTarget]:
-    """Group what the rules name by what the policy needs to know of it."""
+    """Group the kinds of the rules by the features that the policy depends on."""
     rules = tuple(rules)
     if needs.nothing:
         return [ExportTarget(None, rules)]
@@ -106,7 +106,7 @@ def _named(rule: Rule, group: str, resource: str) -> Iterator[tuple[WorkloadKind
     plural, _, part = resource.partition("/")
     found = [kind for kind in KINDS if group in ("*", kind.group) and plural in ("*", kind.plural)]
     if "*" in (group, plural):
-        raise NotExportableError("a rule with `*` cannot be taken apart by kind: name the kinds")
+        raise NotExportableError("a rule with `*` cannot be split by kind: name the kinds")
     other = bool(part) and part not in _SAME_OBJECT
     if not found or other:
         # `batch` and `pods` beside `jobs`: there is no such resource.
@@ -123,7 +123,7 @@ def _only(rule: Rule, group: str, resource: str) -> Rule:
 
 
 def _likeness(kind: WorkloadKind | None, rule: Rule, needs: Needs) -> object:
-    """Return what kinds have in common that are exported together."""
+    """Return the common features of kinds that are exported together."""
     if kind is None:
         return None
     guarded = needs.changes and _is_guarded(kind, rule)

@@ -1,4 +1,4 @@
-"""One policy for one place of the pods: what its validations and its mutations have in common."""
+"""Export one policy for kinds that have their pods in the same place."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 
 from policyd.api.meta import Json
+from policyd.api.policy import LiftedRule
 from policyd.cel import Program, compile_expression
 from policyd.cel.types import Type
-from policyd.engine.export.exceptions import exempting
 from policyd.engine.export.expressions import NotExportableError, Scope
-from policyd.engine.export.patch import as_json
+from policyd.engine.export.patch import as_json, literal
 from policyd.engine.export.places import PodPlace, both, places_of
 from policyd.engine.export.rules import ExportTarget
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.dialects import DEFAULT_DIALECT, own_places
+from policyd.engine.model.dialects import DEFAULT_DIALECT, own_environments
 from policyd.patch.operations import Path
 
 _NO_POD = "dyn({})"
-"""What `pod` is in what makes no pods."""
+"""The pod of an object that has no pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class _Condition:
 
     @property
     def late(self) -> bool:
-        """Whether it asks about the namespace, which the API server shows to no condition."""
+        """Whether it reads the namespace, which conditions of the API server do not see."""
         return "namespaceObject" in self.used
 
 
 @dataclass(frozen=True)
 class Exporter:
-    """Writes one policy for one target; what it cannot write is in `problems`.
+    """Exports one policy for one target; `problems` has what cannot be exported.
 
     Attributes:
         policy: The policy.
@@ -61,7 +61,7 @@ class Exporter:
     problems: list[Problem] = field(default_factory=list)
 
     def shared(self) -> dict[str, Json]:
-        """Return what validating and mutating policies both have."""
+        """Return the fields that validating and mutating policies share."""
         spec = self.policy.policy.spec
         constraints = msgspec.structs.replace(
             spec.match_constraints, resource_rules=self.target.rules
@@ -79,7 +79,7 @@ class Exporter:
 
     @cached_property
     def workload(self) -> str:
-        """What stands for the object: on deletion, the one that was."""
+        """The CEL of the object: on deletion, the old one."""
         operations = {op for rule in self.target.rules for op in rule.operations}
         if operations == {"DELETE"}:
             return "oldObject"
@@ -88,7 +88,7 @@ class Exporter:
 
     @cached_property
     def places(self) -> tuple[PodPlace, ...]:
-        """Where the pods are."""
+        """The locations of the pods."""
         return places_of(self.target.kind, self.workload)
 
     @cached_property
@@ -98,15 +98,15 @@ class Exporter:
 
     @cached_property
     def scope(self) -> Scope:
-        """What names stand for where no template is looked at in particular."""
+        """The scope of expressions that are not about one pod template."""
         if self.several:
-            return Scope(self.workload, self.places, variables=self.asking)
+            return Scope(self.workload, self.places, variables=self.asking, kind=self.target.kind)
         pod = self.places[0].pod if self.places else _NO_POD
-        return Scope(self.workload, self.places, pod)
+        return Scope(self.workload, self.places, pod, kind=self.target.kind)
 
     def at(self, place: PodPlace) -> Scope:
-        """Return what names stand for at one of several templates."""
-        return Scope(self.workload, self.places, place.pod, self.asking)
+        """Return the scope of expressions about one of several templates."""
+        return Scope(self.workload, self.places, place.pod, self.asking, self.target.kind)
 
     @cached_property
     def asking(self) -> dict[str, str]:
@@ -145,14 +145,14 @@ class Exporter:
         return asked
 
     def lifting(self, validation: str) -> Iterator[tuple[int, str]]:
-        """Yield what tells whether an exception lifts a validation, or all if none is named."""
+        """Yield the CEL of the exceptions from a validation, or from all if none is named."""
         for index, exception in enumerate(self.policy.policy.spec.exceptions):
             if (validation in exception.validations) if validation else not exception.validations:
-                yield index, exempting(exception)
+                yield index, _exempting(exception)
 
     @cached_property
     def _conditions(self) -> list[Json]:
-        """The conditions that the API server can ask; what needs the namespace is asked later."""
+        """Return the match conditions; conditions on the namespace are evaluated later."""
         asked: list[Json] = []
         for condition in self.asked:
             if not condition.late and condition not in self.of_pods:
@@ -176,14 +176,14 @@ class Exporter:
         return found
 
     def chosen(self, place: PodPlace) -> str:
-        """Return what tells whether the conditions hold for a template."""
+        """Return the CEL that tells whether the conditions hold for a template."""
         return both(*(self.at(place).rewrite(c.expression) for c in self.of_pods))
 
     def _any(self, condition: Callable[[PodPlace], str]) -> str:
         return " || ".join(place.exists(condition(place)) for place in self.places)
 
     def late(self, expression: str, otherwise: str) -> str:
-        """Ask what the API server shows no match condition: labels of the namespace."""
+        """Add the conditions on the namespace's labels, which match conditions do not see."""
         late = [condition for condition in self.asked if condition.late]
         if not late:
             return expression
@@ -201,7 +201,7 @@ class Exporter:
         return variables
 
     def attempt(self, path: Path, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` does
-        """Return what `make` does; None if it cannot be exported, which is noted."""
+        """Return the result of `make`; None, and a problem noted, if it cannot be exported."""
         try:
             return make()
         except NotExportableError as error:
@@ -217,6 +217,33 @@ class Exporter:
         return self._compiled(source).variables_used
 
     def _compiled(self, source: str) -> Program:
-        places = own_places(DEFAULT_DIALECT, self.policy.policy.spec.param_kind is not None)
+        environments = own_environments(
+            DEFAULT_DIALECT, self.policy.policy.spec.param_kind is not None
+        )
         types = {name: program.result_type for name, program in self.policy.variables.items()}
-        return compile_expression(source, places.with_variables(types).expressions)
+        return compile_expression(source, environments.with_variables(types).expressions)
+
+
+def _exempting(exception: LiftedRule) -> str:
+    """Return the CEL that tells whether an exception matches a request.
+
+    Raises:
+        NotExportableError: If it ends some day, as the API server's policies know no clock, or
+            lifts a policy for some containers only.
+    """
+    if exception.until:
+        raise NotExportableError(
+            "an exception that ends cannot be exported: the API server's expressions have no clock"
+        )
+    if exception.containers:
+        raise NotExportableError("an exception for some containers cannot be exported")
+    users, groups, namespaces = (
+        literal(list(names)) for names in (exception.users, exception.groups, exception.namespaces)
+    )
+    given = {
+        f"request.userInfo.?username.orValue('') in {users}": exception.users,
+        f"request.userInfo.?groups.orValue([]).exists(g, g in {groups})": exception.groups,
+        f"request.?namespace.orValue('') in {namespaces}": exception.namespaces,
+        exception.expression.strip(): exception.expression,
+    }
+    return both(*(text for text, wanted in given.items() if wanted)) or "true"

@@ -1,4 +1,4 @@
-"""`inject`: values with expressions in them, and how each joins what an object has.
+"""Compile `inject`, and merge its values into objects.
 
 Imports `documents` and `objects` of the engine, `cel` and `patch`. Start with `operations`.
 """

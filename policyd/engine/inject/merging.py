@@ -1,4 +1,4 @@
-"""How each thing that `inject` can set joins what the object has already.
+"""Merge each field that `inject` can set with what the object has.
 
 Every function here changes a draft and is idempotent: what it added it finds again. What the author
 set stays, unless the edit overrides. Values are plain JSON, as the API server would take them.
@@ -45,14 +45,14 @@ class InjectError(PolicydError):
 
 
 class Edit(msgspec.Struct, frozen=True):  # made many times a review, three times as fast
-    """Where to merge: `at` is the path of the object, the pod or the pod template in the draft."""
+    """A position to merge at: `at` is the path of the object, pod or pod template in the draft."""
 
     draft: Draft
     at: Path
     override: bool = False
 
     def get(self, *path: str | int) -> Json:
-        """Return what is there now, None if nothing is."""
+        """Return the current value, None if there is none."""
         return self.draft.get((*self.at, *path))
 
     def put(self, value: Json, *path: str | int) -> None:
@@ -82,7 +82,7 @@ class Edit(msgspec.Struct, frozen=True):  # made many times a review, three time
 
 
 Merge = Callable[[Edit, Json], None]
-"""Joins a value to what an edit points at."""
+"""Merges a value at the position of an edit."""
 
 
 def set_labels(edit: Edit, labels: Mapping[str, str]) -> None:
@@ -153,7 +153,7 @@ def _taint(toleration: Mapping[str, Json]) -> tuple[Json, Json]:
 
 
 def _identity(toleration: Mapping[str, Json]) -> tuple[Json, ...]:
-    """Return what tells tolerations apart, defaults filled in."""
+    """Return the identity of a toleration, with defaults filled in."""
     operator = toleration.get("operator") or "Equal"
     return (*_taint(toleration), operator, toleration.get("value") or "")
 
@@ -239,7 +239,7 @@ def form_gang_of_job(edit: Edit, gang: Mapping[str, Json]) -> None:
 
 
 def default_resources(edit: Edit, resources: Mapping[str, Mapping[str, Json]]) -> None:
-    """Set what containers ask for, where their authors did not say.
+    """Set the requests and limits of containers whose authors left them out.
 
     A request that is not stated is the limit if there is one, as in the API server; a limit is
     never set below a stated request. What is stated for the pod as a whole counts as stated.

@@ -1,4 +1,4 @@
-"""`inject`, compiled: which value goes where, and on what kinds of object.
+"""Compile `inject`: which value is set where, and on which kinds.
 
 The names of a queue and of a workload's priority belong to the object that is queued; everything of
 a pod's spec belongs to the pod, or to the templates it is made from. What can no longer be changed
@@ -36,7 +36,7 @@ from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 Level = Literal["workload", "pods", "pods-metadata", "object"]
-"""Where a field goes: the object that is queued, the pods' spec, their metadata, any object."""
+"""The target of a field: the queued object, the pods' spec, their metadata, any object."""
 
 
 OBJECT: Path = ()
@@ -81,13 +81,13 @@ _FIELDS = (
     _field("schedulingGates", "pods", add_scheduling_gates, "schedulingGates"),
     _field("resources", "pods", default_resources, "resources"),
 )
-"""Everything that can be injected, in the order in which it is, and what it changes."""
+"""All fields that can be injected, in their order, and the fields that each changes."""
 
 READ_BY_MERGING = {
     "gang": frozenset({"labels", "annotations"}),
     "resources": frozenset({"resources"}),
 }
-"""What merging a field looks at beside the field itself, and others may change."""
+"""The fields that a merge reads besides its own, which others may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class InjectedField:
 
 
 class InjectionTarget(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
-    """What is injected into: the object's kind, the pods in it, and whether it is new.
+    """The target of an injection: the object's kind, its pods, and whether it is new.
 
     `kind` is None for what makes no pods; `pods` are the paths of the pod or its templates.
     """

@@ -1,4 +1,4 @@
-"""Values with holes: JSON in which some places are computed by CEL.
+"""Compile JSON values in which CEL expressions compute some parts.
 
 What holds no expression is turned into JSON once, when the policy is loaded. A computed value that
 is null, or an optional without a value, leaves its place out: the field, or the item of a list.
@@ -41,7 +41,7 @@ VALUE_KINDS: Mapping[str, Kind] = {
     "requests": "amount",
     "limits": "amount",
 }
-"""What an expression must give, by the field it stands in, or is an entry of; else a text."""
+"""The result types of expressions by field, of the field or its entries; text for all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _hole(expression: Expression, path: Path, compile_: Compile) -> ValueTemplat
             return ABSENT
         converted = convert(value)
         if converted is ABSENT:
-            raise InjectError(f"`{place}` came out as {_shown(value)}, which is not {what}")
+            raise InjectError(f"`{place}` evaluates to {_shown(value)}, which is not {what}")
         return converted
 
     return ValueTemplate(None, fill)
@@ -143,7 +143,7 @@ def _list(items: list[object], path: Path, compile_: Compile) -> ValueTemplate:
 
 
 def _kind(path: Path) -> Kind:
-    """Return what is wanted at a path, by the nearest field with a meaning of its own."""
+    """Return the result type at a path, by the nearest field that has one."""
     names = [step for step in path if isinstance(step, str)]
     if names[-1] in VALUE_KINDS:
         kind = VALUE_KINDS[names[-1]]
@@ -204,11 +204,11 @@ def _objects(value: object) -> Json:
 
 
 KIND_NAMES: Mapping[Kind, str] = {
-    "text": "a text",
-    "number": "a whole number",
+    "text": "a string",
+    "number": "an integer",
     "amount": "a quantity",
     "flag": "true or false",
-    "texts": "a list of texts",
+    "texts": "a list of strings",
     "objects": "a list of objects",
 }
 

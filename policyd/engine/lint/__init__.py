@@ -1,4 +1,4 @@
-"""What is doubtful about policies that compile.
+"""Find doubtful parts of policies that compile.
 
 Imports the other folders of the engine, and `cel`. Start with `doubts`.
 """

@@ -1,4 +1,4 @@
-"""Policies that write the same field differently, as far as that can be told before a request.
+"""Find policies that write the same field differently, before any request.
 
 Only what is certain is said: both values are written out, whatever one policy concerns the other
 concerns too in each respect, and nobody said by `priority` which of them goes first.
@@ -67,11 +67,10 @@ def _finding(
     mine, theirs = (writes[path] for writes in written)
     message = (
         f"`{one.name}` sets {path} to {mine}, and `{other.name}` in {other.place} to {theirs}: "
-        "which one holds depends on their names"
+        "the result depends on their names"
     )
-    hint = (
-        "give one of them a `priority`" if one.own and other.own else "let one of them match less"
-    )
+    own = one.own and other.own
+    hint = "give one of them a `priority`" if own else "narrow what one of them matches"
     return Finding(
         source=one.place, message=message, hint=hint, severity="warning", rule="conflict"
     )
@@ -121,7 +120,7 @@ def _both(one: Rule, other: Rule) -> bool:
 
 
 def _writes(policy: Policy) -> Writes:
-    """Return what a policy sets to values that are written out, whatever the object is."""
+    """Return the fields that a policy sets to constant values, whatever the object."""
     written = _injected(policy.spec.inject) if policy.spec.inject else {}
     for mutation in policy.spec.mutations:
         for given in (mutation.apply_configuration, mutation.json_patch):

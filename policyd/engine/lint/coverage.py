@@ -1,4 +1,4 @@
-"""Which branches of a policy's expressions no case takes: a condition never true, or never false.
+"""Find branches of a policy's expressions that no case takes.
 
 For each part that decides something (what is joined by `&&` and `||`, the condition of `?:`), two
 expressions are made: whether the whole gets to it and finds it true, and whether false. They are
@@ -25,10 +25,9 @@ from policyd.engine.evaluate.conditions import (
     variables_of,
 )
 from policyd.engine.evaluate.verdict import CATCHABLE
-from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.compiled import CompiledPolicy, environments_of
 from policyd.engine.model.exceptions import NOTHING
 from policyd.engine.model.facts import Facts
-from policyd.engine.model.places import places_for
 from policyd.engine.offline.cases import PreparedCase
 
 
@@ -55,7 +54,7 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """What tells whether a branch is taken."""
+    """The evaluations that tell whether a branch is taken."""
 
     branch: Branch
     taken: Program
@@ -72,15 +71,17 @@ class BranchCoverage:
         self._conditions: dict[str, tuple[_Probe, ...]] = {}
         self._others: dict[str, tuple[_Probe, ...]] = {}
         for policy in policies:
-            places = places_for(policy)
+            environments = environments_of(policy)
             self._conditions[policy.id] = tuple(
-                _probes(policy, dict(policy.conditions), places.conditions)
+                _probes(policy, dict(policy.conditions), environments.conditions)
             )
             validations = {v.place: v.program for v in policy.validations}
             self._others[policy.id] = (
-                *_probes(policy, policy.variables, places.expressions),
-                *_probes(policy, validations, places.expressions),
-                *_probes(policy, {m.place: m.program for m in policy.mutations}, places.mutations),
+                *_probes(policy, policy.variables, environments.expressions),
+                *_probes(policy, validations, environments.expressions),
+                *_probes(
+                    policy, {m.place: m.program for m in policy.mutations}, environments.mutations
+                ),
             )
         self._taken: set[Branch] = set()
 
@@ -174,7 +175,7 @@ def _joined(node: ast.Logic, reach: Reach) -> Iterator[tuple[ast.ExpressionNode,
 
 
 def _part(node: ast.ExpressionNode, reach: Reach) -> Iterator[tuple[ast.ExpressionNode, Reach]]:
-    """Yield a part that decides; of what is joined itself, the parts of that."""
+    """Yield a deciding part; of a chain, its parts."""
     inner = node
     while isinstance(inner, ast.Call) and inner.function == "!_":
         inner = inner.arguments[0]

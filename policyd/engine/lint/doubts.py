@@ -1,4 +1,4 @@
-"""What is doubtful about a policy that compiles: what never matches, and what fails by surprise.
+"""Find doubtful parts of a policy: it never matches, fails unexpectedly, or costs too much.
 
 Policies are tried on objects that have nothing but what their kind requires. What fails there
 refuses such objects with `failurePolicy: Fail`, whatever the policy is about.
@@ -7,29 +7,37 @@ refuses such objects with `failurePolicy: Fail`, whatever the policy is about.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from policyd.api.admission import Operation
-from policyd.api.kinds import BuiltinResource, resources
+from policyd.api.kinds import BuiltinResource, resource, resources
+from policyd.api.meta import Json
+from policyd.api.policy import MatchConstraints
 from policyd.cel import Budget, CelCompileError, CelError
 from policyd.cel.check.checker import check
+from policyd.cel.cost import EXPRESSION_LIMIT
+from policyd.cel.estimate.estimator import estimate_cost
+from policyd.cel.estimate.spans import Span
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.cel.syntax.unparse import unparse
 from policyd.cel.types import DYN, NULL, STRING, Type
-from policyd.engine.compile.costs import costs
 from policyd.engine.documents.findings import Doubt, Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.conditions import EvaluationError, Invocation, Match, matches
 from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.export.refused import refused
-from policyd.engine.lint.least import least_object, least_of
 from policyd.engine.lint.never_true import never_true
-from policyd.engine.model.compiled import MUTATING, NATIVE, VALIDATING, CompiledPolicy
+from policyd.engine.model.compiled import (
+    MUTATING,
+    NATIVE,
+    VALIDATING,
+    CompiledPolicy,
+    expressions_of,
+)
 from policyd.engine.model.facts import Facts
-from policyd.engine.model.places import expressions_of
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import (
     RequestCircumstances,
@@ -38,23 +46,107 @@ from policyd.engine.offline.requests import (
     request_for,
 )
 from policyd.errors import PolicydError
+from policyd.patch.builtin_views import type_of, typed_view
+
+_CONTAINER: Final[Mapping[str, Any]] = {
+    "name": "a",
+    "image": "a",
+    "imagePullPolicy": "Always",
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+_POD: Final[Mapping[str, Any]] = {
+    "containers": [_CONTAINER],
+    "dnsPolicy": "ClusterFirst",
+    "restartPolicy": "Always",
+    "schedulerName": "default-scheduler",
+    "securityContext": {},
+    "serviceAccountName": "default",
+    "terminationGracePeriodSeconds": 30,
+}
+_TEMPLATE: Final[Mapping[str, Any]] = {"metadata": {"labels": {"a": "a"}}, "spec": _POD}
+_PODS: Final[Mapping[str, Any]] = {
+    "selector": {"matchLabels": {"a": "a"}},
+    "template": _TEMPLATE,
+    "revisionHistoryLimit": 10,
+}
+_JOB: Final[Mapping[str, Any]] = {
+    "backoffLimit": 6,
+    "completionMode": "NonIndexed",
+    "completions": 1,
+    "parallelism": 1,
+    "suspend": False,
+    "template": _TEMPLATE,
+}
+_CRON: Final[Mapping[str, Any]] = {
+    "concurrencyPolicy": "Allow",
+    "jobTemplate": {"spec": _JOB},
+    "schedule": "* * * * *",
+    "suspend": False,
+}
+_PORT: Final[Mapping[str, Any]] = {"port": 80, "protocol": "TCP", "targetPort": 80}
+_SERVICE: Final[Mapping[str, Any]] = {
+    "ports": [_PORT],
+    "selector": {"a": "a"},
+    "sessionAffinity": "None",
+    "type": "ClusterIP",
+}
+_LEAST: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
+    ("", "pods"): {"spec": {**_POD, "enableServiceLinks": True}},
+    ("", "configmaps"): {},
+    ("", "namespaces"): {"spec": {"finalizers": ["kubernetes"]}},
+    ("", "services"): {"spec": _SERVICE},
+    ("apps", "deployments"): {"spec": {**_PODS, "replicas": 1, "strategy": {}}},
+    ("apps", "statefulsets"): {"spec": {**_PODS, "replicas": 1, "updateStrategy": {}}},
+    ("apps", "daemonsets"): {"spec": {**_PODS, "updateStrategy": {}}},
+    ("batch", "jobs"): {"spec": _JOB},
+    ("batch", "cronjobs"): {"spec": _CRON},
+}
+"""What objects of a kind have at least when policies see them, the API server's defaults among it,
+beside their metadata."""
+
+
+def _least_of(constraints: MatchConstraints, operation: str) -> Iterator[BuiltinResource]:
+    """Yield the resources that rules name for an operation, if their least objects are known."""
+    for group, plural in _LEAST:
+        found = resource(group, "v1", plural)
+        if found is not None and any(
+            (operation in rule.operations or "*" in rule.operations)
+            and (group in rule.api_groups or "*" in rule.api_groups)
+            and (plural in rule.resources or "*" in rule.resources)
+            for rule in constraints.resource_rules
+        ):
+            yield found
+
+
+def _least_object(of: BuiltinResource) -> Json:
+    """Return an object as policies see it that has only its required fields."""
+    version = f"{of.group}/{of.version}" if of.group else of.version
+    obj: dict[str, Any] = {"apiVersion": version, "kind": of.kind, "metadata": {"name": "a"}}
+    if of.namespaced:
+        obj["metadata"] = {"name": "a", "namespace": "default"}
+    obj |= _LEAST[of.group, of.plural]
+    struct = type_of(obj)
+    return obj if struct is None else typed_view(obj, struct)[0]
+
 
 _MISSING: Final = "no such key"
 
 _ELSEWHERE: Final = "is not available here"
-"""How what Kyverno's policies ask of the world outside fails, of which nothing follows."""
+"""The error of external data, which proves nothing about a policy."""
 
-_ASK_FIRST: Final = "ask `has(...)` first, or write `.?` before what may be missing"
+_ASK_FIRST: Final = "test `has(...)` first, or write `.?` before a field that may be missing"
 
 _SINCE_1_37: Final = ("orValue", "or")
-"""What Kubernetes 1.37 calls on optionals only; up to 1.36 it gives back what is none."""
+"""The functions that Kubernetes 1.37 accepts on optionals only; 1.36 returns other values as is."""
 
 
 def lint(policy: CompiledPolicy) -> Iterator[Finding]:
-    """Yield what is doubtful about a policy."""
+    """Yield the doubts about a policy."""
     never = [*_idle(policy), *never_true(policy)]
     found = chain(
-        never, () if never else _surprises(policy), _of_no_optional(policy), costs(policy)
+        never, () if never else _surprises(policy), _of_no_optional(policy), _costs(policy)
     )
     yield from (_warning(policy, doubt) for doubt in found)
     yield from _annotations(policy)
@@ -72,7 +164,7 @@ def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
     for key, program in () if policy.own else policy.annotations:
         if program.result_type not in (STRING, NULL):
             message = f"the API server refuses it: annotation `{key}` is {program.result_type}"
-            hint = "an annotation is a text, or null if there is nothing to say"
+            hint = "an annotation is a string, or null to omit it"
             if program.result_type == DYN:
                 hint = "its type is unknown; convert it to a string, as in `string(x)`"
             yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
@@ -84,7 +176,7 @@ def _warning(policy: CompiledPolicy, doubt: Doubt) -> Finding:
 
 
 def lint_document(document: Document) -> Iterator[Finding]:
-    """Yield what is doubtful about a policy as it is written, and what the API server refuses."""
+    """Yield the doubts about a policy's document, and the errors that the API server rejects."""
     value = document.value
     if not isinstance(value, dict):
         return
@@ -114,12 +206,12 @@ def _unknown_params(document: Document) -> Iterator[Finding]:
 
 
 def _surprises(policy: CompiledPolicy) -> Iterator[Doubt]:
-    """Yield what fails for objects with nothing but what they must have."""
+    """Yield the failures for objects that have only their required fields."""
     if policy.ignores_failures or policy.policy.spec.param_kind:
         return
     operations: tuple[Operation, ...] = ("CREATE", "UPDATE")
     for operation in operations:
-        for found in least_of(policy.constraints, operation):
+        for found in _least_of(policy.constraints, operation):
             reason = _failure(policy, found, operation)
             if reason:
                 message = f"for a {found.kind} with only its required fields, {reason}"
@@ -130,7 +222,7 @@ def _surprises(policy: CompiledPolicy) -> Iterator[Doubt]:
 def _failure(policy: CompiledPolicy, of: BuiltinResource, operation: Operation) -> str:
     """Say how a policy fails for the least object of a kind; empty if it does not."""
     surroundings = PolicyContext(namespaces=namespace_lookup((), {}))
-    obj = least_object(of)
+    obj = _least_object(of)
     old = as_it_was(obj, operation)
     request = request_for(obj, RequestCircumstances(operation=operation), old_object=old)
     facts = Facts(request, surroundings)
@@ -163,7 +255,7 @@ def _failing_validations(policy: CompiledPolicy, found: Iterable[Match]) -> Iter
 
 
 def _of_no_optional(policy: CompiledPolicy) -> Iterator[Doubt]:
-    """Yield calls that Kubernetes 1.37 makes an error of: on what is no optional."""
+    """Yield calls on values that are not optional, which are errors from Kubernetes 1.37 on."""
     for _, program, environment in expressions_of(policy):
         try:
             tree = parse(program.source, macros=environment.macros)
@@ -185,3 +277,29 @@ def _called_on_none(
             yield f"{unparse(node.target)}.{node.function}"
     for part in ast.children(node):
         yield from _called_on_none(part, types)
+
+
+_MANY: Final = 10
+"""Elements of a list, or entries of an object, that are nothing special."""
+
+_LONG: Final = 64
+"""Letters of a text that are nothing special."""
+
+
+def _costs(policy: CompiledPolicy) -> Iterator[Doubt]:
+    """Yield the expressions that may be over their limit for an object that is not even large."""
+    for name, program, environment in expressions_of(policy):
+        try:
+            most = estimate_cost(program.source, environment, sizes=_ordinary).most
+        except CelCompileError:  # compiled more leniently
+            continue
+        if most > EXPRESSION_LIMIT:
+            message = (
+                f"`{name}` may cost {most:,} where each list has {_MANY} elements,"
+                f" the limit is {EXPRESSION_LIMIT:,}"
+            )
+            yield Doubt(message, "avoid nested loops", "cost")
+
+
+def _ordinary(_path: tuple[str, ...], kind: Type) -> Span:
+    return Span(0, _LONG if kind.name in ("string", "bytes") else _MANY)

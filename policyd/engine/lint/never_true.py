@@ -1,4 +1,4 @@
-"""Why a policy concerns nothing at all: selectors and conditions that nothing can pass."""
+"""Find selectors and conditions that no request can meet."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -12,8 +12,7 @@ from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.cel.syntax.unparse import unparse
 from policyd.engine.documents.findings import Doubt
-from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.places import places_for
+from policyd.engine.model.compiled import CompiledPolicy, environments_of
 from policyd.errors import did_you_mean
 
 _TOLD: Final = frozenset(
@@ -26,7 +25,7 @@ _TOLD: Final = frozenset(
         ("request", "resource", "group"),
     }
 )
-"""What the rules of a policy alone tell of a request."""
+"""The facts of a request that follow from the rules of a policy alone."""
 
 _OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _MOST: Final = 400
@@ -46,7 +45,7 @@ def never_true(policy: CompiledPolicy) -> Iterator[Doubt]:
     ):
         key = _contradicted(selector)
         if key:
-            message = f"{name} picks nothing: `{key}` cannot be all that is asked"
+            message = f"{name} matches nothing: `{key}` cannot meet all requirements"
             yield Doubt(message, rule="never-true")
     yield from _conditions(policy)
 
@@ -80,8 +79,8 @@ def _contradicted(selector: LabelSelector) -> str:
 
 
 def _conditions(policy: CompiledPolicy) -> Iterator[Doubt]:
-    """Yield the conditions of which a part is false whatever the rules let through."""
-    environment = places_for(policy).conditions
+    """Yield the conditions of which a part is false for all requests that the rules match."""
+    environment = environments_of(policy).conditions
     requests = list(_requests(policy.constraints))
     for name, program in policy.conditions:
         for part in _conjuncts(program.source, environment):
@@ -122,7 +121,7 @@ def _is_never_true(
 
 
 def _names(node: ast.ExpressionNode) -> set[tuple[str, ...]] | None:
-    """Return what an expression asks about; None if it cannot be told, as for loops."""
+    """Return the facts that an expression reads; None if that is unknown, as for loops."""
     path = ast.qualified_name(node)
     if path is not None:
         return {path}
@@ -133,7 +132,7 @@ def _names(node: ast.ExpressionNode) -> set[tuple[str, ...]] | None:
 
 
 def _requests(constraints: MatchConstraints) -> Iterator[dict[str, object]]:
-    """Yield what the rules let through, as far as they tell; nothing if they do not."""
+    """Yield the facts that the rules allow, as far as they are known."""
     named = [_named(constraints, resource) for resource in resources()]
     kinds = [each for each in named if each is not None]
     operations = {o for rule in constraints.resource_rules for o in rule.operations}

@@ -1,4 +1,4 @@
-"""The values that the engine's parts share: compiled policies, facts of a request, decisions.
+"""Define the values that the engine shares: compiled policies, facts, decisions.
 
 Imports `api`, `cel`, and `documents`, `inject` and `objects` of the engine. Start with `compiled`
 (a policy), `facts` (a request) and `decision`.

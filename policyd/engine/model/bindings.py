@@ -1,4 +1,4 @@
-"""Policies and their bindings, which may come from different files, put together."""
+"""Combine policies with their bindings, which may be in other files."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -47,12 +47,12 @@ def check_bindings(
     ]
     for (kind, name), policy in known.items():
         if needs_binding(policy) and not {(kind, name), (kind, policy.shadow_of)} & bound.keys():
-            message = f"`{name}` has no effect: it has no binding here"
+            message = f"`{name}` has no effect without a binding"
             hint = f"add a {kind}Binding with `policyName: {name}`"
             findings.append(_doubt(policy.place, message, hint))
         if policy.own and (kind, name) in bound and not needs_binding(policy):
-            message = f"`{name}` would apply everywhere if its bindings were not here"
-            findings.append(_doubt(policy.place, message, "say `requiresBinding: true`"))
+            message = f"`{name}` would apply everywhere without its bindings"
+            findings.append(_doubt(policy.place, message, "set `requiresBinding: true`"))
         if policy.shadow_of not in {"", name} and (kind, policy.shadow_of) not in known:
             message = f"`{name}` is a shadow of `{policy.shadow_of}`, which is not here"
             near = did_you_mean(policy.shadow_of, [n for k, n in known if k == kind and n != name])
@@ -63,7 +63,7 @@ def check_bindings(
 def check_exceptions(
     policies: Iterable[CompiledPolicy], exceptions: Iterable[CompiledException]
 ) -> list[Finding]:
-    """Say which exceptions are from no policy: what they name may be elsewhere."""
+    """Report exceptions from policies that are not loaded: they may be elsewhere."""
     known = {(kind, policy.name) for policy in policies for kind in (policy.kind, "")}
     return [
         _doubt(
@@ -129,7 +129,7 @@ def _excepted(policy: CompiledPolicy, exceptions: tuple[CompiledException, ...])
 
 
 def completed(binding: CompiledBinding, policy: CompiledPolicy) -> CompiledBinding:
-    """Fill in from the policy what a binding of policyd's own kind leaves open."""
+    """Complete a binding of policyd's own kind with the fields of its policy."""
     if binding.actions:
         return binding
     own = policy.bindings[0]

@@ -1,11 +1,11 @@
-"""What a policy is once it is loaded: every expression compiled, every default in its place.
+"""Define compiled policies: every expression compiled, every default set.
 
 Policies of all kinds come to the same: policyd's own, the API server's, and those of other engines.
 What differs is said here: how a denial is worded, and what a binding adds.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,10 +19,10 @@ from policyd.api.policy import (
     Reason,
 )
 from policyd.api.rollout import RolloutStep
-from policyd.cel import Program
+from policyd.cel import Environment, Program
 from policyd.engine.inject.operations import InjectedField
 from policyd.engine.inject.templates import ValueTemplate
-from policyd.engine.model.environments import Places
+from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.match import selects_all
 
@@ -58,7 +58,7 @@ class CompiledMutation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledBinding:
-    """Where a policy applies.
+    """A binding: where a policy applies.
 
     Attributes:
         name: The binding's name; empty for what the policy says of itself.
@@ -87,7 +87,7 @@ class CompiledBinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledException:
-    """What is lifted from policies for some requests.
+    """An exception: the policies that are lifted, and from which requests.
 
     Attributes:
         name: The exception's name.
@@ -122,7 +122,7 @@ class CompiledException:
 
     @property
     def lifts(self) -> bool:
-        """Whether the policy is lifted, and not only told what to allow."""
+        """Whether the policy is lifted, and does not only get allowed values."""
         return not self.images and not self.values
 
     @property
@@ -159,7 +159,7 @@ class CompiledPolicy:
         named_only: Whether it concerns everything of the resources and operations it names, as far
             as its rules go.
         bindings: Where it applies; the policy's own word if it needs no binding.
-        places: The environments of its expressions, but for the types of its own variables.
+        environments: The environments of its expressions, but for the types of its own variables.
         namespace: The only namespace it concerns, if it is a namespaced kind.
         part: Which part of what the author wrote this is, if it was taken apart.
         templates: Whether expressions see a pod template as if it were a pod.
@@ -189,7 +189,7 @@ class CompiledPolicy:
     writes: frozenset[str]
     named_only: bool
     bindings: tuple[CompiledBinding, ...]
-    places: Places = field(repr=False, compare=False)
+    environments: PolicyEnvironments = field(repr=False, compare=False)
     kind: str = OWN
     namespace: str = ""
     part: str = ""
@@ -204,7 +204,7 @@ class CompiledPolicy:
     by_template: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Work out once what each review asks of each policy several times."""
+        """Compute once the values that each review needs several times."""
         name = f"{self.namespace}/{self.name}" if self.namespace else self.name
         whole = name if self.kind == OWN else f"{self.kind}/{name}"
         object.__setattr__(self, "own", self.kind == OWN)
@@ -226,12 +226,12 @@ class CompiledPolicy:
 
     @property
     def changes(self) -> bool:
-        """Whether it is asked how objects are to be changed."""
+        """Whether it mutates objects."""
         return bool(self.steps or self.mutations)
 
     @property
     def checks(self) -> bool:
-        """Whether it is asked what speaks against a request."""
+        """Whether it validates requests."""
         return bool(self.validations or self.annotations or self.unusable)
 
     @property
@@ -241,10 +241,29 @@ class CompiledPolicy:
 
     @property
     def staged(self) -> bool:
-        """Whether it is enforced otherwise for some."""
+        """Whether its enforcement differs for some requests."""
         return any(binding.rollout for binding in self.bindings)
 
     @property
     def ignores_failures(self) -> bool:
-        """Whether it is left out when it cannot be evaluated."""
+        """Whether it is skipped when it cannot be evaluated."""
         return self.policy.spec.failure_policy == "Ignore"
+
+
+def environments_of(policy: CompiledPolicy) -> PolicyEnvironments:
+    """Return the environments that a policy's expressions were compiled in."""
+    types = {name: program.result_type for name, program in policy.variables.items()}
+    return policy.environments.with_variables(types)
+
+
+def expressions_of(policy: CompiledPolicy) -> Iterator[tuple[str, Program, Environment]]:
+    """Yield the expressions of a policy, by name or by where they stand, and their environments."""
+    environments = environments_of(policy)
+    for name, program in policy.conditions:
+        yield name, program, environments.conditions
+    for name, program in policy.variables.items():
+        yield name, program, environments.expressions
+    for validation in policy.validations:
+        yield validation.place, validation.program, environments.expressions
+    for mutation in policy.mutations:
+        yield mutation.place, mutation.program, environments.mutations

@@ -1,4 +1,4 @@
-"""What belongs to a namespace sees that namespace: its objects, its params, permissions in it.
+"""Confine a namespaced policy to its namespace: objects, params, permissions.
 
 Whoever may write a policy in one namespace need not be trusted with any other, nor with what the
 webhooks may read and reach. So whatever such a policy asks is answered for its own namespace, by
@@ -23,16 +23,14 @@ from policyd.errors import PolicydError
 
 
 class ElsewhereError(PolicydError):
-    """Something asks for what is not of its namespace."""
+    """A namespaced policy reads something outside its namespace."""
 
     def __init__(self, namespace: str, asked: str) -> None:
-        super().__init__(
-            f"what belongs to namespace `{namespace}` sees that alone, and not {asked}"
-        )
+        super().__init__(f"a policy of namespace `{namespace}` cannot access {asked}")
 
 
 class Confinable(ABC):
-    """The value of a variable that stands for the world outside, and can stand for less of it."""
+    """The value of a variable of external data, which can be confined to a namespace."""
 
     __slots__ = ()
 
@@ -42,7 +40,7 @@ class Confinable(ABC):
 
 
 def confined(variables: Mapping[str, object], namespace: str) -> dict[str, object]:
-    """Return what stands for the world outside as something of a namespace sees it."""
+    """Return the external data that a namespaced policy sees."""
     found: dict[str, object] = {}
     for name, value in variables.items():
         if isinstance(value, Confinable):
@@ -53,7 +51,7 @@ def confined(variables: Mapping[str, object], namespace: str) -> dict[str, objec
 
 
 def _within(authorize: Authorize, namespace: str) -> Authorize:
-    """Answer what users may do in a namespace, and what its own service accounts may."""
+    """Authorize users in a namespace, and only the service accounts of that namespace."""
 
     def decide(asked: AuthorizedAction) -> Authorization:
         account = asked.service_account

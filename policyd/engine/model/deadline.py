@@ -1,4 +1,4 @@
-"""How long a decision may take: the caller's patience, without a clock of our own."""
+"""Bound how long a decision may take, without a clock."""
 
 from collections.abc import Callable
 
@@ -17,5 +17,5 @@ class OutOfTimeError(PolicydError):
 
 
 def never() -> bool:
-    """Say that there is time, where nobody waits."""
+    """Return False: there is no deadline."""
     return False

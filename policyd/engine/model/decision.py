@@ -1,4 +1,4 @@
-"""What all policies together say about a request."""
+"""Define a decision: what all policies together say about a request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from policyd.patch.operations import Operation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """One reason to refuse, and what to do about it.
+    """A reason to deny the request, and a remedy.
 
     Attributes:
         policy: The policy that says so.
@@ -54,7 +54,7 @@ class Denial:
 
     @property
     def advice(self) -> str:
-        """What is wrong and what to do, for who is told the path apart."""
+        """The message and the remedy, without the path."""
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class Decision:
         failures: The policies that could not be evaluated.
         objections: The validations that are not true, whatever their enforcement makes of it.
         lifted: What exceptions lifted from the request: the policy, and why.
-        object: The object with the operations applied, for whoever looks at it next; UNSET if no
+        object: The object with the operations applied, for later readers; UNSET if no
             policy needed it decoded. Not part of what is decided.
     """
 
@@ -104,7 +104,7 @@ class Decision:
 
     @property
     def allowed(self) -> bool:
-        """Whether nothing speaks against the request."""
+        """Whether no policy denies the request."""
         return not self.denials
 
 

@@ -1,4 +1,4 @@
-"""What policies are loaded with: a version of Kubernetes, and the formats of other engines."""
+"""Define what policies are loaded with: a version of Kubernetes, and other formats."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -7,50 +7,46 @@ from typing import Final
 
 from policyd.api.meta import Json
 from policyd.cel import Environment, admission_environment
-from policyd.cel.environments import (
-    DEFAULT_VERSION,
-    conditions_environment,
-    message_environment,
-)
+from policyd.cel.environments import DEFAULT_VERSION, conditions_environment, message_environment
 from policyd.cel.functions import Version
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
-from policyd.engine.model.environments import Places
+from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.functions import expression_environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chance:
-    """What differs each time it is asked for; without them, functions that ask fail.
+    """The sources of changing values; functions that need a missing one fail.
 
     Attributes:
         now: Returns nanoseconds since the epoch.
-        dice: Returns a number from 0 to below its argument.
+        random_below: Returns a number from 0 to below its argument.
     """
 
     now: Callable[[], int] | None = None
-    dice: Callable[[int], int] | None = None
+    random_below: Callable[[int], int] | None = None
 
 
-DICELESS: Final = Chance()
-"""Neither clock nor dice."""
+DETERMINISTIC: Final = Chance()
+"""Neither a clock nor random numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What policies are loaded with.
+    """The settings that policies are loaded with.
 
     Attributes:
         version: The version of Kubernetes they are written for: decides which functions there are.
         cel_go: The version of cel-go whose dialect is spoken, if not that of `version`.
-        chance: The clock and the dice, for formats whose expressions may ask them.
+        chance: The clock and the random numbers, for formats whose expressions may ask them.
         formats: The formats of other engines that are read besides policyd's and Kubernetes' own.
     """
 
     version: Version = DEFAULT_VERSION
     cel_go: Version | None = None
-    chance: Chance = DICELESS
+    chance: Chance = DETERMINISTIC
     formats: "tuple[PolicyFormat, ...]" = ()
 
     def of(self, environment: Environment) -> Environment:
@@ -73,7 +69,7 @@ class PolicyFormat:
         load: Reads and compiles one of its objects: policies, exceptions, and what is wrong.
         stand_ins: Returns what stands in for a policy that has mistakes, given the reason.
         misnamed: Says what is wrong with a document of its API groups that is none of its objects.
-        places: Returns the environments of its expressions, with params or without.
+        environments: Returns the environments of its expressions, with params or without.
     """
 
     name: str
@@ -84,7 +80,7 @@ class PolicyFormat:
     ]
     stand_ins: Callable[[Document, str, Dialect], Iterable[CompiledPolicy]]
     misnamed: Callable[[Document], list[Finding]]
-    places: Callable[[Dialect, bool], Places]
+    environments: Callable[[Dialect, bool], PolicyEnvironments]
 
 
 DEFAULT_DIALECT: Final = Dialect()
@@ -92,11 +88,11 @@ DEFAULT_DIALECT: Final = Dialect()
 
 
 @cache
-def own_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one of the forms
+def own_environments(dialect: Dialect, params: bool) -> PolicyEnvironments:  # noqa: FBT001 - one of the forms
     """Return the environments of policyd's own kind."""
     expressions = dialect.of(expression_environment(dialect.version, params=params))
     mutations = expression_environment(dialect.version, params=params, mutation=True)
-    return Places(
+    return PolicyEnvironments(
         conditions=expressions,
         expressions=expressions,
         mutations=dialect.of(mutations),
@@ -105,10 +101,10 @@ def own_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one 
 
 
 @cache
-def native_places(dialect: Dialect, params: bool) -> Places:  # noqa: FBT001 - one of the forms
+def native_environments(dialect: Dialect, params: bool) -> PolicyEnvironments:  # noqa: FBT001 - one of the forms
     """Return the environments of the API server's own policies."""
     version = dialect.version
-    return Places(
+    return PolicyEnvironments(
         conditions=dialect.of(conditions_environment(version, params=params)),
         expressions=dialect.of(admission_environment(version, params=params)),
         mutations=dialect.of(admission_environment(version, params=params, mutation=True)),

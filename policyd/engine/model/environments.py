@@ -1,4 +1,4 @@
-"""The environments of a policy's expressions, by where in the policy an expression stands."""
+"""CEL environments of a policy's expressions, by the part of the policy that they are in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,31 +8,31 @@ from policyd.cel import Environment
 from policyd.cel.types import Type
 from policyd.engine.model.functions import with_variables
 
-Place = Literal["conditions", "expressions", "mutations", "messages"]
-"""Where in a policy an expression stands."""
+PolicyPart = Literal["conditions", "expressions", "mutations", "messages"]
+"""The part of a policy that an expression is in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """The environment of each place of a policy."""
+class PolicyEnvironments:
+    """The CEL environment of each part of a policy."""
 
     conditions: Environment
     expressions: Environment
     mutations: Environment
     messages: Environment
     one_line: bool = True
-    """Whether the expression is put on one line where it stands for a missing message."""
+    """Whether the expression is put on one line where it replaces a missing message."""
     open_conditions: bool = False
     """Whether match conditions see the policy's variables, and the namespace."""
     values: Mapping[str, object] = field(default_factory=dict)
     """The values of variables that only these environments have, where the caller gives none."""
 
-    def environment(self, place: Place) -> Environment:
-        """Return the environment of a place."""
-        environment: Environment = getattr(self, place)
+    def of(self, part: PolicyPart) -> Environment:
+        """Return the environment of a part."""
+        environment: Environment = getattr(self, part)
         return environment
 
-    def with_variables(self, types: Mapping[str, Type]) -> "Places":
+    def with_variables(self, types: Mapping[str, Type]) -> "PolicyEnvironments":
         """Let `variables` have these fields, and no others, wherever they are seen."""
         conditions = self.conditions
         return replace(

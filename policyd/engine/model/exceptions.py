@@ -1,4 +1,4 @@
-"""What is lifted from policies for some requests, and what that leaves to be asked."""
+"""Apply exceptions: lift policies, or parts of them, from some requests."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class ExceptionError(PolicydError):
 
 
 class Lifted(NamedTuple):
-    """What exceptions lift from a policy for one request.
+    """The parts of a policy that exceptions lift for one request.
 
     Attributes:
         whole: Whether all of it is lifted.
@@ -46,7 +46,7 @@ def compile_exceptions(
     at: Path,
     compile_: Callable[[str, Path, str], Program | None],
 ) -> tuple[CompiledException, ...]:
-    """Compile the exceptions that a policy has in itself; what is wrong is said by `compile_`."""
+    """Compile the exceptions that are in a policy; `compile_` reports the errors."""
     compiled = []
     for index, exception in enumerate(exceptions):
         conditions: tuple[Program, ...] = ()
@@ -63,7 +63,7 @@ def compile_exceptions(
 
 
 def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) -> Lifted:
-    """Return what the exceptions of a policy lift from it; the facts keep why.
+    """Return the parts that a policy's exceptions lift; the facts keep the reasons.
 
     Raises:
         ExceptionError: If an exception cannot be evaluated.
@@ -104,7 +104,7 @@ def _named(policy: CompiledPolicy, terms: LiftedRule | None) -> tuple[str, ...]:
 
 
 def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    """Join what two exceptions lift; one that lifts a validation as a whole lifts it all."""
+    """Join two exceptions; one that lifts a whole validation has priority."""
     return one | other if one and other else frozenset()
 
 

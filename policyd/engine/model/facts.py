@@ -1,4 +1,4 @@
-"""What is known of one request: decoded once, and only as far as a policy needs it."""
+"""Hold the facts of one request, decoded once and only as far as a policy needs them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class _Once(Generic[T]):
 
 
 class Facts:
-    """One request, as policies see it. `object` may be replaced by what mutations made of it."""
+    """The facts of one request. `object` may be replaced by the mutated one."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Facts:
         *,
         asked: int = 1,
     ) -> None:
-        """Begin with what the request says of itself.
+        """Take the facts from the request.
 
         Args:
             request: The request.
@@ -105,9 +105,9 @@ class Facts:
         self.attributes = attributes_of(request)
         self.out_of_time = out_of_time
         self.allowance = RequestBudget(asked, None if out_of_time is never else out_of_time)
-        """What expressions may take, all together."""
+        """The budget of all expressions together."""
         self.lifted: list[str] = []
-        """What exceptions lifted, and why."""
+        """The reasons of the exceptions that apply."""
         self.looked_up: dict[frozenset[str], tuple[dict[str, object], bool]] = {}
         """What expressions see besides the object, by the names that they use, and whether these
         are names that only policyd's own policies have."""
@@ -123,7 +123,7 @@ class Facts:
 
     @_Once
     def original_attributes(self) -> RequestAttributes:
-        """What rules with `matchPolicy: Exact` look at."""
+        """The attributes that rules with `matchPolicy: Exact` compare."""
         return original_attributes_of(self.request)
 
     @_Once
@@ -161,12 +161,12 @@ class Facts:
 
     @_Once
     def kind(self) -> WorkloadKind | None:
-        """What makes the object make pods; None if it makes none, as the Scale of a Deployment."""
+        """The kind of an object that makes pods; None for others, as the Scale of a Deployment."""
         return find_kind(self.subject)
 
     @_Once
     def templates(self) -> tuple[PodLocation, ...]:
-        """Where the pods are."""
+        """The locations of the pods."""
         return pod_templates(self.subject, self.kind) if self.kind else ()
 
     @_Once
@@ -184,7 +184,7 @@ class Facts:
 
     @_Once
     def namespace_object(self) -> Mapping[str, Json] | None:
-        """The namespace of the request; None for what belongs to the cluster, and for namespaces.
+        """The namespace of the request; None for cluster-scoped objects, and for namespaces.
 
         Raises:
             UnknownNamespaceError: If it is not known.
@@ -234,7 +234,7 @@ class Facts:
 
     @_Once
     def authorizer(self) -> Authorizer:
-        """What answers questions about the permissions of who asks."""
+        """The authorizer of the requesting user."""
         authorize, user = self.surroundings.authorize, self.request.user_info
 
         def decide(permission: Permission) -> PermissionDecision:
@@ -303,7 +303,7 @@ class Facts:
 
 
 class PolicyView(NamedTuple):
-    """What a policy sees of a request."""
+    """A policy's view of a request."""
 
     object: Json
     old_object: Json

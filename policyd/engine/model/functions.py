@@ -1,4 +1,4 @@
-"""What policies may say beyond the API server's CEL, declared in one place.
+"""Declare the CEL functions that policyd adds to the API server's.
 
 Three variables: `pod`, the pod at hand or the pod template of the workload at hand; `workload`,
 the object itself; and `maker`, the kind of the controller that made it, which is empty unless who
@@ -6,6 +6,7 @@ sends the request makes what that kind owns. Methods of the first two:
 
 - `pod.gpus()`: GPUs that one such pod asks for; `workload.gpus()`: all its pods together.
 - `pod.claims()`: ResourceClaims by which one such pod gets devices; `workload.claims()`: of all.
+- `workload.devices()`: both of them, of one pod of each template, however many there are.
 - `pod.requests("memory")`, `pod.limits("memory")`: what one pod asks for, as a quantity.
 - `workload.pods()`: how many pods it makes at the same time; 1 for a pod.
 - `workload.controller()`: the kind of the object that it says it belongs to, true or not.
@@ -25,7 +26,7 @@ from policyd.cel.environments import DEFAULT_VERSION
 from policyd.cel.functions import Overload, Size, Version, method
 from policyd.cel.lib.quantity import QUANTITY, CelQuantity
 from policyd.cel.types import DYN, INT, STRING, Type, map_of
-from policyd.engine.objects.pods import PodError, Side, claims, count_pods, gpus, total
+from policyd.engine.objects.pods import PodError, Side, claims, count_pods, devices, gpus, total
 from policyd.engine.objects.workloads import find_kind
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ def _failing(run: Callable[..., T]) -> Callable[..., T]:
 
 
 def _looked_at(pod: Json) -> int:
-    """Return the work of adding up what containers ask for, or what makes pods would make."""
+    """Return the work of adding up the requests of containers."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return 0
@@ -132,22 +133,9 @@ _OWNERS = Size(cost=10, work=_owned)
 FUNCTIONS: tuple[Overload, ...] = (
     method("gpus", POD, returns=INT, run=_failing(_Remembering()), size=_REMEMBERED),
     method("claims", POD, returns=INT, run=_failing(claims), size=_LOOK),
-    method(
-        "requests",
-        POD,
-        STRING,
-        returns=QUANTITY,
-        run=_failing(_total("requests")),
-        size=_LOOK,
-    ),
-    method(
-        "limits",
-        POD,
-        STRING,
-        returns=QUANTITY,
-        run=_failing(_total("limits")),
-        size=_LOOK,
-    ),
+    method("devices", POD, returns=INT, run=_failing(devices), size=_LOOK),
+    method("requests", POD, STRING, returns=QUANTITY, run=_failing(_total("requests")), size=_LOOK),
+    method("limits", POD, STRING, returns=QUANTITY, run=_failing(_total("limits")), size=_LOOK),
     method("pods", POD, returns=INT, run=count_pods, size=_LOOK),
     method("controller", POD, returns=STRING, run=controller_kind, size=_OWNERS),
 )

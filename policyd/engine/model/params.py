@@ -1,4 +1,4 @@
-"""Params: the objects that a policy is evaluated with, found as the API server finds them."""
+"""Find the params of a policy, as the API server finds them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
@@ -17,7 +17,7 @@ class ParamError(PolicydError):
 
 
 class ParamSource(Protocol):
-    """Where params are looked up: objects from files, or a watched cache."""
+    """A store of params: objects from files, or a watched cache."""
 
     def namespaced(self, kind: ParamKind) -> bool | None:
         """Tell whether objects of a kind live in namespaces; None if there are none to tell by.

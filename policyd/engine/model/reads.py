@@ -1,7 +1,11 @@
-"""What a policy looks at in an object, so that it runs again only if another changed that.
+"""Find the field names that a policy reads, so that only changes of those run it again.
 
-The names of the fields that an expression selects are gathered from its tree. An expression that
-takes in a part of the object whole (compares it, counts it) may depend on anything in it.
+The names of the fields that an expression selects are collected from its tree. An expression that
+uses a part of the object as a whole (compares it, counts it) may depend on anything in it.
+
+Names are enough to decide whether to run a mutation again: one name too many costs a run. Whether
+two pods get the same decision depends on whole paths, and whether a match condition can fail on the
+fields that are sure to exist; both are analyses of their own.
 """
 
 from collections.abc import Iterable
@@ -16,12 +20,13 @@ EVERYTHING = frozenset({"*"})
 _METHODS = {
     "gpus": frozenset({"resources"}),
     "claims": frozenset({"resourceClaims"}),
+    "devices": frozenset({"resources", "resourceClaims"}),
     "requests": frozenset({"resources"}),
     "limits": frozenset({"resources"}),
     "pods": frozenset[str](),
     "controller": frozenset[str](),
 }
-"""What the engine's own methods look at, of what a mutation can change."""
+"""The fields that the engine's own methods read, as far as mutations can change them."""
 
 _ELSEWHERE = frozenset(("maker", "variables", "request", "namespaceObject", "oldObject", "params"))
 """Variables that no mutation changes; `variables` are looked at by themselves."""
@@ -46,7 +51,7 @@ def reads_of(sources: Iterable[str]) -> frozenset[str]:
 
 
 def _gather(node: ast.ExpressionNode, names: set[str], *, whole: bool) -> bool:
-    """Add what `node` looks at; False if it may be anything.
+    """Add the fields that `node` reads; False if it may read any field.
 
     `whole` tells that the value itself is used, and not only something in it.
     """
@@ -90,5 +95,5 @@ def _gather_field(operand: ast.ExpressionNode, field: str, names: set[str], *, w
 def _gather_parts(
     node: ast.ExpressionNode, looked_into: ast.ExpressionNode | None, names: set[str]
 ) -> bool:
-    """Add what the parts of a node look at, all but one of which are used whole."""
+    """Add the fields that the parts of a node read, all but one of which are used whole."""
     return all(_gather(part, names, whole=part is not looked_into) for part in ast.children(node))

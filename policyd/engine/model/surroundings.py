@@ -1,4 +1,4 @@
-"""What policies may ask about besides the request: namespaces, params, permissions."""
+"""Define what policies may read besides the request: namespaces, params, permissions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,17 +18,17 @@ Authorize = Callable[[UserInfo, Permission], PermissionDecision]
 
 
 def authorize_nobody(_user: UserInfo, _permission: Permission) -> PermissionDecision:
-    """Refuse to answer, where nobody said what users may do.
+    """Refuse to answer: users' permissions are unknown.
 
     Raises:
         CelError: Always.
     """
-    raise CelError("nothing is known of users' permissions: declare them")
+    raise CelError("users' permissions are unknown: declare them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyContext:
-    """What policies may ask about.
+    """The data that policies may read besides the request.
 
     Attributes:
         namespaces: Finds the Namespace object of a request's namespace.
@@ -43,8 +43,8 @@ class PolicyContext:
         now: Returns seconds since the epoch; without it, what has an end has ended.
         schemas: The schemas of custom kinds, by group, version and kind, as far as they are known.
         makers: Who makes what belongs to others, as `maker` has it.
-        extra: The values of variables that stand for the world outside, by name; those that are
-            not given are refused with a word, if the policy's format has them.
+        extra: The values of variables of external data, by name; others that the policy's format
+            has are refused.
     """
 
     namespaces: NamespaceLookup

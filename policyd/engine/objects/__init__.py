@@ -1,4 +1,4 @@
-"""Kubernetes objects as policies see them: where pods are in them, and which rules match them.
+"""Read Kubernetes objects as policies see them: where pods are, and which rules match.
 
 Imports `api`, `cel` and `patch`. Start with `match` and `workloads`.
 """

@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers in their other version, as the API server converts them.
+"""Convert HorizontalPodAutoscalers between versions, as the API server does.
 
 autoscaling/v1 has a field for the first target of CPU utilization. The rest of what v2 has stands
 in annotations of v1: metrics in the form of a version that is no more, behavior by Go's names.
@@ -44,7 +44,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("{}AverageValue", "{}", "averageValue"),
     ),
 }
-"""What metrics in annotations call a field, and where v2 has it; `{}` is target or current."""
+"""The v1 annotations of a metric's fields, and their paths in v2; `{}` is target or current."""
 
 _NEVER_LEFT_OUT: Final = frozenset(
     {
@@ -134,7 +134,7 @@ def _first(metrics: Any, side: _Side) -> Json:  # noqa: ANN401 - a list of metri
 
 
 def _utilization(metric: Json, side: _Side) -> Json:
-    """Return the utilization of the CPU, if that is what a metric is."""
+    """Return the utilization of the CPU, if a metric is about that."""
     if value_at(metric, ("resource", "name")) != "cpu":
         return None
     return value_at(metric, ("resource", side, "averageUtilization"))
@@ -217,7 +217,7 @@ def _text(value: Json) -> str:
 
 
 def _read(told: dict[str, str], name: str, kind: type) -> Any:  # noqa: ANN401 - of that kind
-    """Return what an annotation says; None if it says nothing of the kind, which is no error."""
+    """Return the value of an annotation; None if it is invalid, which is not an error."""
     try:
         value = msgspec.json.decode(told[name])
     except (KeyError, msgspec.DecodeError):

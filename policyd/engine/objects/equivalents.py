@@ -1,4 +1,4 @@
-"""Which resources are the same under another group or version, as the API server knows it.
+"""Find resources that are the same under another group or version.
 
 A rule for one version of a resource concerns requests for the others too (`matchPolicy:
 Equivalent`); the policy then sees the object in the version that its rule names.

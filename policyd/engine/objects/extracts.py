@@ -1,4 +1,4 @@
-"""Pods taken out of the objects that hold them, and put back."""
+"""Extract pods from the objects that contain them, and put them back."""
 
 from policyd.api.meta import Json
 from policyd.engine.objects.workloads import value_at
@@ -8,7 +8,7 @@ CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 """The fields of a pod that hold containers."""
 
 _IDENTITY = ("name", "namespace")
-"""What an object is found by, of its metadata."""
+"""The metadata that identifies an object."""
 
 
 def as_pod(obj: Json, template: Path) -> Json:
@@ -38,14 +38,14 @@ def named(pod: Json, obj: Json) -> Json:
 
 
 def _identity(obj: Json) -> dict[str, Json]:
-    """Return by what an object is found, as far as it says."""
+    """Return the metadata that identifies an object, as far as it has any."""
     given = value_at(obj, ("metadata",))
     metadata = given if isinstance(given, dict) else {}
     return {key: metadata[key] for key in _IDENTITY if metadata.get(key) is not None}
 
 
 def in_template(obj: Json, template: Path, pod: Json) -> Json:
-    """Put what became of a template's pod back into a copy of the object; see `as_pod`."""
+    """Put a changed pod of a template back into a copy of the object; see `as_pod`."""
     if template:
         step, *rest = template
         inner = in_template(obj[step], tuple(rest), pod)

@@ -1,4 +1,4 @@
-"""Which requests a rule concerns: the API server's matching, for webhooks and policies alike.
+"""Match requests with rules and selectors, as the API server does.
 
 Rules look at the envelope alone. Selectors look at labels, of the namespace or of the object, and
 are asked last. Nothing here evaluates CEL.
@@ -52,7 +52,7 @@ class RequestAttributes:
 
 
 def attributes_of(request: AdmissionRequest) -> RequestAttributes:
-    """Return what rules see of `request`, in the version the API server converted it to."""
+    """Return the attributes of `request`, in the version that the API server converted to."""
     return RequestAttributes(
         group=request.resource.group,
         version=request.resource.version,
@@ -65,7 +65,7 @@ def attributes_of(request: AdmissionRequest) -> RequestAttributes:
 
 
 def original_attributes_of(request: AdmissionRequest) -> RequestAttributes:
-    """Return what rules with `matchPolicy: Exact` see: the request as the client sent it."""
+    """Return the attributes for rules with `matchPolicy: Exact`: the request as it was sent."""
     resource = request.request_resource
     if resource is None:
         return attributes_of(request)
@@ -99,7 +99,7 @@ def rule_matches(rule: Rule, attributes: RequestAttributes) -> bool:
 
 
 def rule_names(rule: Rule, attributes: RequestAttributes) -> bool:
-    """Tell whether a rule names the resource and operation, whatever the object's name and scope.
+    """Tell whether a rule has the resource and operation, regardless of the name and scope.
 
     The answer is the same for all requests of a resource, version and operation.
     """

@@ -1,4 +1,4 @@
-"""What a pod asks for, as the scheduler counts it.
+"""Compute the requests of a pod, as the scheduler counts them.
 
 Containers add up; sidecars (init containers that keep running) add up with them; other init
 containers run one after the other, so the largest counts. Overhead comes on top. What is given for
@@ -26,14 +26,14 @@ GPU_RESOURCES = frozenset(
         "habana.ai/gaudi",
     }
 )
-"""Resources of which one is one GPU to whoever asks for it; a time-slice is one too."""
+"""Resources of which one counts as one GPU; a time-slice does, too."""
 
 GPU_PREFIXES = ("nvidia.com/mig-", "deviceclass.resource.kubernetes.io/")
 """Beginnings of resource names of which one is a GPU: each slice of a MIG counts as a device, and
 each device that is asked for by its class."""
 
 ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""What nearly every container asks for, and is no GPU."""
+"""The resources that nearly every container requests, none of them a GPU."""
 
 _NOTHING = Quantity(0)
 
@@ -64,18 +64,48 @@ def gpus(obj: Json) -> int:
     Raises:
         PodError: If the pod is misshapen, or an amount is not a quantity.
     """
-    return _of_all_pods(obj, lambda pod: _effective(pod, _gpus_of))
+    return _of_all_pods(obj, _gpus_of_pod) + _gpus_besides(obj)
+
+
+def devices(obj: Json) -> int:
+    """Count the GPUs and ResourceClaims of one pod of each template, however many pods there are.
+
+    It tells whether an object is about devices even while it has no pods: many kinds can be scaled
+    without anybody seeing the templates again.
+
+    Raises:
+        PodError: If the pod is misshapen, or an amount is not a quantity.
+    """
+    kind = find_kind(obj)
+    pods = [obj] if kind is None else [value_at(obj, t.path) for t in pod_templates(obj, kind)]
+    return sum(_gpus_of_pod(pod) + _claims_of(pod) for pod in pods) + _gpus_besides(obj)
 
 
 def claims(obj: Json) -> int:
     """Count the ResourceClaims of a pod or pod template, or of all pods of a workload together.
 
-    How many devices a claim stands for, the claim itself says, which is another object.
+    The number of devices of a claim is in the claim itself, which is another object.
 
     Raises:
         PodError: If the pod is misshapen.
     """
-    return _of_all_pods(obj, lambda pod: len(_items(_object(pod, "spec"), "resourceClaims")))
+    return _of_all_pods(obj, _claims_of)
+
+
+def _gpus_of_pod(pod: Json) -> int:
+    return _effective(pod, _gpus_of)
+
+
+def _claims_of(pod: Json) -> int:
+    return len(_items(_object(pod, "spec"), "resourceClaims"))
+
+
+def _gpus_besides(obj: Json) -> int:
+    """Count the GPUs of containers that a controller adds to the pods of an object."""
+    kind = find_kind(obj)
+    paths = kind.besides if kind else ()
+    found = (value_at(obj, path) for path in paths)
+    return sum(_gpus_of(each) for each in found if isinstance(each, dict))
 
 
 def _of_all_pods(obj: Json, count: Callable[[Json], int]) -> int:
@@ -88,13 +118,13 @@ def _of_all_pods(obj: Json, count: Callable[[Json], int]) -> int:
 
 
 def count_pods(obj: Json) -> int:
-    """Count the pods that an object stands for: 1 for a pod, 0 for what makes no pods."""
+    """Count the pods of an object: 1 for a pod, 0 for an object that makes no pods."""
     kind = find_kind(obj)
     return sum(template.pods for template in pod_templates(obj, kind)) if kind else 0
 
 
 def total(pod: Json, resource: str, side: Side) -> Quantity:
-    """Return what a pod or template asks for (`requests`) or may use (`limits`) of a resource.
+    """Return the `requests` or `limits` of a pod or template for a resource.
 
     A container that states a limit and no request asks for its limit.
 
@@ -160,7 +190,7 @@ def _stated(container: Json, side: Side) -> Mapping[str, Json]:
 
 
 def _sides(container: Json) -> tuple[Mapping[str, Json], Mapping[str, Json]]:
-    """Return what a container requests, and its limits."""
+    """Return the requests and the limits of a container."""
     resources = container.get("resources")
     if not resources:
         return {}, {}

@@ -1,4 +1,4 @@
-"""Where the pods are in an object: the pod itself, or the pod templates of the known kinds.
+"""Find the pods in an object: the pod itself, or the pod templates of known kinds.
 
 A template stands at a path; `EACH` in a path stands for every item of a list or object there. How
 many pods come of a template is counted as the kind's controller would.
@@ -35,7 +35,8 @@ class WorkloadKind:
     """A kind that makes pods.
 
     `frozen` tells that its pod template cannot be changed once it is created; `queued` is the path
-    of what waits in a queue, which for a CronJob is the Job it makes.
+    of what waits in a queue, which for a CronJob is the Job it makes. `besides` are the paths of
+    containers that its controller adds to a pod, with the resources that stand there.
     """
 
     group: str
@@ -44,6 +45,7 @@ class WorkloadKind:
     places: tuple[_Place, ...]
     frozen: bool = False
     queued: Path = ()
+    besides: tuple[Path, ...] = ()
 
 
 def find_kind(obj: Json) -> WorkloadKind | None:
@@ -75,7 +77,7 @@ def pod_templates(obj: Json, kind: WorkloadKind) -> tuple[PodLocation, ...]:
 
 
 def value_at(obj: Json, path: Path) -> Json:
-    """Return what stands at `path`, None if nothing does."""
+    """Return the value at `path`, None if there is none."""
     for step in path:
         if isinstance(obj, dict):
             obj = obj.get(step)
@@ -87,7 +89,7 @@ def value_at(obj: Json, path: Path) -> Json:
 
 
 def _expand(obj: Json, pattern: tuple[str, ...]) -> Iterator[Path]:
-    """List the paths that `pattern` stands for, of those at which there is an object."""
+    """List the paths that match `pattern` and have an object."""
     if EACH not in pattern:
         if isinstance(value_at(obj, pattern), dict):
             yield pattern
@@ -150,11 +152,18 @@ def _followers(obj: Json, _path: Path) -> int:
     return _number(obj, ("spec", "replicas")) * max(size - led, 0)
 
 
-def _ray(*cluster: str) -> tuple[_Place, ...]:
-    return (
-        _Place((*cluster, "headGroupSpec", "template"), _one),
-        _Place((*cluster, "workerGroupSpecs", EACH, "template"), _worker_group_pods),
-    )
+def _submitters(obj: Json, _path: Path) -> int:
+    """Count the pods that submit the program of a RayJob, which other modes submit without one."""
+    return int(value_at(obj, ("spec", "submissionMode")) in {None, "K8sJobMode"})
+
+
+def _ray(kind: str, *cluster: str, more: tuple[_Place, ...] = ()) -> WorkloadKind:
+    """Describe a kind of Ray's: a head, workers, and the autoscaler that runs beside the head."""
+    head = _Place((*cluster, "headGroupSpec", "template"), _one)
+    workers = _Place((*cluster, "workerGroupSpecs", EACH, "template"), _worker_group_pods)
+    besides = ((*cluster, "autoscalerOptions"),)
+    plural = f"{kind.lower()}s"
+    return WorkloadKind("ray.io", kind, plural, (head, workers, *more), besides=besides)
 
 
 def _training(kind: str, field: str) -> WorkloadKind:
@@ -168,6 +177,7 @@ _JOB = ("spec", "jobTemplate")
 _JOB_TEMPLATE = (*_JOB, *_TEMPLATE)
 _REPLICATED_JOB = ("spec", "replicatedJobs", EACH, "template", *_TEMPLATE)
 _SET = ("spec", "leaderWorkerTemplate")
+_SUBMITTER = ("spec", "submitterPodTemplate")
 _LEADER_WORKER_SET = (
     _Place((*_SET, "leaderTemplate"), _leaders),
     _Place((*_SET, "workerTemplate"), _followers),
@@ -198,9 +208,9 @@ KINDS: tuple[WorkloadKind, ...] = (
         "leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets", _LEADER_WORKER_SET
     ),
     WorkloadKind("argoproj.io", "Rollout", "rollouts", (_Place(_TEMPLATE, _replicas),)),
-    WorkloadKind("ray.io", "RayCluster", "rayclusters", _ray("spec")),
-    WorkloadKind("ray.io", "RayJob", "rayjobs", _ray("spec", "rayClusterSpec")),
-    WorkloadKind("ray.io", "RayService", "rayservices", _ray("spec", "rayClusterConfig")),
+    _ray("RayCluster", "spec"),
+    _ray("RayJob", "spec", "rayClusterSpec", more=(_Place(_SUBMITTER, _submitters),)),
+    _ray("RayService", "spec", "rayClusterConfig"),
     _training("PyTorchJob", "pytorchReplicaSpecs"),
     _training("TFJob", "tfReplicaSpecs"),
     _training("XGBoostJob", "xgbReplicaSpecs"),

@@ -1,4 +1,4 @@
-"""Policies without a cluster: cases, explanations, replays, scans and reports.
+"""Evaluate policies without a cluster: cases, explanations, replays, scans, reports.
 
 Imports the other folders of the engine, and `cel`. Start with `cases` and `replay`.
 """

@@ -1,4 +1,4 @@
-"""Cases: what a policy is expected to do, written beside it.
+"""Run cases: requests beside a policy, with the expected decisions.
 
 A case gives an object, under what circumstances it is sent, and what must come of it. Nothing
 passes by accident: an expectation about a request that no policy concerned itself with fails, and
@@ -19,7 +19,7 @@ from policyd.api.meta import Json
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction
 from policyd.engine.compile.load import Loaded
-from policyd.engine.compile.schema import Shape, schema_of
+from policyd.engine.compile.schema import DocumentShape, schema_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -43,14 +43,14 @@ Texts = str | tuple[str, ...]
 
 
 class CaseUser(Closed, frozen=True):
-    """Who sends the request."""
+    """The user who sends the request."""
 
     username: str
     groups: tuple[str, ...] = ()
 
 
 class Expectation(Closed, frozen=True):
-    """What must come of a request. All that is given must hold.
+    """The expected decision on a request; every given field must match.
 
     `denied` and `warned` name a part of each message, all of them; `mutated` is the part of the
     resulting object that matters (null: a field must not be there), `result` is all of it.
@@ -66,7 +66,7 @@ class Expectation(Closed, frozen=True):
 
 
 class Permission(Closed, frozen=True):
-    """Something that the user may do, for policies that ask; what is empty stands for any."""
+    """A permission of the user, for policies that check permissions; empty fields match any."""
 
     verb: str = ""
     group: str = ""
@@ -77,13 +77,13 @@ class Permission(Closed, frozen=True):
     path: str = ""
 
     def allows(self, asked: AuthorizedAction) -> bool:
-        """Tell whether this is what is asked for."""
+        """Tell whether this is the permission that is checked."""
         given = ((field, getattr(self, field)) for field in Permission.__struct_fields__)
         return all(getattr(asked, field) == value for field, value in given if value)
 
 
 class Case(Closed, frozen=True):
-    """One request, and what must come of it.
+    """A request, and the expected decision.
 
     What is updated was as it is, unless `oldObject` says. `params` are objects that policies may
     name as their params; `permissions` are all that the user may do; `subResource` is what of the
@@ -115,7 +115,7 @@ class Cases(Closed, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """How a case went: what was not as expected, and how what came differs from what should."""
+    """The outcome of a case: failed expectations, and the differences from the expected."""
 
     case: Case
     problems: tuple[str, ...]
@@ -125,28 +125,31 @@ class CaseOutcome:
 
     @property
     def passed(self) -> bool:
-        """Whether everything was as expected."""
+        """Whether all expectations were met."""
         return not self.problems
 
 
 @cache
-def cases_shape() -> Shape:
+def cases_shape() -> DocumentShape:
     """Return the shape of a file of cases."""
     schema = schema_of(Cases)
     schema["$defs"]["Expectation"]["minProperties"] = 1
-    return Shape(schema)
+    return DocumentShape(schema)
 
 
 def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Finding]]:
     """Read a file of cases, or say everything that is wrong with it."""
     documents, findings = read_documents(text, source)
-    if findings:
-        return None, findings
+    return (None, findings) if findings else cases_of(documents, source)
+
+
+def cases_of(documents: Sequence[Document], source: str) -> tuple[Cases | None, list[Finding]]:
+    """Return the cases that documents are, or everything that is wrong with them."""
     if len(documents) != 1:
         return None, [
             Finding(source=source, message="not one document with `cases`", line=1, column=1)
         ]
-    document: Document = documents[0]
+    (document,) = documents
     kind = value_at(document.value, ("kind",))
     if isinstance(kind, str):
         hint = "name the folder it is in, or the file with its `cases`"
@@ -156,7 +159,7 @@ def load_cases(text: str | bytes, source: str) -> tuple[Cases | None, list[Findi
 
 
 def run_case(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
-    """Send a case's request through policies, and compare what comes with what should."""
+    """Send a case's request through policies, and compare the decision with the expected one."""
     try:
         asked = ask_case(case, cases, loaded)
     except ObjectError as error:
@@ -172,7 +175,7 @@ def run_case(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
     for expected, actual in _compared(case.expect, result):
         lines = difference(expected, actual)
         if lines:
-            problems.append("the object came out differently")
+            problems.append("the resulting object differs")
             differing += lines
     violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
     return CaseOutcome(case, tuple(problems), tuple(differing), violated)
@@ -202,8 +205,7 @@ def ask_case(case: Case, cases: Cases, loaded: Loaded) -> PreparedCase:
     )
     user = case.user or CaseUser(username="someone")
     circumstances = RequestCircumstances(
-        operation=case.operation,
-        user=UserInfo(username=user.username, groups=user.groups),
+        operation=case.operation, user=UserInfo(username=user.username, groups=user.groups)
     )
     old = as_it_was(case.object, case.operation, case.old_object)
     request = request_for(case.object, circumstances, old_object=old)
@@ -222,7 +224,7 @@ def run_together(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
 
 
 def uncovered(loaded: Loaded, outcomes: Iterable[CaseOutcome]) -> list[tuple[str, str]]:
-    """Return the validations that no case violates: nobody knows whether they refuse anything.
+    """Return the validations that no case violates: they are untested.
 
     Returns:
         The policy's id, and where the validation stands, in the order of the policies.
@@ -246,10 +248,10 @@ def _authorize(case: Case) -> Authorize:
 def _problems(expect: Expectation, decision: Decision) -> Iterator[str]:
     if expect.skipped:
         if decision.matched or decision.failures:
-            yield f"concerned after all: {', '.join(decision.matched)}"
+            yield f"matched unexpectedly: {', '.join(decision.matched)}"
         return
     if not decision.matched and not decision.failures:
-        yield "no policy concerned this request; expect `skipped: true` if that is meant"
+        yield "no policy matched this request; expect `skipped: true` if that is intended"
     yield from _said("denial", _texts(expect.denied), [str(d) for d in decision.denials])
     yield from _said("warning", _texts(expect.warned), list(decision.warnings))
     if expect.allowed is False and decision.allowed:
@@ -284,7 +286,7 @@ def _compared(expect: Expectation, actual: Json) -> Iterator[tuple[Json, Json]]:
 
 
 def _part(actual: Json, expected: Json) -> Json:
-    """Return the part of `actual` that `expected` speaks of; null for what is not there."""
+    """Return the part of `actual` that `expected` has; null for missing values."""
     if isinstance(actual, dict) and isinstance(expected, dict):
         return {
             key: _part(actual.get(key), value)

@@ -1,4 +1,4 @@
-"""What each policy makes of one request, and how that comes about: for people who wonder.
+"""Explain what each policy decides on one request, and why.
 
 Mutations are asked in their order, each on the object as the ones before left it; validations on
 what came of all of them. Each expression is evaluated again with all its parts.
@@ -29,18 +29,17 @@ from policyd.engine.evaluate.rollout import Staged, stage
 from policyd.engine.evaluate.validation import match_for, validate
 from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
 from policyd.engine.evaluate.why_not import why_not
-from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.compiled import CompiledPolicy, environments_of
 from policyd.engine.model.decision import Decision
-from policyd.engine.model.environments import Places
+from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.exceptions import NOTHING
 from policyd.engine.model.facts import Facts, View
-from policyd.engine.model.places import places_for
 from policyd.patch.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedExpression:
-    """An expression of a policy: what it is called there, and how its value comes about.
+    """An expression of a policy: its name, and the explanation of its value.
 
     `explanation` is None if an exception lifts it, so that it is not asked at all.
     """
@@ -76,7 +75,7 @@ class ExplainedPolicy:
 
     @property
     def matched(self) -> bool:
-        """Whether the policy concerns what is seen."""
+        """Whether the policy matches this view."""
         return not self.lifted and all(condition.holds for condition in self.conditions)
 
 
@@ -102,17 +101,14 @@ class PolicyExplanation:
 
     @property
     def matched(self) -> bool:
-        """Whether the policy concerns the request."""
+        """Whether the policy matches the request."""
         return any(one.matched for one in self.seen)
 
 
 def explain_policies(
-    policies: PolicySet,
-    request: AdmissionRequest,
-    *,
-    names: Iterable[str] = (),
+    policies: PolicySet, request: AdmissionRequest, *, names: Iterable[str] = ()
 ) -> Iterator[PolicyExplanation]:
-    """Yield what each policy makes of a request: those that change first, in their order.
+    """Yield the explanation of each policy: mutating ones first, in their order.
 
     Shadows come last, and see what the policies in force see.
 
@@ -131,7 +127,7 @@ def explain_policies(
 def _turns(
     policies: PolicySet, request: AdmissionRequest
 ) -> Iterator[tuple[CompiledPolicy, Facts, Phase]]:
-    """Yield which policy is asked when, and what it sees then."""
+    """Yield each policy in the order of evaluation, and the facts that it sees."""
     facts = Facts(request, policies.surroundings)
     for policy in policies.mutating:
         yield policy, facts, "mutate"
@@ -150,7 +146,7 @@ def _turns(
 
 def _explain(policy: CompiledPolicy, facts: Facts, phase: Phase) -> PolicyExplanation:
     if is_exempt(facts.attributes) and not policy.own:
-        reason = "no policy of its kind concerns admission itself, or reviews of access"
+        reason = "policies of its kind never match admission configuration or access reviews"
     else:
         reason = why_not(policy, facts)
     enforced, staged = stage(policy, facts) if policy.staged and not reason else (policy, ())
@@ -176,17 +172,17 @@ def _explain(policy: CompiledPolicy, facts: Facts, phase: Phase) -> PolicyExplan
 
 
 def _all_seen(policy: CompiledPolicy, facts: Facts, phase: Phase) -> Iterator[ExplainedPolicy]:
-    places = places_for(policy)
+    environments = environments_of(policy)
     for invocation in invocations(policy, facts):
         for view in facts.views if policy.by_template else (facts.whole,):
             try:
-                yield _seen(invocation, view, facts, phase, places)
+                yield _seen(invocation, view, facts, phase, environments)
             except CATCHABLE:  # the decision says why
                 continue
 
 
 def _seen(
-    invocation: Invocation, view: View, facts: Facts, phase: Phase, places: Places
+    invocation: Invocation, view: View, facts: Facts, phase: Phase, environments: PolicyEnvironments
 ) -> ExplainedPolicy:
     policy = invocation.policy
     variables = variables_of(invocation, facts, view)
@@ -197,18 +193,20 @@ def _seen(
         binding=invocation.binding.name,
         lifted=lifted.whole,
         conditions=tuple(
-            ExplainedExpression(name, _explained(program, places.conditions, asked))
+            ExplainedExpression(name, _explained(program, environments.conditions, asked))
             for name, program in policy.conditions
         ),
     )
     if not seen.matched:
         return seen
     match = make_match(policy, view, variables, lifted)
-    validations = _validations(policy, match, facts, places) if phase == "validate" else ()
+    validations = _validations(policy, match, facts, environments) if phase == "validate" else ()
     return replace(
         seen,
         variables=tuple(
-            ExplainedExpression(name, _explained(program, places.expressions, match.variables))
+            ExplainedExpression(
+                name, _explained(program, environments.expressions, match.variables)
+            )
             for name, program in policy.variables.items()
         ),
         validations=tuple(validations),
@@ -216,13 +214,13 @@ def _seen(
 
 
 def _validations(
-    policy: CompiledPolicy, match: Match, facts: Facts, places: Places
+    policy: CompiledPolicy, match: Match, facts: Facts, environments: PolicyEnvironments
 ) -> Iterator[ExplainedExpression]:
     for validation in policy.validations:
         asked = match_for(policy, validation, match, facts)
         explanation = None
         if asked is not None:
-            explanation = _explained(validation.program, places.expressions, asked.variables)
+            explanation = _explained(validation.program, environments.expressions, asked.variables)
         yield ExplainedExpression(validation.place, explanation)
 
 

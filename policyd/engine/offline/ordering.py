@@ -1,4 +1,4 @@
-"""Whether it matters in which order mutations run, asked of one request.
+"""Find mutations whose order changes the result of a request.
 
 The API server's own run in an order that is drawn anew each time, and policyd's by name where no
 `priority` says otherwise. Two that change the same object and come to different ones are found by
@@ -28,7 +28,7 @@ _ONE_AFTER_THE_OTHER = "initContainers"
 
 @dataclass(frozen=True, slots=True)
 class OrderMatters:
-    """Two policies, and what comes of an object if one goes first, or the other."""
+    """Two policies, and the objects that result from either order."""
 
     first: CompiledPolicy
     second: CompiledPolicy
@@ -41,7 +41,7 @@ class OrderMatters:
 
     @property
     def difference(self) -> list[str]:
-        """What differs, line by line."""
+        """The difference of the results, line by line."""
         first, second = (f"{policy.name} first" for policy in (self.first, self.second))
         return yaml_diff(self.one_way, self.other_way, first, second)
 
@@ -49,7 +49,7 @@ class OrderMatters:
 def order_matters(policies: PolicySet, request: AdmissionRequest) -> Iterator[OrderMatters]:
     """Yield the pairs of policies that come to another object if the order is another.
 
-    Policies with different priorities have an order that somebody chose.
+    Policies with different priorities have a chosen order.
 
     Args:
         policies: All policies, of which those that change the object alone are asked in pairs.
@@ -79,7 +79,7 @@ def _result(
 
 
 def _canonical(value: Json, name: str = "") -> Any:  # noqa: ANN401 - any JSON
-    """Put objects of a list in one order: who appended first makes no difference to anybody."""
+    """Sort the objects of lists: the order in which they were appended does not matter."""
     if isinstance(value, dict):
         return {key: _canonical(part, key) for key, part in value.items()}
     if not isinstance(value, list):
@@ -90,13 +90,13 @@ def _canonical(value: Json, name: str = "") -> Any:  # noqa: ANN401 - any JSON
 
 
 def yaml_diff(one: Json, other: Json, one_name: str, other_name: str) -> list[str]:
-    """Return a unified diff of two objects as YAML."""
+    """Return a unified diff of two objects as YAML, fields in the order of their names."""
     mine, theirs = (yaml.safe_dump(value).splitlines() for value in (one, other))
     return list(difflib.unified_diff(mine, theirs, one_name, other_name, lineterm=""))
 
 
 def without_empty(value: Json) -> Any:  # noqa: ANN401 - what is left of a value
-    """Drop what is empty: files leave it out where the API server writes it down, or not."""
+    """Drop empty values: files may leave them out where the API server writes them."""
     if isinstance(value, dict):
         kept = {key: without_empty(part) for key, part in value.items()}
         return {key: part for key, part in kept.items() if part not in ({}, [], None)}

@@ -1,4 +1,4 @@
-"""Recorded requests through a changed set of policies: what would be answered differently.
+"""Replay recorded requests with changed policies, and report different decisions.
 
 A recording is an AdmissionReview as the API server sent it, with the response if it was kept.
 """
@@ -17,12 +17,11 @@ from policyd.engine.model.decision import Decision
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.shadows import ShadowDifference, shadow_differences
 from policyd.errors import PolicydError
-from policyd.patch.differences import difference
 from policyd.patch.json_patch import apply_json_patch
-from policyd.patch.operations import Operation
+from policyd.patch.operations import Operation, difference
 
 Kind = Literal["denied", "allowed", "changed", "same"]
-"""How an answer differs: refused now, no longer refused, other words or another object, not."""
+"""The kind of a difference: now denied, no longer denied, another message or object, none."""
 
 
 class RecordingError(PolicydError):
@@ -31,7 +30,7 @@ class RecordingError(PolicydError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedAnswer:
-    """What came or would come of a request.
+    """The decision on a request, recorded or computed.
 
     Attributes:
         allowed: Whether it was let through.
@@ -48,14 +47,14 @@ class ReplayedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A request, and what was answered if that was kept."""
+    """A request, and the recorded answer if there is one."""
 
     request: AdmissionRequest
     answer: ReplayedAnswer | None
 
     @property
     def name(self) -> str:
-        """What the request was about: operation, kind, namespace and name."""
+        """The subject of the request: operation, kind, namespace and name."""
         request = self.request
         generated = value_at(decode_object(request.object), ("metadata", "generateName"))
         name = request.name or f"{generated or ''}*"
@@ -65,7 +64,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How one request would be answered differently, and what shadows of the new policies say."""
+    """The differences of one request, and what shadows of the new policies say."""
 
     recording: Recording
     kind: Kind
@@ -75,7 +74,7 @@ class Difference:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """How the object that is stored now differs from the one that was."""
+        """The difference of the stored object from the recorded one."""
         before, after = self.before.result, self.after.result
         return () if before is None or after is None else tuple(difference(before, after))
 

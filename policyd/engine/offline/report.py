@@ -1,4 +1,4 @@
-"""What policies say of many objects, gathered: a report for each namespace, however many there are.
+"""Gather what policies say about many objects to a report for each namespace.
 
 A report has a result for each policy, validation and outcome, with how many objects it is about and
 the names of the first few. So a cluster has no more reports than namespaces, and a report no more
@@ -16,7 +16,7 @@ from policyd.engine.model.decision import Decision
 Result = Literal["pass", "fail", "error", "skip"]
 
 NAME: Final = "policyd"
-"""The name of every report, and who says so in its results."""
+"""The name of every report, and the source of its results."""
 
 MOST_NAMED: Final = 10
 """Objects that a result names."""
@@ -25,25 +25,25 @@ MOST_NAMED_AT_ALL: Final = 50_000
 """Objects that all results of a book name together; more are counted only."""
 
 MOST_RESULTS: Final = 400
-"""Results that a report has, so that it stays well below what etcd takes in one piece."""
+"""The number of results of a report, at most: etcd bounds the size of an object."""
 
 LONGEST_MESSAGE: Final = 500
 """Bytes of a message that are kept."""
 
 FORGOTTEN_SECONDS: Final = 24 * 3600.0
-"""How long what was only seen at admission stays in a report after the last time."""
+"""The time that results from admission alone stay in a report, in seconds."""
 
 _ORDER: Final = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
 
 
 class ResultKey(NamedTuple):
-    """What a result is about; each has a count."""
+    """The key of a result; each has a count."""
 
     policy: str
     validation: str
     result: Result
     enforcement: str
-    """What the objection leads to; empty if there is none."""
+    """The enforcement of the failed validation; empty if none failed."""
     shadow_of: str = ""
     """The policy that this one may replace, if it has no say yet."""
 
@@ -59,7 +59,7 @@ class ReportSubject(NamedTuple):
 
 @dataclass(slots=True)
 class ResultCount:
-    """How many objects a result is about, and which were the first."""
+    """The number of objects with a result, and the first of them."""
 
     count: int = 0
     message: str = ""
@@ -70,7 +70,7 @@ Rows = Mapping[ResultKey, ResultCount]
 
 
 class ReportBook:
-    """Gathers what is said of objects, by namespace; what belongs to the cluster is under ""."""
+    """Collects results by namespace; those of cluster-scoped objects are under ""."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, dict[ResultKey, ResultCount]] = {}
@@ -85,9 +85,15 @@ class ReportBook:
         self, namespace: str, key: ResultKey, *, message: str = "", subject: ReportSubject | None
     ) -> None:
         """Take note that a result is about one more object, or about none in particular."""
-        row = self._namespaces.setdefault(namespace, {}).setdefault(key, ResultCount())
+        rows = self._namespaces.get(namespace)
+        if rows is None:
+            rows = self._namespaces[namespace] = {}
+        row = rows.get(key)
+        if row is None:
+            row = rows[key] = ResultCount()
         row.count += subject is not None
-        row.message = row.message or cut(message, LONGEST_MESSAGE, end="…")
+        if message and not row.message:
+            row.message = cut(message, LONGEST_MESSAGE, end="…")
         named = key.result in ("fail", "error") and len(row.subjects) < MOST_NAMED
         if subject is not None and named and self._named < MOST_NAMED_AT_ALL:
             self._named += 1
@@ -112,7 +118,7 @@ class ReportBook:
 
 
 def results_of(decision: Decision, shadows: Mapping[str, str]) -> Iterator[tuple[ResultKey, str]]:
-    """Yield what a decision says of an object, each result once, with a message."""
+    """Yield the results of a decision on an object, each once, with a message."""
     said: dict[ResultKey, str] = {}
     for objection in decision.objections:
         result: Result = "error" if objection.failed else "fail"
@@ -165,7 +171,7 @@ APIS: Final = (
 
 
 def scanned(api: ReportApi, namespace: str, rows: Rows, old: Json | None, *, now: float) -> Json:
-    """Return a report with what a scan found; what was counted at admission stays for a day.
+    """Return a report with the results of a scan; results of admission stay for a day.
 
     Args:
         api: The API of reports.
@@ -190,7 +196,7 @@ def scanned(api: ReportApi, namespace: str, rows: Rows, old: Json | None, *, now
 
 
 def admitted(api: ReportApi, namespace: str, rows: Rows, old: Json | None, *, now: float) -> Json:
-    """Return a report with what was let through meanwhile counted beside what scans found."""
+    """Return a report with new results of admission, and the results of scans."""
     results = {key: _copied(result) for key, result in _results(old).items()}
     for key, row in rows.items():
         result = results.setdefault(key, _found(key, ResultCount(message=row.message)))
@@ -293,7 +299,7 @@ def _copied(result: Json) -> dict[str, Json]:
 
 
 def _stamped(result: Json, before: Json | None, now: float) -> Json:
-    """Say since when a result is what it is."""
+    """Return the time since which a result is unchanged."""
     plain = {name: value for name, value in result.items() if name != "timestamp"}
     if before is not None and {**before, "timestamp": None} == {**plain, "timestamp": None}:
         return before

@@ -1,4 +1,4 @@
-"""Requests made up from objects, for policies that are tried without a cluster."""
+"""Make requests from objects, to try policies without a cluster."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -45,16 +45,16 @@ _CLUSTER_KINDS = frozenset(
 )
 """Custom kinds that belong to the cluster, of those that users of policyd have."""
 
-SOMEONE = UserInfo(username="someone", groups=("system:authenticated",))
-"""Who sends a request, if nobody says."""
+DEFAULT_USER = UserInfo(username="someone", groups=("system:authenticated",))
+"""The default user of a request."""
 
 BELIEVING: Final = Makers(trusted=True)
-"""Objects are taken to belong to what they say: what is true, only who sends them shows."""
+"""Trusts the owners that objects name: only the user of a request proves them."""
 
 
 def makers_for(username: str) -> Makers:
-    """Return who makes what belongs to others, if a user sends objects, or if nobody says who."""
-    return BELIEVING if username == SOMEONE.username else Makers()
+    """Return the trust in owner references for objects that a user sends, or by default."""
+    return BELIEVING if username == DEFAULT_USER.username else Makers()
 
 
 class ObjectError(PolicydError):
@@ -67,12 +67,12 @@ CustomKinds = Mapping[tuple[Json, Json], tuple[str, bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCircumstances:
-    """What a request depends on besides its objects."""
+    """The circumstances of a request besides its objects."""
 
     operation: Operation = "CREATE"
-    user: UserInfo = SOMEONE
+    user: UserInfo = DEFAULT_USER
     namespace: str = DEFAULT_NAMESPACE
-    """Where an object goes that names no namespace."""
+    """The namespace of objects that name none."""
     kinds: CustomKinds = field(default_factory=dict)
     """The kinds that are not built in, as far as they are known."""
 
@@ -148,7 +148,7 @@ def request_for(
 
 
 def as_it_was(obj: Json, operation: Operation, said: Json = None) -> Json:
-    """Return the old object of a request, given what is said of it: what is updated was as it is.
+    """Return the old object of a request; by default, an update changes nothing.
 
     An update is never sent without it.
     """
@@ -161,7 +161,7 @@ _NAMESPACE: Final[dict[str, Json]] = {
     "spec": {"finalizers": ["kubernetes"]},
     "status": {"phase": "Active"},
 }
-"""What every namespace has in a cluster, whatever was written of it."""
+"""The fields that every namespace of a cluster has."""
 
 
 def namespaces_among(objects: Iterable[Json]) -> dict[str, Json]:
@@ -201,7 +201,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
     extra: Mapping[str, object] | None = None,
     makers: Makers = BELIEVING,
 ) -> PolicySet:
-    """Make a set of loaded policies that knows of the cluster what it is given.
+    """Make a set of loaded policies with the given facts of the cluster.
 
     Args:
         loaded: Policies with their bindings and exceptions; other objects count as params.
@@ -209,8 +209,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         objects: Further objects that may be params, or define kinds.
         authorize: Says what users may do.
         now: Returns seconds since the epoch, for exceptions that end.
-        extra: The values of variables that stand for the world outside; none of it is there if
-            left out.
+        extra: The values of variables of external data, none if left out.
         makers: Who makes what belongs to others; whoever it says if left out.
     """
     known = (*loaded.objects, *objects)

@@ -6,11 +6,11 @@ were sent again as it is; one that concerns neither, or asks who sent the reques
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,13 +25,18 @@ from policyd.api.admission import (
 )
 from policyd.api.meta import Json
 from policyd.cel import Program
+from policyd.engine.evaluate.conditions import is_for_namespace, named_by
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.evaluate.validation import all_true, validate
+from policyd.engine.evaluate.verdict import VerdictBuilder
+from policyd.engine.model.compiled import CompiledPolicy, CompiledValidation
+from policyd.engine.model.facts import Facts
 from policyd.engine.objects.match import resource_matches
+from policyd.engine.objects.workloads import WorkloadKind, find_kind
 from policyd.engine.offline.report import ReportBook, ReportSubject, ResultKey, results_of
 from policyd.engine.offline.requests import BELIEVING
-from policyd.engine.remember.alike import Alike, looked_at_alike
-from policyd.engine.remember.footprint_tree import Footprint
+from policyd.engine.remember.alike import LookedAt, Parts, is_typed, looked_at_alike
+from policyd.errors import PolicydError
 
 NOT_ASKED: Final = "reads the request's user, which an existing object does not have"
 """Why a policy is left out of a scan."""
@@ -45,10 +50,10 @@ _NEVER: Final = frozenset({"events", "leases", "endpoints", "endpointslices"})
 MOST_ALIKE: Final = 20_000
 """Objects of which it is remembered what was said, by what some policies see of them."""
 
-MOST_SETS: Final = 500
-"""Sets of policies that are kept, for what is known of an object from earlier ones."""
+MOST_PLANS: Final = 10_000
+"""Resources in namespaces of which it is kept which policies concern them."""
 
-TRIES: Final = 500
+TRIES: Final = 5_000
 RARELY: Final = 8
 """After so many tries it is given up to compare objects of which fewer than one in so many is like
 an earlier one."""
@@ -86,42 +91,112 @@ class ScannedObject:
         return ReportSubject(api_version, self.kind, self.namespace, self.name)
 
 
-_Asked = tuple[Operation, PolicySet]
-"""Policies, and the operation that they are asked about."""
-
-_Choice = tuple[Operation, CompiledPolicy]
-
 _Said = tuple[tuple[ResultKey, str], ...]
 """What policies say of an object."""
 
+_Choose = Callable[[Sequence[Any]], Any]
+"""Picks parts of an object."""
 
-class _Group:
-    """Policies that see the same of objects, and what they said of those that they saw."""
 
-    def __init__(self, alike: Alike, choices: Iterable[_Choice] = ()) -> None:
-        self.choices = tuple(choices)
-        self.speakers = {(p.name, p.shadow_of) for _, p in self.choices}
-        self._alike = alike
-        self._said: dict[bytes, _Said] = {}
-        self._seen: bytes | None = None
-        self._tries = 0
-        self._known = 0
+class _Passed:
+    """Validations that see the same parts of objects, and of which parts they are all true."""
 
-    def known(self, found: ScannedObject) -> _Said | None:
-        """Return what was said of an object that is the same to them; None if none was."""
-        self._seen = None
+    __slots__ = ("_known", "_seen", "_tries", "choose", "validations")
+
+    def __init__(self, choose: _Choose, validations: Sequence[CompiledValidation]) -> None:
+        self.choose = choose
+        self.validations = validations
+        self._seen: set[Any] = set()
+        self._tries = self._known = 0
+
+    def is_known(self, parts: Sequence[Any]) -> bool:
+        """Tell whether they are true of an object of these parts, as far as that is known."""
         if self._tries >= TRIES and self._known * RARELY < self._tries:
-            return None  # hardly any two are alike: comparing them is lost time
+            self._seen.clear()  # hardly any two are alike: to keep them is lost memory
+            return False
         self._tries += 1
-        self._seen = self._alike.seen(found.value, found.within)
-        said = None if self._seen is None else self._said.get(self._seen)
-        self._known += said is not None
-        return said
+        known = self.choose(parts) in self._seen
+        self._known += known
+        return known
 
-    def remember(self, said: Iterable[tuple[ResultKey, str]]) -> None:
-        """Keep what its policies say of the object that was not known."""
-        if self._seen is not None and len(self._said) < MOST_ALIKE:
-            self._said[self._seen] = tuple(said)
+    def remember(self, parts: Sequence[Any]) -> None:
+        """Keep that they are true."""
+        if len(self._seen) < MOST_ALIKE:
+            self._seen.add(self.choose(parts))
+
+
+class _Asked:
+    """A policy that is asked about objects of a kind, and what it said of those that it saw.
+
+    What it sees of an object are some of its parts. Of two that are the same to its conditions, it
+    concerns both or neither; of two that are the same to a validation, too, that is true of both or
+    of neither.
+    """
+
+    __slots__ = (
+        *("_choose", "_choose_all", "_objected", "_silent"),
+        *("operation", "passed", "policy", "validations"),
+    )
+
+    def __init__(
+        self,
+        policy: CompiledPolicy,
+        operation: Operation,
+        before: Sequence[int],
+        whole: Iterable[tuple[CompiledValidation, Sequence[int]]],
+    ) -> None:
+        """Take the policy, and which parts of an object its conditions and validations see."""
+        self.policy = policy
+        self.operation = operation
+        self._choose = _choose(before)
+        self._silent: set[Any] = set()
+        by_parts: dict[tuple[int, ...], list[CompiledValidation]] = {}
+        for validation, parts in whole:
+            by_parts.setdefault(tuple(sorted({*before, *parts})), []).append(validation)
+        self.validations = [_Passed(_choose(parts), own) for parts, own in by_parts.items()]
+        self._choose_all = _choose(frozenset(before).union(*by_parts))
+        self._objected: dict[Any, _Said] = {}
+        key = ResultKey(policy.name, "", "pass", "", policy.shadow_of)
+        self.passed: _Said = ((key, ""),)
+
+    def is_silent(self, parts: Sequence[Any]) -> bool:
+        """Tell whether it does not concern an object of these parts, as far as that is known."""
+        return self._choose(parts) in self._silent
+
+    def objected(self, parts: Sequence[Any], namespace: str) -> _Said | None:
+        """Return what it said against an object of these parts; None if there was none.
+
+        The message may name the object: that of the first counts in each namespace.
+        """
+        if not self._objected:
+            return None
+        return self._objected.get((self._choose_all(parts), namespace))
+
+    def object_to(self, parts: Sequence[Any], namespace: str, said: _Said) -> None:
+        """Remember what it says against an object of these parts."""
+        if len(self._objected) < MOST_ALIKE:
+            self._objected[self._choose_all(parts), namespace] = said
+
+    def leave_out(self, parts: Sequence[Any]) -> None:
+        """Remember that it does not concern an object of these parts."""
+        if len(self._silent) < MOST_ALIKE:
+            self._silent.add(self._choose(parts))
+
+
+def _choose(numbers: Iterable[int]) -> _Choose:
+    return itemgetter(*sorted(numbers))
+
+
+_PlanKey = tuple[Listed, str, str]
+"""A resource, the kind of its objects, and a namespace, or whether there is one."""
+
+
+class _Plan(NamedTuple):
+    """The policies that concern objects of a resource in a namespace, as far as these tell."""
+
+    kind: WorkloadKind | None
+    alike: tuple[_Asked, ...]
+    always: tuple[tuple[Operation, PolicySet], ...]
 
 
 class PolicyScan:
@@ -129,106 +204,201 @@ class PolicyScan:
 
     def __init__(self, policies: PolicySet) -> None:
         """Take the policies; shadows are asked too."""
-        self._policies = policies
         known = [*policies.policies, *policies.shadows]
         self.shadows = {policy.name: policy.shadow_of for policy in policies.shadows}
         """For each shadow, the policy that it may replace."""
-        self._by_operation: dict[Operation, list[CompiledPolicy]] = {"CREATE": [], "UPDATE": []}
+        self._surroundings = replace(policies.surroundings, makers=BELIEVING)
         left_out: list[CompiledPolicy] = []
+        chosen: dict[Operation, list[CompiledPolicy]] = {"CREATE": [], "UPDATE": []}
         for policy in known:
             wanted = policy.validations and policy.background
             operation = _operation(policy) if wanted else None
             if operation is not None:
-                asks = asks_for_a_user(policy)
-                (left_out if asks else self._by_operation[operation]).append(policy)
+                (left_out if asks_for_a_user(policy) else chosen[operation]).append(policy)
         self.left_out = tuple(left_out)
         """Policies that cannot be asked of what exists."""
-        self.policies = tuple(p for chosen in self._by_operation.values() for p in chosen)
+        self.policies = tuple(p for each in chosen.values() for p in each)
         """Policies that are asked."""
         self.book = ReportBook()
         """What they said so far."""
-        self._always: list[_Choice] = []
-        self._sets: dict[tuple[_Group, ...], tuple[_Asked, ...]] = {}
+        self._chosen = {
+            (operation, is_shadow): PolicySet.of(
+                [p for p in each if bool(p.shadow_of) is is_shadow], self._surroundings
+            )
+            for operation, each in chosen.items()
+            for is_shadow in (False, True)
+        }
+        self._kinds: dict[_PlanKey, _Plan] = {}
+        self._plans: dict[_PlanKey, _Plan] = {}
         for policy in self.left_out:
             key = ResultKey(policy.name, "", "skip", "", policy.shadow_of)
             self.book.note("", key, message=NOT_ASKED, subject=None)
 
     @cached_property
-    def _groups(self) -> tuple[_Group, tuple[_Group, ...]]:
-        """All policies that decide alike on what is alike, and these by what they see.
+    def _looked_at(self) -> Mapping[str, LookedAt]:
+        """What policies look at that decide alike on what is alike, by their ids.
 
         Policies of one name are asked about each object, as those that decide alike on nothing.
         """
-        seen: dict[str, Footprint] = {}
-        chosen: dict[str, list[_Choice]] = {}
         names = Counter((policy.name, policy.shadow_of) for policy in self.policies)
-        for operation, policies in self._by_operation.items():
-            for policy in policies:
-                looked_at = looked_at_alike(policy)
-                if looked_at is None or names[policy.name, policy.shadow_of] > 1:
-                    self._always.append((operation, policy))
-                else:
-                    seen.setdefault(looked_at.text, looked_at)
-                    chosen.setdefault(looked_at.text, []).append((operation, policy))
-        groups = (_Group(Alike([looked_at]), chosen[text]) for text, looked_at in seen.items())
-        return _Group(Alike(seen.values())), tuple(groups)
+        ids = Counter(policy.id for policy in self.policies)
+        found = {}
+        for (operation, _), policies in self._chosen.items():
+            for policy in policies.policies:
+                looked_at = looked_at_alike(policy, operation)
+                alone = names[policy.name, policy.shadow_of] == ids[policy.id] == 1
+                if looked_at is not None and alone:
+                    found[policy.id] = looked_at
+        return found
 
-    def _asked(self, missed: tuple[_Group, ...]) -> tuple[_Asked, ...]:
-        """Return the policies of groups, and those always asked: once for the same groups."""
-        known = self._sets.get(missed)
-        if known is not None:
-            return known
-        around = replace(self._policies.surroundings, makers=BELIEVING)
-        sets: dict[tuple[Operation, bool], list[CompiledPolicy]] = {}
-        for operation, policy in chain(self._always, *(group.choices for group in missed)):
-            sets.setdefault((operation, bool(policy.shadow_of)), []).append(policy)
-        made = tuple((key[0], PolicySet.of(chosen, around)) for key, chosen in sets.items())
-        if len(self._sets) < MOST_SETS:
-            self._sets[missed] = made
-        return made
+    @cached_property
+    def _parts(self) -> Parts:
+        looked_at = self._looked_at.values()
+        return Parts(tree for each in looked_at for tree in (each.before, *each.validations))
 
     def look_at(self, found: ScannedObject) -> None:
         """Ask all policies about an object, and note what they say.
 
         What they said of another that is the same to them, they say of this one.
         """
-        together, groups = self._groups
-        subject, known = found.subject, together.known(found) if groups else ()
-        if known is None:
-            known, said = self._asked_apart(found, groups)
-            together.remember(known)
-        else:
-            said = self._ask(found, self._asked(()))
-        for key, message in (*known, *said):
-            self.book.note(subject.namespace, key, message=message, subject=subject)
+        plan = self._plan(found)
+        subject = found.subject
+        namespace = subject.namespace
+        for key, message in self._said(found, plan):
+            self.book.note(namespace, key, message=message, subject=subject)
 
-    def _asked_apart(self, found: ScannedObject, groups: Iterable[_Group]) -> tuple[_Said, _Said]:
-        """Return what groups say of an object, and what those say that are always asked."""
-        known: list[tuple[ResultKey, str]] = []
-        missed: list[_Group] = []
-        for group in groups:
-            said = group.known(found)
-            if said is None:
-                missed.append(group)
+    def _said(self, found: ScannedObject, plan: _Plan) -> Iterator[tuple[ResultKey, str]]:
+        """Yield what policies say of an object."""
+        parts = self._parts.of(found.value, plan.kind, found.within) if plan.alike else None
+        if parts is not None and self._sees_types:
+            parts[self._parts.typed] = is_typed(found.value)
+        facts: dict[Operation, Facts] = {}
+        for asked in plan.alike:
+            if parts is None:
+                unknown = asked.validations
+            elif asked.is_silent(parts):
+                continue
             else:
-                known += said
-        fresh = self._ask(found, self._asked(tuple(missed)))
-        rest = list(fresh)
-        for group in missed:
-            own = [each for each in fresh if (each[0].policy, each[0].shadow_of) in group.speakers]
-            group.remember(own)
-            known += own
-            rest = [each for each in rest if each not in own]
-        return tuple(known), tuple(rest)
+                unknown = [each for each in asked.validations if not each.is_known(parts)]
+                if not unknown:
+                    yield from asked.passed
+                    continue
+            own = facts.get(asked.operation)
+            if own is None:
+                own = facts[asked.operation] = self._facts(found, asked.operation)
+            yield from self._ask(asked, own, unknown, parts)
+        for operation, policies in plan.always:
+            decision = policies.validate(_request(found, operation))
+            yield from results_of(decision, self.shadows)
 
-    def _ask(self, found: ScannedObject, asked: Iterable[_Asked]) -> _Said:
-        """Return what policies say of an object."""
-        said: list[tuple[ResultKey, str]] = []
-        for operation, policies in asked:
+    def _ask(
+        self, asked: _Asked, facts: Facts, unknown: Sequence[_Passed], parts: Sequence[Any] | None
+    ) -> _Said:
+        """Return what a policy says of an object, some of its validations being true of it."""
+        said = None if parts is None else asked.objected(parts, facts.request.namespace)
+        if said is not None:
+            return said
+        validations = [validation for each in unknown for validation in each.validations]
+        passes = all_true(asked.policy, validations, facts)
+        if passes is None:
+            if parts is not None:
+                asked.leave_out(parts)
+            return ()
+        if passes:
+            if parts is not None:
+                for each in unknown:
+                    each.remember(parts)
+            return asked.passed
+        verdict = VerdictBuilder()
+        validate((asked.policy,), facts, verdict)
+        said = tuple(results_of(verdict.decision(), self.shadows))
+        if parts is not None:
+            asked.object_to(parts, facts.request.namespace, said)
+        return said
+
+    def _facts(self, found: ScannedObject, operation: Operation) -> Facts:
+        request = _request(found, operation, NO_OBJECT)
+        facts = Facts(request, self._surroundings, asked=len(self.policies))
+        facts.object = found.value
+        facts.old_object = found.value if operation == "UPDATE" else None
+        return facts
+
+    def _plan(self, found: ScannedObject) -> _Plan:
+        key = found.resource, found.kind, found.within
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._made(found)
+            if len(self._plans) < MOST_PLANS:
+                self._plans[key] = plan
+        return plan
+
+    def _made(self, found: ScannedObject) -> _Plan:
+        """Return the policies of a resource that are for a namespace."""
+        facts = Facts(_request(found, "CREATE"), self._surroundings)
+        key = found.resource, found.kind, "namespaced" if facts.attributes.namespaced else ""
+        known = self._kinds.get(key)
+        if known is None:
+            known = self._kinds[key] = self._of_kind(found)
+        unknown: list[_Asked] = []
+        alike: list[_Asked] = []
+        for asked in known.alike:
+            try:
+                if is_for_namespace(asked.policy, facts):
+                    alike.append(asked)
+            except PolicydError:
+                unknown.append(asked)
+        always = (*known.always, *self._sets((each.operation, each.policy) for each in unknown))
+        return _Plan(known.kind, tuple(alike), always)
+
+    def _of_kind(self, found: ScannedObject) -> _Plan:
+        """Return the policies that name a resource."""
+        kind = find_kind(found.value)
+        alike: list[_Asked] = []
+        always: list[tuple[Operation, CompiledPolicy]] = []
+        own = found.kind == "Namespace"
+        for (operation, _), policies in self._chosen.items():
             request = _request(found, operation)
-            if policies.concerned(request, "validate"):
-                said += results_of(policies.validate(request), self.shadows)
-        return tuple(said)
+            facts = Facts(request, self._surroundings)
+            for policy in policies.concerned(request, "validate"):
+                looked_at = None if own else self._looked_at.get(policy.id)
+                named = facts.attributes if own else named_by(policy.constraints, facts)
+                if looked_at is None or (named is not None and named is not facts.attributes):
+                    always.append((operation, policy))
+                elif named is not None:
+                    alike.append(self._remembering(policy, operation, looked_at, kind))
+        return _Plan(kind, tuple(alike), tuple(self._sets(always)))
+
+    def _remembering(
+        self,
+        policy: CompiledPolicy,
+        operation: Operation,
+        looked_at: LookedAt,
+        kind: WorkloadKind | None,
+    ) -> _Asked:
+        parts = self._parts
+        more = [parts.labelled]
+        if looked_at.namespace:
+            more.append(parts.namespace)
+        if looked_at.typed and self._surroundings.written:
+            more.append(parts.typed)
+        before = (*parts.numbers(looked_at.before, kind), *more)
+        validations = zip(policy.validations, looked_at.validations, strict=True)
+        whole = [(validation, parts.numbers(tree, kind)) for validation, tree in validations]
+        return _Asked(policy, operation, before, whole)
+
+    @cached_property
+    def _sees_types(self) -> bool:
+        return self._surroundings.written and any(each.typed for each in self._looked_at.values())
+
+    def _sets(
+        self, chosen: Iterable[tuple[Operation, CompiledPolicy]]
+    ) -> Iterator[tuple[Operation, PolicySet]]:
+        """Yield sets of the policies that are asked together."""
+        sets: dict[tuple[Operation, bool], list[CompiledPolicy]] = {}
+        for operation, policy in chosen:
+            sets.setdefault((operation, bool(policy.shadow_of)), []).append(policy)
+        for (operation, _), policies in sets.items():
+            yield operation, PolicySet.of(policies, self._surroundings)
 
 
 def resources_to_list(
@@ -299,8 +469,11 @@ def _listed(rule: Rule, known: Iterable[Listed], *, exact: bool) -> Iterator[Lis
                     yield Listed(group, version, plural)
 
 
-def _request(found: ScannedObject, operation: Operation) -> AdmissionRequest:
-    raw = msgspec.Raw(msgspec.json.encode(found.value))
+def _request(
+    found: ScannedObject, operation: Operation, raw: msgspec.Raw | None = None
+) -> AdmissionRequest:
+    if raw is None:
+        raw = msgspec.Raw(msgspec.json.encode(found.value))
     group, version, plural = found.resource
     return AdmissionRequest(
         uid="scan",

@@ -1,4 +1,4 @@
-"""Policies in the shadow of others: what they would answer instead, which nobody is told but us.
+"""Compare the decisions of candidate policies with those of the policies in force.
 
 Both are asked the same, each alone. What they would change is compared on the object as it came:
 on the result of the one in force, the shadow would find everything done. What they demand is
@@ -17,17 +17,16 @@ from policyd.engine.evaluate.policy_set import PHASES, Phase, PolicySet
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.decision import Decision
-from policyd.patch.differences import difference
 from policyd.patch.json_patch import apply_json_patch
-from policyd.patch.operations import Operation
+from policyd.patch.operations import Operation, difference
 
 Outcome = Literal["same", "denied", "allowed", "changed"]
-"""How an answer would differ: not, refused, no longer refused, other words or another object."""
+"""The kind of a difference: none, denied, no longer denied, another message or object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowDifference:
-    """How a shadow answers one request, compared with the policy that it may replace.
+    """The decision of a shadow, compared with that of the policy it may replace.
 
     Attributes:
         shadow: The shadow's name.
@@ -96,7 +95,7 @@ Decide = Callable[[AdmissionRequest, OutOfTime], Decision]
 
 
 def deciders(shadow: Shadow, phase: Phase) -> tuple[Decide, Decide]:
-    """Return what decides for the policy in force, and for its shadow."""
+    """Return the decisions of the policy in force, and of its shadow."""
     if phase == "mutate":
         return shadow.old.mutate, shadow.new.mutate
     return shadow.old.review, shadow.new.review
@@ -128,7 +127,7 @@ def compared(
 def shadow_differences(
     policies: PolicySet, request: AdmissionRequest, result: Decision
 ) -> Iterator[ShadowDifference]:
-    """Yield what shadows would answer differently, as both webhooks ask them one after the other.
+    """Yield the differences of shadows, evaluated as both webhooks evaluate them in turn.
 
     Args:
         policies: All policies.
@@ -154,7 +153,7 @@ def shadow_differences(
 
 
 def _said(decision: Decision) -> tuple[str, ...]:
-    """Return what a decision objects to, without the policy's name, which differs anyway."""
+    """Return the denials of a decision without the policy's name, which always differs."""
     said = [
         f"{'+'.join(o.actions)}: {f'{o.path}: ' if o.path else ''}{o.advice}"
         for o in decision.objections

@@ -1,122 +1,353 @@
 """Objects that are alike to policies: a scan decides once on all that differ in what nobody reads.
 
-Of a pod that is what the policies' footprint leaves out. Of other kinds the whole spec counts but
-for what is left out of their pod templates, and of the metadata what is looked at. A policy that
-looks at the name, or at more than can be told, is asked about each object.
+What some policies look at is cut into parts, each a field and what is read of it. The parts of an
+object are written out once, whoever reads them; what a policy sees is a choice of them.
+An object that has pod templates has the same parts again for each template, as expressions may mean
+either by a path, and besides how many pods come of each.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from policyd.api.admission import Operation
 from policyd.api.meta import Json
-from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.compiled import NATIVE, CompiledPolicy
+from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.pods import ORDINARY
-from policyd.engine.objects.workloads import EACH, find_kind
+from policyd.engine.objects.workloads import EACH, WorkloadKind, pod_templates, value_at
 from policyd.engine.remember.footprint import looked_at_by
-from policyd.engine.remember.footprint_tree import Footprint
+from policyd.engine.remember.footprint_tree import BEGINNING, Footprint
+from policyd.patch.builtin_types import MistypedError
+from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.operations import Path
 
-LONGEST: Final = 64 * 1024
-"""Bytes of what is compared: larger objects are decided on one by one."""
+LONGEST: Final = 8 * 1024
+"""Bytes of one part that is compared: objects with larger ones are decided on one by one."""
+
+MOST_ITEMS: Final = 64
+"""Items of a list, and pod templates, that are compared."""
 
 _OF_ONE: Final = frozenset(
     ("name", "generateName", "uid", "resourceVersion", "creationTimestamp", "generation", EACH)
 )
 """Fields of the metadata that are another object's in each object."""
 
+_NAMESPACE: Final = "namespace"
 _OF_REQUESTS: Final = frozenset(
     (
-        *("kind", "resource", "subResource", "operation", "namespace", "userInfo", "dryRun"),
+        *("kind", "resource", "subResource", "operation", _NAMESPACE, "userInfo", "dryRun"),
         *("requestKind", "requestResource", "requestSubResource", "options"),
     )
 )
 """What requests of a scan have in common, for objects of a kind and namespace."""
 
-_ALWAYS: Final = (("apiVersion",), ("kind",), ("metadata", "ownerReferences"))
+_DEEPEST: Final = 4
+"""Fields within each other that are parts of their own."""
+
 _encode: Final = msgspec.json.Encoder().encode
 
+Part = bytes | int | tuple[object, ...]
+"""What is read of an object: a value, how deep the first field is that it has not, or such of each
+item of a list."""
 
-class Alike:
-    """Tells what some policies see of an object: of those that see the same, they say the same."""
-
-    def __init__(self, looked_at: Iterable[Footprint]) -> None:
-        """Take what each policy looks at."""
-        self._tree = Footprint()
-        for path in _ALWAYS:
-            self._tree.at(*path).take()
-        for each in looked_at:
-            self._tree.join(each)
-        self._read = {name for name in self._tree.fields if name not in ("metadata", "spec")}
-
-    def seen(self, value: Json, namespace: str) -> bytes | None:
-        """Return what the policies see of an object; None if that is too much to compare."""
-        kind, tree = find_kind(value), self._tree
-        if kind is not None and not kind.places[0].path:
-            seen = _project(value, tree)
-        else:
-            seen = {name: value[name] for name in self._read if name in value}
-            seen["metadata"] = _project(value.get("metadata"), tree.fields["metadata"])
-            seen["spec"] = value.get("spec")
-            if kind is not None and not kind.queued:
-                for place in kind.places:
-                    seen = _with_templates(seen, place.path, tree, tree)
-        written = _encode((namespace, seen))
-        return written if len(written) <= LONGEST else None
+Project = Callable[[Json], Json] | None
+"""Returns what is read of a value; None if that is all of it."""
 
 
-def looked_at_alike(policy: CompiledPolicy) -> Footprint | None:
-    """Return what a policy looks at in an object; None if that may be another in each object."""
+class LookedAt(NamedTuple):
+    """What a policy looks at: to tell whether it concerns an object, and what it says of it."""
+
+    before: Footprint
+    validations: tuple[Footprint, ...]
+    namespace: bool
+    """Whether it looks at the namespace, or could."""
+    typed: bool
+    """Whether it sees an object as its type has it, if the object is of that type."""
+
+
+def looked_at_alike(policy: CompiledPolicy, operation: Operation) -> LookedAt | None:
+    """Return what a policy looks at in an object; None if that may be another in each object.
+
+    Args:
+        policy: The policy.
+        operation: What it is asked about; on UPDATE, the object was as it is.
+
+    INVARIANT: what it says of an object that exists follows from its conditions, validations, the
+    variables of these, and selectors. What it would change is not asked.
+    """
+    if operation == "UPDATE" and "oldObject" in policy.uses:
+        return None
+    if policy.annotations:
+        return None
     try:
-        tree, request = looked_at_by(policy)
+        before, request = looked_at_by(policy, [program for _, program in policy.conditions])
+        found = [looked_at_by(policy, [each.program]) for each in policy.validations]
     except Exception:  # noqa: BLE001 - whatever a policy holds, it can be asked about each object
         return None
+    for name in ("apiVersion", "kind"):
+        before.at(name).take()
+    requests = [request, *(asked for _, asked in found)]
+    trees = tuple(tree for tree, _ in found)
+    if any(map(_is_of_one, (before, *trees))) or any(map(_asks, requests)):
+        return None
+    by_namespace = (
+        any(_NAMESPACE in each.fields for each in requests)
+        or "namespaceObject" in policy.uses
+        or policy.policy.spec.param_kind is not None
+        or bool(policy.namespace)
+        or any(binding.constraints is not None for binding in policy.bindings)
+    )
+    return LookedAt(before, trees, by_namespace, policy.kind in NATIVE)
+
+
+def _is_of_one(tree: Footprint) -> bool:
+    """Tell whether what is looked at is another in each object."""
     metadata = tree.fields.get("metadata")
     named = metadata is not None and (
         metadata.whole or not metadata.fields or not _OF_ONE.isdisjoint(metadata.fields)
     )
-    if tree.whole or named or EACH in tree.fields:
-        return None
-    asks = request.whole or not request.fields.keys() <= _OF_REQUESTS
-    return None if asks else tree
+    return tree.whole or named or EACH in tree.fields
 
 
-def _with_templates(value: Json, path: Path, pods: Footprint, own: Footprint | None) -> Json:
-    """Return a value in which the pod templates at `path` are left with what is looked at.
-
-    Args:
-        value: An object, or something in it.
-        path: Where its templates are.
-        pods: What is looked at in a pod.
-        own: What is looked at in the value itself, by its place in the object.
-    """
-    if own is not None and (own.whole or not own.fields):
-        return value
-    if not path:
-        return [_project(value, pods), None if own is None else _project(value, own)]
-    step, rest = path[0], path[1:]
-    inner = None if own is None else own.fields.get(str(step))
-    if step == EACH and isinstance(value, list):
-        return [_with_templates(item, rest, pods, inner) for item in value]
-    if isinstance(value, dict) and step in value:
-        return {**value, step: _with_templates(value[step], rest, pods, inner)}
-    return value
+def _asks(request: Footprint) -> bool:
+    """Tell whether what is looked at is another in each request."""
+    return request.whole or not request.fields.keys() <= _OF_REQUESTS
 
 
-def _project(value: Json, node: Footprint) -> Json:
-    """Return the part of a value that is looked at."""
+@dataclass(slots=True)
+class _Branch:
+    """A field, and what is read of it: parts, and fields within it."""
+
+    parts: list[tuple[int, Project]] = field(default_factory=list)
+    within: dict[str, "_Branch"] = field(default_factory=dict)
+    items: "_Branch | None" = None
+    """What is read of its items."""
+    begin: int = 0
+    end: int = 0
+    """The parts within it are those from `begin` to before `end`; how many items it has is the
+    first of them."""
+
+
+class _TooMuchError(Exception):
+    """An object has more to compare than it is worth."""
+
+
+class Parts:
+    """The parts of objects that policies look at."""
+
+    def __init__(self, looked_at: Iterable[Footprint]) -> None:
+        """Take what each policy looks at."""
+        leaves: dict[Path, dict[str, Project]] = {}
+        self._counts: dict[Path, int] = {}
+        for each in looked_at:
+            for path, node in _leaves(each, ()):
+                leaves.setdefault(path, {}).setdefault(node.text, _projector(node))
+        self._numbers: dict[tuple[Path, str], int] = {}
+        self._absent: list[Part] = []
+        self._root = _Branch()
+        self._grow(self._root, (), leaves)
+        self.locations = 2 * len(self._absent)
+        """Which part says where pod templates are, and how many pods come of each."""
+        self.namespace = self.locations + 1
+        """Which part is the namespace."""
+        self.labelled = self.namespace + 1
+        """Which part says whether its labels are all texts: if one is not, selectors see none."""
+        self.typed = self.labelled + 1
+        """Which part says whether the object is of its type."""
+
+    def _grow(
+        self, branch: _Branch, path: Path, leaves: Mapping[Path, Mapping[str, Project]]
+    ) -> None:
+        depth = len(path)
+        names = dict.fromkeys(
+            str(other[depth]) for other in leaves if other[:depth] == path and len(other) > depth
+        )
+        for name in names:
+            inner = _Branch()
+            if name == EACH:
+                branch.items = inner
+                self._counts[path] = len(self._absent)
+                self._absent.append(depth)
+            else:
+                branch.within[name] = inner
+            for text, project in leaves.get((*path, name), {}).items():
+                number = self._numbers[(*path, name), text] = len(self._absent)
+                inner.parts.append((number, project))
+                self._absent.append(depth)
+            inner.begin = len(self._absent)
+            self._grow(inner, (*path, name), leaves)
+            inner.end = len(self._absent)
+
+    def numbers(self, looked_at: Footprint, kind: WorkloadKind | None) -> tuple[int, ...]:
+        """Return which parts are what is looked at in objects of a kind."""
+        own: dict[int, None] = {}
+        for path, node in _leaves(looked_at, ()):
+            own[self._numbers[path, node.text]] = None
+            for depth, name in enumerate(path):
+                if name == EACH:
+                    own[self._counts[path[:depth]]] = None
+        if kind is None or _is_pod(kind):
+            return tuple(own)
+        of_templates = (len(self._absent) + number for number in own)
+        return (*own, *of_templates, self.locations)
+
+    def of(self, value: Json, kind: WorkloadKind | None, namespace: str) -> list[Any] | None:
+        """Return the parts of an object; None if they are too much to compare."""
+        templates: list[Any] = []
+        locations: Any = ()
+        try:
+            parts = self._of(value)
+            if kind is not None and not _is_pod(kind):
+                locations = tuple((each.path, each.pods) for each in pod_templates(value, kind))
+                templates = self._of_templates([value_at(value, path) for path, _ in locations])
+        except _TooMuchError:
+            return None
+        parts += templates or [None] * len(parts)
+        return [*parts, locations, namespace, _are_texts(value), None]
+
+    def _of_templates(self, pods: Sequence[Json]) -> list[Any]:
+        if len(pods) > MOST_ITEMS or any("kind" in pod or "apiVersion" in pod for pod in pods):
+            raise _TooMuchError  # a template with a kind is counted as what it says it is
+        found = [self._of(pod) for pod in pods]
+        return found[0] if len(found) == 1 else list(zip(*found, strict=True))
+
+    def _of(self, value: Json) -> list[Any]:
+        parts = self._absent.copy()
+        _fill(parts, value, self._root, 0)
+        return parts
+
+
+def _are_texts(value: Json) -> bool:
+    metadata = value.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return isinstance(labels, dict) and bool(labels_of(value)) == bool(labels)
+
+
+def is_typed(value: Json) -> bool:
+    """Tell whether an object can be read as its type has it."""
+    struct = type_of(value)
+    if struct is None:
+        return False
+    try:
+        typed_view(value, struct)
+    except MistypedError:
+        return False
+    return True
+
+
+def _fill(parts: list[Any], value: Any, branch: _Branch, depth: int) -> None:  # noqa: ANN401 - JSON
+    """Write out what is in a value, which has the parts of an object without fields so far."""
+    for name, inner in branch.within.items():
+        begin, end = inner.begin, inner.end
+        if name not in value:
+            if begin < end:
+                parts[begin:end] = [depth] * (end - begin)
+            continue
+        found = value[name]
+        for number, project in inner.parts:
+            part = parts[number] = _encode(found if project is None else project(found))
+            if len(part) > LONGEST:
+                raise _TooMuchError
+        if begin < end:
+            _fill_within(parts, found, inner, depth + 1)
+
+
+def _fill_within(parts: list[Any], value: Any, branch: _Branch, depth: int) -> None:  # noqa: ANN401 - JSON
+    """Write out what is in a field, which may be anything."""
+    if type(value) is dict and branch.items is None:
+        _fill(parts, value, branch, depth)
+    elif type(value) is list and branch.items is not None and not branch.within:
+        _fill_items(parts, value, branch, depth)
+    else:
+        _fill_with(parts, branch, value, depth)
+
+
+def _fill_items(parts: list[Any], items: list[Any], branch: _Branch, depth: int) -> None:
+    """Write out what is in the items of a list, side by side."""
+    begin, end, inner = branch.begin, branch.end, branch.items
+    assert inner is not None, "asked by the caller"
+    if len(items) > MOST_ITEMS:
+        raise _TooMuchError
+    absent = parts[begin:end]
+    found = []
+    for item in items:
+        parts[begin:end] = absent
+        if type(item) is dict:
+            _fill(parts, item, inner, depth + 1)
+        else:
+            _fill_with(parts, branch, item, depth + 1)
+        found.append(parts[begin:end])
+    if len(found) > 1:
+        parts[begin:end] = zip(*found, strict=True)
+    parts[begin] = -1 - len(items)
+
+
+def _fill_with(parts: list[Any], branch: _Branch, value: Json, depth: int) -> None:
+    """Write out a value that is not what is looked at in it: it counts as a whole."""
+    odd = depth, _encode(value)
+    if len(odd[1]) > LONGEST:
+        raise _TooMuchError
+    parts[branch.begin : branch.end] = [odd] * (branch.end - branch.begin)
+
+
+def _is_pod(kind: WorkloadKind) -> bool:
+    return bool(kind.places) and not kind.places[0].path
+
+
+def _leaves(node: Footprint, path: Path) -> Iterable[tuple[Path, Footprint]]:
+    """Yield the parts of what is looked at: fields that are read in a way of their own."""
+    for name, inner in node.fields.items():
+        at = (*path, name)
+        splits = inner.fields and not (inner.whole or inner.devices)
+        if EACH in inner.fields:
+            items = inner.fields[EACH]
+            splits = splits and len(inner.fields) == 1 and _has_fields(items)
+        if splits and len(at) < _DEEPEST:
+            yield from _leaves(inner, at)
+        else:
+            yield at, inner
+
+
+def _has_fields(node: Footprint) -> bool:
+    return bool(node.fields) and EACH not in node.fields and not (node.whole or node.devices)
+
+
+def _projector(node: Footprint) -> Project:
+    """Return what returns the part of a value that is looked at."""
     fields = node.fields
     if node.devices and not (node.whole or fields):
-        return _devices(value)
+        return _devices
     if node.whole or node.devices or not fields:
+        return None
+    names = [name for name in fields if name != EACH and not name.startswith(BEGINNING)]
+    projects = tuple((name, _projector(fields[name])) for name in names)
+    if EACH not in fields:
+        return lambda value: _fields(value, projects)
+    item, alone = _projector(fields[EACH]), len(fields) == 1
+    begin = tuple(name[len(BEGINNING) :] for name in fields if name.startswith(BEGINNING))
+
+    def project(value: Json) -> Json:
+        if isinstance(value, list) and alone:
+            return value if item is None else [item(each) for each in value]
+        if isinstance(value, dict) and not node.valued:
+            begun = {name: each for name, each in value.items() if begin and name.startswith(begin)}
+            return [list(value), _fields(value, projects), begun]
         return value
-    if isinstance(value, dict) and EACH not in fields:
-        return {name: _project(value[name], fields[name]) for name in fields if name in value}
-    if isinstance(value, list) and fields.keys() == {EACH}:
-        inner = fields[EACH]
-        return [_project(item, inner) for item in value]
-    return value
+
+    return project
+
+
+def _fields(value: Json, projects: Iterable[tuple[str, Project]]) -> Json:
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: value[name] if project is None else project(value[name])
+        for name, project in projects
+        if name in value
+    }
 
 
 def _devices(resources: Json) -> Json:

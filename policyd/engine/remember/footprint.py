@@ -6,13 +6,15 @@ else when a pod is read: what is read by it, written again, is the same for pods
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, Union
+from types import GenericAlias
+from typing import Any, Final
 
 import msgspec
 
 from policyd.api import kinds
 from policyd.api.kinds import FieldType
 from policyd.api.selectors import LabelSelector
+from policyd.cel import Program
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.workloads import EACH
 from policyd.engine.remember.footprint_changes import changed
@@ -60,15 +62,22 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
     return _type(pod, _POD), frozenset(request.fields)
 
 
-def looked_at_by(policy: CompiledPolicy) -> tuple[Footprint, Footprint]:
+def looked_at_by(
+    policy: CompiledPolicy, programs: Iterable[Program] | None = None
+) -> tuple[Footprint, Footprint]:
     """Return what a policy looks at in an object and in the request, what it changes aside.
+
+    Args:
+        policy: The policy.
+        programs: Those of its expressions that count; all if left out.
 
     Raises:
         UnboundedError: If that cannot be told.
     """
     _check_bounded(policy)
+    chosen = policy.programs if programs is None else programs
     of_object, of_request = _looked_at(
-        tuple(program.source for program in policy.programs),
+        tuple(program.source for program in chosen),
         tuple((name, program.source) for name, program in policy.variables.items()),
     )
     looked_at = Footprint()
@@ -133,7 +142,7 @@ def _type(node: Footprint, field: FieldType | None) -> Any:  # noqa: ANN401 - ms
     if field is None or node.whole or node.devices or not looked_at:
         return msgspec.Raw
     if field.shape == "list" and field.element and looked_at.keys() == {EACH}:
-        return list[_type(looked_at[EACH], field.element)]  # type: ignore[misc]
+        return GenericAlias(list, _type(looked_at[EACH], field.element))
     if EACH in looked_at or len(looked_at) > _MOST_FIELDS or any(map(_is_odd, looked_at)):
         return msgspec.Raw
     if field.shape == "struct" and field.struct:
@@ -153,11 +162,11 @@ def _struct(types: Mapping[str, Any]) -> type[msgspec.Struct]:
     """Return a Struct that tells what is absent from what is null."""
     names = {f"field_{number}": name for number, name in enumerate(types)}
     fields = [
-        (own, Union[_nullable(types[name]), msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
+        (own, _nullable(types[name]) | msgspec.UnsetType, msgspec.UNSET)
         for own, name in names.items()
     ]
     return msgspec.defstruct("Looked", fields, rename=names)
 
 
 def _nullable(given: Any) -> Any:  # noqa: ANN401 - msgspec takes types
-    return given if given is msgspec.Raw else Union[given, None]  # noqa: UP007 - at run time
+    return given if given is msgspec.Raw else given | None

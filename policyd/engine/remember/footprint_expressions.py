@@ -4,7 +4,7 @@ The way leads through variables, loops, conditions, and the few functions that h
 given. Whatever else is done with a value takes it in whole.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from policyd.cel.recursion import deep_recursion
@@ -12,7 +12,7 @@ from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.engine.model.reads import selected
 from policyd.engine.objects.workloads import EACH
-from policyd.engine.remember.footprint_tree import Footprint, UnboundedError
+from policyd.engine.remember.footprint_tree import BEGINNING, Footprint, UnboundedError
 
 ASKED_FOR: Final = (
     ("spec", "resources"),
@@ -23,14 +23,17 @@ ASKED_FOR: Final = (
 """All that says how much a pod asks for."""
 
 _OWNERS: Final = ("metadata", "ownerReferences")
+_CONTROLLER: Final = tuple((*_OWNERS, EACH, name) for name in ("apiVersion", "controller", "kind"))
+"""All that says which kind of controller an object has."""
 
 _METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "gpus": ASKED_FOR,
     "claims": (("spec", "resourceClaims"),),
+    "devices": (*ASKED_FOR, ("spec", "resourceClaims")),
     "requests": ASKED_FOR,
     "limits": ASKED_FOR,
     "pods": (),
-    "controller": (_OWNERS,),
+    "controller": _CONTROLLER,
 }
 """What the engine's own methods look at in a pod, besides its kind. They take in whatever else they
 are asked of."""
@@ -44,18 +47,76 @@ BY_CHANCE: Final = frozenset({"now", "random"})
 _MOST_PLACES: Final = 64
 """Fields that one value may be: what is chosen among more is not written by people."""
 
-Places = tuple[Footprint, ...]
+
+class _Made:
+    """A list that an expression makes, and that has no place in the object itself."""
+
+    def __init__(self, items: "Place") -> None:
+        self.items = items
+        """What its items may be."""
+
+    def at(self, *path: str) -> "Place":
+        """Return one of its items; it has nothing else."""
+        if path == (EACH,):
+            return self.items
+        self.items.take()
+        return self
+
+    def take(self) -> None:
+        """Look at all of it."""
+        self.items.take()
+
+
+class _Filtered(_Made):
+    """The items of a list for which a condition is true, or the names of the fields of a map."""
+
+
+Place = Footprint | _Made
+
+Places = tuple[Place, ...]
 """What a value may be, or be made of."""
+
+
+class _Looped(tuple[Place, ...]):
+    """The places of a variable that goes over the fields of maps, the items of lists, or texts."""
+
+    maps: Places
+    texts: tuple[str, ...]
+    beginning: str
+
+    def __new__(
+        cls,
+        items: Iterable[Place],
+        maps: Places = (),
+        texts: tuple[str, ...] = (),
+        beginning: str = "",
+    ) -> "_Looped":
+        """Take what the variable may be.
+
+        Args:
+            items: Places of the items.
+            maps: What is looped over; of maps, the variable is a name.
+            texts: All that the variable may be, if they are known.
+            beginning: What the name begins with where this is asked.
+        """
+        made = super().__new__(cls, items)
+        made.maps, made.texts, made.beginning = maps, texts, beginning
+        return made
+
 
 Scope = Mapping[str, Places]
 """The local variables."""
 
 
-def _ask(place: Footprint, method: str) -> None:
+def _ask(place: Place, method: str) -> None:
     """Look at what a method of the engine does; one that counts devices, not at memory and such."""
     for path in _METHODS[method]:
         part = place.at(*path)
-        if method == "gpus" and path[-1] == "resources":
+        if (
+            method in {"gpus", "devices"}
+            and path[-1] == "resources"
+            and isinstance(part, Footprint)
+        ):
             part.devices = True
         else:
             part.take()
@@ -76,12 +137,7 @@ class Looking:
         self._pod = pod
         self._request = request
         self._variables: dict[str, Places] = {}
-        self._roots = {
-            "object": (pod,),
-            "pod": (pod,),
-            "workload": (pod,),
-            "request": (request,),
-        }
+        self._roots = {"object": (pod,), "pod": (pod,), "workload": (pod,), "request": (request,)}
 
     def take(self, source: str) -> None:
         """Add what an expression looks at.
@@ -126,14 +182,34 @@ class Looking:
             raise UnboundedError
         hidden = name in scope and not node.absolute
         if name == "maker" and not hidden:
-            self._pod.at(*_OWNERS).take()
+            for path in _CONTROLLER:
+                self._pod.at(*path).take()
             self._request.at("userInfo").take()
         return scope[name] if hidden else self._roots.get(name, ())
 
     def _index(self, node: ast.Index, scope: Scope) -> Places:
         if isinstance(node.index, ast.Literal) and type(node.index.value) is int:
             return _items(self._look(node.operand, scope))
+        looped = _looped(node.index, scope)
+        if looped is not None and (looped.texts or looped.beginning):
+            places = self._look(node.operand, scope)
+            if looped.texts:
+                return tuple(place.at(text) for place in places for text in looped.texts)
+            if set(places) <= set(looped.maps):
+                return tuple(place.at(BEGINNING + looped.beginning) for place in places)
         return self._take_parts(node, scope)
+
+    def _logic(self, node: ast.Logic, scope: Scope) -> Places:
+        """Look at all operands: one matters only as far as others do not decide without it."""
+        known = [_beginning(each, negated=not node.conjunction) for each in node.operands]
+        for number, operand in enumerate(node.operands):
+            inner = dict(scope)
+            for other, (name, text) in enumerate(known):
+                looped = scope.get(name)
+                if other != number and text and isinstance(looped, _Looped):
+                    inner[name] = _Looped(looped, looped.maps, looped.texts, text)
+            self._take(operand, inner)
+        return ()
 
     def _conditional(self, node: ast.Conditional, scope: Scope) -> Places:
         self._take(node.condition, scope)
@@ -141,12 +217,27 @@ class Looking:
 
     def _comprehension(self, node: ast.Comprehension, scope: Scope) -> Places:
         looped = self._look(node.range, scope)
-        bound = dict.fromkeys(node.variables, ()) | {node.variables[-1]: _items(looped)}
+        of_maps = len(node.variables) > 1
+        items = _items(looped, of_maps=of_maps)
+        bound: dict[str, Places] = dict.fromkeys(node.variables, ())
+        texts = self._texts(node.range)
+        bound[node.variables[-1]] = items if of_maps else _Looped(items, looped, texts)
         inner = _within(scope, bound)
         if node.condition is not None:
             self._take(node.condition, inner)
+        if node.kind == "map":
+            return tuple(map(_Made, self._look(node.result, inner)))
         self._take(node.result, inner)
-        return looped if node.kind == "filter" else ()
+        return tuple(map(_Filtered, items)) if node.kind == "filter" else ()
+
+    def _texts(self, node: ast.ExpressionNode) -> tuple[str, ...]:
+        """Return the items of a list of texts that is written out, be it as a variable."""
+        match node:
+            case ast.Select(operand=ast.Identifier(name="variables"), field=name):
+                source = self._sources.get(name)
+                return () if source is None else _texts(parse(source))
+            case _:
+                return _texts(node)
 
     def _bind(self, node: ast.Bind, scope: Scope) -> Places:
         value = self._look(node.value, scope)
@@ -164,6 +255,9 @@ class Looking:
     def _call(self, node: ast.Call, scope: Scope) -> Places:
         if node.function.rpartition(".")[2] in BY_CHANCE:
             raise UnboundedError
+        if node.function in ("size", "@in"):
+            look = self._size if node.function == "size" else self._membership
+            return look(node, scope)
         if node.function in _HANDED_ON:
             return _together(*(self._look(part, scope) for part in ast.children(node)))
         receiver = node.target if node.function in _METHODS else None
@@ -177,6 +271,24 @@ class Looking:
             self._take(argument, scope)
         return ()
 
+    def _size(self, node: ast.Call, scope: Scope) -> Places:
+        """Look at how much there is: of what was filtered, that is told by the condition."""
+        for part in ast.children(node):
+            for place in self._look(part, scope):
+                if not isinstance(place, _Filtered):
+                    place.take()
+        return ()
+
+    def _membership(self, node: ast.Call, scope: Scope) -> Places:
+        """Look for a name: in a map that is one field, in a list all of it."""
+        match node.arguments:
+            case [ast.Literal(value=str() as name), container]:
+                for place in self._look(container, scope):
+                    place.at(name)
+                return ()
+            case _:
+                return self._take_parts(node, scope)
+
     def _take_parts(self, node: ast.ExpressionNode, scope: Scope) -> Places:
         for part in ast.children(node):
             self._take(part, scope)
@@ -187,6 +299,7 @@ class Looking:
     ] = {
         ast.Identifier: _identifier,
         ast.Index: _index,
+        ast.Logic: _logic,
         ast.Conditional: _conditional,
         ast.Comprehension: _comprehension,
         ast.Bind: _bind,
@@ -194,6 +307,38 @@ class Looking:
         ast.SortBy: _sort_by,
         ast.Call: _call,
     }
+
+
+def _looped(node: ast.ExpressionNode, scope: Scope) -> _Looped | None:
+    """Return what a variable goes over, if an expression is one."""
+    if not isinstance(node, ast.Identifier) or node.absolute:
+        return None
+    found = scope.get(node.name)
+    return found if isinstance(found, _Looped) else None
+
+
+def _texts(node: ast.ExpressionNode) -> tuple[str, ...]:
+    """Return the items of a list of texts that is written out; none of anything else."""
+    if not isinstance(node, ast.ListLiteral) or node.optionals:
+        return ()
+    found = [each.value for each in node.elements if isinstance(each, ast.Literal)]
+    texts = tuple(each for each in found if isinstance(each, str))
+    return texts if len(texts) == len(node.elements) else ()
+
+
+def _beginning(node: ast.ExpressionNode, *, negated: bool) -> tuple[str, str]:
+    """Return the variable that an expression is about, and what it must begin with to be true."""
+    match node:
+        case ast.Call(function="!_", arguments=(inner,)) if negated:
+            return _beginning(inner, negated=False)
+        case ast.Call(
+            function="startsWith",
+            target=ast.Identifier(name=name, absolute=False),
+            arguments=(ast.Literal(value=str() as text),),
+        ) if not negated:
+            return name, text
+        case _:
+            return "", ""
 
 
 def _within(scope: Scope, bound: Scope) -> Scope:
@@ -207,7 +352,11 @@ def _within(scope: Scope, bound: Scope) -> Scope:
     return {**scope, **bound}
 
 
-def _items(places: Places) -> Places:
+def _items(places: Places, *, of_maps: bool = True) -> Places:
+    """Return the items of lists, and of maps if they are looped over with their values."""
+    for place in places:
+        if of_maps and isinstance(place, Footprint):
+            place.valued = True
     return tuple(place.at(EACH) for place in places)
 
 

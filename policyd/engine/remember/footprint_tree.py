@@ -4,6 +4,8 @@ from typing import Final
 
 LABELS: Final = ("metadata", "labels")
 ANNOTATIONS: Final = ("metadata", "annotations")
+BEGINNING: Final = "*^"
+"""Stands, before some text, for the fields of a map whose names begin with that."""
 
 
 class UnboundedError(Exception):
@@ -13,7 +15,7 @@ class UnboundedError(Exception):
 class Footprint:
     """A field that is looked at: some fields in it, or its items, or all of it."""
 
-    __slots__ = ("devices", "fields", "whole")
+    __slots__ = ("devices", "fields", "valued", "whole")
 
     def __init__(self) -> None:
         self.fields: dict[str, Footprint] = {}
@@ -21,6 +23,8 @@ class Footprint:
         self.whole = False
         self.devices = False
         """Whether all of it is looked at but how much of ordinary resources it says."""
+        self.valued = False
+        """Whether EACH stands for the values of a map, too: else for their names alone."""
 
     @property
     def text(self) -> str:
@@ -28,7 +32,7 @@ class Footprint:
         if self.whole or not (self.fields or self.devices):
             return "*"
         inner = ",".join(f"{name!r}:{self.fields[name].text}" for name in sorted(self.fields))
-        return f"{'devices' * self.devices}{{{inner}}}"
+        return f"{'devices' * self.devices}{'values' * self.valued}{{{inner}}}"
 
     def at(self, *path: str) -> "Footprint":
         """Return the footprint of something in it, which is looked at from now on."""
@@ -41,6 +45,7 @@ class Footprint:
         """Look at all that another looks at, too."""
         self.whole = self.whole or other.whole
         self.devices = self.devices or other.devices
+        self.valued = self.valued or other.valued
         for step, node in other.fields.items():
             self.at(step).join(node)
 

@@ -25,8 +25,7 @@ from policyd.jobs.base import JobKind, is_ignored
 from policyd.jobs.injection import add_gate
 from policyd.jobs.integrations import EVERYTHING, POD, Integrations
 from policyd.jobs.kinds.registry import find_kind, find_parent
-from policyd.jobs.pods import POD_INDEX_LABEL, SUSPENDING_PARENT
-from policyd.jobs.roles import role_hash
+from policyd.jobs.pods import POD_INDEX_LABEL, SUSPENDING_PARENT, role_hash
 from policyd.jobs.rules.ownership import (
     belongs_to_managed,
     is_held_for_set,

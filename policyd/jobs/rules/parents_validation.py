@@ -9,7 +9,7 @@ from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.kueue.validation import IMMUTABLE, FieldError
 from policyd.api.meta import Json
 from policyd.jobs.parents import P, ParentKind
-from policyd.jobs.roles import SHAPE
+from policyd.jobs.pods import SHAPE
 from policyd.jobs.rules.defaults import ELASTIC_GATE
 from policyd.jobs.rules.ownership import is_held_otherwise, is_part
 from policyd.jobs.rules.submission import (

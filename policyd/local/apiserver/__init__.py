@@ -2,7 +2,7 @@
 
 A request passes through: target and user → kind → handler (read, write, delete, subresource) →
 patch, defaults, admission, validation → store → watchers. Objects in the store are never changed in
-place: whoever changes one puts a new one there, and the old object's identity is the lock.
+place: a writer replaces the object, and the identity of the old object is the lock.
 
 Imports `engine`, `patch`, `cel` and `api`. Start with `server`, then `requests`.
 """

@@ -1,4 +1,4 @@
-"""The ASGI application: who asks, for what, and how the answer goes out."""
+"""The ASGI application: who asks, for what, which function answers, and how the answer goes out."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -7,24 +7,115 @@ from typing import Any
 
 import structlog
 
+from policyd.local.apiserver.reading.read import get, list_
+from policyd.local.apiserver.reading.scale import get_scale, patch_scale, update_scale
+from policyd.local.apiserver.reading.watching import watch
 from policyd.local.apiserver.requests import (
     BODY_LIMIT,
     ApiRequest,
     ApiUser,
+    decode,
     parse_options,
     parse_target,
 )
-from policyd.local.apiserver.routes import Reply, find_handler
 from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import (
+    Object,
     StatusError,
     bad_request,
     internal_error,
+    method_not_allowed,
     no_such_resource,
+    not_found,
     too_large,
 )
-from policyd.local.apiserver.wire.documents import document, public_document
+from policyd.local.apiserver.wire.discovery import document, public_document
 from policyd.local.apiserver.wire.responses import ServerResponse, Stream
+from policyd.local.apiserver.writing.deletion import delete, delete_collection
+from policyd.local.apiserver.writing.patching import patch
+from policyd.local.apiserver.writing.podparts import bind, evict, read_log
+from policyd.local.apiserver.writing.write import create, finalize, update
+
+EVERYTHING: Object = {
+    "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+    "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    "incomplete": False,
+}
+"""The rights of every user: there is no authorization here."""
+
+
+async def answer_question(_state: ServerState, request: ApiRequest) -> ServerResponse:
+    """Answer POST on a review: the user's name and groups, or that the action is allowed."""
+    given = decode(request.body, request.media_type) if request.body else {}
+    kind = {"kind": request.served.kind, "apiVersion": request.served.api_version}
+    status = _status(request.served.kind, request.user)
+    answer = {**given, **kind, "metadata": given.get("metadata", {}), "status": status}
+    return ServerResponse(body=answer, code=201)
+
+
+def _status(kind: str, user: ApiUser) -> Object:
+    match kind:
+        case "SelfSubjectReview":
+            return {"userInfo": {"username": user.name, "groups": list(user.groups)}}
+        case "SelfSubjectRulesReview":
+            return EVERYTHING
+        case _:
+            return {"allowed": True}
+
+
+Reply = ServerResponse | Stream
+Handler = Callable[[ServerState, ApiRequest], Awaitable[Reply]]
+Verbs = Mapping[str, Handler]
+
+COLLECTION: Verbs = {"GET": list_, "POST": create, "DELETE": delete_collection}
+EVERYWHERE: Verbs = {"GET": list_}
+"""The verbs for all namespaces at once."""
+OBJECT: Verbs = {"GET": get, "PUT": update, "PATCH": patch, "DELETE": delete}
+SUBRESOURCES: Mapping[str, Verbs] = {
+    "binding": {"POST": bind},
+    "eviction": {"POST": evict},
+    "finalize": {"PUT": finalize},
+    "log": {"GET": read_log},
+    "scale": {"GET": get_scale, "PUT": update_scale, "PATCH": patch_scale},
+    "status": {"GET": get, "PUT": update, "PATCH": patch},
+}
+
+QUESTIONS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
+
+
+def find_handler(request: ApiRequest) -> Handler:
+    """Return the function that answers a request.
+
+    Raises:
+        StatusError: If there is none.
+    """
+    handler = _verbs(request).get(request.method)
+    if handler is None or (
+        handler is delete_collection and "deletecollection" not in request.served.verbs
+    ):
+        raise method_not_allowed()
+    if handler is list_ and request.options.flag("watch"):
+        return watch
+    return handler
+
+
+def _verbs(request: ApiRequest) -> Verbs:
+    target, served = request.target, request.served
+    subresource = target.subresource
+    if (subresource and not served.has(subresource)) or (
+        target.name and served.namespaced and not target.namespace
+    ):
+        if served.custom is not None and subresource:
+            raise not_found(served.resource, target.name)
+        raise no_such_resource()
+    if subresource:
+        return SUBRESOURCES[subresource]
+    if request.served.group in QUESTIONS:
+        return {"POST": answer_question}
+    if served.namespaced and not target.namespace:
+        return EVERYWHERE
+    return OBJECT if target.name else COLLECTION
+
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -40,7 +131,7 @@ log = structlog.get_logger(__name__)
 
 
 class ApiApplication:
-    """The API over HTTP; `users` has who may ask, by token."""
+    """The API over HTTP; `users` has the users by token."""
 
     def __init__(self, state: ServerState, *, users: Mapping[str, ApiUser]) -> None:
         self._state = state
@@ -50,7 +141,7 @@ class ApiApplication:
         self._drained = asyncio.Event()
 
     async def drain(self) -> None:
-        """Refuse to write from now on, and return once what is being written is done."""
+        """Refuse writes from now on, and return when the writes in progress are done."""
         self._draining = True
         if self._writes:
             await self._drained.wait()
@@ -127,10 +218,10 @@ class ApiApplication:
 
 
 def authenticate(headers: Headers, users: Mapping[str, ApiUser]) -> ApiUser:
-    """Tell who asks, by the token.
+    """Return the user that a token belongs to.
 
     Raises:
-        StatusError: 401, if nobody is known by it.
+        StatusError: 401, if the token is unknown.
     """
     scheme, _, token = headers.get("authorization", "").partition(" ")
     user = users.get(token.strip()) if scheme.lower() == "bearer" else None
@@ -140,7 +231,7 @@ def authenticate(headers: Headers, users: Mapping[str, ApiUser]) -> ApiUser:
 
 
 def impersonated(headers: Headers, raw: Sequence[tuple[bytes, bytes]], user: ApiUser) -> ApiUser:
-    """Return whom the user acts as (`kubectl --as`), or the user; nobody is refused that here."""
+    """Return the user that is impersonated (`kubectl --as`), or the user; all may impersonate."""
     name = headers.get("impersonate-user")
     if not name:
         return user

@@ -27,7 +27,7 @@ EVENT_NAMES: Mapping[str, str] = {
     "reportingComponent": "reportingController",
     "source": "deprecatedSource",
 }
-"""The fields of a core event, and what events.k8s.io calls them."""
+"""The fields of a core event, with their names in events.k8s.io."""
 
 LEFT_OUT = frozenset({"reportingComponent", "reportingInstance"})
 """The fields of a core event that are left out of one of events.k8s.io if they are empty."""

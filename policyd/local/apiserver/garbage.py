@@ -1,4 +1,4 @@
-"""Garbage collection: what belongs to an object goes with it, before it, or stays without it."""
+"""Garbage collection: dependents are deleted after their owner, before it, or orphaned."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ Place = tuple[str, str, str]
 
 
 class GarbageCollector:
-    """Follows the store's changes; what is to be done is done in `work`, not in between.
+    """Follows the changes of the store, and acts in `work` only.
 
     It keeps in mind who owns what, by uid, and which owners and dependents to look at next.
     """
@@ -69,7 +69,7 @@ class GarbageCollector:
         }
 
     def work(self) -> None:
-        """Do what there is to do."""
+        """Delete the dependents that are due."""
         while self._doubtful or self._going:
             doubtful, self._doubtful = self._doubtful, set()
             going, self._going = self._going, set()
@@ -105,7 +105,7 @@ class GarbageCollector:
             self._put(place, value, {"finalizers": [f for f in finalizers if f != FOREGROUND]})
 
     def _blocked(self, uid: str) -> bool:
-        """Delete what belongs to an owner; tell whether the owner has to wait for any of it."""
+        """Delete the dependents of an owner; tell whether the owner must wait for any of them."""
         blocked = False
         for place in sorted(self._dependents.get(uid, ())):
             value = self._store.get(*place)

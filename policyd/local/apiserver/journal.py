@@ -15,7 +15,7 @@ LINES_LIMIT = 50_000
 
 
 class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """An object as it was stored, or what is left to say of one that is gone."""
+    """An object as it was stored, or the key of a deleted one."""
 
     resource: str = ""
     object: Object | None = None
@@ -27,7 +27,7 @@ class Journal:
     """The file of one store. A line cut short by a crash is dropped, and so is what follows it."""
 
     def __init__(self, path: Path, store: Store) -> None:
-        """Load what the file holds into the store, and follow its changes from now on.
+        """Load the objects of the file into the store, and record its changes from now on.
 
         Raises:
             ConfigurationError: If the file cannot be read or written, or is something else's.

@@ -1,4 +1,4 @@
-"""What is asked: the path, the options in the query, the user, and the body."""
+"""Requests: the path, the options in the query, the user, and the body."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ Validation = Literal["Ignore", "Warn", "Strict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiUser:
-    """Who asks."""
+    """The user of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class ApiUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathTarget:
-    """What a path points at; an empty name is the collection."""
+    """The target of a path; an empty name is the collection."""
 
     group: str
     version: str
@@ -77,7 +77,7 @@ class QueryOptions:
 
     @property
     def field_validation(self) -> Validation:
-        """What becomes of unknown fields."""
+        """How unknown fields are treated."""
         match self.text("fieldValidation"):
             case "Ignore":
                 return "Ignore"
@@ -89,7 +89,7 @@ class QueryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One request for a kind that is served; `warnings` is what the client is told besides."""
+    """One request for a kind that is served; `warnings` are sent with the response."""
 
     method: str
     target: PathTarget
@@ -107,7 +107,7 @@ class ApiRequest:
 
     @property
     def field_manager(self) -> str:
-        """Who owns what this request sets: as it says, or else the program's name."""
+        """The owner of the fields that this request sets: as given, or else the program's name."""
         agent = self.headers.get("user-agent", "unknown").partition("/")[0]
         return self.options.text("fieldManager") or agent or "unknown"
 
@@ -168,7 +168,7 @@ def decode(body: bytes, media_type: str) -> Object:
 
 
 def decode_any(body: bytes, media_type: str) -> object:
-    """Read a body, whatever JSON value it is.
+    """Read a body that is any JSON value.
 
     Raises:
         StatusError: If it is not JSON or YAML, or nested too deep.

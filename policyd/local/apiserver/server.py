@@ -19,10 +19,9 @@ from policyd.local.apiserver.admission.chain import AdmissionChain
 from policyd.local.apiserver.admission.policies import StoredPolicies
 from policyd.local.apiserver.admission.webhooks import Webhooks
 from policyd.local.apiserver.app import ApiApplication
-from policyd.local.apiserver.bootstrap import bootstrap
 from policyd.local.apiserver.builtin import builtin_kinds
 from policyd.local.apiserver.custom.definitions import Definitions
-from policyd.local.apiserver.housekeeping import Housekeeping
+from policyd.local.apiserver.housekeeping import Housekeeping, bootstrap
 from policyd.local.apiserver.journal import Journal
 from policyd.local.apiserver.openapi.document import Documents
 from policyd.local.apiserver.registry import Registry
@@ -36,7 +35,7 @@ from policyd.serving import Server, listen, server_config, server_context
 HOST = "127.0.0.1"
 
 ADMIN = ApiUser(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
-"""Whom a kubeconfig is for unless told."""
+"""The default user of a kubeconfig."""
 
 CLUSTER = "policyd"
 """The name of cluster and context in the kubeconfig."""
@@ -65,7 +64,7 @@ DEFAULT_OPTIONS = ServerOptions()
 class ApiServer:
     """An API server on loopback, with TLS and tokens.
 
-    It runs in the event loop of whoever starts it. `address` and `kubeconfig` are known from the
+    It runs in the event loop of its caller. `address` and `kubeconfig` are known from the
     beginning, as the port is taken then.
     """
 
@@ -76,12 +75,12 @@ class ApiServer:
         port: int = 0,
         clock: Clock | None = None,
     ) -> None:
-        """Take the port, and load what the file of an earlier run holds.
+        """Take the port, and load the objects of the state file.
 
         Args:
             options: How the server is set up.
             port: Where to listen, on loopback; a free port if 0.
-            clock: What time it is.
+            clock: The clock.
 
         Raises:
             ConfigurationError: If the port is taken, or the file cannot be used.
@@ -130,7 +129,7 @@ class ApiServer:
             keeping.cancel()
 
     async def drain(self) -> None:
-        """Refuse to write from now on, and let what is being written finish: webhooks are asked."""
+        """Refuse writes from now on, and let the writes in progress finish: they call webhooks."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS):
                 await self._app.drain()

@@ -1,4 +1,4 @@
-"""What every handler works on."""
+"""The state that all handlers share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ PodLog = Callable[[Object, str], str]
 
 
 def no_log(_pod: Object, _container: str) -> str:
-    """Return nothing: what a pod has said that nobody runs."""
+    """Return an empty log, for pods that are not run."""
     return ""
 
 

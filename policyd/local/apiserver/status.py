@@ -1,4 +1,4 @@
-"""The API server's errors, in its own words: what kubectl prints, and what clients switch on."""
+"""The API server's errors, in the words that kubectl prints and clients compare."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def failure(code: int, reason: str, message: str, *, details: Object | None = No
 
 
 def success(details: Object) -> Object:
-    """Build the `Status` that says what was deleted."""
+    """Build the `Status` of a deletion."""
     kind = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
     return kind | {"status": "Success", "details": details}
 
@@ -71,7 +71,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def forbidden(resource: str, name: str, why: str) -> StatusError:
-    """Somebody may not do this; `resource` is like `jobs.batch`."""
+    """Return the error of a forbidden action; `resource` is like `jobs.batch`."""
     message = f'{resource} "{name}" is forbidden: {why}'
     return StatusError(403, "Forbidden", message, details=named(resource, name))
 
@@ -106,13 +106,13 @@ def already_exists(resource: str, name: str) -> StatusError:
 
 
 def conflict(resource: str, name: str, why: str = CHANGED) -> StatusError:
-    """The object is not what the writer thought it was."""
+    """Return the error of a write to an object that has changed."""
     message = f'Operation cannot be fulfilled on {resource} "{name}": {why}'
     return StatusError(409, "Conflict", message, details=named(resource, name))
 
 
 def expired(message: str) -> StatusError:
-    """What is asked for is no longer remembered."""
+    """Return the error of a request for a version that is too old."""
     return StatusError(410, "Expired", message)
 
 

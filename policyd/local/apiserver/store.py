@@ -12,7 +12,7 @@ from typing import Literal
 from policyd.local.apiserver.status import Object
 
 Key = tuple[str, str]
-"""Namespace (empty for what belongs to the cluster) and name."""
+"""Namespace (empty for cluster-scoped objects) and name."""
 
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -106,7 +106,7 @@ class Store:
         return final
 
     def load(self, resource: str, saved: Object) -> None:
-        """Put back an object of an earlier run, as it was; nobody is told."""
+        """Store an object of an earlier run unchanged, without calling listeners."""
         self._objects.setdefault(resource, {})[key_of(saved)] = saved
         self.version = max(self.version, int(saved["metadata"]["resourceVersion"]))
 
@@ -132,7 +132,7 @@ class Store:
         return [e for e in self._history.get(resource, ()) if e.version > version]
 
     def listen(self, listener: Listener, resource: str = "") -> Callable[[], None]:
-        """Call `listener` with every change (of one resource); return what ends that."""
+        """Call `listener` with every change (of one resource); return a function that ends it."""
         listeners = self._listeners
         if resource:
             listeners = self._resource_listeners.setdefault(resource, [])

@@ -52,7 +52,7 @@ def opened(waiting, *, fair):
     made = state(flavors=(), rules=rules)
     made.put_flavor(FlavorSpec(name="default", topology="racks", levels=LEVELS))
     for name in RACKS:
-        made.ground.nodes.put(node(name))
+        made.ledger.nodes.put(node(name))
     for each in queues:
         made.put_queue(each)
     for each in waiting:
@@ -64,14 +64,14 @@ def places(of):
     """What is held of each node, by workload."""
     return {
         key: Counter({values[0]: count for p in held for values, count in p.assignment.domains})
-        for key, held in of.ground.nodes.held.items()
+        for key, held in of.ledger.nodes.held.items()
     }
 
 
 def columns(of):
     """All that a plan must leave as it was."""
     of.tree.refresh()
-    nodes = of.ground.nodes
+    nodes = of.ledger.nodes
     tree = nodes.trees["default"]
     free = {
         (resource, name[0]): tree.free.left(resource, leaf)
@@ -100,7 +100,7 @@ def check_admission(of, action):
     assert sum(at.values()) == asked.count
     if asked.place.mode == "Required":
         assert len({RACKS[name] if asked.place.level == "rack" else name for name in at}) == 1
-    present = of.ground.nodes.trees["default"].leaves
+    present = of.ledger.nodes.trees["default"].leaves
     assert all((name,) in present for name in at)
 
 
@@ -113,9 +113,9 @@ def check_nodes(of):
                 used[name] += count * got.pod_requests["gpu"]
             assert places(of)[key].total() == got.count
     assert all(amount <= GPUS for amount in used.values())
-    told = of.ground.nodes.usage("default")
+    told = of.ledger.nodes.usage("default")
     assert {name: amounts["gpu"] for name, amounts in told.items()} == +used
-    assert len(of.ground.nodes.held) == sum(len(q.holdings) for q in of.queues.values())
+    assert len(of.ledger.nodes.held) == sum(len(q.holdings) for q in of.queues.values())
 
 
 def run_cycle(of):
@@ -130,7 +130,7 @@ def run_cycle(of):
 
 def step_on(of, step, which):
     """Do one step; `which` chooses one of some."""
-    nodes, running = of.ground.nodes, sorted(places(of))
+    nodes, running = of.ledger.nodes, sorted(places(of))
     lost = sorted(name for name in RACKS if nodes.node(name) is None)
     if step == "cycle":
         run_cycle(of)
@@ -154,7 +154,7 @@ def test_no_node_is_overfull_and_a_plan_changes_nothing(history):
 
     for key in sorted(places(of)):
         of.remove_workload(key)
-    assert not any(of.ground.nodes.usage("default").values())
+    assert not any(of.ledger.nodes.usage("default").values())
 
 
 @settings(deadline=None)

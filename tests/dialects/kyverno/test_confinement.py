@@ -5,7 +5,7 @@ import yaml
 
 from policyd.cel.lib.authorizer import Authorization
 from policyd.dialects.kyverno.declared import declared_values
-from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -30,7 +30,7 @@ WORLD = (
     {**obj("Gate", "g", data={"word": "cluster-word"}), "apiVersion": "example.com/v1"},
     {**obj("Key", "k", OTHER, data={"word": "other-word"}), "apiVersion": "example.com/v1"},
 )
-OUTSIDE = declared_values(
+EXTERNAL_DATA = declared_values(
     objects=WORLD,
     images=[{"image": "i", "data": {"word": "other-word"}}],
     responses=[{"url": "https://a", "response": {"data": {"word": "other-word"}}}],
@@ -92,7 +92,7 @@ def load(*documents):
     return load_policies(yaml.safe_dump_all(documents), "p.yaml", EVERY_FORMAT)
 
 
-def decide(*documents, subject=None, authorize=None, extra=OUTSIDE, params=()):
+def decide(*documents, subject=None, authorize=None, extra=EXTERNAL_DATA, params=()):
     loaded = load(*documents)
     assert not loaded.findings, "\n".join(map(str, loaded.findings))
     more = {} if authorize is None else {"authorize": authorize}
@@ -142,7 +142,7 @@ def test_a_namespace_is_no_argument(kind, form):
 
     assert loaded.policies == ()
     assert "found no matching overload" in loaded.findings[0].message
-    hint = "in a policy of a namespace, `resource` takes none: it is its own"
+    hint = "in a namespaced policy, `resource` takes no namespace"
     assert loaded.findings[0].hint == hint
 
 
@@ -314,7 +314,7 @@ def test_permissions_are_asked_about_in_its_namespace(asked):
     decision = decide(rule_of("variables.said", variables=variables), authorize=allow_all)
 
     assert ("other-word" in repr(decision)) is answered
-    assert answered or "sees that alone, and not" in decision.denials[0].message
+    assert answered or "cannot access" in decision.denials[0].message
 
 
 class Reviewing:
@@ -362,7 +362,7 @@ def test_another_review_is_not(said):
     decision = decide(validating(said), extra=kyverno_values(resources=cluster))
 
     assert not cluster.posted
-    assert "sees that alone, and not" in decision.denials[0].message
+    assert "cannot access" in decision.denials[0].message
 
 
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}

@@ -184,17 +184,17 @@ mutations:
         ),
         pytest.param(
             policy(EMPTY_FIRST, kind="MutatingPolicy"),
-            "a mutation adds what is empty, and the API server drops that before the next one",
+            "a mutation adds empty values, which the API server drops before the next mutation",
             id="empty-objects-between-mutations",
         ),
         pytest.param(
             policy(f"matchConditions: [{{name: a, expression: {OF_NAMESPACE}}}]\n{MUCH}"),
-            "a match condition looks at the namespace, which the API server shows to none",
+            "a match condition reads `namespaceObject`, which is null in the API server",
             id="condition-on-the-namespace",
         ),
         pytest.param(
             policy('validations: [{expression: "dyn(object) != 1"}]'),
-            "an expression takes the object as a whole, and not the pod",
+            "an expression reads the whole object, not the pod",
             id="the-object-as-a-whole",
         ),
         pytest.param(

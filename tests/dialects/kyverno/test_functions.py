@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policyd.cel import Budget, CelCompileError, CelError, admission_environment, compile_expression
-from policyd.dialects.kyverno.environment import kyverno_environment, kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_values
 from policyd.engine.model.dialects import Chance
 from policyd.errors import PolicydError
 
 DIGEST = "sha256:" + "a" * 64
 NOW = 1_767_323_045_000_000_000  # 2026-01-02T03:04:05Z
-CHANCE = Chance(now=lambda: NOW, dice=lambda below: below - 1)
+CHANCE = Chance(now=lambda: NOW, random_below=lambda below: below - 1)
 
 
 class Cluster:
@@ -211,7 +211,7 @@ def test_the_outside_is_asked(source, answer):
     ("source", "needs"),
     [
         pytest.param("resource.Get('v1', 'a', 'b', 'c')", "`resource` is not available here: it"),
-        pytest.param("http.Get('https://x')", "needs leave to send requests"),
+        pytest.param("http.Get('https://x')", "needs permission to send requests"),
         pytest.param("globalContext.Get('e')", "needs GlobalContextEntries"),
         pytest.param("image.GetMetadata('nginx')", "needs a registry"),
     ],

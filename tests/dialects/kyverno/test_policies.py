@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from policyd.dialects.kyverno.environment import kyverno_values
+from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -463,6 +463,15 @@ FLUX = {"any": [{"resources": {"namespaces": ["team-*"]}}]}
     [
         pytest.param({"any": [{"resources": {"kinds": ["v1/Pod"]}}]}, None, True, id="kind"),
         pytest.param({"any": [{"resources": {"kinds": ["apps/*/Pod"]}}]}, None, False, id="group"),
+        pytest.param({"any": [{"resources": {"kinds": ["P?d"]}}]}, None, True, id="pattern"),
+        pytest.param({"any": [{"resources": {"kinds": ["P*"]}}]}, None, True, id="beginning"),
+        pytest.param({"any": [{"resources": {"kinds": ["Job*"]}}]}, None, False, id="another"),
+        pytest.param(
+            {"any": [{"resources": {"kinds": ["*"]}}]},
+            {"any": [{"resources": {"kinds": ["*od"]}}]},
+            False,
+            id="excluded-pattern",
+        ),
         pytest.param(None, FLUX, False, id="excluded-namespace"),
         pytest.param(None, {"any": [{"clusterRoles": ["admin"]}]}, True, id="roles-are-not-known"),
         pytest.param(
@@ -486,6 +495,15 @@ def test_a_cluster_policy_concerns_what_its_blocks_pick(match, exclude, denied):
     decision = decide(pod(), cluster_policy("false", match=match, exclude=exclude))
 
     assert bool(decision.denials) is denied
+
+
+def test_a_rule_for_those_who_have_a_role_is_not_passed_over():
+    match = {"any": [{"resources": {"kinds": ["Pod"]}, "clusterRoles": ["dev"]}]}
+
+    (finding,) = load(cluster_policy("false", match=match)).findings
+
+    assert "concerns those who have a role" in finding.message
+    assert finding.severity == "error"
 
 
 @pytest.mark.parametrize(
@@ -601,10 +619,10 @@ def test_a_policy_without_a_namespace_is_of_the_default_one():
     ("spec", "said", "used"),
     [
         pytest.param({"admission": False}, "the policy is not for admission", False, id="scans"),
-        pytest.param({"applyRules": "One"}, "every rule is asked", True, id="first-rule"),
+        pytest.param({"applyRules": "One"}, "all rules are evaluated", True, id="first-rule"),
         pytest.param(
             {"webhookConfiguration": {"matchConditions": [{"name": "a", "expression": "false"}]}},
-            "conditions of Kyverno's webhook are not asked",
+            "conditions of Kyverno's webhook are not evaluated",
             True,
             id="conditions",
         ),
@@ -651,7 +669,7 @@ def test_a_finding_points_into_the_rule():
         ),
         pytest.param(
             kyverno("MutatingPolicy", mutations=[], targetMatchConstraints={"a": 1}),
-            "changes objects that exist already",
+            "changes existing objects",
             id="existing",
         ),
         pytest.param(

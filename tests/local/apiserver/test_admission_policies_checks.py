@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.local.apiserver.kinds.admission_policies import check_admission_policy
+from policyd.local.apiserver.kinds.smaller import check_admission_policy
 
 
 def policy(expression, **spec):

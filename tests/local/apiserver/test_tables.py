@@ -2,8 +2,7 @@ import pytest
 
 from policyd.local.apiserver.builtin import builtin_kinds
 from policyd.local.apiserver.reading.ages import age, duration
-from policyd.local.apiserver.reading.columns import CELLS, COMMON, columns_of
-from policyd.local.apiserver.reading.jsonpath import compile_path
+from policyd.local.apiserver.reading.columns import CELLS, COMMON, columns_of, compile_path
 
 NOW = 1_000_000_000.0
 KINDS = {served.resource: served for served in builtin_kinds()}

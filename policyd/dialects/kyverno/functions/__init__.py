@@ -1,7 +1,7 @@
-"""What Kyverno adds to the API server's CEL, for Kyverno's own policies only.
+"""Implement the CEL functions that Kyverno adds, for Kyverno's own policies only.
 
 Its newer names, such as `hash.sha256` and `resource.get`, stand beside the older ones, `sha256` and
-`resource.Get`. What needs the world outside is given it by the caller.
+`resource.Get`. The caller provides external data.
 
-Imports `cel` and its libraries. Start with `objects`.
+Imports `cel` and its libraries. Start with `values`.
 """

@@ -1,4 +1,4 @@
-"""Certificates: `x509.decode(pem).Issuer.CommonName`, with the fields of Go's structs."""
+"""Decode certificates: `x509.decode(pem).Issuer.CommonName`, with the fields of Go's structs."""
 
 import base64
 from collections.abc import Mapping

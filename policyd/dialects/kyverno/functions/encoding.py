@@ -1,4 +1,4 @@
-"""Hashes, JSON, YAML and gzip."""
+"""Hash values, and read and write JSON, YAML and gzip."""
 
 import hashlib
 import zlib
@@ -64,7 +64,7 @@ def _parse_yaml(_codec: Codec, text: str) -> Any:  # noqa: ANN401 - whatever it 
 
 
 def _of_yaml(value: object) -> object:
-    """Return what JSON would say of a value of YAML: keys and dates are strings."""
+    """Return a YAML value as JSON: keys and dates are strings."""
     if isinstance(value, dict):
         return {_key(key): _of_yaml(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -96,11 +96,11 @@ def _decompress(value: bytes) -> str:
     except zlib.error as error:
         raise CelError(f"invalid gzip: {error}") from None
     if unpacking.unconsumed_tail or not unpacking.eof:
-        raise CelError(f"the gzip is broken off, or larger than {_LARGEST} bytes")
+        raise CelError(f"the gzip is truncated, or larger than {_LARGEST} bytes")
     try:
         return unpacked.decode()
     except UnicodeDecodeError:
-        raise CelError("the gzip holds no text") from None
+        raise CelError("the gzip contains no text") from None
 
 
 def _compress(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""References to images: `parseImageReference('ghcr.io/team/app:1.2').registry()`."""
+"""Parse image references: `parseImageReference('ghcr.io/team/app:1.2').registry()`."""
 
 import re
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Image:
 
 @cache_short(2_048)
 def parse_image(text: str) -> Image:
-    """Read a reference, with Docker's defaults for what it leaves out.
+    """Parse a reference, with Docker's defaults for missing parts.
 
     Raises:
         CelError: If it is none.

@@ -1,7 +1,7 @@
-r"""Text at random by a pattern: `random('[a-z]{4}-\d{2}')`.
+r"""Generate random text by a pattern: `random('[a-z]{4}-\d{2}')`.
 
-Where text for tests is made by running a pattern backwards: of alternatives one is taken, of a
-class one character, of a repetition without an end a few. The dice are the caller's.
+The pattern is run backwards: of alternatives one is taken, of a class one character, of a
+repetition without an end a few. The caller provides the random numbers.
 """
 
 import string
@@ -14,7 +14,7 @@ from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload
 from policyd.cel.types import STRING
 
-Dice = Callable[[int], int]
+RandomBelow = Callable[[int], int]
 """Returns a number from 0 to below its argument."""
 
 DEFAULT_PATTERN: Final = "[0-9a-z]{8}"
@@ -38,7 +38,7 @@ class _Writer:
     """Reads a pattern from left to right, and writes text that matches it."""
 
     pattern: str
-    dice: Dice
+    random_below: RandomBelow
     place: int = 0
     steps: int = 0
 
@@ -56,7 +56,7 @@ class _Writer:
         while self.peek() == "|":
             self.place += 1
             written.append(self.sequence())
-        return written[self.dice(len(written))]
+        return written[self.random_below(len(written))]
 
     def sequence(self) -> str:
         parts: list[str] = []
@@ -73,7 +73,7 @@ class _Writer:
         first = self.atom()
         least, most = self.quantifier()
         end = self.place
-        count = least + self.dice(most - least + 1)
+        count = least + self.random_below(most - least + 1)
         if count * len(first) > _LONGEST:
             raise CelError(f"the pattern makes more than {_LONGEST} characters")
         parts = [first] if count else []
@@ -165,7 +165,7 @@ class _Writer:
     def one_of(self, characters: str) -> str:
         if not characters:
             raise self.wrong("a class has no characters")
-        return characters[self.dice(len(characters))]
+        return characters[self.random_below(len(characters))]
 
     def wrong(self, reason: str) -> CelError:
         return CelError(f"cannot make text by `{self.pattern[:100]}`: {reason}")
@@ -175,13 +175,13 @@ def _without(members: str) -> str:
     return "".join(character for character in _PRINTABLE if character not in members)
 
 
-def random_text(pattern: str, dice: Dice, budget: Budget | None = None) -> str:
+def random_text(pattern: str, random_below: RandomBelow, budget: Budget | None = None) -> str:
     """Write text that matches a pattern; each step is charged as work.
 
     Raises:
         CelError: If the pattern cannot be read, or makes too much.
     """
-    writer = _Writer(pattern, dice)
+    writer = _Writer(pattern, random_below)
     try:
         written = writer.alternatives()
     except RecursionError:
@@ -194,13 +194,13 @@ def random_text(pattern: str, dice: Dice, budget: Budget | None = None) -> str:
     return written
 
 
-def random_texts(dice: Dice | None) -> tuple[Overload, ...]:
-    """Return the functions, with the caller's dice."""
+def random_texts(random_below: RandomBelow | None) -> tuple[Overload, ...]:
+    """Return the functions, with the caller's random numbers."""
 
     def write(pattern: str, budget: Budget | None = None) -> str:
-        if dice is None:
+        if random_below is None:
             raise CelError("`random` is not available here: it needs a source of random numbers")
-        return random_text(pattern, dice, budget)
+        return random_text(pattern, random_below, budget)
 
     def write_default(budget: Budget | None = None) -> str:
         return write(DEFAULT_PATTERN, budget)

@@ -1,4 +1,4 @@
-"""Admission: what may change or refuse a write before it is stored.
+"""Admission: changes or refuses a write before it is stored.
 
 Imports `engine`, `cel` and `patch`. Start with `chain`.
 """

@@ -1,4 +1,4 @@
-"""What admission is told of a write."""
+"""The attributes of a write, for admission."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ OPTION_KINDS = {
     "DELETE": "DeleteOptions",
     "CONNECT": "",
 }
-"""What webhooks are shown for each operation; a patch is an update, or a creation, by then."""
+"""The objects that webhooks get for each operation; a patch is an update or a creation."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import aiohttp
 
+from policyd.http_sessions import open_session
 from policyd.local.apiserver.admission.webhook import ConfiguredWebhook
 from policyd.local.apiserver.status import Object
 
@@ -75,8 +76,7 @@ class WebhookCaller:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=90)
-            self._session = aiohttp.ClientSession(connector=connector)
+            self._session = open_session()
         return self._session
 
     def _address(self, client: Object) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""The order of admission: plug-ins, policies, webhooks; first what mutates, then what checks."""
+"""The order of admission: plug-ins, policies, webhooks; first mutation, then validation."""
 
 from policyd.local.apiserver.admission import plugins
 from policyd.local.apiserver.admission.attributes import WriteAttributes
@@ -9,7 +9,7 @@ from policyd.local.apiserver.writing.metadata import own_copy
 
 
 class AdmissionChain:
-    """What every write passes through."""
+    """The admission of every write."""
 
     def __init__(self, store: Store, policies: StoredPolicies, webhooks: Webhooks) -> None:
         self._store = store

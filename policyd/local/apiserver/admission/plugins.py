@@ -113,7 +113,7 @@ def set_priority(pod: Object, store: Store) -> None:
 
 
 def keep_priority(spec: Object, before: Object) -> None:
-    """Leave a pod the priority it was created with, whatever its author's file leaves out."""
+    """Keep the priority of a pod, even if an update does not give it."""
     for name in ("priority", "preemptionPolicy"):
         if name in before:
             spec.setdefault(name, before[name])

@@ -39,7 +39,7 @@ RESOURCES: Final = tuple(
         "validatingadmissionpolicybindings",
     )
 )
-"""What policies and bindings are stored as."""
+"""The resources of policies and bindings."""
 
 
 class StoredPolicies:
@@ -84,7 +84,7 @@ class StoredPolicies:
         """Look at the object as it is to be stored, or at what is to be deleted.
 
         Raises:
-            StatusError: If a policy refuses; the first denial is what is said.
+            StatusError: If a policy refuses; the message is that of the first denial.
         """
         self._follow()
         if not self._all.policies:
@@ -173,5 +173,5 @@ def _same(one: Object, other: Object) -> bool:
 
 
 def _allow(_user: UserInfo, _permission: Permission) -> PermissionDecision:
-    """Allow everything: whoever reaches the embedded server is its administrator."""
+    """Allow everything: each client of the embedded server is an administrator."""
     return PermissionDecision(allowed=True)

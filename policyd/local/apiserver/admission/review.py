@@ -1,4 +1,4 @@
-"""AdmissionReview: what a webhook is asked, and what its answer means."""
+"""AdmissionReview: the request to a webhook, and the interpretation of its response."""
 
 import base64
 import binascii

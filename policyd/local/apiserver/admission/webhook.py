@@ -89,7 +89,7 @@ def read_webhooks(configuration: Object) -> Iterator[ConfiguredWebhook]:
 
 
 def conditions_environment() -> Environment:
-    """Return what a webhook's matchConditions may use."""
+    """Return the environment of a webhook's matchConditions."""
     return admission_environment(params=False, mutation=False)
 
 
@@ -133,7 +133,7 @@ def matching_version(
 
 
 def envelope(attributes: WriteAttributes, served: Served) -> Envelope:
-    """Return what rules look at."""
+    """Return the attributes that rules match."""
     return Envelope(
         group=served.group,
         version=served.version,

@@ -1,4 +1,4 @@
-"""Webhooks: who is asked, in which order, and what becomes of the answers."""
+"""Webhooks: which are called, in which order, and the effect of their responses."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Round:
-    """What became of asking all mutating webhooks once."""
+    """The result of calling all mutating webhooks once."""
 
     changed: bool = False
     asked: set[ConfiguredWebhook] = field(default_factory=set)

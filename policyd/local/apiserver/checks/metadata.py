@@ -1,10 +1,84 @@
-"""The rules of every object's metadata."""
+"""The rules of metadata: names, labels, annotations, owners and finalizers."""
 
+import re
 from collections.abc import Iterator
 
-from policyd.local.apiserver.checks import names
+from policyd.api.meta import Json
+from policyd.api.names import (
+    LABEL,
+    LABEL_1035,
+    LABEL_1035_RULE,
+    LABEL_RULE,
+    LABEL_VALUE,
+    LABEL_VALUE_RULE,
+    LONGEST_LABEL,
+    LONGEST_SUBDOMAIN,
+    SUBDOMAIN,
+    SUBDOMAIN_RULE,
+    label_key_problems,
+)
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Cause, Object, not_permitted, wrong
+
+
+def subdomain(text: str) -> list[str]:
+    """Return why a text is no DNS-1123 subdomain."""
+    return _against(text, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN, unit="characters")
+
+
+def label(text: str) -> list[str]:
+    """Return why a text is no DNS-1123 label."""
+    if "." in text:
+        return ["must not contain dots"]
+    return _against(text, LABEL, LABEL_RULE, LONGEST_LABEL, unit="characters")
+
+
+def label_1035(text: str) -> list[str]:
+    """Return why a text is no DNS-1035 label, as the names of services are."""
+    return _against(text, LABEL_1035, LABEL_1035_RULE, LONGEST_LABEL)
+
+
+def path_segment(text: str) -> list[str]:
+    """Return why a text is no segment of a path, as the names of roles are."""
+    if text in {".", ".."}:
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{sign}'" for sign in "/%" if sign in text]
+
+
+def qualified_name(text: str) -> list[str]:
+    """Return why a text is no key of a label: `prefix/name` or `name`."""
+    return label_key_problems(text)
+
+
+def label_value(text: str) -> list[str]:
+    """Return why a text is no value of a label."""
+    return _against(text, LABEL_VALUE, LABEL_VALUE_RULE, LONGEST_LABEL)
+
+
+def _against(text: str, pattern: str, rule: str, longest: int, *, unit: str = "bytes") -> list[str]:
+    found = []
+    if len(text) > longest:
+        found.append(f"must be no more than {longest} {unit}")
+    if not re.fullmatch(pattern, text):
+        found.append(rule)
+    return found
+
+
+def check_labels(labels: Json, path: str) -> Iterator[Cause]:
+    """Check the keys and values of labels, or of a node selector."""
+    for key, value in (labels or {}).items():
+        for line in qualified_name(key):
+            yield wrong(path, key, line)
+        for line in label_value(value):
+            yield wrong(path, value, line)
+
+
+def check_keys(annotations: Json, path: str) -> Iterator[Cause]:
+    """Check the keys of annotations, whose letters may be of either case."""
+    for key in annotations or {}:
+        for line in qualified_name(key.lower()):
+            yield wrong(path, key, line)
+
 
 LABEL_NAMED = frozenset({"namespaces"})
 LABEL_1035_NAMED = frozenset({"services"})
@@ -21,8 +95,8 @@ def check_metadata(new: Object, served: Served) -> Iterator[Cause]:
     """Check an object's metadata."""
     about = new["metadata"]
     yield from _check_name(about, served)
-    yield from names.check_labels(about.get("labels"), "metadata.labels")
-    yield from names.check_keys(about.get("annotations"), "metadata.annotations")
+    yield from check_labels(about.get("labels"), "metadata.labels")
+    yield from check_keys(about.get("annotations"), "metadata.annotations")
     size = sum(len(k) + len(v) for k, v in (about.get("annotations") or {}).items())
     if size > ANNOTATIONS_LIMIT:
         message = f"Too long: may not be more than {ANNOTATIONS_LIMIT} bytes"
@@ -35,13 +109,13 @@ def check_metadata(new: Object, served: Served) -> Iterator[Cause]:
 
 def _check_name(about: Object, served: Served) -> Iterator[Cause]:
     name = about["name"]
-    check = names.subdomain
+    check = subdomain
     if served.resource in LABEL_NAMED:
-        check = names.label
+        check = label
     elif served.resource in LABEL_1035_NAMED:
-        check = names.label_1035
+        check = label_1035
     elif served.group == FREELY_NAMED:
-        check = names.path_segment
+        check = path_segment
     base = about.get("generateName", "")
     for line in check(base.removesuffix("-") + "x") if base else ():
         yield wrong("metadata.generateName", base, line)
@@ -57,7 +131,7 @@ def _check_owner(owner: Object) -> Iterator[Cause]:
 
 
 def _check_finalizer(finalizer: str, index: int, *, custom: bool) -> Iterator[Cause]:
-    lines = names.qualified_name(finalizer)
+    lines = qualified_name(finalizer)
     yield from (wrong("metadata.finalizers", finalizer, line) for line in lines)
     if not lines and "/" not in finalizer and finalizer not in PLAIN_FINALIZERS and not custom:
         why = "name is neither a standard finalizer name nor is it fully qualified"

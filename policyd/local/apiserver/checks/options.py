@@ -1,4 +1,4 @@
-"""The rules of what a query says about a write, a list or a deletion."""
+"""The rules of the query options of writes, lists and deletions."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,7 @@ def _write_causes(request: ApiRequest) -> Iterator[Cause]:
 
 
 def check_propagation(policy: str) -> None:
-    """Check what is to become of an object's dependents.
+    """Check the options for an object's dependents.
 
     Raises:
         StatusError: 422, if there is no such policy.

@@ -1,4 +1,4 @@
-"""Kinds that CustomResourceDefinitions add: their schemas, and what the server does by them.
+"""Kinds that CustomResourceDefinitions add: their schemas, defaults and rules.
 
 Imports `cel`, `api` and the server's registry. Start with `definitions`.
 """

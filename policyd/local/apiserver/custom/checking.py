@@ -19,7 +19,7 @@ from policyd.local.apiserver.status import (
 )
 
 NOWHERE = "<nil>"
-"""The path of what is wrong with no field in particular."""
+"""The path of an error that concerns no single field."""
 
 TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: what they add to the kinds that are served."""
+"""CustomResourceDefinitions, which add kinds to those that are served."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,7 +14,7 @@ NEEDED: Mapping[str, Sequence[str]] = {
     "additionalPrinterColumns": ("name", "type", "jsonPath"),
     "selectableFields": ("jsonPath",),
 }
-"""What each entry of a version's lists has to say."""
+"""The required fields of each entry of a version's lists."""
 
 SCALE_FIELDS = ("specReplicasPath", "statusReplicasPath")
 

@@ -1,4 +1,4 @@
-"""Structural schemas: what a custom object may have (pruning), and has by default."""
+"""Structural schemas: pruning of unknown fields, and defaults."""
 
 from collections.abc import Iterator
 
@@ -12,11 +12,11 @@ EMBEDDED = "x-kubernetes-embedded-resource"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 
 RESOURCE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
-"""What an object has whatever its schema says."""
+"""The fields that every object has, regardless of its schema."""
 
 
 def prune(value: Object, schema: Object) -> Iterator[str]:
-    """Take away what a schema does not know, in place; yield the paths of what is taken."""
+    """Remove the fields that a schema does not have, in place; yield their paths."""
     yield from _prune_object(value, schema, "", is_resource=True)
 
 

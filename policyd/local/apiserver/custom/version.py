@@ -7,7 +7,7 @@ from policyd.local.apiserver.status import Object
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CustomVersion:
-    """What a CustomResourceDefinition says of one version.
+    """One version of a CustomResourceDefinition.
 
     `schema` is the openAPIV3Schema; `columns` the additionalPrinterColumns; `scale` the paths of
     the scale subresource, or None.

@@ -1,8 +1,8 @@
-"""The rules of what belongs to the cluster: nodes, namespaces, priority classes, leases."""
+"""The rules of nodes, namespaces, priority classes and leases."""
 
 from collections.abc import Iterator
 
-from policyd.local.apiserver.checks import names
+from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.kinds.container_checks import NOT_NEGATIVE
 from policyd.local.apiserver.kinds.placing_checks import EFFECTS
 from policyd.local.apiserver.status import (
@@ -23,7 +23,7 @@ def check_node(node: Object) -> Iterator[Cause]:
     """Check a node."""
     for index, taint in enumerate(node.get("spec", {}).get("taints", ())):
         path, key = f"metadata.taints[{index}]", taint.get("key", "")
-        yield from (wrong(f"{path}.key", key, line) for line in names.qualified_name(key))
+        yield from (wrong(f"{path}.key", key, line) for line in metadata.qualified_name(key))
         if taint.get("effect") not in EFFECTS:
             yield not_supported(f"{path}.effect", taint.get("effect", ""), EFFECTS)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Set
 
 from policyd.api.meta import Json
 from policyd.api.quantity import parse_quantity
-from policyd.local.apiserver.checks import names
+from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.status import (
     Cause,
     Object,
@@ -71,7 +71,7 @@ def _check_name(name: str, path: str, seen: set[str]) -> Iterator[Cause]:
     elif name in seen:
         yield duplicate(path, name)
     else:
-        yield from (wrong(path, name, line) for line in names.label(name))
+        yield from (wrong(path, name, line) for line in metadata.label(name))
     seen.add(name)
 
 
@@ -129,13 +129,13 @@ def _check_mount(mount: Object, path: str, volumes: Set[str]) -> Iterator[Cause]
 
 
 def not_found(path: str, value: Json, detail: str = "") -> Cause:
-    """Say that a field names what is not there."""
+    """Return the error of a field that refers to something that does not exist."""
     more = f": {detail}" if detail else ""
     return Cause("FieldValueNotFound", f"Not found: {json_text(value)}{more}", path)
 
 
 def check_resources(resources: Object, path: str) -> Iterator[Cause]:
-    """Check what a container requests, and the limits it is held to."""
+    """Check the requests and limits of a container."""
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for part, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
@@ -154,7 +154,7 @@ def check_resources(resources: Object, path: str) -> Iterator[Cause]:
 
 
 def _check_amount(name: str, amount: str, path: str) -> Iterator[Cause]:
-    found = names.qualified_name(name)
+    found = metadata.qualified_name(name)
     yield from (wrong(path, name, line) for line in found)
     if "/" not in name and name not in OVERCOMMITTABLE and not name.startswith("hugepages-"):
         yield wrong(path, name, "must be a standard resource type or fully qualified")

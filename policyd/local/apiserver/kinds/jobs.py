@@ -1,10 +1,10 @@
-"""Jobs: what they have when their author does not say, and what of them may change."""
+"""Jobs: their defaults, the rules of their specs and statuses, and of changes."""
 
 from collections.abc import Iterator
 
-from policyd.local.apiserver.checks import names
-from policyd.local.apiserver.kinds.job_status import check_job_status
-from policyd.local.apiserver.kinds.pod_checks import NOT_NEGATIVE, check_template
+from policyd.local.apiserver.checks import metadata
+from policyd.local.apiserver.kinds.container_checks import NOT_NEGATIVE
+from policyd.local.apiserver.kinds.pod_checks import check_template
 from policyd.local.apiserver.kinds.pod_defaults import default_template
 from policyd.local.apiserver.status import Cause, Object, not_supported, required, wrong
 
@@ -46,7 +46,7 @@ def default_job(job: Object) -> None:
 
 
 def default_job_spec(spec: Object) -> None:
-    """Fill in what jobs and the templates of jobs have in common."""
+    """Set the defaults that jobs and templates of jobs have in common."""
     default_template(spec.setdefault("template", {}))
 
 
@@ -106,7 +106,7 @@ def _check_rest(spec: Object) -> Iterator[Cause]:
 
 def _domain_and_path(text: str) -> tuple[bool, bool]:
     domain, _, path = text.partition("/")
-    return not names.subdomain(domain), bool(path) and not names.path_segment(path)
+    return not metadata.subdomain(domain), bool(path) and not metadata.path_segment(path)
 
 
 def _check_selector(job: Object) -> Iterator[Cause]:
@@ -203,3 +203,56 @@ def _fixed_part(template: Object, *, mutable: bool) -> Object:
     affinity = {k: v for k, v in spec.pop("affinity", {}).items() if k != "nodeAffinity"}
     containers = [{**c, "resources": {}} for c in spec.get("containers", ())]
     return {**template, "metadata": about, "spec": spec | {"containers": containers} | affinity}
+
+
+STATUS_COUNTS = ("active", "failed", "ready", "succeeded", "terminating")
+
+NEEDED = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}
+"""The conditions a job ends with, and those that come before."""
+
+
+def check_job_status(new: Object, old: Object) -> Iterator[Cause]:
+    """Check a change of a job's status."""
+    status, before = new.get("status", {}), old.get("status", {})
+    if status == before:
+        return
+    for name in STATUS_COUNTS:
+        if status.get(name, 0) < 0:
+            yield wrong(f"status.{name}", status[name], NOT_NEGATIVE)
+    yield from _check_times(status, before, suspended=bool(new["spec"].get("suspend")))
+    yield from _check_end(status, before)
+
+
+def _check_times(status: Object, before: Object, *, suspended: bool) -> Iterator[Cause]:
+    complete = _is(status, "Complete")
+    if "completionTime" in status and not complete:
+        why = "cannot set completionTime when there is no Complete=True condition"
+        yield wrong("status.completionTime", status["completionTime"], why)
+    elif complete and not _is(before, "Complete") and "completionTime" not in status:
+        why = "completionTime is required for Complete jobs"
+        yield required("status.completionTime", why)
+    started = before.get("startTime")
+    if started and not suspended and status.get("startTime") != started:
+        if "startTime" in status:
+            why = "field is immutable for unsuspended job once set"
+            yield wrong("status.startTime", status["startTime"], why)
+        else:
+            yield required("status.startTime", "startTime cannot be removed for unsuspended job")
+
+
+def _check_end(status: Object, before: Object) -> Iterator[Cause]:
+    for end, needed in NEEDED.items():
+        if not _is(status, end) or _is(before, end):
+            continue
+        if not _is(status, needed):
+            spoken = needed if end == "Failed" else "SuccessCriteriaMet"
+            value = "true" if end == "Complete" else "True"
+            why = f"cannot set {end}=True condition without the {spoken}={value} condition"
+            yield Cause("FieldValueInvalid", f"Invalid value: {why}", "status.conditions")
+        if "startTime" not in status:
+            yield required("status.startTime", "startTime is required for finished job")
+
+
+def _is(status: Object, condition: str) -> bool:
+    conditions = status.get("conditions", ())
+    return any(c.get("type") == condition and c.get("status") == "True" for c in conditions)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from policyd.local.apiserver.checks import names
+from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.status import Cause, Object, duplicate, not_supported, required, wrong
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -45,7 +45,7 @@ def _check_topology_key(term: Object, path: str) -> Iterator[Cause]:
     key = term.get("topologyKey", "")
     if not key:
         yield required(f"{path}.topologyKey", "can not be empty")
-    for line in names.qualified_name(key):
+    for line in metadata.qualified_name(key):
         yield wrong(f"{path}.topologyKey", key, line)
 
 
@@ -74,7 +74,7 @@ def _check_expression(expression: Object, path: str) -> Iterator[Cause]:
         why = "must be specified single value when `operator` is 'Lt' or 'Gt'"
         yield required(f"{path}.values", why)
     key = expression.get("key", "")
-    yield from (wrong(f"{path}.key", key, line) for line in names.qualified_name(key))
+    yield from (wrong(f"{path}.key", key, line) for line in metadata.qualified_name(key))
 
 
 def check_spreading(constraints: Sequence[Object], path: str) -> Iterator[Cause]:
@@ -87,7 +87,9 @@ def check_spreading(constraints: Sequence[Object], path: str) -> Iterator[Cause]
         if not key:
             yield required(f"{at}.topologyKey", "can not be empty")
         else:
-            yield from (wrong(f"{at}.topologyKey", key, line) for line in names.qualified_name(key))
+            yield from (
+                wrong(f"{at}.topologyKey", key, line) for line in metadata.qualified_name(key)
+            )
         what = constraint.get("whenUnsatisfiable", "")
         if what not in UNSATISFIABLE:
             yield not_supported(f"{at}.whenUnsatisfiable", what, UNSATISFIABLE)
@@ -103,7 +105,7 @@ def _check_toleration(toleration: Object, path: str) -> Iterator[Cause]:
     key, operator = toleration.get("key", ""), toleration.get("operator", "")
     value, effect = toleration.get("value", ""), toleration.get("effect", "")
     if key:
-        yield from (wrong(f"{path}.key", key, line) for line in names.qualified_name(key))
+        yield from (wrong(f"{path}.key", key, line) for line in metadata.qualified_name(key))
     elif operator != "Exists":
         why = (
             "operator must be Exists when `key` is empty, which means"
@@ -123,11 +125,11 @@ def _check_toleration(toleration: Object, path: str) -> Iterator[Cause]:
 
 
 def check_gates(gates: Sequence[Object], path: str) -> Iterator[Cause]:
-    """Check what keeps a pod from being scheduled."""
+    """Check the scheduling gates of a pod."""
     seen: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
-        for line in names.qualified_name(name):
+        for line in metadata.qualified_name(name):
             yield wrong(f"{path}[{index}]", name, line)
         if name in seen:
             yield duplicate(f"{path}[{index}]", name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from policyd.local.apiserver.checks import names
+from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.kinds.container_checks import NOT_NEGATIVE, check_container
 from policyd.local.apiserver.kinds.placing_checks import (
     check_affinity,
@@ -28,14 +28,14 @@ SYSTEMS = ("linux", "windows")
 LONGEST_SECONDS = 2**31 - 1
 
 NAMED: tuple[tuple[str, Callable[[str], list[str]]], ...] = (
-    ("serviceAccountName", names.subdomain),
-    ("nodeName", names.subdomain),
-    ("hostname", names.label),
-    ("subdomain", names.label),
-    ("priorityClassName", names.subdomain),
-    ("runtimeClassName", names.subdomain),
+    ("serviceAccountName", metadata.subdomain),
+    ("nodeName", metadata.subdomain),
+    ("hostname", metadata.label),
+    ("subdomain", metadata.label),
+    ("priorityClassName", metadata.subdomain),
+    ("runtimeClassName", metadata.subdomain),
 )
-"""The fields that name something, and what a name may look like there."""
+"""The fields that have a name, with the rule for it."""
 
 
 def check_pod(pod: Object) -> Iterator[Cause]:
@@ -44,7 +44,7 @@ def check_pod(pod: Object) -> Iterator[Cause]:
 
 
 def check_created_pod(pod: Object) -> Iterator[Cause]:
-    """Check what only a new pod keeps to."""
+    """Check the rules that apply only to new pods."""
     spec = pod["spec"]
     if spec.get("schedulingGates") and spec.get("nodeName"):
         yield not_permitted(
@@ -55,13 +55,13 @@ def check_created_pod(pod: Object) -> Iterator[Cause]:
 def check_template(template: Object, path: str) -> Iterator[Cause]:
     """Check a pod template."""
     about = template.get("metadata", {})
-    yield from names.check_labels(about.get("labels"), f"{path}.labels")
-    yield from names.check_keys(about.get("annotations"), f"{path}.annotations")
+    yield from metadata.check_labels(about.get("labels"), f"{path}.labels")
+    yield from metadata.check_keys(about.get("annotations"), f"{path}.annotations")
     yield from check_pod_spec(template.get("spec", {}), f"{path}.spec")
 
 
 def check_pod_spec(spec: Object, path: str) -> Iterator[Cause]:
-    """Check what pods and templates have in common."""
+    """Check the rules that pods and templates have in common."""
     volumes = spec.get("volumes", ())
     yield from _check_volumes(volumes, f"{path}.volumes")
     yield from _check_containers(spec, path)
@@ -69,7 +69,7 @@ def check_pod_spec(spec: Object, path: str) -> Iterator[Cause]:
         yield not_supported(f"{path}.restartPolicy", spec.get("restartPolicy"), RESTART_POLICIES)
     if spec.get("dnsPolicy") not in DNS_POLICIES:
         yield not_supported(f"{path}.dnsPolicy", spec.get("dnsPolicy"), DNS_POLICIES)
-    yield from names.check_labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
+    yield from metadata.check_labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
     yield from check_affinity(spec.get("affinity", {}), f"{path}.affinity")
     yield from check_gates(spec.get("schedulingGates", ()), f"{path}.schedulingGates")
     constraints = spec.get("topologySpreadConstraints", ())
@@ -100,7 +100,7 @@ def _check_volumes(volumes: Sequence[Object], path: str) -> Iterator[Cause]:
         elif name in seen:
             yield duplicate(f"{at}.name", name)
         else:
-            yield from (wrong(f"{at}.name", name, line) for line in names.label(name))
+            yield from (wrong(f"{at}.name", name, line) for line in metadata.label(name))
         seen.add(name)
 
 

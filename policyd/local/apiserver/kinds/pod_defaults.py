@@ -1,4 +1,4 @@
-"""What a pod, or the template of one, has when its author does not say."""
+"""The defaults of pods and pod templates."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def default_template(template: Object) -> None:
 
 
 def default_pod_spec(spec: Object) -> None:
-    """Fill in what pods and templates have in common."""
+    """Set the defaults that pods and templates have in common."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("schedulerName", "default-scheduler")

@@ -1,4 +1,4 @@
-"""What of a pod may change after it is created: little, and a bit more while it is gated."""
+"""The fields of a pod that can change: few, and a few more while it is gated."""
 
 from collections.abc import Iterator
 

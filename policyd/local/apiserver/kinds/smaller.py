@@ -1,4 +1,4 @@
-"""The kinds of which there is little to know."""
+"""The kinds that have few defaults and rules."""
 
 import base64
 from collections.abc import Iterator
@@ -6,10 +6,14 @@ from collections.abc import Iterator
 import msgspec
 
 from policyd.api.selectors import LabelSelector
+from policyd.engine.compile.load import load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.export.refused import refused
 from policyd.local.apiserver.admission.webhook import check_conditions
+from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
 from policyd.local.apiserver.writing.deletion import NAMESPACE_FINALIZER
-from policyd.patch.gotypes import completed
+from policyd.patch.builtin_types import completed
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
@@ -18,7 +22,7 @@ NEEDED_KEYS = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
 }
-"""What a secret of a type must hold."""
+"""The keys that a secret of a type must have."""
 
 CONFIG_KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',"
@@ -44,7 +48,7 @@ def open_namespace(namespace: Object) -> None:
 
 
 def default_secret(secret: Object) -> None:
-    """Fill in a secret's type, and encode what is given in plain text."""
+    """Set the type of a secret, and encode its plain-text data."""
     secret.setdefault("type", "Opaque")
     plain = secret.pop("stringData", {})
     for name, text in plain.items():
@@ -68,7 +72,7 @@ def default_priority_class(priority_class: Object) -> None:
 
 
 def default_node(node: Object) -> None:
-    """Let a node offer what it has, if nobody says how much of it is for pods."""
+    """Set a node's allocatable resources to its capacity, unless they are given."""
     status = node.setdefault("status", {})
     completed(status, "core/v1.NodeStatus")
     if node.get("spec", {}).get("podCIDR"):
@@ -104,7 +108,7 @@ def check_config_map_update(new: Object, old: Object) -> Iterator[Cause]:
 
 
 def default_webhooks(configuration: Object) -> None:
-    """Fill in what both webhook configurations have in common."""
+    """Set the defaults that both webhook configurations have in common."""
     for webhook in configuration.get("webhooks", ()):
         webhook.setdefault("failurePolicy", "Fail")
         webhook.setdefault("matchPolicy", "Equivalent")
@@ -155,3 +159,66 @@ def _check_reach(webhook: Object, path: str) -> Iterator[Cause]:
             msgspec.convert(webhook[name], LabelSelector)
         except msgspec.ValidationError as error:
             yield wrong(f"{path}.{name}", webhook[name], str(error))
+
+
+def check_admission_policy(value: Object) -> Iterator[Cause]:
+    """Check a policy or a binding: every expression has to compile."""
+    document = Document(value, value["metadata"].get("name", ""))
+    for finding in (*load_document(document).findings, *refused(document)):
+        if finding.severity == "error":
+            yield Cause("FieldValueInvalid", f"Invalid value: {finding.message}", finding.field)
+
+
+TYPES = ("Normal", "Warning")
+LONGEST = {"action": 128, "message": 1024, "reason": 128, "reportingInstance": 128}
+"""Letters of each text."""
+
+FINAL = (
+    ("involvedObject", "involvedObject"),
+    ("reason", "reason"),
+    ("action", "action"),
+    ("message", "message"),
+    ("type", "type"),
+    ("reportingComponent", "reportingController"),
+    ("reportingInstance", "reportingInstance"),
+)
+"""The immutable fields, with their names in messages."""
+
+
+def check_event(event: Object) -> Iterator[Cause]:
+    """Check an event that is created; one with a time of its own is of the newer kind."""
+    about = event.get("involvedObject", {}).get("namespace", "")
+    namespace = event["metadata"].get("namespace", "")
+    if namespace != (about or "default"):
+        yield wrong("involvedObject.namespace", about, "does not match event.namespace")
+    if _is_new(event):
+        yield from _check_new(event)
+
+
+def _is_new(event: Object) -> bool:
+    return bool(event.get("eventTime"))
+
+
+def _check_new(event: Object) -> Iterator[Cause]:
+    controller = event.get("reportingComponent", "")
+    if not controller:
+        yield required("reportingController")
+    for line in metadata.qualified_name(controller):
+        yield wrong("reportingController", controller, line)
+    for field in ("reportingInstance", "action", "reason"):
+        if not event.get(field):
+            yield required(field)
+    for field, longest in LONGEST.items():
+        if len(event.get(field, "")) > longest:
+            yield wrong(field, "", f"can have at most {longest} characters")
+    if event.get("type") not in TYPES:
+        yield wrong("type", "", f"has invalid value: {event.get('type', '')}")
+
+
+def check_event_update(new: Object, old: Object) -> Iterator[Cause]:
+    """Check a change of an event, of which only its series goes on."""
+    if not _is_new(old):
+        return
+    for field, shown in FINAL:
+        if new.get(field) != old.get(field):
+            yield wrong(shown, new.get(field), "field is immutable")

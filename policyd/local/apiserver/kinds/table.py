@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from policyd.local.apiserver.custom import definitions
 from policyd.local.apiserver.custom.definitions import DEFINITIONS
 from policyd.local.apiserver.kinds import (
-    admission_policies,
     cluster_checks,
-    events,
     jobs,
     pod_checks,
     pod_defaults,
@@ -38,14 +36,14 @@ DEFAULTS: Mapping[str, Default] = {
     "statefulsets.apps": workloads.default_stateful_set,
     "validatingwebhookconfigurations.admissionregistration.k8s.io": smaller.default_webhooks,
 }
-"""Fills in what is left out; runs before admission, and again after each webhook."""
+"""Sets the defaults of an object; runs before admission, and again after each webhook."""
 
 BEGIN: Mapping[str, Default] = {
     DEFINITIONS: definitions.establish,
     "jobs.batch": jobs.select_own_pods,
     "namespaces": smaller.open_namespace,
 }
-"""Gives a new object what it needs its name and uid for; runs once, after mutation."""
+"""Sets the fields of a new object that depend on its name and uid; runs once, after mutation."""
 
 CHECKS: Mapping[str, Check] = {
     **dict.fromkeys(
@@ -55,14 +53,14 @@ CHECKS: Mapping[str, Check] = {
             "validatingadmissionpolicies.admissionregistration.k8s.io",
             "validatingadmissionpolicybindings.admissionregistration.k8s.io",
         ),
-        admission_policies.check_admission_policy,
+        smaller.check_admission_policy,
     ),
     "configmaps": smaller.check_config_map,
     "cronjobs.batch": workloads.check_cron_job,
     DEFINITIONS: definitions.check_definition,
     "daemonsets.apps": workloads.check_workload,
     "deployments.apps": workloads.check_deployment,
-    "events": events.check_event,
+    "events": smaller.check_event,
     "jobs.batch": jobs.check_job,
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": smaller.check_webhooks,
     "pods": pod_checks.check_pod,
@@ -75,16 +73,16 @@ CHECKS: Mapping[str, Check] = {
     "statefulsets.apps": workloads.check_workload,
     "validatingwebhookconfigurations.admissionregistration.k8s.io": smaller.check_webhooks,
 }
-"""What is wrong with an object that is created or changed."""
+"""The rules of objects that are created or changed."""
 
 CHECKS_OF_NEW: Mapping[str, Check] = {"pods": pod_checks.check_created_pod}
-"""What is wrong with an object that is created."""
+"""The rules of objects that are created."""
 
 CHECKS_OF_UPDATES: Mapping[str, CheckUpdate] = {
     "configmaps": smaller.check_config_map_update,
     DEFINITIONS: definitions.check_definition_update,
     "deployments.apps": workloads.check_workload_update,
-    "events": events.check_event_update,
+    "events": smaller.check_event_update,
     "daemonsets.apps": workloads.check_workload_update,
     "jobs.batch": jobs.check_job_update,
     "pods": pod_updates.check_pod_update,
@@ -93,4 +91,4 @@ CHECKS_OF_UPDATES: Mapping[str, CheckUpdate] = {
     "secrets": smaller.check_config_map_update,
     "statefulsets.apps": workloads.check_stateful_set_update,
 }
-"""What is wrong with a change."""
+"""The rules of changes."""

@@ -1,4 +1,4 @@
-"""Deployments and their like: they are kept and shown, but nobody here runs them."""
+"""Deployments, ReplicaSets, StatefulSets and DaemonSets, which are stored but not run."""
 
 from collections.abc import Iterator
 
@@ -124,7 +124,7 @@ CHANGEABLE = (
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 )
-"""What of a stateful set may change."""
+"""The fields of a stateful set that can change."""
 
 
 def check_stateful_set_update(new: Object, old: Object) -> Iterator[Cause]:

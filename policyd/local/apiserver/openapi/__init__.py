@@ -1,4 +1,4 @@
-"""OpenAPI v3: what kubectl reads to explain kinds, to check fields, and to patch lists.
+"""OpenAPI v3, by which kubectl explains kinds, checks fields and patches lists.
 
 Imports `api` and the server's registry. Start with `document`.
 """

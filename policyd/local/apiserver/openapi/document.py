@@ -100,7 +100,7 @@ def _add_kind(served: Served, schemas: Object) -> str:
 
 
 def custom_schema(schema: Object) -> Object:
-    """Add what every object has to the schema of a custom kind."""
+    """Add the fields of every object to the schema of a custom kind."""
     own = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},

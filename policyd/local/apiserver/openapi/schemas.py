@@ -39,7 +39,7 @@ GROUPS_WITH_SHORT_NAMES = {"meta": f"{MACHINERY}.apis.meta"}
 
 
 def schema_name(type_name: str) -> str:
-    """Return what OpenAPI calls a type of the table: `core/v1.Pod` → `io.k8s.api.core.v1.Pod`."""
+    """Return the OpenAPI name of a type: `core/v1.Pod` → `io.k8s.api.core.v1.Pod`."""
     group, _, rest = type_name.partition("/")
     return f"{GROUPS_WITH_SHORT_NAMES.get(group, f'io.k8s.api.{group}')}.{rest}"
 

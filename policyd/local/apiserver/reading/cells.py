@@ -1,4 +1,4 @@
-"""What stands in the cells of built-in kinds' tables."""
+"""The cells of the tables of built-in kinds."""
 
 from policyd.api.meta import Json
 from policyd.local.apiserver.reading.ages import age, duration, seconds_of
@@ -8,7 +8,7 @@ ROLE_PREFIX = "node-role.kubernetes.io/"
 
 
 def at(value: Json, path: str, default: Json) -> Json:
-    """Return what is at a dotted path, or the default."""
+    """Return the value at a dotted path, or the default."""
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return default if value is None else value
@@ -70,7 +70,7 @@ ENDS = {
     "Failed": ("Failed", "The pod failed."),
     "Succeeded": ("Succeeded", "The pod has completed successfully."),
 }
-"""What a row says of a pod that has ended: reason and message, by phase."""
+"""The conditions of the row of a pod that has ended: reason and message, by phase."""
 
 
 def row_conditions(value: Object) -> list[Object]:
@@ -99,7 +99,7 @@ def readiness_gates(pod: Object, _now: float) -> str:
 
 
 def job_status(job: Object, _now: float) -> str:
-    """Write what has become of a job."""
+    """Return the status of a job."""
     conditions = job.get("status", {}).get("conditions", ())
     for kind, word in (
         ("Complete", "Complete"),
@@ -192,12 +192,12 @@ def node_address(kind: str, node: Object, _now: float) -> str:
 
 
 def node_fact(name: str, node: Object, _now: float) -> str:
-    """Write what a node says of itself."""
+    """Return a fact from a node's status."""
     return str(at(node, f"status.nodeInfo.{name}", "") or "<unknown>")
 
 
 def node_kernel(node: Object, now: float) -> str:
-    """Write a node's kernel, and what it is made for."""
+    """Return a node's kernel and its architecture."""
     kernel, made_for = (node_fact(name, node, now) for name in ("kernelVersion", "architecture"))
     return kernel if made_for == "<unknown>" else f"{kernel} ({made_for})"
 
@@ -237,14 +237,14 @@ def event_object(event: Object, _now: float) -> str:
 
 
 def event_source(event: Object, _now: float) -> str:
-    """Write who tells of an event."""
+    """Return the source of an event."""
     source = event.get("source", {})
     parts = (source.get("component") or event.get("reportingComponent", ""), source.get("host"))
     return ", ".join(part for part in parts if part)
 
 
 def event_message(event: Object, _now: float) -> str:
-    """Write what an event says."""
+    """Return the message of an event."""
     return str(event.get("message", "")).strip()
 
 

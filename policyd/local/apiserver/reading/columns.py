@@ -1,9 +1,10 @@
 """The columns of each kind's table."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Literal
+from functools import cache, lru_cache, partial
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -11,7 +12,6 @@ from policyd.api.data import tables
 from policyd.api.meta import Json
 from policyd.local.apiserver.reading import cells
 from policyd.local.apiserver.reading.ages import age
-from policyd.local.apiserver.reading.jsonpath import compile_path
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object
 
@@ -198,3 +198,53 @@ def _custom(column: Object) -> TableColumn:
         format=column.get("format", ""),
         priority=column.get("priority", 0),
     )
+
+
+class _Step(NamedTuple):
+    dotted: str | None
+    quoted: str | None
+    position: str | None
+    key: str | None
+    sign: str | None
+    wanted: str | None
+
+
+_STEP = re.compile(
+    r"\.([\w-]+(?:\\\.[\w-]+)*)"  # .name, with escaped dots
+    r"|\['([^']+)'\]"  # ['name']
+    r"|\[(\d+|\*)\]"  # [0] or [*]
+    r"|\[\?\(@\.([\w.]+)\s*([!=]=)\s*['\"]([^'\"]*)['\"]\)\]"  # [?(@.type=="Ready")]
+)
+
+
+@lru_cache(maxsize=1024)
+def compile_path(path: str) -> Callable[[Json], Json]:
+    """Compile a path to a function that returns the first value there, or None."""
+    steps = [_Step(*match.groups()) for match in _STEP.finditer(path)]
+
+    def find(value: Json) -> Json:
+        found = [value]
+        for step in steps:
+            found = [inner for outer in found for inner in _follow(outer, step)]
+        return found[0] if found else None
+
+    return find
+
+
+def _follow(value: Json, step: _Step) -> list[Json]:
+    if isinstance(value, dict):
+        name = (step.dotted or step.quoted or "").replace("\\.", ".")
+        return [value[name]] if name in value else []
+    if not isinstance(value, list):
+        return []
+    if step.key:
+        there = [(item, cells.at(item, step.key, None)) for item in value]
+        same = step.sign == "=="
+        return [
+            item
+            for item, found in there
+            if found is not None and (cells.text(found) == step.wanted) is same
+        ]
+    if step.position == "*":
+        return value
+    return value[int(step.position) :][:1] if step.position else []

@@ -1,4 +1,4 @@
-"""The subresource scale: how many replicas, whatever the kind."""
+"""The subresource scale: the number of replicas of any kind."""
 
 from collections.abc import Callable
 

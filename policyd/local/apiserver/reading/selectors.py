@@ -1,4 +1,4 @@
-"""Field selectors, and what a list or watch lets through."""
+"""Field selectors, and the selection of lists and watches."""
 
 from collections.abc import Callable
 

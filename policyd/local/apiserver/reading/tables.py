@@ -8,7 +8,7 @@ from policyd.local.apiserver.requests import ApiRequest
 from policyd.local.apiserver.status import Object, bad_request, wrong
 
 INCLUDED = frozenset({"", "Metadata", "None", "Object"})
-"""What a client may want beside the cells."""
+"""The objects that a client can request besides the cells."""
 
 
 def table(request: ApiRequest, shown: Sequence[Object], *, about: Object, now: float) -> Object:

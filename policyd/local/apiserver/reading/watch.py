@@ -1,4 +1,4 @@
-"""Watching: what one client is sent of the changes, filtered, in order, and never without bound."""
+"""Watching: the changes for one client, filtered, in order, and bounded in number."""
 
 import asyncio
 from collections import deque
@@ -51,7 +51,7 @@ class Watcher:
         self._news.set()
 
     async def notices(self, seconds: float) -> list[Notice]:
-        """Return what waits, or wait up to `seconds` for something; empty if nothing came."""
+        """Return the pending changes, or wait up to `seconds` for one; empty if none came."""
         if not self._waiting and not self.closed:
             self._news.clear()
             try:
@@ -65,7 +65,7 @@ class Watcher:
 
 
 def notice_of(event: StoreEvent, change: Change) -> Notice:
-    """Write a change down as it is seen: what leaves a selection is shown as it was in it."""
+    """Encode a change; an object that leaves a selection is shown as it was in it."""
     shown = event.object
     if change == "DELETED" and event.type != "DELETED" and event.previous is not None:
         about = {**event.previous["metadata"], "resourceVersion": str(event.version)}
@@ -74,7 +74,7 @@ def notice_of(event: StoreEvent, change: Change) -> Notice:
 
 
 def seen_as(event: StoreEvent, selects: Selects) -> Change | None:
-    """Say what a change is to somebody who sees only what `selects` lets through.
+    """Return the type of a change for a client that gets only objects that `selects` accepts.
 
     An object that begins to match is new to them, one that ceases to match is gone.
     """
@@ -92,7 +92,7 @@ def seen_as(event: StoreEvent, selects: Selects) -> Change | None:
 
 
 def changes(events: list[StoreEvent], selects: Selects) -> list[Notice]:
-    """Return what past changes are to somebody who sees only what `selects` lets through."""
+    """Return the past changes for a client that gets only objects that `selects` accepts."""
     seen = ((seen_as(event, selects), event) for event in events)
     return [notice_of(event, change) for change, event in seen if change]
 
@@ -108,7 +108,7 @@ class WatchTerms:
 async def follow(
     watcher: Watcher, terms: WatchTerms, *, clock: Clock, version: Callable[[], int]
 ) -> AsyncIterator[list[Notice]]:
-    """Yield what is to be sent, in batches, until the time is up or the watcher is closed."""
+    """Yield batches of changes until the time is up or the watcher is closed."""
     end = clock.monotonic() + terms.seconds
     while (left := end - clock.monotonic()) > 0:
         notices = await watcher.notices(min(left, BOOKMARK_SECONDS))

@@ -1,4 +1,4 @@
-"""Answering a watch: what it begins with, then every change, in the form the client wants."""
+"""Answering a watch: its first events, then every change, in the client's format."""
 
 import random
 from collections.abc import AsyncIterator
@@ -68,7 +68,7 @@ async def watch(state: ServerState, request: ApiRequest) -> Stream:
     form, selects = form_wanted(request), selection(request)
     watcher = Watcher(selects)
     stop = state.store.listen(watcher.offer, request.served.storage)
-    # No await stands between listening and reading what there is: nothing is missed or told twice.
+    # No await is between listening and reading: no change is missed or sent twice.
     try:
         first = _first_notices(state, request, selects)
     except TooOldError as error:
@@ -90,7 +90,7 @@ async def watch(state: ServerState, request: ApiRequest) -> Stream:
 
 
 def _first_notices(state: ServerState, request: ApiRequest, selects: Selects) -> list[Notice]:
-    """Return what a watch begins with: the objects there are, or the changes since a version."""
+    """Return the first events of a watch: the present objects, or the changes since a version."""
     resource, version = request.served.storage, request.options.integer("resourceVersion") or 0
     initial = request.options.flag("sendInitialEvents")
     if version and not initial:

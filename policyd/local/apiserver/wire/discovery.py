@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and kinds there are."""
+"""The documents beside the objects: discovery, OpenAPI, version and health."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from policyd.api.meta import Json
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import Object
-from policyd.local.apiserver.wire.responses import ServerResponse, accepted
+from policyd.local.apiserver.wire.responses import ServerResponse, accepted, text
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -22,7 +22,7 @@ SUBRESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def versions(address: str) -> Object:
-    """Write what /api says; `address` is what the client calls the server."""
+    """Return the document of /api; `address` is that of the server for the client."""
     everybody = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
     return {
         "kind": "APIVersions",
@@ -156,3 +156,79 @@ def _kind_of(served: Served, kind: str) -> Object:
 
 def _kind(group_name: str, version: str, kind: str) -> Object:
     return {"group": group_name, "version": version, "kind": kind}
+
+
+HEALTH = frozenset({"healthz", "livez", "readyz"})
+
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.3+policyd",
+    "gitTreeState": "clean",
+    "goVersion": "none",
+    "compiler": "CPython",
+    "platform": "python",
+}
+"""The version of Kubernetes whose kinds the server has."""
+
+NO_DEFINITIONS = ServerResponse(
+    body=b"\x0a\x032.0",
+    content_type="application/octet-stream",
+)
+"""The older OpenAPI document, with nothing in it: kubectl asks for it where it finds no kind."""
+
+NO_SUCH_PAGE = "404 page not found\n"
+
+
+def public_document(path: str) -> ServerResponse | None:
+    """Answer a path that needs no authentication; None for other paths."""
+    first = path.strip("/").partition("/")[0]
+    if first in HEALTH:
+        return text("ok")
+    return ServerResponse(body=VERSION) if path == "/version" else None
+
+
+def document(state: ServerState, path: str, headers: Mapping[str, str]) -> ServerResponse:
+    """Answer a path that is no resource."""
+    parts = path.strip("/").split("/")
+    wants_all = wants_aggregated(headers.get("accept", ""))
+    if wants_all and parts in (["api"], ["apis"]):
+        return aggregated(state, core=parts == ["api"])
+    found = _found(state, parts, headers.get("host", ""))
+    if isinstance(found, ServerResponse):
+        return found
+    return text(NO_SUCH_PAGE, code=404) if found is None else ServerResponse(body=found)
+
+
+def _found(state: ServerState, parts: list[str], address: str) -> object:
+    match parts:
+        case ["openapi", "v2"]:
+            return NO_DEFINITIONS
+        case ["openapi", "v3"]:
+            return state.documents.index()
+        case ["openapi", "v3", "api", version]:
+            return state.documents.document("", version)
+        case ["openapi", "v3", "apis", group, version]:
+            return state.documents.document(group, version)
+        case _:
+            return _discovery(state, parts, address)
+
+
+def _discovery(state: ServerState, parts: list[str], address: str) -> object:
+    match parts:
+        case ["api"]:
+            return versions(address)
+        case ["apis"]:
+            return group_list(state)
+        case ["api", version]:
+            return resource_list(state, "", version)
+        case ["apis", group]:
+            return one_group(state, group)
+        case ["apis", group, version]:
+            return resource_list(state, group, version)
+        case _:
+            return None

@@ -111,7 +111,7 @@ def _text(value: Wire) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Numbered:
-    """What the table of kinds says of a field in protobuf."""
+    """A field in protobuf, from the table of kinds."""
 
     number: tuple[int, ...] = ()
     """Its number; two for what JSON has one level higher, none if no client sends its type."""
@@ -147,7 +147,7 @@ def _struct(data: bytes, type_name: str) -> Object:
             name = names.get(path)
             if name is not None:
                 _add(decoded, name, part, known[name])
-    # Go writes the zero value of whatever is not a pointer, and then it means nothing.
+    # Go writes the zero values of fields that are no pointers: they mean nothing.
     kept = _pointers(type_name)
     return {k: v for k, v in decoded.items() if k in kept or v not in ("", 0, None)}
 

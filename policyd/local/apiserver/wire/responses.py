@@ -1,4 +1,4 @@
-"""What is answered, and in which form the client wants it."""
+"""Responses, in the format that the client accepts."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ CONTENT_JSON = "application/json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerResponse:
-    """A complete answer; `body` is what is sent, encoded already or as decoded JSON."""
+    """A complete response; `body` is encoded already, or is decoded JSON."""
 
     body: Json
     code: int = 200

@@ -115,7 +115,7 @@ async def delete(state: ServerState, request: ApiRequest) -> ServerResponse:
 
 
 async def delete_collection(state: ServerState, request: ApiRequest) -> ServerResponse:
-    """Answer DELETE on a collection: delete what its selectors let through, and say what it was."""
+    """Answer DELETE on a collection: delete the selected objects, and return them."""
     options, selects = read_options(request), selection(request)
     served = request.served
     found = state.store.items(served.storage, request.target.namespace)
@@ -174,7 +174,7 @@ def delete_object(
 
 
 def settle(store: Store, resource: str, old: Object, new: Object) -> Object:
-    """Store what became of an object, or drop it if its deletion waits for nothing any more.
+    """Store a changed object, or remove it if nothing holds its deletion any more.
 
     Raises:
         ChangedError: If another object stands there.

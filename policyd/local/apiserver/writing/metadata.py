@@ -1,4 +1,4 @@
-"""What the server itself writes into metadata, and what of it a client cannot change."""
+"""The metadata that the server writes, and that clients cannot change."""
 
 import secrets
 import uuid
@@ -17,7 +17,7 @@ LONGEST_BASE = 58
 
 SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
                  "selfLink", "generation")  # fmt: skip
-"""What a client may send, and the server decides."""
+"""The fields that clients may send, and the server sets."""
 
 OTHER_NAMESPACE = (
     "the namespace of the provided object does not match the namespace sent on the request"
@@ -39,7 +39,7 @@ def own_copy(value: Object) -> Object:
 
 
 def wipe_system_fields(new: Object) -> None:
-    """Drop what only the server decides, before an object is created."""
+    """Remove the fields that only the server sets, before an object is created."""
     metadata = new["metadata"]
     if metadata.pop("resourceVersion", ""):
         raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
@@ -71,7 +71,7 @@ def generate_name(new: Object) -> None:
 
 
 def stamp_created(new: Object, served: Served, now: float) -> None:
-    """Write what a new object gets from the server."""
+    """Set the fields that a new object gets from the server."""
     metadata = new["metadata"]
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = rfc3339(now)
@@ -85,7 +85,7 @@ def counts_generations(served: Served) -> bool:
 
 
 def check_preconditions(old: Object, served: Served, *, uid: str, version: str) -> None:
-    """Compare an object with what the writer believes of it; empty means no opinion.
+    """Compare an object with the uid and version that the writer expects; empty matches all.
 
     Raises:
         StatusError: 409, if it is another one.
@@ -102,7 +102,7 @@ def check_preconditions(old: Object, served: Served, *, uid: str, version: str) 
 
 
 def stamp_updated(new: Object, old: Object, served: Served) -> None:
-    """Keep what a client cannot change, and count the generation."""
+    """Keep the fields that a client cannot change, and count the generation."""
     metadata, before = new["metadata"], old["metadata"]
     for name in (*SYSTEM_FIELDS, "name", "namespace", "resourceVersion", "generateName"):
         if name in before:
@@ -115,6 +115,6 @@ def stamp_updated(new: Object, old: Object, served: Served) -> None:
 
 
 def wish(value: Object) -> Object:
-    """Return what is asked for: everything but type, metadata and status."""
+    """Return the desired state: all fields but type, metadata and status."""
     left_out = {"metadata", "status", "apiVersion", "kind"}
     return {name: part for name, part in value.items() if name not in left_out}

@@ -1,4 +1,4 @@
-"""Who owns which field: what server-side apply needs, and what every other write leaves behind."""
+"""The owners of fields, which server-side apply uses and every write updates."""
 
 from functools import lru_cache
 
@@ -28,7 +28,7 @@ def _custom_schema(version: CustomVersion) -> Schema:
 
 
 def writer(request: ApiRequest, now: float) -> FieldWriter:
-    """Describe who writes."""
+    """Describe the writer."""
     return FieldWriter(
         manager=request.field_manager,
         api_version=request.served.api_version,

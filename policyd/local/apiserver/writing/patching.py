@@ -80,11 +80,11 @@ def _refusal(request: ApiRequest) -> shape.Refusal:
 
 
 def patcher_of(request: ApiRequest, type_name: str) -> Patcher:
-    """Return what applies the patch in a request's body.
+    """Return a function that applies the patch in a request's body.
 
     Args:
         request: The request.
-        type_name: The type of what is patched, for strategic merge; empty if it has none.
+        type_name: The type of the patched object, for strategic merge; empty if it has none.
 
     Raises:
         StatusError: If the patch cannot be read, or is of a kind that does not fit.
@@ -141,7 +141,7 @@ async def _apply(state: ServerState, request: ApiRequest) -> ServerResponse:
 
 
 def _declared(given: Object, request: ApiRequest, *, title: str) -> Object:
-    """Read what is applied; a field that its kind does not have is an error, whatever is asked."""
+    """Read an applied object; an unknown field is an error, regardless of fieldValidation."""
     served = request.served
     try:
         applied, unknown = shape.known_part(given, served)

@@ -84,7 +84,7 @@ async def evict(state: ServerState, request: ApiRequest) -> ServerResponse:
     return ServerResponse(body={**DONE, "code": 201}, code=201)
 
 
-async def log(state: ServerState, request: ApiRequest) -> ServerResponse:
+async def read_log(state: ServerState, request: ApiRequest) -> ServerResponse:
     """Answer GET on a pod's log."""
     pod = state.find(request)
     name = request.target.name

@@ -1,6 +1,8 @@
-"""The shape of an object: which fields it has, what they are by default, and what is wrong."""
+"""The shape of an object: its known fields, their defaults, and its rules."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from policyd.local.apiserver.checks.metadata import check_metadata, check_metadata_update
 from policyd.local.apiserver.conversion import to_served
@@ -19,9 +21,7 @@ from policyd.local.apiserver.status import (
     internal_error,
     invalid,
 )
-from policyd.local.apiserver.writing.duplicates import duplicate_fields
-from policyd.patch.builtin_types import MistypedError, decode_typed
-from policyd.patch.gotypes import present
+from policyd.patch.builtin_types import MistypedError, decode_typed, present
 
 OBJECT_META = "meta/v1.ObjectMeta"
 
@@ -51,7 +51,7 @@ BLOCKING = frozenset(
         "FieldValueTypeInvalid",
     }
 )
-"""What must not be wrong with a custom object for its rules to be evaluated."""
+"""The errors of a custom object that prevent the evaluation of its rules."""
 
 UNCHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing"
@@ -62,12 +62,12 @@ Refusal = Callable[[str], StatusError]
 
 
 def read_shape(given: Object, request: ApiRequest, *, refuse: Refusal | None = None) -> Object:
-    """Read a client's object as its kind has it, and see to its unknown fields as asked.
+    """Read a client's object by the fields of its kind, and treat unknown fields as requested.
 
     Args:
         given: The object; changed in place if its kind is a custom one.
-        request: Says the kind, and what becomes of unknown fields.
-        refuse: Makes the error out of what is wrong.
+        request: Has the kind, and how to treat unknown fields.
+        refuse: Makes the error from a message.
 
     Raises:
         StatusError: If a value is of another type, or unknown fields are to be refused.
@@ -102,7 +102,7 @@ def not_handled(served: Served) -> str:
 
 
 def known_part(given: Object, served: Served) -> tuple[Object, list[str]]:
-    """Leave an object what its kind knows; return it with the paths of what was left out.
+    """Return the fields of an object that its kind has, with the paths of the others.
 
     Raises:
         MistypedError: If a value of a built-in type is of another type.
@@ -116,7 +116,7 @@ def known_part(given: Object, served: Served) -> tuple[Object, list[str]]:
 
 
 def fill_in(value: Object, served: Served) -> None:
-    """Set what an object has by default, in place."""
+    """Set the defaults of an object, in place."""
     if served.custom is not None:
         custom_schema.fill_in(value, served.custom.schema)
     else:
@@ -142,7 +142,7 @@ def reshape(value: Object, served: Served) -> Object:
 
 
 def begin(new: Object, served: Served, now: str) -> None:
-    """Give a new object its first status, and what it needs its name and uid for."""
+    """Give a new object its first status, and the fields that depend on its name and uid."""
     start = table.BEGIN.get(served.storage)
     if served.resource == "pods":
         new["status"] = first_status(new, now)
@@ -195,3 +195,40 @@ def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
     change = table.CHECKS_OF_UPDATES.get(served.storage)
     if old is not None and change is not None:
         yield from change(new, old)
+
+
+class _Given(dict[str, Any]):
+    """An object as it is read, with the names that stand in it more than once."""
+
+    __slots__ = ("repeated",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated: list[str] = []
+        if len(self) < len(pairs):
+            seen: set[str] = set()
+            for name, _ in pairs:
+                if name in seen and name not in self.repeated:
+                    self.repeated.append(name)
+                seen.add(name)
+
+
+def duplicate_fields(body: bytes) -> list[str]:
+    """Return the paths of fields that a JSON document gives more than once."""
+    try:
+        value = json.loads(body, object_pairs_hook=_Given)
+    except (ValueError, RecursionError):
+        return []  # the reader of the body reports it
+    return list(_paths(value, ""))
+
+
+def _paths(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, _Given):
+        for name, part in value.items():
+            at = f"{path}.{name}" if path else name
+            if name in value.repeated:
+                yield at
+            yield from _paths(part, at)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _paths(item, f"{path}[{index}]")

@@ -146,7 +146,7 @@ async def create_object(
 
     Args:
         state: The server.
-        request: Who asks, for which kind.
+        request: The request, with its kind and user.
         given: The object, in its shape; changed in place.
         owns: Whether its managedFields are seen to already.
 

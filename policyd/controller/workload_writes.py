@@ -1,0 +1,440 @@
+"""Writes of one Workload: decisions of cycles, and other changes of its status."""
+
+from contextlib import suppress
+
+import msgspec
+import structlog
+
+from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
+from policyd.alloc.settings import Gates
+from policyd.alloc.workload import Objection
+from policyd.api.kueue import Admission, Workload, WorkloadStatus
+from policyd.api.kueue.names import EVICTED
+from policyd.api.meta import condition_true, cut
+from policyd.controller.jobs.owners import Owners
+from policyd.controller.jobs.readiness import AwaitedPods, stale_message
+from policyd.controller.jobs.workload_events import WorkloadEvents
+from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.patches import merge_patch
+from policyd.controller.reasons.shortage import naming_for
+from policyd.controller.reasons.workload_reasons import PendingReasons
+from policyd.controller.retention import TimeLimits, drop_finalizer, finish_slice, keep
+from policyd.controller.topology.second_pass import SecondPassWrites, no_replacement_message
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.mirror import Mirror
+from policyd.controller.watch.preemptions import (
+    preempt,
+    preempted_message,
+    priorities_text,
+)
+from policyd.controller.watch.priorities import class_change
+from policyd.controller.writes import Writes
+from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.slices import replacement_message
+from policyd.kube.errors import ApiError, ConflictError, ForbiddenError, InvalidError
+from policyd.kube.events import MESSAGE_BYTES
+from policyd.kube.pace import Backoff, Pace
+from policyd.kube.resources import WORKLOADS
+from policyd.optimize.opt_ins import wants
+from policyd.status.naming import Naming
+from policyd.status.queues import queue_status
+from policyd.status.words import considered_text
+from policyd.workload.conversion import admission_object
+from policyd.workload.lifecycle import (
+    next_status,
+    required_checks,
+    sync_checks,
+    time_left,
+    to_be_deactivated,
+)
+from policyd.workload.obstacles import StatusContext
+from policyd.workload.time_limits import stop_left
+from policyd.workload.transitions import (
+    after_eviction,
+    evict,
+    finish,
+    holding_queue,
+    reserve,
+    with_status,
+)
+
+log = structlog.get_logger()
+
+FIRST_RETRY_SECONDS = 0.05
+LONGEST_RETRY_SECONDS = 300.0
+"""Between tries of a workload whose admission is refused again and again."""
+OWNER_NOT_FOUND = "The workload's owner no longer exists"
+HTTP_BAD_REQUEST = 400
+HTTP_SERVER_ERROR = 500
+
+
+class WorkloadWrites:
+    """Writes the statuses of workloads, one at a time."""
+
+    def __init__(
+        self, cache: Cache, writes: Writes, *, metrics: ControllerMetrics, limits: TimeLimits
+    ) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._metrics = metrics
+        self._protection = ProtectionTimer(cache)
+        self._limits = limits
+        self._readiness = AwaitedPods(cache, every=limits.ready is not None)
+        self._events = WorkloadEvents(writes)
+        self.reasons = PendingReasons(cache, writes, self._readiness)
+        self._second_pass = SecondPassWrites(
+            self._mirror,
+            writes,
+            changed=self._events.changes,
+            try_again=cache.put,
+            naming=self._naming,
+        )
+        self._unanswered: set[str] = set()
+        self._refused = RefusedAdmissions(cache, writes.pace)
+
+    @property
+    def _mirror(self) -> Mirror[Workload]:
+        return self._cache.mirrors.workloads
+
+    def _naming(self, workload: Workload) -> Naming:
+        return naming_for(self._cache, workload.metadata.key)
+
+    @property
+    def _gates(self) -> Gates:
+        return self._cache.state.settings.gates
+
+    @property
+    def _detailed(self) -> bool:
+        return self._gates.unadmitted_workloads_observability
+
+    # What a cycle decided.
+
+    async def admit(self, workload: Workload, action: Admit) -> None:
+        """Write an admission: the quota, the flavors and the places that were assigned.
+
+        Raises:
+            ApiError: If it was refused, or it is not known whether it was written.
+        """
+        await self._admit(workload, action)
+        self.reasons.forget(workload.metadata.key)
+
+    async def _admit(self, workload: Workload, action: Admit) -> None:
+        by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix
+        now, admission = self._writes.now, admission_object(action.admission, by_prefix=by_prefix)
+        if has_quota(workload) and action.workload.admission is not None:
+            await self._place(workload, admission)
+            return
+        workload = await self._without_leftover(workload)
+        queue = self._cache.mirrors.cluster_queues.get(admission.cluster_queue)
+        pending = workload
+        if queue is not None:
+            probe = with_status(workload, reserve(workload, admission, now=now))
+            # What need not be passed any more is dropped when it is looked at next, not here.
+            had = {check.name for check in workload.status.admission_checks}
+            names = sorted(had.union(required_checks(probe, queue)))
+            pending = with_status(workload, sync_checks(workload.status, names, now=now))
+        status = reserve(pending, admission, now=now, detailed=self._detailed)
+        status = self._readiness.begun(with_status(workload, status), now=now)
+        try:
+            await self._writes.status(self._mirror, workload, status)
+        except ApiError as error:
+            self._failed(workload, error)
+            raise
+        except BaseException:  # stopped or broken: the reservation must not outlive it
+            self._cache.retract(workload.metadata.key)
+            raise
+        self._refused.forget(workload.metadata.key)
+        stored = self._mirror.get(workload.metadata.key) or workload
+        considered = considered_text(action.considered, self._naming(stored))
+        self._events.reserved(workload, stored, now=now, considered=considered)
+        await self._replace(stored, action.workload.replaces)
+
+    async def _without_leftover(self, workload: Workload) -> Workload:
+        """Clear an admission without quota that another client has left: it cannot be replaced."""
+        if workload.status.admission is None:
+            return workload
+        cleared = msgspec.structs.replace(workload.status, admission=None)
+        try:
+            return await self._writes.status(self._mirror, workload, cleared)
+        except BaseException:
+            self._cache.retract(workload.metadata.key)
+            raise
+
+    async def _place(self, workload: Workload, admission: Admission) -> None:
+        try:
+            await self._second_pass.place(workload, admission, detailed=self._detailed)
+        except BaseException:
+            self._cache.retract(workload.metadata.key)
+            raise
+
+    async def _replace(self, workload: Workload, key: str) -> None:
+        """Finish the slice of a job that a bigger one replaces, now that this one has its quota.
+
+        The job does it as well, so that nothing is left undone if this is the last write.
+        """
+        old = self._mirror.get(key) if key else None
+        if old is not None and not is_finished(old):
+            with suppress(ConflictError):
+                await finish_slice(self._mirror, self._writes, old, replacement_message(workload))
+
+    async def preempt(self, workload: Workload, action: Preempt) -> None:
+        """Begin to stop a workload for another one.
+
+        Raises:
+            ApiError: If it is not known whether that was written; the next cycle may ask again.
+        """
+        key, now = workload.metadata.key, self._writes.now
+        if not has_quota(workload):  # what it has was only assumed, and nothing runs
+            self._cache.retract(key)
+            return
+        if condition_true(workload.status.conditions, EVICTED):
+            return
+        preemptor = self._mirror.get(action.preemptor.key)
+        message = preempted_message(action, preemptor)
+        status = preempt(workload, reason=action.reason, message=message, now=now)
+        try:
+            stored = await self._writes.status(self._mirror, workload, status)
+        except BaseException:
+            self._cache.state.forget_preemption(key)
+            self._cache.hooks.schedule()
+            raise
+        queue = action.preemptor.cluster_queue
+        self._metrics.preempted(queue, action.reason)
+        self._cache.hooks.preempted(action)
+        self._events.changes(workload, stored)
+        if preemptor is not None:
+            important = priorities_text(preemptor, stored, self._gates)
+            self._events.preempted(stored, f"{message}; {important}")
+            self._events.preempting(preemptor, stored, important, naming=self._naming(preemptor))
+
+    async def evict(self, workload: Workload, action: Evict) -> None:
+        """Begin to stop a workload that cannot go on.
+
+        Raises:
+            ApiError: As for a preemption.
+        """
+        if not has_quota(workload) or condition_true(workload.status.conditions, EVICTED):
+            return
+        now = self._writes.now
+        stale = action.reason == "StaleGang"
+        message = stale_message(now - action.since) if stale else no_replacement_message(workload)
+        status = evict(workload, reason=action.reason, message=message, now=now)
+        try:
+            stored = await self._writes.status(self._mirror, workload, status)
+        except BaseException:  # as for a preemption
+            self._second_pass.refused(workload, action.refusal)
+            self._cache.state.forget_preemption(workload.metadata.key)
+            self._cache.hooks.schedule()
+            raise
+        self._events.changes(workload, stored)
+
+    async def requeue(self, workload: Workload, action: Requeue) -> None:
+        """Say why a workload was not admitted, or not placed again.
+
+        Raises:
+            ApiError: If a write did not succeed.
+        """
+        if action.reason == "SecondPassFailed":
+            self._second_pass.refused(workload, action.refusal)
+        else:
+            await self.reasons.tell(workload, action)
+
+    def _failed(self, workload: Workload, error: ApiError) -> None:
+        """Take an admission back that was refused; one that was not answered may have happened."""
+        metadata = workload.metadata
+        if HTTP_BAD_REQUEST <= error.code < HTTP_SERVER_ERROR:
+            found = self._refused.put(metadata.key, error)
+            if found is not None:
+                self._writes.record(
+                    WORKLOADS, metadata, "AdmissionRefused", found.message, warning=True
+                )
+        else:
+            self._unanswered.add(metadata.key)
+
+    async def find_out(self, key: str) -> float | None:
+        """Learn what became of a write that was not answered: until then its quota is not free.
+
+        Returns the seconds until a workload may be tried whose admission was refused.
+
+        Raises:
+            ApiError: If it could not be read.
+        """
+        if key in self._unanswered:
+            await self._writes.look(self._mirror, key)
+            self._unanswered.discard(key)
+            self._cache.retract(key)
+        return self._refused.look(key)
+
+    def forget(self, key: str, action: Action | None) -> None:
+        """Take notice that a workload is gone, and take back what was decided about it."""
+        self.reasons.forget(key)
+        self._refused.forget(key)
+        if isinstance(action, Admit):
+            self._cache.retract(key)
+
+    # What else becomes of it.
+
+    async def follow(self, workload: Workload) -> float | None:
+        """Write what a workload's status should say, where no cycle decided anything about it.
+
+        Returns the seconds until it may be something else.
+
+        Raises:
+            ApiError: If a write did not succeed.
+        """
+        await self.reasons.tell_due(workload)
+        workload = self._mirror.get(workload.metadata.key) or workload
+        owners = Owners(self._cache.mirrors, self._writes.client)
+        if await owners.are_gone(workload, orphans=self._gates.finish_orphaned_workloads):
+            await self._let_go(workload)
+            return None
+        return await self._live(workload)
+
+    async def _live(self, workload: Workload) -> float | None:
+        if is_finished(workload):
+            return await keep(self._writes, self._mirror, workload, self._limits.retention)
+        if to_be_deactivated(workload):
+            patch = merge_patch(workload.metadata, spec={"active": False})
+            await self._writes.patch(self._mirror, workload, patch)
+            return None
+        patch = class_change(workload, self._cache.mirrors)
+        if patch is not None:
+            workload = await self._writes.patch(self._mirror, workload, patch)
+        now = self._writes.now
+        around = self._surroundings(workload)
+        status = next_status(workload, around, now=now)
+        if status != workload.status:
+            if not has_quota(workload):
+                status = self._readiness.begun(with_status(workload, status), now=now)
+            stored = await self._writes.status(self._mirror, workload, status)
+            self._events.changes(workload, stored)
+            workload = stored
+        if stop_left(workload, now=now) is not None:
+            self._cache.hooks.reconcile(_ownerless(workload))
+        left = (time_left(workload, around, now=now), self._protection.left(workload, now))
+        return min((seconds for seconds in left if seconds is not None), default=None)
+
+    async def release_ownerless(self, key: ReconcileKey) -> float | None:
+        """Return the quota of an evicted workload without an owner, if no job did so in time.
+
+        Returns the seconds until then.
+
+        Raises:
+            ApiError: If the write did not succeed.
+        """
+        workload = self._mirror.get(key.path)
+        left = None if workload is None else stop_left(workload, now=self._writes.now)
+        if workload is None or left is None or left > 0:
+            return left
+        status = after_eviction(workload, now=self._writes.now, detailed=self._detailed)
+        stored = await self._writes.status(self._mirror, workload, status)
+        self._events.changes(workload, stored)
+        return None
+
+    def _surroundings(self, workload: Workload) -> StatusContext:
+        local_queue = self._cache.local_queue_of(workload)
+        cluster_queue = self._cache.cluster_queue_of(workload)
+        name = "" if local_queue is None else local_queue.spec.cluster_queue
+        inactive = cluster_queue is not None and not queue_status(self._cache.state, name).active
+        return StatusContext(
+            local_queue=local_queue,
+            cluster_queue=cluster_queue,
+            inactive=inactive,
+            objection=self._refused.objection(workload.metadata.key)
+            or self._cache.objection(workload),
+            shared=self._cache.shared_refusal(name, workload.metadata.key),
+            told=self.reasons.told(workload) is not None,
+            ready_rules=self._limits.ready,
+            chance=self._writes.chance,
+            gates=self._gates,
+        )
+
+    async def _let_go(self, workload: Workload) -> None:
+        deleted = workload.metadata.deletion_timestamp is not None
+        if self._gates.finish_orphaned_workloads and not deleted and not is_finished(workload):
+            status: WorkloadStatus = finish(
+                workload, reason="OwnerNotFound", message=OWNER_NOT_FOUND, now=self._writes.now
+            )
+            workload = await self._writes.status(self._mirror, workload, status)
+            log.info("workload_finished", workload=workload.metadata.key, reason="OwnerNotFound")
+        await drop_finalizer(self._writes, self._mirror, workload)
+
+
+def _ownerless(workload: Workload) -> ReconcileKey:
+    return ReconcileKey("Ownerless", workload.metadata.namespace, workload.metadata.name)
+
+
+class RefusedAdmissions:
+    """Keeps workloads whose admission was refused from being tried again too soon."""
+
+    def __init__(self, cache: Cache, pace: Pace) -> None:
+        self._cache = cache
+        self._pace = pace
+        self._backoffs: dict[str, Backoff] = {}
+        self._until: dict[str, float] = {}
+        self._objections: dict[str, Objection] = {}
+
+    def put(self, key: str, error: ApiError) -> Objection | None:
+        """Take an admission back that was refused, and keep the workload from being tried.
+
+        The first time it goes back to its queue at once, as in Kueue. Returns what to record,
+        unless another client was only faster.
+        """
+        backoff = self._backoffs.get(key)
+        if backoff is None:
+            chance = self._pace.chance
+            self._backoffs[key] = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, chance=chance)
+        else:
+            self._until[key] = self._pace.clock.monotonic() + backoff.next()
+            self._cache.hold_back(key)
+        self._cache.retract(key)
+        if not isinstance(error, ForbiddenError | InvalidError):
+            return None
+        message = cut(f"the admission is refused: {error}", MESSAGE_BYTES, end="...")
+        self._objections[key] = Objection(reason="Misconfigured", message=message)
+        return self._objections[key]
+
+    def objection(self, key: str) -> Objection | None:
+        """Return why a workload is held back."""
+        return self._objections.get(key)
+
+    def look(self, key: str) -> float | None:
+        """Let a workload be tried whose time has come; return the seconds to wait otherwise."""
+        left = self._until.get(key, 0.0) - self._pace.clock.monotonic()
+        if key in self._until and left > 0:
+            return left
+        self._until.pop(key, None)
+        self._objections.pop(key, None)
+        self._cache.let_try_again(key)
+        return None
+
+    def forget(self, key: str) -> None:
+        """Begin with the first wait again: it was admitted, or is gone."""
+        for each in (self._backoffs, self._until, self._objections):
+            each.pop(key, None)
+
+
+class ProtectionTimer:
+    """Has pending workloads tried again when the protection of an admitted one ends."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._ahead: dict[str, int] = {}
+
+    def left(self, workload: Workload, now: float) -> float | None:
+        """Return the seconds until more workloads may preempt this one; None if none will."""
+        key, name = workload.metadata.key, holding_queue(workload)
+        queue, holding = self._cache.state.queues.get(name), self._cache.state.holding(key)
+        ends: list[float] = []
+        if queue is not None and holding is not None:
+            given, since = wants(queue.spec).protection, holding.workload.reserved_at
+            lengths = {given.preemption, given.reclaim, given.repetition}
+            ends = [end for length in lengths if (end := (since or now) + length) > now]
+        if len(ends) < self._ahead.pop(key, 0):
+            self._cache.state.wake(name)
+            self._cache.hooks.schedule()
+        if not ends:
+            return None
+        self._ahead[key] = len(ends)
+        return min(ends) - now

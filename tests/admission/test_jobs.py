@@ -1,0 +1,147 @@
+"""Jobs at admission: default queues, default priority classes, and warnings."""
+
+import pytest
+
+from policyd.admission.jobs import DefaultClass, JobAdmission
+from policyd.api.admission import parse_review
+from policyd.api.makers import makers_of
+from policyd.engine.model.decision import ALLOWED
+from policyd.jobs.integrations import Integrations
+from policyd.patch.draft import Draft
+from tests.webhooks.reviews import review
+
+QUEUE, MANAGED = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed"
+CLASS = "kueue.x-k8s.io/priority-class"
+
+
+def job(*, labels=None, suspend=False):
+    metadata = {"name": "train", "namespace": "team-a", "labels": labels or {}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"suspend": suspend, "template": {"spec": {"containers": []}}},
+    }
+
+
+def asked(obj, operation="CREATE", **more):
+    return parse_review(review(obj, resource="jobs", operation=operation, **more))
+
+
+def in_team_a(namespace):
+    return namespace == "team-a"
+
+
+@pytest.mark.parametrize(
+    ("operation", "gives", "concerned"),
+    [
+        pytest.param("CREATE", in_team_a, True, id="new-where-there-is-a-default"),
+        pytest.param("CREATE", lambda _: False, False, id="new-elsewhere"),
+        pytest.param("UPDATE", in_team_a, False, id="there-before"),
+    ],
+)
+def test_jobs_that_name_no_queue_are_looked_at_where_there_is_a_default(
+    operation, gives, concerned
+):
+    decision = JobAdmission(gives_queue=gives).change(asked(job(), operation), ALLOWED)
+
+    assert bool(decision.operations) is concerned
+
+
+def test_a_new_job_is_put_into_the_default_queue_and_held():
+    draft = Draft(job())
+
+    JobAdmission(gives_queue=in_team_a).default(asked(job()), draft)
+
+    assert draft.object["metadata"]["labels"][QUEUE] == "default"
+    assert draft.object["spec"]["suspend"] is True
+
+
+def test_a_job_cannot_leave_its_queue_where_there_is_a_default():
+    request = asked(job(suspend=True), "UPDATE", old=job(labels={QUEUE: "default"}, suspend=True))
+
+    refused = JobAdmission(gives_queue=in_team_a).check(request, ALLOWED)
+
+    assert [denial.path for denial in refused.denials] == [f"metadata.labels[{QUEUE}]"]
+    assert JobAdmission(integrations=Integrations()).check(request, ALLOWED) is ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("owner", "annotations", "warned"),
+    [
+        pytest.param({"apiVersion": "batch/v1", "kind": "Job"}, {}, True, id="of-a-job"),
+        pytest.param({"apiVersion": "apps/v1", "kind": "ReplicaSet"}, {}, False, id="of-others"),
+        pytest.param(
+            {"apiVersion": "apps/v1", "kind": "StatefulSet"},
+            {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"},
+            False,
+            id="held-for-its-parent",
+        ),
+    ],
+)
+def test_who_marks_pods_of_a_queued_job_as_held_is_warned(owner, annotations, warned):
+    owners = [{"name": "a", "uid": "u", "controller": True, **owner}]
+    metadata = {
+        "name": "a-0",
+        "namespace": "team-a",
+        "labels": {MANAGED: "true"},
+        "annotations": annotations,
+        "ownerReferences": owners,
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}}
+    request = parse_review(review(pod, user="system:kube-controller-manager"))
+
+    decision = JobAdmission().check(request, ALLOWED)
+
+    assert (decision.allowed, bool(decision.warnings)) == (True, warned)
+
+
+def made_by(kind, api_version):
+    return [{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": True}]
+
+
+@pytest.mark.parametrize(
+    ("labels", "owners", "off", "given"),
+    [
+        pytest.param({QUEUE: "q"}, [], (), "default", id="new"),
+        pytest.param({QUEUE: "q", CLASS: "high"}, [], (), "high", id="has-one"),
+        pytest.param({}, [], (), None, id="does-not-queue"),
+        pytest.param({QUEUE: "q"}, made_by("JobSet", "jobset.x-k8s.io/v1alpha2"), (), None,
+                     id="of-another-job"),
+        pytest.param({QUEUE: "q"}, made_by("CronJob", "batch/v1"), (), "default",
+                     id="of-what-does-not-queue"),
+        pytest.param({QUEUE: "q"}, [], ("WorkloadPriorityClassDefaulting",), None, id="gate-off"),
+    ],
+)  # fmt: skip
+@pytest.mark.gate("WorkloadPriorityClassDefaulting")
+def test_a_new_job_that_queues_gets_the_class_of_default(labels, owners, off, given):
+    known, sent = DefaultClass(), job(labels=labels)
+    known.there = True
+    sent["metadata"]["ownerReferences"] = owners
+    draft = Draft(sent)
+
+    makers = makers_of(["jobset.x-k8s.io=system:jobset"])
+    integrations = Integrations(off=frozenset(off), makers=makers)
+    request = asked(sent, user="system:jobset")
+
+    JobAdmission(integrations=integrations, default_class=known).default(request, draft)
+
+    assert draft.get(("metadata", "labels", CLASS)) == given
+
+
+def test_the_templates_of_what_makes_pods_get_it_too():
+    known, labels = DefaultClass(), {QUEUE: "q"}
+    known.there = True
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve", "namespace": "team-a", "labels": labels},
+        "spec": {"template": {"spec": {"containers": []}}},
+    }
+    draft = Draft(deployment)
+    request = parse_review(review(deployment, resource="deployments", operation="CREATE"))
+
+    JobAdmission(default_class=known).default(request, draft)
+
+    where = ("spec", "template", "metadata", "labels", CLASS)
+    assert draft.get(where) == "default"

@@ -1,0 +1,137 @@
+"""When inadmissible workloads are tried again, where releases are gathered."""
+
+import pytest
+
+from policyd.alloc.cycle import plan_cycle
+from policyd.optimize.reservation import LATELY_SECONDS
+from tests.alloc.builders import admission, keys, queue, workload
+from tests.optimize.builders import state
+
+SECONDS = 0.25
+
+
+def gathering(*things):
+    """Two queues of a cohort without room, in which `things` wait; releases are gathered."""
+    of = state(
+        queue("q", "x", gpu=4),
+        queue("other", "x", gpu=4),
+        *(
+            workload(f"runs-{name}", name, admission=admission(name, gpu=4))
+            for name in ("q", "other")
+        ),
+        *things,
+    )
+    of.extension.gather_seconds = SECONDS
+    while planned(of):
+        pass
+    of.extension.preempting(workload("preemptor", "q"))
+    return of
+
+
+def planned(of, *, after=0.0):
+    """Run a cycle some seconds later; return what was decided."""
+    of.now += after
+    plan = plan_cycle(of)
+    of.commit(plan)
+    return plan.actions
+
+
+def admitted(of, *, after=0.0):
+    return keys(planned(of, after=after))
+
+
+def test_parked_workloads_are_tried_a_moment_after_something_came_free():
+    of = gathering(workload("waits", "q", gpu=4))
+    of.remove_workload("runs-q")
+
+    assert admitted(of) == []
+    assert of.extension.next_due() == SECONDS
+    assert admitted(of, after=SECONDS) == ["waits"]
+    assert of.extension.next_due() is None
+
+
+def test_what_comes_free_meanwhile_does_not_make_it_longer():
+    of = gathering(workload("waits", "q", gpu=4))
+    of.remove_workload("runs-q")
+    planned(of)
+    of.now += SECONDS / 2
+    of.remove_workload("runs-other")
+    planned(of)
+
+    assert of.extension.next_due() == SECONDS
+
+
+def test_who_is_more_important_comes_at_once():
+    of = gathering(workload("waits", "q", gpu=4, priority=1))
+    of.remove_workload("runs-q")
+    of.put_workload(workload("urgent", "q", gpu=4, priority=2))
+
+    assert admitted(of) == ["urgent"]
+
+
+def test_who_is_less_important_passes_nobody_who_is_parked():
+    of = gathering(workload("waits", "q", gpu=4, priority=2))
+    of.remove_workload("runs-q")
+    of.put_workload(workload("small", "q", gpu=1, priority=1))
+
+    assert admitted(of) == []
+    assert admitted(of, after=SECONDS) == ["waits"]
+
+
+@pytest.mark.parametrize(
+    "inadmissible",
+    [
+        pytest.param({"backing_off": True}, id="who-backs-off"),
+        pytest.param({"gpu": 1, "queue_name": "other"}, id="who-is-in-another-queue"),
+    ],
+)
+def test_who_would_not_be_tried_in_its_queue_lets_others_pass(inadmissible):
+    wanted = {"gpu": 4, "queue_name": "q", **inadmissible}
+    of = gathering(workload("waits", priority=2, **wanted), workload("full", "q", gpu=8))
+    of.remove_workload("runs-q")
+    of.put_workload(workload("small", "q", gpu=1, priority=1))
+
+    assert admitted(of) == ["small"]
+
+
+@pytest.mark.parametrize(
+    ("queue_name", "after"),
+    [
+        pytest.param("q", LATELY_SECONDS, id="long-ago"),
+        pytest.param("elsewhere", 0.0, id="in-another-tree"),
+        pytest.param("nowhere", 0.0, id="for-a-queue-that-is-gone"),
+    ],
+)
+def test_where_nobody_was_preempted_lately_nobody_waits(queue_name, after):
+    of = gathering(workload("waits", "q", gpu=4), queue("elsewhere"))
+    of.now += LATELY_SECONDS
+    of.extension.preempting(workload("preemptor", queue_name))
+    of.now += after
+    of.remove_workload("runs-q")
+
+    assert admitted(of) == ["waits"]
+
+
+def test_where_nobody_is_parked_there_is_nothing_to_wait_for():
+    of = gathering()
+    of.remove_workload("runs-q")
+    planned(of)
+
+    assert of.extension.next_due() is None
+
+
+def test_a_tree_waits_for_itself_alone():
+    of = gathering(workload("waits", "q", gpu=4))
+    of.put_queue(queue("alone", gpu=1))
+    of.put_workload(workload("holds", "alone", admission=admission("alone", gpu=1)))
+    of.put_workload(workload("next", "alone", gpu=1))
+    of.extension.preempting(workload("preemptor", "alone"))
+    planned(of)
+    of.remove_workload("runs-q")
+    planned(of)
+    of.now += SECONDS / 2
+    of.remove_workload("holds")
+    planned(of)
+
+    assert admitted(of, after=SECONDS / 2) == ["waits"]
+    assert admitted(of, after=SECONDS / 2) == ["next"]
