@@ -88,7 +88,7 @@ def unlike_ledger(scene, wanted, key):
     """Say how what is remembered of a queue differs from what the table has there, if anything."""
     if wanted is None:
         return ""
-    entry = scene.cluster.state.ledger.entries[key]
+    entry = scene.cluster.state.history.entries[key]
     consumed = {name: nano(text) for name, text in (wanted.get("Resources") or {}).items()}
     expected = [consumed, seconds(wanted["LastUpdate"])]
     return difference([dict(entry.consumed), entry.updated_at], expected, "ledger")

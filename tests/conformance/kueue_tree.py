@@ -159,7 +159,7 @@ def _snapshot(case):
 
 def _used_on_nodes(case, cluster):
     """Say what is wrong with the usage of domains once their flavors have other labels."""
-    nodes = cluster.state.ground.nodes
+    nodes = cluster.state.ledger.nodes
     cluster.state.settle()
     for flavor, usage in case.input["tasFlavorUsage"].items():
         nodes.hold(f"usage of {flavor}", holdings(flavor, usage, nodes))
