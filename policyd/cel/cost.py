@@ -38,6 +38,7 @@ STRUCT: Final = 40
 
 _SIZED: Final = frozenset((str, bytes, list, dict))
 _PLAIN: Final = frozenset((int, float, bool, type(None)))
+_TEXT: Final = frozenset((str,))
 # Scalars that are equal to themselves; a double may be no number.
 _CERTAIN: Final = frozenset((int, bool, type(None)))
 # What may be spent before the request is told, and the time is asked: a part of a millisecond.
@@ -280,10 +281,14 @@ def deep_size(value: object) -> int:
             continue
         if kind in _PLAIN:
             continue
-        inner = part if kind is list else _inside(part)
-        count += len(inner)
         if kind is dict:
-            count += sum(map(size_of, part)) // _CHARACTERS
+            inner: Collection[Any] = part.values()
+            count += (
+                sum(map(len if set(map(type, part)) == _TEXT else size_of, part)) // _CHARACTERS
+            )
+        else:
+            inner = part if kind is list else _inside(part)
+        count += len(inner)
         if count > WORK_LIMIT:
             break
         if len(inner) < _FEW or not set(map(type, inner)) <= _PLAIN:
