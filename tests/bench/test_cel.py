@@ -21,7 +21,7 @@ from celpy.adapter import json_to_cel
 from policyd.cel import (
     CelError,
     LazyVariables,
-    SearchBudget,
+    Budget,
     admission_environment,
     compile_expression,
 )
@@ -140,7 +140,7 @@ def evaluations(program):
     chain = {name: compiled(source) for name, (source, _) in CHAIN.items()}
     spent = []
     for _ in range(EVALUATIONS):
-        budget, seen = SearchBudget(), dict(ACTIVATION)
+        budget, seen = Budget(), dict(ACTIVATION)
         seen["variables"] = LazyVariables(chain, ACTIVATION, budget)
         started = time.perf_counter()
         program.evaluate(seen, budget)
@@ -168,7 +168,7 @@ def test_the_pod_is_as_large_as_pods_are():
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_evaluations(name):
     program = compiled(EXPRESSIONS[name])
-    assert program.evaluate(with_variables(), SearchBudget())
+    assert program.evaluate(with_variables(), Budget())
 
     rounds = [evaluations(program) for _ in range(ROUNDS)]
 
@@ -190,7 +190,7 @@ def test_cel_python_beside():
 
 def with_variables():
     chain = {name: compiled(source) for name, (source, _) in CHAIN.items()}
-    return ACTIVATION | {"variables": LazyVariables(chain, ACTIVATION, SearchBudget())}
+    return ACTIVATION | {"variables": LazyVariables(chain, ACTIVATION, Budget())}
 
 
 def test_compiling():
@@ -256,5 +256,5 @@ def until_the_limit(program, values):
     """CPU seconds until an expression is stopped."""
     started = time.process_time()
     with pytest.raises(CelError):
-        program.evaluate(values, SearchBudget())
+        program.evaluate(values, Budget())
     return time.process_time() - started

@@ -154,7 +154,7 @@ def _followers(obj: Json, _path: Path) -> int:
 
 def _submitters(obj: Json, _path: Path) -> int:
     """Count the pods that submit the program of a RayJob, which other modes submit without one."""
-    return int(value_at(obj, ("spec", "submissionMode")) in {None, "K8sJobMode"})
+    return int(value_at(obj, ("spec", "submissionMode")) in (None, "K8sJobMode"))
 
 
 def _ray(kind: str, *cluster: str, more: tuple[_Place, ...] = ()) -> WorkloadKind:
