@@ -19,9 +19,9 @@ import pytest
 from celpy.adapter import json_to_cel
 
 from policyd.cel import (
+    Budget,
     CelError,
     LazyVariables,
-    Budget,
     admission_environment,
     compile_expression,
 )
