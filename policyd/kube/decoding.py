@@ -5,7 +5,9 @@ what that does not fit is looked at twice: bookmarks (whose object is empty but 
 errors (which carry a Status), and objects that are not as expected.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable
+import sys
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
@@ -16,6 +18,12 @@ from policyd.kube.client import Bookmark, ListPage, PartialObject, WatchEvent
 from policyd.kube.errors import ApiStatus, UndecodableError, error_from_status
 
 T = TypeVar("T")
+
+MOST_LEVELS = 10_000
+"""The deepest nesting that the API server accepts: objects may keep fields that nobody knows."""
+
+Problem = msgspec.DecodeError | RecursionError
+"""Why an object cannot be read: it has another shape, or is nested deeper than Python allows."""
 
 
 class _ListMeta(Wire, frozen=True):
@@ -46,7 +54,7 @@ def decode_object(body: bytes, into: type[T]) -> T:
     """
     try:
         decoded: T = _decoder(cast("Any", into)).decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise undecodable(body, error) from error
     return decoded
 
@@ -57,7 +65,11 @@ def decode_page(body: bytes, into: type[T]) -> ListPage[T]:
     Raises:
         UndecodableError: If it is not one, or an item is not an *into*.
     """
-    decoded = decode_object(body, _List[into])  # type: ignore[valid-type]
+    if into is msgspec.Raw:
+        with _any_depth():
+            decoded = decode_object(body, _List[into])  # type: ignore[valid-type]
+    else:
+        decoded = decode_object(body, _List[into])  # type: ignore[valid-type]
     return ListPage(
         decoded.items or (), decoded.metadata.resource_version, decoded.metadata.continue_
     )
@@ -72,13 +84,14 @@ def decode_event(line: bytes, into: type[T]) -> WatchEvent[T] | Bookmark:
     """
     try:
         event: WatchEvent[T] = _decoder(WatchEvent[into]).decode(line)  # type: ignore[valid-type]
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return _decode_bookmark(line, error)
     return event
 
 
-def _decode_bookmark(line: bytes, problem: msgspec.DecodeError) -> Bookmark:
-    event = decode_object(line, _AnyEvent)
+def _decode_bookmark(line: bytes, problem: Problem) -> Bookmark:
+    with _any_depth():
+        event = decode_object(line, _AnyEvent)
     if event.type == "BOOKMARK":
         metadata = decode_object(event.object, PartialObject).metadata
         return Bookmark(metadata.resource_version)
@@ -89,14 +102,27 @@ def _decode_bookmark(line: bytes, problem: msgspec.DecodeError) -> Bookmark:
     raise error from problem
 
 
-def undecodable(body: bytes | msgspec.Raw, problem: msgspec.DecodeError) -> UndecodableError:
-    """Say which object is not as expected, as far as its metadata can be read."""
+@contextmanager
+def _any_depth() -> Iterator[None]:
+    """Let the decoder pass over values that are nested as deep as the API server accepts."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 2 * MOST_LEVELS)
     try:
-        metadata = msgspec.json.decode(body, type=PartialObject).metadata
-    except msgspec.DecodeError:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def undecodable(body: bytes | msgspec.Raw, problem: Problem) -> UndecodableError:
+    """Return an error that names the object, as far as its metadata can be read."""
+    try:
+        with _any_depth():
+            metadata = msgspec.json.decode(body, type=PartialObject).metadata
+    except (msgspec.DecodeError, RecursionError):
         metadata = ObjectMeta()
     what = f"object `{metadata.key}`" if metadata.name else "an answer of the API server"
-    error = UndecodableError(f"{what} cannot be read: {problem}")
+    why = "it is nested too deep" if isinstance(problem, RecursionError) else problem
+    error = UndecodableError(f"{what} cannot be read: {why}")
     error.key, error.resource_version = metadata.key, metadata.resource_version
     return error
 
