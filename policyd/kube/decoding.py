@@ -20,7 +20,7 @@ from policyd.kube.errors import ApiStatus, UndecodableError, error_from_status
 T = TypeVar("T")
 
 MOST_LEVELS = 10_000
-"""The deepest nesting that the API server accepts: objects may keep fields that nobody knows."""
+"""The deepest nesting that the API server accepts: objects may keep unknown fields."""
 
 Problem = msgspec.DecodeError | RecursionError
 """Why an object cannot be read: it has another shape, or is nested deeper than Python allows."""
