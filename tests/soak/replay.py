@@ -63,6 +63,7 @@ class Finding:
         uid: Of the object; empty if it would be made.
         said: Why it waits, as it says; if it says something else, that is another finding.
         detail: What else helps to find out why.
+        generation: Of the object's spec: one that was changed meanwhile was not left alone.
     """
 
     what: str
@@ -70,6 +71,7 @@ class Finding:
     uid: str = ""
     said: str = ""
     detail: str = field(default="", compare=False)
+    generation: int = 0
 
 
 def dump(api: Api) -> Dump:
@@ -138,9 +140,10 @@ def findings(store: ObjectStore) -> Iterator[Finding]:
             metadata = change.last["metadata"]
             key = f"{metadata.get('namespace', '')}/{metadata['name']}"
             uid = "" if change.old is None else str(metadata["uid"])
+            generation = ((change.old or {}).get("metadata") or {}).get("generation", 0)
             about = f"{change.resource.kind} {key}"
             detail = "; ".join(f"{name}: {value}" for name, value in _differences(change))[:600]
-            yield Finding(what, about, uid, detail=detail)
+            yield Finding(what, about, uid, generation=generation, detail=detail)
 
 
 def reworded(dumped: Dump, store: ObjectStore) -> Iterator[Finding]:
