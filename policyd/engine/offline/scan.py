@@ -320,7 +320,8 @@ class PolicyScan:
         request = _request(found, operation, NO_OBJECT)
         facts = Facts(request, self._surroundings, asked=len(self.policies))
         facts.object = found.value
-        facts.old_object = found.value if operation == "UPDATE" else None
+        before: Json = found.value if operation == "UPDATE" else None
+        facts.old_object = before
         return facts
 
     def _plan(self, found: ScannedObject) -> _Plan:
