@@ -360,9 +360,9 @@ def resize(world, name, pods):
     world.put(r.JOBS, {**body, "metadata": metadata, "spec": spec})
 
 
-async def grown(world, *, before, after):
+async def grown(world, *, before, after, gpus=4):
     """Start an elastic job, and have it ask for another number of pods."""
-    body = job(world, pods=before, gpus=4)
+    body = job(world, pods=before, gpus=gpus)
     metadata = {**body["metadata"], "annotations": {f"{P}elastic-job": "true"}}
     gated = {**body["spec"]["template"]["spec"], "schedulingGates": [{"name": f"{P}elastic-job"}]}
     template = {**body["spec"]["template"], "spec": gated}
@@ -385,6 +385,19 @@ async def test_pods_that_come_after_an_elastic_job_has_grown_get_their_places(wo
 
     assert all(gates(pod) == [] for pod in world.all(r.PODS))
     assert sorted(places(world).values()) == ["a1", "b1", "b2"]
+
+
+async def test_a_pod_that_runs_keeps_its_place_when_an_elastic_job_grows(world):
+    await grown(world, before=1, after=1, gpus=2)
+    world.put(r.NODES, node("a0", "a"))  # which comes first, and would take both
+
+    resize(world, "ring", 2)
+    await world.pass_time(2)
+    make_pods(world, indexes=[1])
+    world.set_status(r.JOBS, "ring", active=2)
+    await world.pass_time(2)
+
+    assert places(world) == {"ring-0": "a1", "ring-1": "a1"}
 
 
 async def test_places_that_an_elastic_job_has_given_up_are_free(world):

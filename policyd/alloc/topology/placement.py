@@ -156,8 +156,6 @@ class _Search:
         return outcomes
 
     def _kept(self, group: PodSetGroup) -> KeptPlaces | None:
-        if not self._gates.elastic_jobs_via_workload_slices_with_tas:
-            return None
         held = [member.held for member in group.members if member.held is not None]
         if any(self._nodes.stale_domain(group.flavor, each) for each in held):
             return None

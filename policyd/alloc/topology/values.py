@@ -97,7 +97,7 @@ class PlacementRequest(Value, frozen=True):
         affinity: Terms of which a node must meet one; without terms, any node will do.
         preferred_affinity: Weights of terms that nodes better meet.
         tolerations: Taints the pods accept.
-        held: Its assignment so far, to be kept if it is elastic, or repaired if a node failed.
+        held: Its assignment so far, which is kept, or repaired if a node failed.
         pinned: Whether it cannot go elsewhere, since its workload stands for an existing pod.
         short: Whether some of its pods have ended, so that its last slice may lack some.
         rule: What else keeps its pods from nodes; None if nothing does.

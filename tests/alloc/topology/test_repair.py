@@ -6,8 +6,6 @@ from policyd.alloc.settings import Gates
 from policyd.alloc.topology.values import HOSTNAME
 from tests.alloc.topology.builders import assignment, holding, hosts, only, placed, request
 
-ELASTIC = Gates(elastic_jobs_via_workload_slices_with_tas=True)
-
 
 def held(**pods):
     return {"held": assignment(**pods)}
@@ -117,19 +115,14 @@ class TestElastic:
     def test_places_are_kept(self, asked, expected):
         nodes = hosts(b1_r1_x1=4, b1_r1_x2=2, b1_r2_x3=6)
 
-        assert only(nodes, asked, gates=ELASTIC) == expected
-
-    def test_without_the_gate_pods_are_placed_anew(self):
-        nodes = hosts(b1_r1_x1=4, b1_r1_x2=2)
-
-        assert only(nodes, request(2, **held(x1=2))) == {"x2": 2}
+        assert only(nodes, asked) == expected
 
     def test_a_leader_stays_while_workers_grow(self):
         nodes = hosts(b1_r1_x1=2, b1_r1_x2=2)
         leader = request(1, pod_set="leader", group="g", **held(x2=1))
         workers = request(3, pod_set="workers", group="g", **held(x1=1))
 
-        assert placed(nodes, leader, workers, gates=ELASTIC) == {
+        assert placed(nodes, leader, workers) == {
             "leader": {"x2": 1},
             "workers": {"x1": 2, "x2": 1},
         }
@@ -139,7 +132,7 @@ class TestElastic:
         leader = request(1, pod_set="leader", group="g")
         workers = request(2, pod_set="workers", group="g", **held(x1=1))
 
-        found = placed(nodes, leader, workers, gates=ELASTIC)
+        found = placed(nodes, leader, workers)
 
         assert sum(found["leader"].values()) == 1
         assert sum(found["workers"].values()) == 2
@@ -149,13 +142,13 @@ class TestElastic:
         leader = request(1, pod_set="leader", group="g")
         workers = request(2, pod_set="workers", group="g", **held(x1=2))
 
-        found = placed(nodes, leader, workers, gates=ELASTIC)
+        found = placed(nodes, leader, workers)
 
         assert found == {"leader": {"x2": 1}, "workers": {"x2": 2}}
 
     def test_growth_that_does_not_fit_is_refused(self):
         asked = request(9, **held(x1=2))
 
-        assert only(hosts(b1_r1_x1=4), asked, gates=ELASTIC) == (
+        assert only(hosts(b1_r1_x1=4), asked) == (
             'topology "racks" allows to fit only 2 out of 7 pod(s)'
         )
