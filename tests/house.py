@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
+import structlog
 from rich.console import Console
 from rich.table import Table
 
@@ -213,6 +214,7 @@ def main():
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
     given = parser.parse_args()
+    structlog.configure(processors=[_drop])  # the ways run webhooks and controller, which log
     found = modules()
     counted = [*figures(found), *ways()]
     console = Console()
@@ -232,6 +234,10 @@ def main():
             json.dumps({"folders": folders(found), "figures": figures_}, indent=1)
         )
     return int(given.strict and any(figure.met is False for figure in counted))
+
+
+def _drop(_logger, _method, _event):
+    raise structlog.DropEvent
 
 
 def _folder_table(rows):
