@@ -37,7 +37,7 @@ SWEEP_SECONDS = 1.0
 """Between two looks at all that is pending."""
 LONGEST_REST_SECONDS, SHARE = 10.0, 30
 """Where a look takes long: the most between two, and how long that is by what the last one took."""
-SOON_SECONDS, LATE_SECONDS = 3.0, 7.0
+SOON_SECONDS, LATE_SECONDS = 3.0, 5.0
 """How long a workload is pending before it is told: most are let in by then. The latter where its
 tree moves, so that it may have its turn before."""
 FEW = 1_000
