@@ -14,12 +14,13 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from structlog.testing import capture_logs
 
 from policyd.config import Settings
-from policyd.engine.compile.load import load_policies
 from policyd.jobs.integrations import EVERYTHING
 from tests.attacks.figures import Attacks, Figures
 from webhooks.namespaces import without_cluster
@@ -190,9 +191,10 @@ def _mixed() -> Iterator[Sent]:
 def _application(*, fails: type[BaseException] | None = None) -> Any:
     door = WebhookServer(settings=Settings(), integrations=EVERYTHING)
     policies = PoliciesInForce(namespaces=without_cluster, metrics=door.metrics)
-    (compiled,) = load_policies(POLICY, "attack").policies
-    policies._objects["cap-gpus"] = compiled
-    policies._swap()
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "cap-gpus.yaml"
+        file.write_text(POLICY)
+        policies.read_files([file])
     if fails is not None:
         policies.in_force  # noqa: B018 - known to whoever answers without it
 
