@@ -152,8 +152,19 @@ def connected(atoms: Iterable[RuleAtom]) -> list[frozenset[RuleAtom]]:
 
 def rules_of(atoms: Iterable[RuleAtom]) -> tuple[Rule, ...]:
     """Return few rules for some atoms, in a fixed order, without those that a wildcard covers."""
-    atoms = set(atoms)
-    needed = [c for c in sorted(atoms) if not any(o != c and o.covers(c) for o in atoms)]
+    alike: dict[tuple[str, str], set[RuleAtom]] = {}
+    for atom in atoms:
+        alike.setdefault((atom.group, atom.operation), set()).add(atom)
+    needed = [
+        atom
+        for atom in sorted(set().union(*alike.values()))
+        if not any(
+            other != atom and other.covers(atom)
+            for group in {"*", atom.group}
+            for operation in {"*", atom.operation}
+            for other in alike.get((group, operation), ())
+        )
+    ]
     operations: dict[tuple[str, str, Scope, str], list[str]] = {}
     for atom in needed:
         operations.setdefault(atom[:4], []).append(atom.operation)
