@@ -133,15 +133,28 @@ class _Mutation:
         return policy.id not in self._verdict.failed
 
     def apply(self, policy: CompiledPolicy) -> None:
-        """Let one policy change the object, or leave it as it is if that fails."""
-        if policy.own:
-            found = self._found(policy)
-            if found:
-                self._apply(policy, found)
-            self._seen[policy.id] = len(self._changes)
-        else:
+        """Let one policy change the object, or leave it as it is if that fails.
+
+        Policyd's own policies never change subresources.
+        """
+        if not policy.own:
             for invocation in self._chosen.get(policy.id, ()):
                 self._invoke(invocation)
+            return
+        facts = self._facts
+        found: list[tuple[Invocation, Match]] = []
+        try:
+            asked = list(invocations(policy, facts))
+            whole = facts.object is not None and not facts.request.sub_resource
+            for invocation in asked if whole else ():
+                for match in matches(invocation, facts):
+                    found.append((invocation, match))  # noqa: PERF401 - a call less for each policy
+        except CATCHABLE as error:
+            self._verdict.fail(policy, error)
+            found = []
+        if found:
+            self._apply(policy, found)
+        self._seen[policy.id] = len(self._changes)
 
     def apply_again(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object once more, if others changed it after it ran.
@@ -157,22 +170,6 @@ class _Mutation:
             seen = self._invoked.get(id(invocation), len(self._changes))
             if policy.kind == MUTATING or seen < len(self._changes):
                 self._invoke(invocation)
-
-    def _found(self, policy: CompiledPolicy) -> list[tuple[Invocation, Match]]:
-        """Return the matches of one of policyd's own policies, which never mutates subresources."""
-        facts = self._facts
-        found: list[tuple[Invocation, Match]] = []
-        try:
-            asked = list(invocations(policy, facts))
-            if facts.request.sub_resource or facts.object is None:
-                return found
-            for invocation in asked:
-                for match in matches(invocation, facts):
-                    found.append((invocation, match))  # noqa: PERF401 - a call less for each policy
-        except CATCHABLE as error:
-            self._verdict.fail(policy, error)
-            return []
-        return found
 
     def _apply(self, policy: CompiledPolicy, found: list[tuple[Invocation, Match]]) -> None:
         """Let one policy of policyd's own change the object."""
