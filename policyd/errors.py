@@ -29,10 +29,21 @@ def system_reason(error: OSError) -> str:
 
 
 LONGEST_WORD: Final = 256
-"""Characters of a word that others are compared with: what is longer was not mistyped."""
+"""Characters of a word that others are compared with: a longer one was not mistyped."""
+
+SHORTEST_BEGINNING: Final = 3
+"""Characters of a word that is looked for at the beginning of others."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """Suggest the known word nearest to `word`, as a hint; None if nothing is near."""
-    near = get_close_matches(word, sorted(known), n=1) if len(word) <= LONGEST_WORD else ()
+    """Suggest the known word nearest to `word`, as a hint; None if nothing is near.
+
+    A word that begins with `word` is nearer than one that only resembles it.
+    """
+    if len(word) > LONGEST_WORD:
+        return None
+    names = sorted(known)
+    begins = len(word) >= SHORTEST_BEGINNING
+    longer = sorted((n for n in names if begins and n.startswith(word)), key=len)
+    near = longer or get_close_matches(word, names, n=1)
     return f"did you mean `{near[0]}`?" if near else None
