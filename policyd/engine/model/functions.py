@@ -20,17 +20,15 @@ from policyd.cel.cost import Budget, deep_size
 from policyd.cel.environments import DEFAULT_VERSION
 from policyd.cel.functions import Overload, Size, Version, method
 from policyd.cel.lib.quantity import QUANTITY, CelQuantity
-from policyd.cel.types import DYN, INT, STRING, Type, list_of, map_of
+from policyd.cel.types import DYN, INT, STRING, Type, map_of
 from policyd.engine.objects.pods import (
     ASKED_FOR,
-    CONTAINERS,
     PodError,
     Side,
     claims,
     count_pods,
     devices,
     gpus,
-    images,
     total,
 )
 from policyd.engine.objects.workloads import EACH, find_kind
@@ -135,7 +133,6 @@ def controller_kind(obj: Json) -> str:
 _LOOK = Size(cost=10, work=_looking)
 _REMEMBERED = Size(cost=10, counted=True)
 _OWNERS = Size(cost=10, work=_owned)
-_WHOLE = Size(cost=10, work=deep_size)
 
 CONTROLLER = tuple(
     ("metadata", "ownerReferences", EACH, name) for name in ("apiVersion", "controller", "kind")
@@ -216,12 +213,6 @@ _OWN = (
     _own(
         method("pods", POD, returns=INT, run=count_pods, size=_LOOK),
         "How many pods a workload makes at the same time.",
-    ),
-    _own(
-        method("images", POD, returns=list_of(STRING), run=_failing(images), size=_WHOLE),
-        "Images of a pod's containers, of all kinds, or of each pod template of a workload.",
-        looks_at=tuple(("spec", field, EACH, "image") for field in CONTAINERS),
-        reads=("image",),
     ),
     _own(
         method("controller", POD, returns=STRING, run=controller_kind, size=_OWNERS),

@@ -6,7 +6,7 @@ the pod as a whole wins over what its containers ask for, of cpu, memory and hug
 no devices for pods as a whole. What is negative counts as nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from policyd.api.meta import Json
@@ -42,9 +42,6 @@ ASKED_FOR = (
     ("spec", "initContainers", EACH, "restartPolicy"),
 )
 """All that says how much a pod asks for, as paths in it."""
-
-CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
-"""The fields of a pod that have its containers."""
 
 _NOTHING = Quantity(0)
 
@@ -101,26 +98,6 @@ def claims(obj: Json) -> int:
         PodError: If the pod is misshapen.
     """
     return _of_all_pods(obj, _claims_of)
-
-
-def images(obj: Json) -> list[str]:
-    """Return the images of a pod or pod template, or of each template of a workload.
-
-    Raises:
-        PodError: If the pod is misshapen.
-    """
-    kind = find_kind(obj)
-    pods = [obj] if kind is None else [value_at(obj, t.path) for t in pod_templates(obj, kind)]
-    return [image for pod in pods for image in _images_of_pod(pod)]
-
-
-def _images_of_pod(pod: Json) -> Iterator[str]:
-    spec = _object(pod, "spec")
-    for field in CONTAINERS:
-        for container in _items(spec, field):
-            image = container.get("image")
-            if isinstance(image, str) and image:  # the API server refuses any other
-                yield image
 
 
 def _gpus_of_pod(pod: Json) -> int:
