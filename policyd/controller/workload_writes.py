@@ -134,9 +134,7 @@ class WorkloadWrites:
             had = {check.name for check in workload.status.admission_checks}
             names = sorted(had.union(required_checks(probe, queue)))
             pending = with_status(workload, sync_checks(workload.status, names, now=now))
-        status = reserve(
-            pending, admission, now=now, detailed=self._detailed, borrows=action.level > 0
-        )
+        status = reserve(pending, admission, now=now, detailed=self._detailed)
         status = self._readiness.begun(with_status(workload, status), now=now)
         try:
             await self._writes.status(self._mirror, workload, status)

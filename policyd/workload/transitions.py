@@ -44,7 +44,6 @@ MESSAGE_BYTES = 32 * 1024
 """Longest message of a condition."""
 
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
-BORROWED = "QuotaBorrowed"
 _TOLD = frozenset({"AdmissionGated", "Inadmissible"})
 """Reasons that are told in any case."""
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "StaleGang"})
@@ -81,26 +80,17 @@ def with_status(workload: Workload, status: WorkloadStatus) -> Workload:
 
 
 def reserve(
-    workload: Workload,
-    admission: Admission,
-    *,
-    now: float,
-    detailed: bool = True,
-    borrows: bool = False,
+    workload: Workload, admission: Admission, *, now: float, detailed: bool = True
 ) -> WorkloadStatus:
     """Reserve quota; without checks to wait for, admit at once.
 
-    `detailed` as in `sync_admitted`; `borrows` tells whether some of the quota is of other queues.
+    `detailed` as in `sync_admitted`.
     """
     message = f"Quota reserved in ClusterQueue {admission.cluster_queue}"
     reserved = Condition(QUOTA_RESERVED, "True", "QuotaReserved", message)
     status = set_condition(workload, reserved, now=now)
     status = msgspec.structs.replace(status, admission=admission, resource_requests=())
     workload = with_status(workload, status)
-    if borrows:
-        lent = f"ClusterQueue {admission.cluster_queue} borrows quota that its cohort may take back"
-        borrowed = Condition(BORROWED, "True", "CohortQuota", lent)
-        workload = with_status(workload, set_condition(workload, borrowed, now=now))
     for kind in (EVICTED, PREEMPTED, BLOCKED_ON_GATES):
         old = find_condition(workload.status.conditions, kind)
         if old is not None and old.status == "True":
@@ -117,9 +107,6 @@ def release(
     status = set_condition(workload, pending, now=now)
     if status.admission is not None:
         status = msgspec.structs.replace(status, admission=None)
-    if condition_true(status.conditions, BORROWED):
-        returned = Condition(BORROWED, "False", "QuotaReturned", "The quota is given back")
-        status = set_condition(with_status(workload, status), returned, now=now)
     return sync_admitted(with_status(workload, status), now=now, detailed=detailed)
 
 

@@ -188,24 +188,6 @@ async def test_quota_that_was_lent_is_taken_back():
         assert "preemptor path: /all/lender; preemptee path: /all/cq" in preempted["message"]
 
 
-async def test_a_workload_says_whether_its_quota_is_borrowed():
-    world = World()
-    furnish(world, cohort="all")
-    world.queue("lender", cohort="all", preemption={"reclaimWithinCohort": "Any"})
-    async with running(world):
-        await start(world, "own", "high")
-        await start(world, "borrower", "high")
-        borrowed = world.condition("borrower", "QuotaBorrowed")
-        assert (borrowed["status"], borrowed["reason"]) == ("True", "CohortQuota")
-        conditions = world.workload_of("own")["status"]["conditions"]
-        assert "QuotaBorrowed" not in {each["type"] for each in conditions}
-
-        await start(world, "owner", queue="lq-lender")
-
-        returned = world.condition("borrower", "QuotaBorrowed")
-        assert (returned["status"], returned["reason"]) == ("False", "QuotaReturned")
-
-
 async def test_what_is_lent_is_shared_by_weight():
     world = World(QueueingSettings(fair_sharing=FairSharingRules()))
     policy = {"reclaimWithinCohort": "Any"}
