@@ -15,7 +15,6 @@ InjectField = Literal[
     "queueName",
     "priorityClassName",
     "workloadPriorityClassName",
-    "runtimeClassName",
     "tolerations",
     "nodeSelector",
     "affinity",
@@ -191,8 +190,6 @@ class Inject(Closed, frozen=True):
     """The PriorityClass of the pods."""
     workload_priority_class_name: Text | None = None
     """The WorkloadPriorityClass that orders the object in its queue."""
-    runtime_class_name: Text | None = None
-    """The RuntimeClass that the pods run with; that of a pod is set at creation only."""
     tolerations: tuple[InjectedToleration, ...] | Expression = ()
     """Added, unless one that is there covers them."""
     node_selector: dict[str, Text] = {}
