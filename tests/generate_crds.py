@@ -21,17 +21,14 @@ class Dumper(yaml.SafeDumper):
 
 
 def documents(*, full=False):
-    """The text of each file, by name."""
-    return {
-        f"{kind.group}_{kind.plural}.yaml": HEADER
-        + yaml.dump(
-            definition(kind, notes=field_notes, full=full),
-            Dumper=Dumper,
-            sort_keys=False,
-            width=110,
-        )
-        for kind in KINDS
-    }
+    """The text of each file, by name; of the full ones, of those that differ from the slim ones."""
+    made = {}
+    for kind in KINDS:
+        slim, chosen = (definition(kind, notes=field_notes, full=each) for each in (False, full))
+        if not full or chosen != slim:
+            text = yaml.dump(chosen, Dumper=Dumper, sort_keys=False, width=110)
+            made[f"{kind.group}_{kind.plural}.yaml"] = HEADER + text
+    return made
 
 
 def main():

@@ -3,7 +3,8 @@
 The schemas are slim unless the full ones are asked for. Every write of an object pays for its
 validation, so a slim one has types, required fields, enums and list semantics, but no patterns and
 no CEL rules. What else must hold, the webhooks check. A full one says it as well, and holds without
-them. Both store pod templates unread.
+them. Both store pod templates unread. policyd's own kinds have one schema: what only a full one
+would say is about conditions in their status, which policyd writes itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -171,8 +172,9 @@ def definition(kind: CustomKind, *, notes: Notes = no_notes, full: bool = False)
     Args:
         kind: The kind.
         notes: Says what the fields of a Struct mean, by their names in Python.
-        full: Whether the schema has patterns, bounds and CEL rules, too.
+        full: Whether the schema has patterns, bounds and CEL rules, too, if the kind is Kueue's.
     """
+    full = full and kind.group == GROUP
     name = kind.type.__name__
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

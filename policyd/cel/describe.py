@@ -1,6 +1,6 @@
 """Describe the functions and macros of an environment: names, signatures, summaries."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -14,7 +14,10 @@ from policyd.cel.types import Type
 
 
 class Summaries(msgspec.Struct, frozen=True):
-    """A summary of each operator, function and macro, from `summaries.json`."""
+    """A summary of each operator, function and macro, from `summaries.json`.
+
+    Functions that are declared with a summary of their own are left out.
+    """
 
     functions: dict[str, dict[str, str]]
     """Sentences by name, in sections; a name with a newer and an older spelling stands once."""
@@ -58,11 +61,18 @@ def describe(environment: Environment) -> Iterator[FunctionEntry]:
             overloads = [o for each in spellings for o in environment.functions.get(each, ())]
             if overloads:
                 since = _shown(min(overload.since for overload in overloads))
-                signatures = tuple(dict.fromkeys(map(signature, overloads)))
-                yield FunctionEntry(name, section, summary, signatures, since)
+                yield FunctionEntry(name, section, summary, _signatures(overloads), since)
+    for name, declared in environment.functions.items():
+        first = declared[0]
+        if first.summary:
+            yield FunctionEntry(name, first.section, first.summary, _signatures(declared))
     for name, (form, summary) in known.macros.items():
         if name in environment.macros:
             yield FunctionEntry(name, "Macros", summary, (form,), _macro_since(name))
+
+
+def _signatures(overloads: Iterable[Overload]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(signature, overloads)))
 
 
 def _macro_since(name: str) -> str:
@@ -100,6 +110,6 @@ def _kind(kind: Type) -> str:
 
 
 def function_names() -> list[str]:
-    """Return the names of all functions and macros."""
+    """Return the names of all functions and macros that have a summary in `summaries.json`."""
     known = summaries()
     return [name for section in known.functions.values() for name in section] + list(known.macros)

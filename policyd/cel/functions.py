@@ -39,6 +39,8 @@ class Overload:
             made when the expression is compiled.
         counted: Whether code and cost may be given the budget after the arguments; the others
             of its name and arity leave it aside then.
+        summary: What it does, where `summaries.json` does not say it.
+        section: What it is about, then.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Overload:
     since: Version = OLDEST
     constant: bool = True
     counted: bool = False
+    summary: str = ""
+    section: str = ""
 
     @property
     def sure(self) -> bool:

@@ -15,6 +15,7 @@ from policyd.cli.formats.steps import line_of, outcome_as_json, step_as_json, wr
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import TEXT_OR_JSON
 from policyd.engine.documents.findings import Finding
+from policyd.engine.model.functions import METHODS
 from policyd.errors import did_you_mean
 
 Output = Literal["text", "json", "value"]
@@ -88,7 +89,7 @@ def explain_command(**given: Unpack[_Given]) -> None:
 
 
 def _complete(_context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
-    return [name for name in function_names() if name.startswith(begun)]
+    return [name for name in (*function_names(), *METHODS) if name.startswith(begun)]
 
 
 @command.command("functions")

@@ -8,7 +8,7 @@ from policyd.cel.functions import method
 from policyd.cel.syntax.macros import MATH_MACROS
 from policyd.cel.types import INT, STRING, A, Type, list_of, optional_of
 from policyd.dialects.kyverno.environments import kyverno_environment
-from policyd.engine.model.functions import expression_environment
+from policyd.engine.model.functions import FUNCTIONS, expression_environment
 
 KNOWN = summaries()
 
@@ -38,7 +38,11 @@ def test_nothing_is_described_twice():
 
 
 @pytest.mark.parametrize(
-    "text", [text for section in KNOWN.functions.values() for text in section.values()]
+    "text",
+    [
+        *(text for section in KNOWN.functions.values() for text in section.values()),
+        *(overload.summary for overload in FUNCTIONS),
+    ],
 )
 def test_a_summary_is_a_sentence(text):
     assert text[0].isupper() or not text[0].isalpha()

@@ -220,7 +220,7 @@ def test_full_schemas_that_are_wanted_and_not_there_are_named(release_on, kinds)
     named = [line.split()[-1] for line in notes.splitlines() if command in line]
     folder = CHART / "full-crds"
     assert {CHART / name for name in named} == set(folder.glob("*.yaml"))
-    assert len(named) == len(kinds)
+    assert len(named) == len([kind for kind in kinds if not kind.endswith("policyd.io")])
     for name in named:
         release_on.kubectl(*command.split(), str(CHART / name))
     assert command not in release.on(release_on, "upgrade", *full)

@@ -1,11 +1,15 @@
 """What is injected joins what the author wrote: nothing twice, nothing lost, nothing moved."""
 
 import copy
+from functools import partial
+from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policyd.api.inject import Inject, InjectField
 from policyd.engine.inject import merging
 from policyd.engine.inject.merging import Edit, InjectError, add_affinity
 from policyd.patch.draft import Draft
@@ -132,6 +136,20 @@ TABLE = [
         [{**GPU, "effect": "NoExecute", "tolerationSeconds": 9}],
         spec(tolerations=[{**GPU, "effect": "NoExecute", "tolerationSeconds": 5}]),
         id="the-authors-seconds-stay",
+    ),
+    pytest.param(
+        partial(merging.set_named, field="schedulerName"),
+        spec(schedulerName=""),
+        "own",
+        spec(schedulerName="own"),
+        id="an-empty-name-is-none",
+    ),
+    pytest.param(
+        partial(merging.set_named, field="schedulerName"),
+        spec(schedulerName="the-authors"),
+        "own",
+        spec(schedulerName="the-authors"),
+        id="the-authors-name-stays",
     ),
     pytest.param(
         merging.add_spread_constraints,
@@ -438,3 +456,9 @@ def test_affinity_is_idempotent(own, wanted, override):
     obj = terms(*own) if own else {}
 
     merged(add_affinity, obj, affinity(*wanted), override=override)
+
+
+def test_override_can_name_every_field_that_is_not_only_added_to():
+    fields = {field.encode_name for field in msgspec.structs.fields(Inject)}
+
+    assert set(get_args(InjectField)) == fields - {"override", "schedulingGates"}

@@ -1,11 +1,13 @@
 {{/*
 What to type for each kind that is installed otherwise than this chart has it, or missing at an upgrade,
 for which Helm installs none. One with other versions is Kueue's own, and used as it is, but for a
-v1beta1 that the webhooks added. Empty where there is no cluster to look at.
+v1beta1 that the webhooks added. Empty where there is no cluster to look at. Of full schemas, the chart
+has those that differ from the slim ones.
 */}}
 {{- define "policyd.outdatedKinds" -}}
-{{- $folder := ternary "full-crds" "crds" (eq .Values.crds.schema "full") }}
-{{- range $path, $_ := .Files.Glob (printf "%s/*.yaml" $folder) }}
+{{- range $slim, $_ := .Files.Glob "crds/*.yaml" }}
+{{- $full := printf "full-%s" $slim }}
+{{- $path := ternary $full $slim (and (eq $.Values.crds.schema "full") (not (empty ($.Files.Get $full)))) }}
 {{- $ours := $.Files.Get $path | fromYaml }}
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $ours.metadata.name }}
 {{- if $found }}

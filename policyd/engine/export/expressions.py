@@ -15,11 +15,11 @@ from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.engine.export.places import HOLDER, HOLDER_KEY, PodPlace, both, places_of
 from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.functions import METHODS
 from policyd.engine.objects.pods import GPU_PREFIXES, GPU_RESOURCES
 from policyd.engine.objects.workloads import WorkloadKind
 from policyd.errors import PolicydError
 
-_METHODS = frozenset({"gpus", "claims", "devices", "pods", "requests", "limits", "controller"})
 OfPod = Callable[[str], str]
 """Returns plain CEL that counts something of the pod that is given in CEL."""
 
@@ -67,7 +67,7 @@ class Scope:
         """Yield the replacements: begin, end and text."""
         match node:
             case ast.Call(function=function, target=ast.ExpressionNode() as target) if (
-                function in _METHODS
+                function in METHODS
             ):
                 yield self._method(node, target, source)
                 return
@@ -197,7 +197,7 @@ def _expressions(value: object) -> Iterator[str]:
 
 
 def _methods(node: ast.ExpressionNode) -> Iterator[str]:
-    if isinstance(node, ast.Call) and node.target is not None and node.function in _METHODS:
+    if isinstance(node, ast.Call) and node.target is not None and node.function in METHODS:
         on_pod = isinstance(node.target, ast.Identifier) and node.target.name == "pod"
         yield f"pod.{node.function}" if on_pod else node.function
     for part in ast.children(node):

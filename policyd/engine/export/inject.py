@@ -132,6 +132,11 @@ def _name(injection: ExportedField, patch: PatchText, name: object, *steps: str)
     return both(when, absent)
 
 
+def named(injection: ExportedField, patch: PatchText, name: object, *, field: str) -> None:
+    """Name something in a field of the pod spec."""
+    _name(injection, patch, name, "spec", field)
+
+
 def _priority_class(injection: ExportedField, patch: PatchText, name: object) -> None:
     """Name the class of the pods; the number that the API server took from another goes."""
     if injection.override:

@@ -11,7 +11,7 @@ from policyd.api.meta import Json
 from policyd.api.policy import Mutation
 from policyd.engine.export.affinity import affinity
 from policyd.engine.export.expressions import NotExportableError, Scope
-from policyd.engine.export.inject import CREATED, WRITERS, ExportedField, Write
+from policyd.engine.export.inject import CREATED, WRITERS, ExportedField, Write, named
 from policyd.engine.export.patch import PatchText, at
 from policyd.engine.export.places import PodPlace, both
 from policyd.engine.export.target import Exporter
@@ -182,7 +182,8 @@ class MutationExporter(Exporter):
         if step.field == "gang":
             name = self.target.kind.kind if self.target.kind else ""
             return {"Pod": _gang_of_pods, "Job": _gang_of_job}.get(name)
-        return WRITERS.get(step.field) or _IN_PARTS[step.field]
+        write = WRITERS.get(step.field) or _IN_PARTS.get(step.field)
+        return write or partial(named, field=step.field)
 
     def _when(self, step: InjectedField) -> str:
         kind = self.target.kind

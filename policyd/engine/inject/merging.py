@@ -121,6 +121,11 @@ def set_priority_class(edit: Edit, name: str) -> None:
         edit.draft.remove((*edit.at, "spec", "preemptionPolicy"))
 
 
+def set_named(edit: Edit, name: str, *, field: str) -> None:
+    """Name something in a field of the pod spec."""
+    edit.put_name(name, "spec", field)
+
+
 def set_node_selector(edit: Edit, selector: Mapping[str, str]) -> None:
     """Ask for labels of the node, each for itself."""
     for key, value in selector.items():

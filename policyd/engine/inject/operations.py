@@ -6,11 +6,12 @@ once an object exists is set when it is created, and left alone afterwards.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import msgspec
 
-from policyd.api.inject import Inject
+from policyd.api.inject import Inject, Text
 from policyd.api.meta import Json
 from policyd.engine.inject.merging import (
     Edit,
@@ -25,12 +26,19 @@ from policyd.engine.inject.merging import (
     request_topology,
     set_annotations,
     set_labels,
+    set_named,
     set_node_selector,
     set_priority_class,
     set_queue_name,
     set_workload_priority_class,
 )
-from policyd.engine.inject.templates import Compile, ValueTemplate, build_template, set_fields
+from policyd.engine.inject.templates import (
+    Compile,
+    ValueTemplate,
+    build_template,
+    fields_of_type,
+    set_fields,
+)
 from policyd.engine.objects.workloads import WorkloadKind
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -55,7 +63,7 @@ def _field(name: str, level: Level, merge: Merge, *writes: str) -> _Field:
     return _Field(name, level, merge, frozenset(writes))
 
 
-_FIELDS = (
+_RULES = (
     _field("queueName", "workload", set_queue_name, "labels"),
     _field("workloadPriorityClassName", "workload", set_workload_priority_class, "labels"),
     _field("gang", "workload", form_gang_of_pods, "labels", "annotations"),
@@ -81,7 +89,18 @@ _FIELDS = (
     _field("schedulingGates", "pods", add_scheduling_gates, "schedulingGates"),
     _field("resources", "pods", default_resources, "resources"),
 )
-"""All fields that can be injected, in their order, and the fields that each changes."""
+"""The fields that are merged by a rule of their own, and the fields that each changes."""
+
+_NAMED = tuple(
+    _field(name, "pods", partial(set_named, field=name), name)
+    for name in fields_of_type(Inject, Text | None)
+    if name not in {rule.name for rule in _RULES}
+)
+"""The texts without a rule: each names something in the field of the pod spec that is called alike,
+unless the author did."""
+
+_FIELDS = (*_RULES, *_NAMED)
+"""All fields that can be injected, in their order."""
 
 READ_BY_MERGING = {
     "gang": frozenset({"labels", "annotations"}),

@@ -83,6 +83,17 @@ def set_fields(struct: msgspec.Struct) -> dict[str, Any]:
     }
 
 
+def fields_of_type(struct: type[msgspec.Struct], type_: object) -> dict[str, str]:
+    """Return the fields of a Struct that have a type: their names in Python, by those on the wire.
+
+    Args:
+        struct: The Struct.
+        type_: The type, as the field is annotated.
+    """
+    fields = msgspec.structs.fields(struct)
+    return {field.encode_name: field.name for field in fields if field.type == type_}
+
+
 def _default(field: msgspec.structs.FieldInfo) -> object:
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()

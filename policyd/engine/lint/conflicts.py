@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Final
 
 from policyd.api.admission import Rule
-from policyd.api.inject import Inject
+from policyd.api.inject import Inject, Text
 from policyd.api.policy import NamedExpression, Policy
 from policyd.api.selectors import LabelSelector
 from policyd.cel import CelCompileError
@@ -17,23 +17,14 @@ from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.cel.syntax.unparse import unparse
 from policyd.engine.documents.findings import Finding, field_path
+from policyd.engine.inject.templates import fields_of_type
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
 
 Writes = dict[str, str]
 """The values that a policy writes out, by where they go."""
 
-_TEXTS: Final = {
-    "queueName": "queue_name",
-    "priorityClassName": "priority_class_name",
-    "workloadPriorityClassName": "workload_priority_class_name",
-}
-_MAPS: Final = {
-    "nodeSelector": "node_selector",
-    "labels": "labels",
-    "annotations": "annotations",
-    "objectLabels": "object_labels",
-    "objectAnnotations": "object_annotations",
-}
+_TEXTS: Final = fields_of_type(Inject, Text | None)
+_MAPS: Final = fields_of_type(Inject, dict[str, Text])
 
 
 def conflicts(

@@ -2,19 +2,14 @@
 
 Three variables: `pod`, the pod at hand or the pod template of the workload at hand; `workload`,
 the object itself; and `maker`, the kind of the controller that made it, which is empty unless who
-sends the request makes what that kind owns. Methods of the first two:
-
-- `pod.gpus()`: GPUs that one such pod asks for; `workload.gpus()`: all its pods together.
-- `pod.claims()`: ResourceClaims by which one such pod gets devices; `workload.claims()`: of all.
-- `workload.devices()`: both of them, of one pod of each template, however many there are.
-- `pod.requests("memory")`, `pod.limits("memory")`: what one pod asks for, as a quantity.
-- `workload.pods()`: how many pods it makes at the same time; 1 for a pod.
-- `workload.controller()`: the kind of the object that it says it belongs to, true or not.
+sends the request makes what that kind owns. Methods of the first two are in `METHODS`: one row has
+all that the engine knows of a method, and what the reference page says of it.
 
 For an object that makes no pods, `pod` is empty: it asks for nothing.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
@@ -26,8 +21,17 @@ from policyd.cel.environments import DEFAULT_VERSION
 from policyd.cel.functions import Overload, Size, Version, method
 from policyd.cel.lib.quantity import QUANTITY, CelQuantity
 from policyd.cel.types import DYN, INT, STRING, Type, map_of
-from policyd.engine.objects.pods import PodError, Side, claims, count_pods, devices, gpus, total
-from policyd.engine.objects.workloads import find_kind
+from policyd.engine.objects.pods import (
+    ASKED_FOR,
+    PodError,
+    Side,
+    claims,
+    count_pods,
+    devices,
+    gpus,
+    total,
+)
+from policyd.engine.objects.workloads import EACH, find_kind
 
 T = TypeVar("T")
 
@@ -130,15 +134,97 @@ _LOOK = Size(cost=10, work=_looking)
 _REMEMBERED = Size(cost=10, counted=True)
 _OWNERS = Size(cost=10, work=_owned)
 
-FUNCTIONS: tuple[Overload, ...] = (
-    method("gpus", POD, returns=INT, run=_failing(_Remembering()), size=_REMEMBERED),
-    method("claims", POD, returns=INT, run=_failing(claims), size=_LOOK),
-    method("devices", POD, returns=INT, run=_failing(devices), size=_LOOK),
-    method("requests", POD, STRING, returns=QUANTITY, run=_failing(_total("requests")), size=_LOOK),
-    method("limits", POD, STRING, returns=QUANTITY, run=_failing(_total("limits")), size=_LOOK),
-    method("pods", POD, returns=INT, run=count_pods, size=_LOOK),
-    method("controller", POD, returns=STRING, run=controller_kind, size=_OWNERS),
+CONTROLLER = tuple(
+    ("metadata", "ownerReferences", EACH, name) for name in ("apiVersion", "controller", "kind")
 )
+"""All that says which kind of controller an object has, as paths in it."""
+_CLAIMS = (("spec", "resourceClaims"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnMethod:
+    """A method that policyd adds, and what the engine has to know of it.
+
+    Attributes:
+        overload: How it is called, its cost, its code, and its summary.
+        looks_at: What it looks at in a pod, besides its kind, as paths.
+        reads: Names of the fields it reads, as far as mutations can change them.
+        counts_devices: Whether it counts devices only, and no memory and such.
+    """
+
+    overload: Overload
+    looks_at: tuple[tuple[str, ...], ...] = ()
+    reads: frozenset[str] = frozenset()
+    counts_devices: bool = False
+
+
+def _own(
+    overload: Overload,
+    summary: str,
+    *,
+    looks_at: tuple[tuple[str, ...], ...] = (),
+    reads: tuple[str, ...] = (),
+    counts_devices: bool = False,
+) -> OwnMethod:
+    return OwnMethod(
+        overload=replace(overload, summary=summary, section="Pods and workloads"),
+        looks_at=looks_at,
+        reads=frozenset(reads),
+        counts_devices=counts_devices,
+    )
+
+
+_OWN = (
+    _own(
+        method("gpus", POD, returns=INT, run=_failing(_Remembering()), size=_REMEMBERED),
+        "GPUs that a pod asks for, or all pods of a workload.",
+        looks_at=ASKED_FOR,
+        reads=("resources",),
+        counts_devices=True,
+    ),
+    _own(
+        method("claims", POD, returns=INT, run=_failing(claims), size=_LOOK),
+        "ResourceClaims by which a pod gets devices, or all pods of a workload.",
+        looks_at=_CLAIMS,
+        reads=("resourceClaims",),
+    ),
+    _own(
+        method("devices", POD, returns=INT, run=_failing(devices), size=_LOOK),
+        "GPUs and ResourceClaims of a pod, or of one pod of each template of a workload, even of"
+        " one that has no pods now.",
+        looks_at=(*ASKED_FOR, *_CLAIMS),
+        reads=("resources", "resourceClaims"),
+        counts_devices=True,
+    ),
+    _own(
+        method(
+            "requests", POD, STRING, returns=QUANTITY, run=_failing(_total("requests")), size=_LOOK
+        ),
+        "What a pod asks for of a resource, as a quantity.",
+        looks_at=ASKED_FOR,
+        reads=("resources",),
+    ),
+    _own(
+        method("limits", POD, STRING, returns=QUANTITY, run=_failing(_total("limits")), size=_LOOK),
+        "What a pod may use of a resource, as a quantity.",
+        looks_at=ASKED_FOR,
+        reads=("resources",),
+    ),
+    _own(
+        method("pods", POD, returns=INT, run=count_pods, size=_LOOK),
+        "How many pods a workload makes at the same time.",
+    ),
+    _own(
+        method("controller", POD, returns=STRING, run=controller_kind, size=_OWNERS),
+        "The kind of the object that made it; empty if a user did.",
+        looks_at=CONTROLLER,
+    ),
+)
+
+METHODS: Mapping[str, OwnMethod] = {own.overload.name: own for own in _OWN}
+"""The methods that policyd adds, by name."""
+
+FUNCTIONS: tuple[Overload, ...] = tuple(own.overload for own in _OWN)
 
 
 @cache

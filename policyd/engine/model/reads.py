@@ -12,21 +12,11 @@ from collections.abc import Iterable
 
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
+from policyd.engine.model.functions import METHODS
 from policyd.engine.objects.workloads import EACH, KINDS
 
 EVERYTHING = frozenset({"*"})
 """Looks at so much that any change may matter."""
-
-_METHODS = {
-    "gpus": frozenset({"resources"}),
-    "claims": frozenset({"resourceClaims"}),
-    "devices": frozenset({"resources", "resourceClaims"}),
-    "requests": frozenset({"resources"}),
-    "limits": frozenset({"resources"}),
-    "pods": frozenset[str](),
-    "controller": frozenset[str](),
-}
-"""The fields that the engine's own methods read, as far as mutations can change them."""
 
 _ELSEWHERE = frozenset(("maker", "variables", "request", "namespaceObject", "oldObject", "params"))
 """Variables that no mutation changes; `variables` are looked at by themselves."""
@@ -64,9 +54,9 @@ def _gather(node: ast.ExpressionNode, names: set[str], *, whole: bool) -> bool:
         case ast.Index(operand=inner, index=index):
             return _gather(index, names, whole=True) and _gather(inner, names, whole=whole)
         case ast.Call(function=function, target=ast.ExpressionNode() as receiver) if (
-            function in _METHODS
+            function in METHODS
         ):
-            names.update(_METHODS[function])
+            names.update(METHODS[function].reads)
             return _gather_parts(node, receiver, names)
         case ast.Comprehension(range=looped):
             return _gather_parts(node, looped, names)

@@ -13,7 +13,7 @@ from policyd.api.meta import Json
 from policyd.api.pod_requests import effective, is_stated_for_pods
 from policyd.api.quantity import Format, Quantity, QuantityError, parse_quantity
 from policyd.cel.caches import cache_short
-from policyd.engine.objects.workloads import find_kind, pod_templates, value_at
+from policyd.engine.objects.workloads import EACH, find_kind, pod_templates, value_at
 from policyd.errors import PolicydError
 
 GPU_RESOURCES = frozenset(
@@ -34,6 +34,14 @@ each device that is asked for by its class."""
 
 ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
 """The resources that nearly every container requests, none of them a GPU."""
+
+ASKED_FOR = (
+    ("spec", "resources"),
+    ("spec", "overhead"),
+    *(("spec", field, EACH, "resources") for field in ("containers", "initContainers")),
+    ("spec", "initContainers", EACH, "restartPolicy"),
+)
+"""All that says how much a pod asks for, as paths in it."""
 
 _NOTHING = Quantity(0)
 

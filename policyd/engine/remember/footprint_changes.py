@@ -17,7 +17,7 @@ from policyd.engine.inject.merging import TOPOLOGY
 from policyd.engine.inject.operations import InjectedField
 from policyd.engine.inject.templates import set_fields
 from policyd.engine.model.compiled import MUTATING, CompiledMutation, CompiledPolicy
-from policyd.engine.remember.footprint_expressions import ASKED_FOR
+from policyd.engine.objects.pods import ASKED_FOR
 from policyd.engine.remember.footprint_tree import ANNOTATIONS, LABELS, UnboundedError
 
 Path = tuple[str, ...]

@@ -10,33 +10,10 @@ from typing import Any, ClassVar, Final
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
+from policyd.engine.model.functions import CONTROLLER, METHODS
 from policyd.engine.model.reads import selected
 from policyd.engine.objects.workloads import EACH
 from policyd.engine.remember.footprint_tree import BEGINNING, Footprint, UnboundedError
-
-ASKED_FOR: Final = (
-    ("spec", "resources"),
-    ("spec", "overhead"),
-    *(("spec", field, EACH, "resources") for field in ("containers", "initContainers")),
-    ("spec", "initContainers", EACH, "restartPolicy"),
-)
-"""All that says how much a pod asks for."""
-
-_OWNERS: Final = ("metadata", "ownerReferences")
-_CONTROLLER: Final = tuple((*_OWNERS, EACH, name) for name in ("apiVersion", "controller", "kind"))
-"""All that says which kind of controller an object has."""
-
-_METHODS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
-    "gpus": ASKED_FOR,
-    "claims": (("spec", "resourceClaims"),),
-    "devices": (*ASKED_FOR, ("spec", "resourceClaims")),
-    "requests": ASKED_FOR,
-    "limits": ASKED_FOR,
-    "pods": (),
-    "controller": _CONTROLLER,
-}
-"""What the engine's own methods look at in a pod, besides its kind. They take in whatever else they
-are asked of."""
 
 _HANDED_ON: Final = frozenset({"_+_", "orValue", "or", "value", "dyn"})
 """Functions that look at nothing in what they are given, and hand it on: a sum of lists."""
@@ -110,13 +87,10 @@ Scope = Mapping[str, Places]
 
 def _ask(place: Place, method: str) -> None:
     """Look at what a method of the engine does; one that counts devices, not at memory and such."""
-    for path in _METHODS[method]:
+    own = METHODS[method]
+    for path in own.looks_at:
         part = place.at(*path)
-        if (
-            method in {"gpus", "devices"}
-            and path[-1] == "resources"
-            and isinstance(part, Footprint)
-        ):
+        if own.counts_devices and path[-1] == "resources" and isinstance(part, Footprint):
             part.devices = True
         else:
             part.take()
@@ -182,7 +156,7 @@ class Looking:
             raise UnboundedError
         hidden = name in scope and not node.absolute
         if name == "maker" and not hidden:
-            for path in _CONTROLLER:
+            for path in CONTROLLER:
                 self._pod.at(*path).take()
             self._request.at("userInfo").take()
         return scope[name] if hidden else self._roots.get(name, ())
@@ -260,7 +234,7 @@ class Looking:
             return look(node, scope)
         if node.function in _HANDED_ON:
             return _together(*(self._look(part, scope) for part in ast.children(node)))
-        receiver = node.target if node.function in _METHODS else None
+        receiver = node.target if node.function in METHODS else None
         if receiver is None:
             return self._take_parts(node, scope)
         for place in self._look(receiver, scope):
