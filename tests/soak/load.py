@@ -211,10 +211,14 @@ class Load:
         return made is not None
 
     def _resize(self) -> bool:
+        """Make an elastic Job larger, or smaller, for a while: six of its pods may never fit."""
         made = self._choose("Job", feature="elastic")
-        return made is not None and self._patch(
-            made, {"spec": {"parallelism": self._random.randint(1, 6)}}
-        )
+        if made is None:
+            return False
+        self._patch(made, {"spec": {"parallelism": self._random.randint(1, 6)}})
+        small = {"spec": {"parallelism": 1}}
+        self._then(lambda: self._quietly("Job", made.name, small, made.namespace))
+        return True
 
     def _scale(self) -> bool:
         made = self._choose("Deployment", "StatefulSet")
