@@ -3,6 +3,7 @@
 `python -m tests.cli.mutations 10000` runs each command on that many files; the tests run a few.
 """
 
+import gc
 import io
 import json
 import random
@@ -137,6 +138,7 @@ def wrong(name: str, content: bytes, folder: Path) -> str | None:
     file.write_bytes(content)
     with redirect_stderr(io.StringIO()):
         result = CliRunner().invoke(main, given.arguments(file))
+    gc.unfreeze()  # commands keep what they read out of garbage collection until they end
     error = result.exception
     if error is not None and not isinstance(error, SystemExit):
         return f"{type(error).__name__}: {error}"
