@@ -21,7 +21,7 @@ from policyd.alloc.workload import QueuedWorkload
 
 
 class CycleExtension:
-    """What is decided in one cycle.
+    """The decisions of an extension in one cycle.
 
     Attributes:
         active: Whether `make_room`, `delay`, `kept` and `requeued` are called at all.
@@ -64,7 +64,7 @@ class CycleExtension:
     def requeued(
         self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
     ) -> tuple[Refusal, bool]:
-        """Return what to tell a waiting workload, and whether it holds up those behind it."""
+        """Return the refusal of a waiting workload, and whether it holds up those behind it."""
         return refusal, strict
 
 
@@ -72,7 +72,7 @@ _NOTHING = CycleExtension()
 
 
 class Extension:
-    """What is decided in one state, and remembered from cycle to cycle.
+    """The decisions of an extension in one state, and its memory from cycle to cycle.
 
     Attributes:
         reserved: The same of the last cycle as `reserved` of a cycle.
@@ -105,7 +105,7 @@ class Extension:
     def request(
         self, queue: QueueSpec, workload: QueuedWorkload, request: PlacementRequest
     ) -> PlacementRequest:
-        """Return what a pod set of a workload asks of a topology, by the rules of its queue."""
+        """Return a pod set's request for places in a topology, by the rules of its queue."""
         return request
 
     def protects(self, queue: QueueState) -> bool:
@@ -120,7 +120,7 @@ class Extension:
         """Put the pending workloads of queues in another order, before heads are taken."""
 
     def forget(self, key: str) -> None:
-        """Forget a workload that is gone."""
+        """Drop a workload that was removed."""
 
     def holds_for(self, key: str) -> bool:
         """Tell whether quota is held for a workload, so that its leaving helps others."""
@@ -139,5 +139,5 @@ class Extension:
         return None
 
     def cycle(self) -> AbstractContextManager[CycleExtension]:
-        """Return what decides in the cycle of a block; the state is settled."""
+        """Return the extension of the cycle in a block; the state is settled."""
         return nullcontext(_NOTHING)

@@ -36,11 +36,11 @@ class Loaded:
 
     Attributes:
         policies: The policies, of all kinds.
-        findings: What is wrong, or doubtful.
+        findings: Errors and doubtful places.
         bindings: Where policies apply.
-        objects: What is neither, such as params and namespaces.
-        exceptions: What is lifted from policies.
-        stand_ins: What stands in for policies that cannot be used.
+        objects: All other objects, such as params and namespaces.
+        exceptions: Exemptions from policies.
+        stand_ins: Placeholders of policies that cannot be used.
         binding_stand_ins: The same of bindings.
     """
 
@@ -78,9 +78,9 @@ def load_document(
     """Load one document: a policy of any kind, a binding, or something else.
 
     Args:
-        document: What was read; of what comes from an API server, the depth is not known yet.
-        dialect: What policies are loaded with.
-        out_of_time: Tells whether it takes longer than anybody waits.
+        document: The document; the depth of one from an API server is not known yet.
+        dialect: The versions and formats that policies are loaded with.
+        out_of_time: Returns whether the caller's deadline has passed.
     """
     loaded = _bounded(document, dialect, out_of_time)
     return _stood_in_for(loaded, document, dialect) if loaded.broken else loaded
@@ -96,8 +96,8 @@ def load_policies(
 
     Args:
         text: YAML or JSON, any number of documents.
-        source: What findings call the text: a path.
-        dialect: What policies are loaded with.
+        source: The name of the text in findings: a path.
+        dialect: The versions and formats that policies are loaded with.
         load: Loads one document.
     """
     documents, findings = read_documents(text, source, most=MOST_VALUES)
@@ -106,7 +106,7 @@ def load_policies(
 
 
 def unusable(document: Document, reason: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
-    """Return stand-ins for a document that is not loaded, as for an invalid one."""
+    """Return placeholders for a document that is not loaded, as for an invalid one."""
     return _stood_in_for(Loaded(findings=(document.finding(reason),)), document, dialect)
 
 
@@ -129,7 +129,7 @@ def _bounded(document: Document, dialect: Dialect, out_of_time: OutOfTime) -> Lo
 
 
 def _shortened(loaded: Loaded, document: Document) -> Loaded:
-    """Say no more of a document than anybody reads, the errors first."""
+    """Limit the findings of a document, the errors first."""
     findings = sorted(loaded.findings, key=lambda finding: finding.severity != "error")
     more = document.finding(f"{len(findings) - MOST_FINDINGS} more findings are not shown")
     more = replace(more, severity=findings[MOST_FINDINGS].severity)
@@ -151,7 +151,7 @@ def _loaded(document: Document, dialect: Dialect) -> Loaded:
 
 
 def _load_foreign(document: Document, dialect: Dialect) -> Loaded:
-    """Load a document of another engine's format, or one that is no policy at all."""
+    """Load a document of another engine's format, or one that is not a policy."""
     written_in = dialect.format_of(document.value)
     if written_in is None:
         findings = check_other(document, dialect)
@@ -166,7 +166,7 @@ def _load_own(document: Document, dialect: Dialect) -> Loaded:
         return Loaded((), tuple(findings))
     try:
         policy = msgspec.convert(document.value, Policy)
-    except msgspec.ValidationError as error:  # what the schema cannot say, if there is anything
+    except msgspec.ValidationError as error:  # errors that the schema cannot express
         return Loaded((), (document.finding(str(error)),))
     findings = check_policy(policy, document)
     return _compiled(with_workload_kinds(policy), document, findings, OWN_FORM, dialect)

@@ -154,7 +154,7 @@ def _by_bindings(
 def is_of_its_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
     """Tell whether a request is for something that lives where a policy may have a say.
 
-    A Namespace lives in none: what belongs to a namespace has no say in that object.
+    A Namespace is in no namespace: a namespaced policy does not apply to it.
     """
     attributes = facts.attributes
     return not policy.namespace or (
@@ -163,7 +163,7 @@ def is_of_its_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
 
 
 def _check_param_kind(policy: CompiledPolicy, facts: Facts) -> None:
-    """Check that the kind of params exists: if not, the policy denies whatever its bindings."""
+    """Check that the kind of params exists: if not, the policy denies for any bindings."""
     kind = policy.policy.spec.param_kind
     if kind is None or policy.own:
         return
@@ -220,7 +220,7 @@ def named_by(
 ) -> RequestAttributes | None:
     """Return the request as rules see it that pick it, selectors aside; None if none does.
 
-    Exclude rules pick what is left out in the same way. Without any rules, everything is picked.
+    Exclude rules select exclusions in the same way. Without any rules, all requests match.
     """
     exact = constraints.match_policy == "Exact"
     attributes = facts.original_attributes if exact else facts.attributes
@@ -236,7 +236,7 @@ def named_by(
 
 
 def is_for_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
-    """Tell whether a policy concerns what is in the namespace of a request, Namespaces aside.
+    """Tell whether a policy matches objects in the namespace of a request, Namespaces aside.
 
     Raises:
         PolicydError: If that cannot be decided.
@@ -301,7 +301,7 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
     A policy whose expressions look at `pod` is asked for each pod template of the object.
 
     Raises:
-        PolicydError: If a condition fails, and none says no; if there is no time left.
+        PolicydError: If a condition fails, and none is false; if there is no time left.
     """
     policy = invocation.policy
     found = []
@@ -321,13 +321,13 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
 
 
 def lifted_by(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> Lifted:
-    """Return the parts that exceptions lift, and pass their allowed values to the expressions.
+    """Return the parts that exceptions exempt, and pass their allowed values to expressions.
 
     Raises:
         PolicydError: If an exception cannot be evaluated.
     """
     asked = dict(variables)
-    if policy.templates:  # exceptions are by the object's name, whatever its template has
+    if policy.templates:  # exceptions match the object's name, not its template's
         pairs = (("object", facts.object), ("oldObject", facts.old_object))
         asked |= {name: named(variables.get(name), obj) for name, obj in pairs}
     lifted = lift(policy, facts, asked)
@@ -398,7 +398,7 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
 
 
 def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], bool]:
-    """Look up the variables that are the same for every policy, whatever mutations do."""
+    """Look up the variables that are the same for every policy, before and after mutations."""
     uses, given, missing = policy.uses, facts.surroundings.extra, policy.environments.values
     variables: dict[str, object] = {}
     for name in uses:
@@ -451,7 +451,7 @@ def stop(error: CelError, budget: Budget) -> None:
 
     Raises:
         OutOfTimeError: If there is no time left.
-        OutOfBudgetError: If nothing is left of what its expressions may cost.
+        OutOfBudgetError: If the cost budget of its expressions is used up.
     """
     if isinstance(error, CelTimeError):
         raise OutOfTimeError from None

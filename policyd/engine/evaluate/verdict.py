@@ -1,4 +1,4 @@
-"""Build a decision: what each policy says, by its enforcement."""
+"""Build a decision: the answer of each policy, by its enforcement."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -96,11 +96,11 @@ class VerdictBuilder:
     ) -> None:
         """Record that a policy could not be evaluated, and follow its failurePolicy.
 
-        An error of `configuration` refuses whatever the binding's actions are, as it does in the
+        An error of `configuration` refuses with any actions of the binding, as it does in the
         API server.
         """
         self.failed.add(policy.id)
-        # What is an error of the API server's own refuses whatever the policy says there.
+        # An error that is one in the API server too refuses regardless of the policy's settings.
         internal = isinstance(error, UndecodablePatchError) and not policy.own
         ignored = policy.ignores_failures and not internal
         text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)

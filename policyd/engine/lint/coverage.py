@@ -1,6 +1,6 @@
 """Find branches of a policy's expressions that no case takes.
 
-For each part that decides something (what is joined by `&&` and `||`, the condition of `?:`), two
+For each part that decides something (the operands of `&&` and `||`, the condition of `?:`), two
 expressions are made: whether the whole gets to it and finds it true, and whether false. They are
 asked of each case. Inside a loop, one element is enough.
 """

@@ -1,4 +1,4 @@
-"""Define what policies are loaded with: a version of Kubernetes, and other formats."""
+"""Define the context in which policies are loaded: a version of Kubernetes, and formats."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -39,8 +39,8 @@ class Dialect:
 
     Attributes:
         version: The version of Kubernetes they are written for: decides which functions there are.
-        cel_go: The version of cel-go whose dialect is spoken, if not that of `version`.
-        chance: The clock and the random numbers, for formats whose expressions may ask them.
+        cel_go: The version of cel-go whose dialect is used, if not that of `version`.
+        chance: The clock and the random numbers, for formats whose expressions may use them.
         formats: The formats of other engines that are read besides policyd's and Kubernetes' own.
     """
 
@@ -63,12 +63,12 @@ class PolicyFormat:
     """The policies of another engine, as this one reads them.
 
     Attributes:
-        name: What its environment is called, as in `policyd cel --env`.
-        reads: Tells whether a document is one of its objects.
-        guards: Tells whether one of its objects is a policy that policyd evaluates.
-        load: Reads and compiles one of its objects: policies, exceptions, and what is wrong.
-        stand_ins: Returns what stands in for a policy that has mistakes, given the reason.
-        misnamed: Says what is wrong with a document of its API groups that is none of its objects.
+        name: The name of its environment, as in `policyd cel --env`.
+        reads: Returns whether a document is one of its objects.
+        guards: Returns whether one of its objects is a policy that policyd evaluates.
+        load: Reads and compiles one of its objects: policies, exceptions, and errors.
+        stand_ins: Returns placeholders for a policy that has errors, given the reason.
+        misnamed: Returns the errors of a document of its API groups that is not one of its objects.
         environments: Returns the environments of its expressions, with params or without.
     """
 

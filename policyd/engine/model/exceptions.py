@@ -1,4 +1,4 @@
-"""Apply exceptions: lift policies, or parts of them, from some requests."""
+"""Apply exceptions: exempt some requests from policies, or from parts of them."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,14 +21,14 @@ class ExceptionError(PolicydError):
 
 
 class Lifted(NamedTuple):
-    """The parts of a policy that exceptions lift for one request.
+    """The parts of a policy that exceptions exempt one request from.
 
     Attributes:
-        whole: Whether all of it is lifted.
-        validations: For each validation that is lifted, the containers it does not see; no
+        whole: Whether the request is exempt from all of it.
+        validations: For each exempt validation, the containers it does not see; no
             containers stand for the validation as a whole.
-        images: Images that expressions are told to allow.
-        values: Values that they are told to allow.
+        images: Images that expressions are to allow.
+        values: Values that they are to allow.
     """
 
     whole: bool = False
@@ -38,7 +38,7 @@ class Lifted(NamedTuple):
 
 
 NOTHING: Final = Lifted()
-"""Nothing is lifted."""
+"""No exemption."""
 
 
 def compile_exceptions(
@@ -63,7 +63,7 @@ def compile_exceptions(
 
 
 def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) -> Lifted:
-    """Return the parts that a policy's exceptions lift; the facts keep the reasons.
+    """Return the parts that a policy's exceptions exempt; the facts keep the reasons.
 
     Raises:
         ExceptionError: If an exception cannot be evaluated.
@@ -104,7 +104,7 @@ def _named(policy: CompiledPolicy, terms: LiftedRule | None) -> tuple[str, ...]:
 
 
 def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    """Join two exceptions; one that lifts a whole validation has priority."""
+    """Join two exceptions; one that exempts from a whole validation has priority."""
     return one | other if one and other else frozenset()
 
 

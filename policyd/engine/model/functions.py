@@ -1,13 +1,13 @@
 """Declare the CEL functions that policyd adds to the API server's.
 
-Three variables: `pod`, the pod at hand or the pod template of the workload at hand; `workload`,
-the object itself; and `maker`, the kind of the controller that made it, which is empty unless who
-sends the request makes what that kind owns. Methods of the first two:
+Three variables: `pod`, the current pod or the pod template of the current workload; `workload`,
+the object itself; and `maker`, the kind of the controller that made it, which is empty unless the
+account of the request is that controller's. Methods of the first two:
 
 - `pod.gpus()`: GPUs that one such pod asks for; `workload.gpus()`: all its pods together.
 - `pod.claims()`: ResourceClaims by which one such pod gets devices; `workload.claims()`: of all.
 - `workload.devices()`: both of them, of one pod of each template, however many there are.
-- `pod.requests("memory")`, `pod.limits("memory")`: what one pod asks for, as a quantity.
+- `pod.requests("memory")`, `pod.limits("memory")`: the amount of one pod, as a quantity.
 - `workload.pods()`: how many pods it makes at the same time; 1 for a pod.
 - `workload.controller()`: the kind of the object that it says it belongs to, true or not.
 
@@ -96,8 +96,8 @@ def _total(side: Side) -> Callable[[Json, str], CelQuantity]:
 class _Remembering:
     """Counts the GPUs of a pod, and remembers the answer while policies ask about the same.
 
-    Every second policy begins with this question. INVARIANT: decoded objects are never changed in
-    place, so that the same containers mean the same answer. What is remembered is replaced whole,
+    Every second policy needs this first. INVARIANT: decoded objects are never changed in
+    place, so that the same containers mean the same answer. The cached value is replaced whole,
     so that threads may share it.
     """
 

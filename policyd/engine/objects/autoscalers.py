@@ -1,7 +1,7 @@
 """Convert HorizontalPodAutoscalers between versions, as the API server does.
 
-autoscaling/v1 has a field for the first target of CPU utilization. The rest of what v2 has stands
-in annotations of v1: metrics in the form of a version that is no more, behavior by Go's names.
+autoscaling/v1 has a field for the first target of CPU utilization. The other fields of v2 are
+in annotations of v1: metrics in the form of a removed version, behavior by Go's names.
 """
 
 from collections.abc import Iterator
@@ -186,7 +186,7 @@ _POLICY: Final = ("type", "value", "periodSeconds")
 def _renamed(behavior: Any, *, capitals: bool) -> dict[str, Json]:  # noqa: ANN401 - may be none
     """Return a behavior with the names of Go's fields, or without them.
 
-    With them every field is there, and null if it is not set.
+    With them every field is set, to null if it has no value.
     """
     if behavior is None:
         return {}

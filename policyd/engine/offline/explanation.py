@@ -1,7 +1,7 @@
-"""Explain what each policy decides on one request, and why.
+"""Explain the verdict of each policy on one request.
 
-Mutations are asked in their order, each on the object as the ones before left it; validations on
-what came of all of them. Each expression is evaluated again with all its parts.
+Mutations run in their order, each on the result of the ones before; validations see the result
+of all of them. Each expression is evaluated again with all its parts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,7 +41,7 @@ from policyd.patch.operations import Operation
 class ExplainedExpression:
     """An expression of a policy: its name, and the explanation of its value.
 
-    `explanation` is None if an exception lifts it, so that it is not asked at all.
+    `explanation` is None if an exception applies, so that it is not evaluated.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ExplainedPolicy:
     Attributes:
         path: The path of the template; empty for the object as a whole.
         binding: The name of the binding by which the policy applies, if it has one.
-        lifted: Whether an exception lifts the whole policy.
+        lifted: Whether an exception from the whole policy applies.
         conditions: The match conditions, in order.
         variables: The variables, in order, if the conditions hold.
         validations: The validations, in order, if the conditions hold.
@@ -85,11 +85,11 @@ class PolicyExplanation:
 
     Attributes:
         policy: The policy.
-        phase: Whether it is asked for changes, or for what it demands.
+        phase: Whether it is evaluated for mutations or for validations.
         why_not: Why its rules, selectors or bindings do not pick the request; empty if they do.
-        seen: What it was asked for.
-        decision: What it alone says and changes.
-        staged: How strictly it is enforced by each binding, if it is being rolled out.
+        seen: The views of the object that it was evaluated for.
+        decision: Its verdict and changes alone.
+        staged: Its enforcement by each binding, if it is being rolled out.
     """
 
     policy: CompiledPolicy
@@ -110,10 +110,10 @@ def explain_policies(
 ) -> Iterator[PolicyExplanation]:
     """Yield the explanation of each policy: mutating ones first, in their order.
 
-    Shadows come last, and see what the policies in force see.
+    Shadows come last, and see the same objects as the policies in force.
 
     Args:
-        policies: All policies: what is validated is what they made of the object.
+        policies: All policies: the object is validated as they changed it.
         request: The request.
         names: The names of the policies that are explained; all if none is given.
     """

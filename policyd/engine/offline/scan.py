@@ -1,7 +1,7 @@
-"""Policies on what exists already: which resources to list, and what to ask of an object.
+"""Policies on existing objects: the resources to list, and the policies to evaluate for an object.
 
-An object is taken as if it were created now. A policy that concerns updates only is asked as if it
-were sent again as it is; one that concerns neither, or asks who sent the request, is left out.
+An object is taken as if it were created now. A policy that matches updates only is evaluated as if
+it were sent again unchanged; one that matches neither, or reads the user, is left out.
 """
 
 import re
@@ -44,11 +44,11 @@ NOT_ASKED: Final = "reads the request's user, which an existing object does not 
 _USER: Final = re.compile(r"\buserInfo\b")
 
 _NEVER: Final = frozenset({"events", "leases", "endpoints", "endpointslices"})
-"""What changes by the second; a rule must name these to have them scanned."""
+"""Resources that change by the second; a rule must name these to have them scanned."""
 
 
 MOST_ALIKE: Final = 20_000
-"""Objects of which it is remembered what was said, by what some policies see of them."""
+"""The number of objects whose verdicts are cached, by the parts that some policies see."""
 
 MOST_PLANS: Final = 10_000
 """Resources in namespaces of which it is kept which policies concern them."""
@@ -69,7 +69,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedObject:
-    """An object that exists: what it is, and its JSON with apiVersion and kind."""
+    """An existing object: its identity, and its JSON with apiVersion and kind."""
 
     resource: Listed
     kind: str
@@ -79,7 +79,7 @@ class ScannedObject:
 
     @property
     def within(self) -> str:
-        """The namespace that it is in, or is; empty for what else belongs to the cluster."""
+        """The namespace that it is in, or is; empty for other cluster objects."""
         own = self.kind == "Namespace" and not self.resource.group
         return self.name if own else self.namespace
 
@@ -92,7 +92,7 @@ class ScannedObject:
 
 
 _Said = tuple[tuple[ResultKey, str], ...]
-"""What policies say of an object."""
+"""The results of policies for an object."""
 
 _Choose = Callable[[Sequence[Any]], Any]
 """Picks parts of an object."""
@@ -126,10 +126,10 @@ class _Passed:
 
 
 class _Asked:
-    """A policy that is asked about objects of a kind, and what it said of those that it saw.
+    """A policy that is evaluated for objects of a kind, with its earlier results.
 
-    What it sees of an object are some of its parts. Of two that are the same to its conditions, it
-    concerns both or neither; of two that are the same to a validation, too, that is true of both or
+    It sees some parts of an object. If two objects are equal in the parts that its conditions
+    read, it matches both or neither; if also in those of a validation, that is true of both or
     of neither.
     """
 
@@ -164,7 +164,7 @@ class _Asked:
         return self._choose(parts) in self._silent
 
     def objected(self, parts: Sequence[Any], namespace: str) -> _Said | None:
-        """Return what it said against an object of these parts; None if there was none.
+        """Return its objections to an object of these parts; None if there was no such object.
 
         The message may name the object: that of the first counts in each namespace.
         """
@@ -173,7 +173,7 @@ class _Asked:
         return self._objected.get((self._choose_all(parts), namespace))
 
     def object_to(self, parts: Sequence[Any], namespace: str, said: _Said) -> None:
-        """Remember what it says against an object of these parts."""
+        """Cache its objections to an object of these parts."""
         if len(self._objected) < MOST_ALIKE:
             self._objected[self._choose_all(parts), namespace] = said
 
@@ -200,7 +200,7 @@ class _Plan(NamedTuple):
 
 
 class PolicyScan:
-    """One look at what exists, with the policies there were when it began."""
+    """One pass over existing objects, with the policies of its beginning."""
 
     def __init__(self, policies: PolicySet) -> None:
         """Take the policies; shadows are asked too."""
@@ -216,11 +216,11 @@ class PolicyScan:
             if operation is not None:
                 (left_out if asks_for_a_user(policy) else chosen[operation]).append(policy)
         self.left_out = tuple(left_out)
-        """Policies that cannot be asked of what exists."""
+        """Policies that cannot be evaluated for existing objects."""
         self.policies = tuple(p for each in chosen.values() for p in each)
         """Policies that are asked."""
         self.book = ReportBook()
-        """What they said so far."""
+        """The results so far."""
         self._chosen = {
             (operation, is_shadow): PolicySet.of(
                 [p for p in each if bool(p.shadow_of) is is_shadow], self._surroundings
@@ -236,7 +236,7 @@ class PolicyScan:
 
     @cached_property
     def _looked_at(self) -> Mapping[str, LookedAt]:
-        """What policies look at that decide alike on what is alike, by their ids.
+        """The reads of policies that decide equally on equal parts, by their ids.
 
         Policies of one name are asked about each object, as those that decide alike on nothing.
         """
@@ -257,9 +257,9 @@ class PolicyScan:
         return Parts(tree for each in looked_at for tree in (each.before, *each.validations))
 
     def look_at(self, found: ScannedObject) -> None:
-        """Ask all policies about an object, and note what they say.
+        """Evaluate all policies for an object, and note the results.
 
-        What they said of another that is the same to them, they say of this one.
+        The results of another object with the same parts are reused.
         """
         plan = self._plan(found)
         subject = found.subject
@@ -268,7 +268,7 @@ class PolicyScan:
             self.book.note(namespace, key, message=message, subject=subject)
 
     def _said(self, found: ScannedObject, plan: _Plan) -> Iterator[tuple[ResultKey, str]]:
-        """Yield what policies say of an object."""
+        """Yield the results of policies for an object."""
         parts = self._parts.of(found.value, plan.kind, found.within) if plan.alike else None
         if parts is not None and self._sees_types:
             parts[self._parts.typed] = is_typed(found.value)
@@ -294,7 +294,7 @@ class PolicyScan:
     def _ask(
         self, asked: _Asked, facts: Facts, unknown: Sequence[_Passed], parts: Sequence[Any] | None
     ) -> _Said:
-        """Return what a policy says of an object, some of its validations being true of it."""
+        """Return the results of a policy for an object, of which some validations are true."""
         said = None if parts is None else asked.objected(parts, facts.request.namespace)
         if said is not None:
             return said
@@ -422,7 +422,7 @@ def resources_to_list(
 
 
 def asks_for_a_user(policy: CompiledPolicy) -> bool:
-    """Tell whether an expression looks at who sends the request."""
+    """Tell whether an expression reads the user of the request."""
     if any(name.startswith("authorizer") for name in policy.uses):
         return True
     return any(_USER.search(program.source) for program in _programs(policy))
@@ -451,7 +451,7 @@ def _built_in() -> Iterator[Listed]:
 
 
 def _listed(rule: Rule, known: Iterable[Listed], *, exact: bool) -> Iterator[Listed]:
-    """Yield what a rule names: what is known, and what it spells out itself.
+    """Yield the resources that a rule names: known ones, and those that it spells out.
 
     Unless versions are taken exactly, one that is known stands for all others.
     """
