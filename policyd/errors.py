@@ -29,7 +29,7 @@ def system_reason(error: OSError) -> str:
 
 
 LONGEST_WORD: Final = 256
-"""Characters of a word that others are compared with: what is longer was not mistyped."""
+"""Characters of a word that others are compared with: a longer one is not a typing error."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

@@ -53,7 +53,7 @@ CLAIMS_WAIT = (
 """The warning for such a pod; the controller, which never starts it, reports the same."""
 
 IsThere = Callable[[str, Mapping[str, Any]], bool]
-"""Tells whether the owner that an object of a namespace names is there. Raises a PendingError if
+"""Returns whether the owner that an object of a namespace names exists. Raises a PendingError if
 that is to be looked up first."""
 
 _ACCOUNTS: Final = "system:serviceaccount"

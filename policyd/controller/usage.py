@@ -36,9 +36,9 @@ from policyd.workload.usage_book import AdmittedUsage, OutsideUsage, Taker, Usag
 log = structlog.get_logger()
 
 GRACE_SECONDS: Final = 5.0
-"""How long a pod may be outside before that is told: what stops, stops within it."""
+"""How long a pod may be outside before that is reported: stopping pods stop within it."""
 LOOK_SECONDS: Final = 30.0
-"""Between looks at a pod that is outside: what it belongs to may get its quota."""
+"""Between checks of a pod that is outside: its job may get quota."""
 MOST_TOLD: Final = 50
 """Events of a namespace at once, and one more each second: many pods must not fill the API. The
 others come later."""
@@ -56,7 +56,7 @@ _WHY: Final = {
 
 
 class Usage:
-    """Finds pods that run outside of quota, and tells of them."""
+    """Finds and reports pods that run outside of quota."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Usage:
         cache.mirrors.cluster_queues.listen(self._queue_changed)
 
     def reconcilers(self) -> dict[str, Reconcile]:
-        """Return what looks after pods that may run outside of quota."""
+        """Return the reconcilers of pods that may run outside of quota."""
         return {"Usage": self._reconcile}
 
     def all_keys(self) -> list[ReconcileKey]:
@@ -96,7 +96,7 @@ class Usage:
         return [_key(pod) for pod in self.pods if pod.amounts]
 
     def drop(self) -> None:
-        """Forget what was found: another process leads, and reports it."""
+        """Drop all findings: another process leads, and reports them."""
         for path in [*self._since]:
             self._settle(path)
         self._book = UsageBook()
@@ -157,7 +157,7 @@ class Usage:
         return await self._note(pod, amounts, reason)
 
     def _taken(self, pod: RunningPod) -> dict[str, int]:
-        """Return what a pod takes of what some queue gives, if queues concern it."""
+        """Return the usage of a pod of resources that some queue gives, if queues concern it."""
         metadata, integrations = pod.metadata, self._cache.integrations
         namespace = self._cache.mirrors.namespaces.get(metadata.namespace)
         labels = {} if namespace is None else namespace.metadata.labels
@@ -173,7 +173,7 @@ class Usage:
         }
 
     def _leave(self, path: str) -> None:
-        """Forget a pod; those that were outside for its sake may be inside now."""
+        """Remove a pod; others that were outside because of it may be inside now."""
         group = self._book.forget(path)
         self._settle(path)
         if group and self._since:
@@ -197,7 +197,7 @@ class Usage:
         return BEYOND if path in beyond else ""
 
     def _share(self, group: str) -> AdmittedUsage:
-        """Return what the workloads of a group hold: the largest of them, where one replaces."""
+        """Return the usage of a group's workloads: that of the largest, if one replaces another."""
         count, amounts = 0, dict[str, int]()
         for key in self._cache.index.chain(group):
             holding = self._cache.state.holding(key)

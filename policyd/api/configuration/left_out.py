@@ -1,4 +1,4 @@
-"""Feature gates of Kueue's that policyd leaves out: what it does whatever they say, and why."""
+"""Feature gates of Kueue's without effect here: policyd's fixed behavior, and the reason."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -7,11 +7,11 @@ from policyd.api.configuration.gates import validate_gates
 
 
 class UnheededGate(NamedTuple):
-    """What policyd does whatever a gate says.
+    """The fixed behavior of policyd for a gate.
 
     Attributes:
-        on: Whether that is what Kueue does with the gate on.
-        reason: Why there is no choice.
+        on: Whether that is Kueue's behavior with the gate on.
+        reason: The reason for the fixed behavior.
     """
 
     on: bool
@@ -80,11 +80,11 @@ LEFT_OUT: Final[Mapping[str, UnheededGate]] = {
     ),
     "WorkloadRequestUseMergePatch": UnheededGate(on=True, reason="every status is a merge patch"),
 }
-"""By gate. All others do what Kueue's do; tests that flip them show it."""
+"""By gate. All others work as Kueue's do; tests that flip them show it."""
 
 
 def gates_in_vain(text: str, given: Mapping[str, bool] | None) -> Iterable[str]:
-    """Yield a sentence for each gate that is set to what policyd leaves out.
+    """Yield a sentence for each gate whose setting has no effect.
 
     Args:
         text: Gates from the command line: `A=true,B=false`.

@@ -45,7 +45,7 @@ class GangObjects:
             await self._create(scheduler, body, namespace)
 
     async def remove(self, scheduler: GangScheduler, name: str, *, of: ReconcileKey) -> None:
-        """Take away a PodGroup that was made for a workload, if it is there.
+        """Delete a PodGroup that was made for a workload, if it exists.
 
         Raises:
             ApiError: If that did not succeed.

@@ -1,7 +1,7 @@
 """Hands gangs to other schedulers: makes their PodGroups before pods go, and takes them away.
 
-A PodGroup is there while its workload is admitted, since some schedulers keep room for one that has
-no pods. The workload owns it: what is left over nevertheless goes with that.
+A PodGroup exists while its workload is admitted, since some schedulers keep room for one without
+pods. The workload owns it, so that one that is left over is deleted with the workload.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class Gangs:
         cache.mirrors.workloads.listen(self._changed)
 
     def reconcilers(self) -> dict[str, Reconcile]:
-        """Return what takes PodGroups away that are needed no longer."""
+        """Return the reconcilers that delete PodGroups that are no longer needed."""
         return {"Gang": self._clear}
 
     async def tell(
@@ -72,11 +72,11 @@ class Gangs:
         """Tell another scheduler of a gang that is about to start, if its queue wants that.
 
         Args:
-            about: The job, which hears of it.
+            about: The job, which gets events.
             workload: Its workload, admitted.
-            given: What the pods of each pod set get; what they must say is added.
+            given: The values that the pods of each pod set get; those of the gang are added.
             comes: How its pods are made.
-            pods: What its pods say, by pod set; None if they do not exist yet.
+            pods: The values of its pods, by pod set; None if they do not exist yet.
 
         Returns:
             Whether its pods may go.
@@ -190,7 +190,7 @@ class Gangs:
 
 
 def coming_of(mirrors: Mirrors, pod: QueuedPod) -> Coming:
-    """Say how the pods of a group are made, by what the parent of one of them says."""
+    """Return how the pods of a group are made, by the parent of one of them."""
     word = pod.metadata.annotations.get(SUSPENDING_PARENT)
     kind = next((kind for kind in PARENTS if kind.in_groups and kind.word == word), None)
     if kind is None:

@@ -89,7 +89,7 @@ class WorkloadSteps:
         self.gangs = Gangs(cache, writes)
 
     def copied(self, *jobs: ObjectMeta) -> Copied:
-        """Return what the workload of a job, or of pods that are one, has of its metadata.
+        """Return the metadata that a workload copies from its job, or from the pods of one job.
 
         Raises:
             DifferentMetadataError: If the pods contradict each other.
@@ -120,7 +120,7 @@ class WorkloadSteps:
                 raise AssertionError("these are different for every kind")
 
     async def _take_quietly(self, view: JobView, step: QuietStep) -> None:
-        """Take a step of which nothing is told on the job."""
+        """Take a step without an event on the job."""
         match step:
             case Release(workload=workload, on_hold=on_hold):
                 await self.release(workload, on_hold=on_hold, idle=view.held)

@@ -118,7 +118,7 @@ class Membership:
     def let_in(self, pods: Iterable[QueuedPod], workload: Workload) -> list[QueuedPod]:
         """Return those of the pods that ask for no more than their pod set was admitted with.
 
-        A pod says itself which pod set it is of. What asks for more stays held, and is told so.
+        A pod names its pod set. A pod that requests more stays gated, and gets an event.
         """
         kept = []
         for pod in pods:

@@ -81,7 +81,7 @@ class PodReconciler:
         return self._cache.mirrors.workloads
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
-        """Do what is to be done next. Returns the seconds until it should be looked at again.
+        """Do the next step. Returns the seconds until it should be looked at again.
 
         Raises:
             ApiError: If a write did not succeed.
@@ -104,7 +104,7 @@ class PodReconciler:
         return bool(contradiction) or (bool(group.name) and self._name_is_taken(group))
 
     def _tell_parent(self, key: ReconcileKey) -> None:
-        """Have what a group was made for look at it, now that none of its pods is left."""
+        """Reconcile the parent of a group, now that none of its pods is left."""
         workload = self._workloads.get(key.path)
         if key.subject == "PodGroup" and workload is not None:
             for owner in owner_keys(workload) - {key}:
@@ -147,7 +147,7 @@ class PodReconciler:
     async def _stay(
         self, group: PodGroup, view: JobView, workload: Workload | None
     ) -> float | None:
-        """Do what there is to do for pods that stay as they are; returns what `reconcile` does."""
+        """Do the work for pods that stay as they are; returns the same as `reconcile`."""
         if workload is None:
             left = await self._membership.call_off(group, None)
             return left if left is not None else self._await(group, view)
@@ -162,7 +162,7 @@ class PodReconciler:
     async def _retire(self, group: PodGroup, workload: Workload, left: float) -> float | None:
         """Delete pods whose workload was deactivated, once they were kept long enough.
 
-        Returns what `reconcile` does.
+        Returns the same as `reconcile`.
         """
         await self._steps.delete_deactivated(self._pods, group.first, workload)
         if left > 0:
@@ -250,12 +250,12 @@ class PodReconciler:
         )
 
     def _is_complete(self, group: PodGroup) -> bool:
-        """Tell whether all pods are there that are made before one of them has to run."""
+        """Tell whether all pods exist that are made before one of them has to run."""
         in_time = len(group.running_or_able_to()) >= group.total
         return in_time or group.fast or coming_of(self._cache.mirrors, group.first) != ""
 
     def _as_one(self, group: PodGroup) -> bool:
-        """Tell whether no pod may start before all are there: as a gang, or as one waits."""
+        """Tell whether no pod may start before all exist: as a gang, or as one waits."""
         workload = self._named(group) if group.name else None
         ordered = any(start_order(pod.metadata) for pod in group.pods)
         return ordered or (workload is not None and self._steps.gangs.hands_over(workload))

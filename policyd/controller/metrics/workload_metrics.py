@@ -27,7 +27,7 @@ SLICE_REPLACED = "WorkloadSliceReplaced"
 
 
 class WorkloadMetrics:
-    """Listens to what becomes of workloads, and counts it while this process leads."""
+    """Counts changes of workloads while this process leads."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class WorkloadMetrics:
                 pass
 
     def _forget_unnamed(self, cohort: str) -> None:
-        """Drop what was counted of a cohort that has no object, and that nothing names any more."""
+        """Drop the counts of a cohort that has no object, and that no object names any more."""
         mirrors = self._cache.mirrors
         queues = (each.spec.cohort_name for each in mirrors.cluster_queues)
         cohorts = (each.spec.parent_name for each in mirrors.cohorts)

@@ -1,4 +1,4 @@
-"""Writes what queues hold into their statuses: gathered, once a second, and only what is new."""
+"""Writes the usage of queues into their statuses: gathered, once a second, and only changes."""
 
 import asyncio
 from contextlib import suppress
@@ -53,7 +53,7 @@ GATHER_SECONDS = 1.0
 MOMENT_SECONDS = 0.05
 """Changes are gathered for so long, so that those of one moment are one write."""
 LONGEST_REST_SECONDS = 5.0
-"""After a flush, on a server so slow that what was decided should go first."""
+"""After a flush, on a server so slow that decisions should be written first."""
 MOST_FLAVORS = 256
 """Whose usage our definitions take in a status."""
 FEWEST_FLAVORS = 64
@@ -112,7 +112,7 @@ class QueueStatuses:
             await self._pace.rest(began, most=LONGEST_REST_SECONDS)
 
     async def sample(self) -> NoReturn:
-        """Follow what LocalQueues use until cancelled, where that orders their workloads."""
+        """Sample the usage of LocalQueues until cancelled, if it orders their workloads."""
         history = self._cache.state.history
         seconds = IDLE_SECONDS if history is None else history.rules.sampling_seconds
         while True:
@@ -120,7 +120,7 @@ class QueueStatuses:
             self.sample_once()
 
     def sample_once(self) -> None:
-        """Take notice of what every LocalQueue uses, whether or not it is ordered by it."""
+        """Sample the usage of every LocalQueue, whether or not that orders its workloads."""
         state, now = self._cache.state, self._pace.clock.now()
         if state.history is None:
             return
@@ -132,7 +132,7 @@ class QueueStatuses:
         self._cache.hooks.schedule()
 
     async def flush(self) -> None:
-        """Write what has changed; what cannot be written is tried again at the next flush."""
+        """Write changed statuses; failed writes are retried at the next flush."""
         due, self._due = self._due, {}
         for name in due:
             try:
@@ -148,7 +148,7 @@ class QueueStatuses:
             self._measure()
 
     def _measure(self) -> None:
-        """Measure what is free in pieces, now and then: it takes milliseconds of large clusters."""
+        """Measure fragmentation, now and then: it takes milliseconds for large clusters."""
         now = self._pace.clock.monotonic()
         if self._measured is not None and now - self._measured < MEASURE_SECONDS:
             self._woken.set()  # the last change is looked at too
@@ -217,7 +217,7 @@ class QueueStatuses:
             return
         name = queue.spec.cluster_queue
         known = self._cache.mirrors.cluster_queues.get(name) is not None
-        # What holds quota of a ClusterQueue that is gone is counted nowhere.
+        # Workloads with quota of a deleted ClusterQueue are not counted.
         figures = queue_figures(self._cache.state, name if known else "", local_queue=key)
         status = local_queue_status(
             queue, figures, self._local_queue_active(queue), now=self._writes.now
@@ -250,7 +250,7 @@ class QueueStatuses:
             self._writes.record(mirror.resource, queue.metadata, LEFT_OUT, message, warning=True)
 
     def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
-        """Return what a LocalQueue used; None where that does not order workloads."""
+        """Return the past usage of a LocalQueue; None if it does not order workloads."""
         state, key = self._cache.state, queue.metadata.key
         if state.history is None:
             return None

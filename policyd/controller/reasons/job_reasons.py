@@ -25,7 +25,7 @@ from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING
 ROOM = 50
 """Events of ours that wait to be written at once: others must have room, too."""
 MOST_OWNERS = 8
-"""Pods of a group that are told."""
+"""Pods of a group that get events."""
 STATUS_SECONDS = 5.0
 """How long it is waited for that a queue's status says since when it is stopped."""
 PREEMPTED_BY = "PreemptedBy"
@@ -56,7 +56,7 @@ class JobReasons:
         cache.mirrors.workloads.listen(self._changed)
 
     def drop(self) -> None:
-        """Forget what is still to be recorded: another process leads from now on."""
+        """Drop unrecorded events: another process leads from now on."""
         self._new.clear()
         self._preempted.clear()
 

@@ -36,10 +36,10 @@ from policyd.workload.transitions import queued_since
 SWEEP_SECONDS = 1.0
 """Between two looks at all that is pending."""
 LONGEST_REST_SECONDS, SHARE = 10.0, 30
-"""Where a look takes long: the most between two, and how long that is by what the last one took."""
+"""After a long sweep: the longest rest, and the rest as a multiple of the sweep's duration."""
 SOON_SECONDS, LATE_SECONDS = 3.0, 7.0
-"""How long a workload is pending before it is told: most are let in by then. The latter where its
-tree moves, so that it may have its turn before."""
+"""Time that a workload is pending before its reason is written: most are admitted by then. The
+latter if its tree changes, so that it may be decided on before."""
 FEW = 1_000
 """Up to so many pending, each has its reason within ten seconds."""
 FAST, SLOW = 150, 10
@@ -59,9 +59,9 @@ class KnownReason:
     Attributes:
         stamp: Of the state that it is true for.
         at: When, in seconds.
-        refusal: Why it waits; None if it is next.
-        own: What to tell it; None for nothing.
-        behind: What to tell those behind it, by namespace.
+        refusal: Why it is pending; None if it is next.
+        own: Its message; None for none.
+        behind: The message for those behind it, by namespace.
     """
 
     stamp: object
@@ -94,7 +94,7 @@ class PendingSweep:
 
     Attributes:
         count: How much is pending.
-        missing: Workloads without a reason, and since when they are pending.
+        missing: Workloads without a reason, and since when they have been pending.
         wrong: Workloads whose reason is no longer true, and when it was written.
         leaders: One of the workloads that share a reason, by the workload whose refusal it is.
     """
@@ -133,7 +133,7 @@ class Reasons:
         self._changed.set()
 
     async def run(self) -> NoReturn:
-        """Look at what is pending until cancelled, whenever something changed."""
+        """Sweep pending workloads until cancelled, whenever something changed."""
         while True:
             if not (self._open or self._jobs.waits):
                 await self._changed.wait()
@@ -145,7 +145,7 @@ class Reasons:
                 await self.sweep()
 
     async def sweep(self) -> None:
-        """Look at all that is pending once, and hand out what is to be written."""
+        """Check all pending workloads once, and queue the reasons to write."""
         now, began = self._pace.clock.now(), self._pace.clock.monotonic()
         found = self._compared(now)
         self._took = self._pace.clock.monotonic() - began
@@ -161,7 +161,7 @@ class Reasons:
         self._jobs.flush()
 
     def _compared(self, now: float) -> PendingSweep:
-        """Compare what all that is pending should be told with what it was."""
+        """Compare the reasons of all pending workloads with the written ones."""
         found, self._open = PendingSweep(), False
         for each in self._pending():
             found.count += 1
@@ -203,7 +203,7 @@ class Reasons:
         return LATE_SECONDS if now - at < SOON_SECONDS else SOON_SECONDS
 
     def _stamp(self, pending: Pending) -> object:
-        """Return what is another where a workload might be refused for another reason."""
+        """Return a value that changes when a workload might be refused for another reason."""
         decided = self._written.decided.get(pending.leader.workload.key)
         version = pending.options.node.root.version
         nodes = self._cache.state.revision if pending.options.topologies else 0
@@ -246,7 +246,7 @@ class Reasons:
         return known
 
     async def _say(self, pending: Pending, now: float) -> None:
-        """Have a workload told its reason."""
+        """Queue a workload's reason to be written."""
         known = await self._look(pending, now)
         said = None if known is None else self._said(pending, known)
         if said is not None and not pending.ticket.gone:
@@ -259,7 +259,7 @@ class Reasons:
         return said is not None and said.message != told
 
     def _said(self, pending: Pending, known: KnownReason) -> PendingReason | None:
-        """Return what to tell a workload; None if nothing is known that would be of use."""
+        """Return the reason for a workload; None if nothing useful is known."""
         shared = pending.queue.pending.shared_refusal(pending.ticket.workload.key)
         if pending.ahead is None:
             own = known.own

@@ -30,8 +30,8 @@ AT_ONCE = 8
 class Ungating:
     """Lets the pods of one workload go, at a time: gated pods wait until it is admitted.
 
-    `chain` returns the keys of all slices of a job, by that of the first; `told` hears of each pod
-    that went, and of which workload it is.
+    `chain` returns the keys of all slices of a job, by that of the first; `told` is called for each
+    pod that was ungated, with its workload.
     """
 
     def __init__(  # noqa: PLR0913 - mirrors, writes, a callback
@@ -70,7 +70,7 @@ class Ungating:
             log.info("pods_placed", workload=key.path, pods=len(leaving))
 
     def _tell_held(self, pod: QueuedPod | None) -> None:
-        """Say that the pods of a workload are held by what one of them says, if that is so."""
+        """Record that a value of one pod holds the pods of a workload, if it does."""
         if pod is None:
             return
         offset = pod.metadata.annotations[POD_INDEX_OFFSET]
@@ -118,7 +118,7 @@ class Ungating:
 
 
 def places_keys(pod: QueuedPod) -> list[ReconcileKey]:
-    """Return what to look at for a pod: its workload, if it waits for its place."""
+    """Return the keys to reconcile for a pod: its workload, if the pod waits for its place."""
     if not waits_for_place(pod):
         return []
     return [_key(name) for name in sorted(workload_keys(pod))]

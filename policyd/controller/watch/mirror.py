@@ -1,8 +1,8 @@
-"""Collections as they are now: what the API server sent, and what we ourselves wrote since.
+"""Collections in their latest state: as sent by the API server, with our own later writes.
 
 A watch is a little behind. A reconciler that relied on it alone would write the same thing twice,
 or base a write on an old version. So the answer to a write is taken in immediately, and the events
-of the watch are passed on only if they are newer. Listeners are told of every change once, in
+of the watch are passed on only if they are newer. Listeners get every change once, in
 order.
 """
 
@@ -71,9 +71,9 @@ class Mirror(Generic[T]):
         await self.informer.run()
 
     def wrote(self, obj: T) -> None:
-        """Take in what a write or a read returned.
+        """Add the object that a write or a read returned.
 
-        The answer to a write may come after the watch has told of the object's deletion.
+        The answer to a write may come after the watch event of the object's deletion.
         """
         key, current = key_of(obj), self._objects.get(key_of(obj))
         if obj.metadata.uid in self._gone or (current is not None and not _newer(obj, current)):
@@ -120,7 +120,7 @@ class Mirror(Generic[T]):
 
 
 def _newer(obj: Identified, current: Identified) -> bool:
-    """Tell whether an object is a later version; where versions are no numbers, it is."""
+    """Tell whether an object is a later version; if versions are not numbers, it is."""
     new, old = obj.metadata.resource_version, current.metadata.resource_version
     if new.isdecimal() and old.isdecimal():
         return int(new) > int(old)

@@ -14,7 +14,7 @@ from policyd.kube.changes import Added, Change, Deleted, Modified
 
 
 class PodPlaces:
-    """Indexes of all pods; `tell` hears of each that changes, as it was and as it is."""
+    """Indexes of all pods; `tell` gets each changed pod, before and after."""
 
     def __init__(
         self, pods: Mirror[QueuedPod], *, tell: Callable[[Change[QueuedPod]], None]
