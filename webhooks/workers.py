@@ -2,7 +2,7 @@
 
 A large one goes to a worker at once. Any other is begun on the loop, where most end within a
 millisecond; one that does not end soon is left there, and begun again by a worker: deciding has no
-effects. Workers are threads: they share what policies know, and Python lets them take turns.
+effects. Workers are threads: they share the state of policies, and Python lets them take turns.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ def dialect_of(
 
     Args:
         version: The version of Kubernetes they are written for.
-        cel_go: The version of cel-go whose dialect is spoken, if not that of `version`.
+        cel_go: The version of cel-go whose dialect is used, if not that of `version`.
         chance: The clock and the random numbers.
     """
     return Dialect(version, cel_go, chance, FORMATS)

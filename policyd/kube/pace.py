@@ -1,4 +1,4 @@
-"""Time as the shell uses it: clock, waiting and chance in one value, so that tests take no time."""
+"""Time for the shell: clock, waits and random numbers in one value, so that tests take no time."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ class Pace:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for so many seconds of `clock`."""
     chance: Callable[[], float] = random.random
-    """Returns a number from 0 up to 1, to spread what would otherwise happen at once."""
+    """Returns a number from 0 up to 1, to spread actions that would otherwise happen at once."""
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
         """Wait until *event* is set, at most `seconds` (None: for ever); tell whether it is."""
@@ -72,7 +72,7 @@ class Pace:
 
 
 class Backoff:
-    """Waits that double with each failure, spread by chance, until something succeeds."""
+    """Waits that double with each failure, with random jitter, until a success."""
 
     def __init__(
         self, first: float, most: float, *, chance: Callable[[], float], factor: float = 2.0

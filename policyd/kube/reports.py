@@ -56,7 +56,7 @@ class Reports:
         return None
 
     async def update(self, namespace: str, merge: Merge) -> bool:
-        """Make the report of a namespace what it should be; tell whether that took a write.
+        """Bring the report of a namespace up to date; tell whether that took a write.
 
         A namespace that is gone, or going, has no report.
 

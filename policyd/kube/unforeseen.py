@@ -1,4 +1,4 @@
-"""Going on after unforeseen errors: one object must not stop what all others need."""
+"""Continue after unforeseen errors: one object must not stop the work for all others."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ def going_on(event: str, *but: type[Exception], **about: str) -> Iterator[None]:
 
     Args:
         event: The name of the line in the log.
-        but: Errors that the caller knows how to treat.
-        about: What the block is about.
+        but: Errors that the caller handles.
+        about: Fields for the log.
     """
     try:
         yield

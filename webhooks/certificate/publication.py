@@ -53,7 +53,7 @@ class _NotOursError(Exception):
 
 
 class Publication:
-    """The two configurations: made and kept up if asked, else only told whom to trust.
+    """The two configurations: created and kept if set to, else only given the certificate to trust.
 
     Args of the constructor:
         client: The API server.
@@ -79,7 +79,7 @@ class Publication:
     async def publish(self, ca_bundle_pem: bytes) -> frozenset[bytes]:
         """Bring all up to date, and return the authorities that all of them trust now.
 
-        A conflict with another replica is no failure: it wants the same, and the next round sees.
+        A conflict with another replica is not a failure: both write the same, and check later.
 
         Raises:
             ApiError: If the API server does not answer, or does not allow it.
@@ -132,7 +132,7 @@ class Publication:
         self.missing = tuple(missing)
 
     async def _keep(self, resource: Resource, wanted: Json) -> bool:
-        """Bring one up to date; tell whether it is there."""
+        """Bring one up to date; tell whether it exists."""
         try:
             current = await self._current(resource)
             if current is None:
@@ -202,7 +202,7 @@ def _bundles(configs: Iterable[Json]) -> Iterable[frozenset[bytes]]:
         try:
             yield frozenset(split_bundle(base64.b64decode(text)))
         except (ConfigurationError, binascii.Error):
-            yield frozenset()  # another text is there: no authority of policyd is trusted
+            yield frozenset()  # another text is set: no authority of policyd is trusted
 
 
 class FormerConfigurations:

@@ -27,7 +27,7 @@ from webhooks.external_data.inquiries import ExternalAnswer, Inquiries, Unanswer
 log = structlog.get_logger(__name__)
 
 THERE_SECONDS: Final = 60.0
-"""How long it counts that an owner is there: the pods of one job ask once."""
+"""How long the existence of an owner is cached: the pods of one job ask once."""
 GONE_SECONDS: Final = 1.0
 
 

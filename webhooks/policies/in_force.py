@@ -1,8 +1,8 @@
 """The policies in force: read from files and from the API server, swapped as a whole.
 
 Policies stay in force until their replacement can be used. A file or object that an edit breaks
-keeps its last good policies. Where there are none, a stand-in denies the requests that the broken
-policy was to guard, as its failurePolicy says: a typing mistake lets nothing in.
+keeps its last good policies. Without any, a placeholder denies the requests that the broken
+policy was to guard, as its failurePolicy says: a typing error allows nothing.
 """
 
 import threading
@@ -257,7 +257,7 @@ class PoliciesInForce:
             loaded = _loaded(document, dialect)
         self._mistakes[key] = _note(loaded.findings)
         is_good = last is not None and bool(last.policies or last.bindings)
-        # A policy beyond the limits gives up its last good version, too, which takes memory.
+        # A policy beyond the limits loses its last good version, too, which takes memory.
         if policy.unusable or not (loaded.broken and is_good):
             self._loaded[key] = loaded
         self._names_only.pop(key, None)
@@ -266,7 +266,7 @@ class PoliciesInForce:
         self._swap()
 
     def drop(self, key: PolicyKey) -> None:
-        """Forget a policy or binding that the API server no longer has."""
+        """Remove a policy or binding that the API server no longer has."""
         self._forget(key)
         self._swap()
 
@@ -340,7 +340,7 @@ def files_of(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: None
 
 
 def _loaded(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
-    """Load a document; one that we fail on has a stand-in, and does not keep others from theirs."""
+    """Load a document; one that fails gets a placeholder, and does not affect others."""
     try:
         return load_document(document, dialect, cpu_limit())
     except Exception as error:  # a bug must not let through the requests that the policy guards
@@ -349,7 +349,7 @@ def _loaded(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
 
 
 def _loaded_from(file: Path) -> Loaded:
-    """Load the policies of a file; one that is no file of policies is a mistake like any other."""
+    """Load the policies of a file; another file is an error like any other."""
     try:
         return load_policies(read_file(file), str(file), _DIALECT, _loaded)
     except FileError as error:

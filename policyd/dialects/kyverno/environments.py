@@ -98,7 +98,7 @@ def kyverno_environment(
 ) -> Environment:
     """Return the environment of the expressions of a Kyverno policy.
 
-    Kyverno brings its own cel-go, so that every function is there whatever the cluster's version;
+    Kyverno brings its own cel-go, so that every function exists in any version of the cluster;
     the version decides on the dialect.
 
     Args:
@@ -121,8 +121,8 @@ def kyverno_values(
 ) -> dict[str, Any]:
     """Return the values of Kyverno's own variables, for an evaluation.
 
-    What is None is refused with a word when an expression asks for it. `images` and `exceptions`
-    are of the object and its policy: they are the caller's to add.
+    A variable that is None is refused with a message when an expression uses it. `images` and
+    `exceptions` are of the object and its policy: they are the caller's to add.
     """
     external = external_values(
         resources=resources, http=http, global_context=global_context, images=images
@@ -138,7 +138,7 @@ def kyverno_environments(
     *,
     namespaced: bool = False,
 ) -> PolicyEnvironments:
-    """Return the environments of Kyverno's policies, which are one but for mutations."""
+    """Return the environments of Kyverno's policies, which are the same except for mutations."""
     version, chance = dialect.version, dialect.chance
     expressions, mutations = (
         dialect.of(

@@ -1,6 +1,6 @@
 """Load Kyverno's documents, and reject those that policyd does not support.
 
-A policy with mistakes is represented by what can be read of it. What policyd does not do, such as
+A policy with errors is represented by its readable parts. Features that policyd lacks, such as
 patterns and the generation of objects, is left to Kyverno, and nothing represents it.
 """
 
@@ -48,7 +48,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "ClusterCleanupPolicy": "deletes objects",
     "CleanupPolicy": "deletes objects",
 }
-"""Kinds that policyd does not support, by what they do."""
+"""Kinds that policyd does not support, with their purpose."""
 
 _CLEANING: Final = frozenset({"ClusterCleanupPolicy", "CleanupPolicy"})
 """Those of them that are of the older group."""
@@ -122,7 +122,7 @@ def _refused(document: Document, kind: str) -> Finding:
 def _kyverno_stand_ins(
     document: Document, reason: str, dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
-    """Return the stand-ins of an invalid policy."""
+    """Return the placeholders of an invalid policy."""
     return compiled_stand_ins(_drafts(document), document, reason, dialect)
 
 
