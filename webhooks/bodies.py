@@ -239,7 +239,7 @@ class BodyBudget:
             self._look = loop.call_later(TURN_SECONDS, self._look_through)
 
     def _look_through(self) -> None:
-        """Drop large bodies that keep others waiting, if seen twice: the process may have paused."""
+        """Drop large bodies that keep others waiting, if seen twice: the process may pause."""
         self._look = None
         if not self._waiting:
             return
