@@ -190,7 +190,7 @@ class Settings:
     """JSON for machines, lines for people. `auto`: lines if stderr is a terminal."""
 
     @property
-    def whose_word_counts(self) -> Makers:
+    def trusted_makers(self) -> Makers:
         """The accounts that create the children of other objects.
 
         Raises:

@@ -241,10 +241,10 @@ def _request_of(body: bytes) -> AdmissionRequest:
     try:
         return _REVIEW.decode(body).request
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if not _is_mendable(body):
+        if not _has_invalid_unicode(body):
             raise ReviewError(f"not an AdmissionReview: {error}") from error
     try:
-        return _REVIEW.decode(_mended(body)).request
+        return _REVIEW.decode(_with_valid_unicode(body)).request
     except msgspec.DecodeError as error:
         raise ReviewError(f"not an AdmissionReview: {error}") from error
 
@@ -373,15 +373,15 @@ def decode_object(raw: msgspec.Raw) -> Json:
     try:
         return _ANY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if not _is_mendable(bytes(raw)):
+        if not _has_invalid_unicode(bytes(raw)):
             raise ReviewError(f"the object cannot be read: {error}") from error
     try:
-        return _ANY.decode(_mended(bytes(raw)))
+        return _ANY.decode(_with_valid_unicode(bytes(raw)))
     except msgspec.DecodeError as error:
         raise ReviewError(f"the object cannot be read: {error}") from error
 
 
-def _is_mendable(text: bytes) -> bool:
+def _has_invalid_unicode(text: bytes) -> bool:
     """Tell whether anything in JSON is not Unicode; the check takes little memory."""
     if _SURROGATE.search(text):
         return True
@@ -395,7 +395,7 @@ def _is_mendable(text: bytes) -> bool:
     return False
 
 
-def _mended(text: bytes) -> bytes:
+def _with_valid_unicode(text: bytes) -> bytes:
     """Return JSON with U+FFFD for invalid Unicode, as the API server reads it.
 
     It sends such bytes and half surrogates where it keeps JSON as it came, as in `data` of a

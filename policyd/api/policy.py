@@ -128,7 +128,7 @@ class AuditAnnotation(Closed, frozen=True):
     """CEL that gives a text, or null for no annotation."""
 
 
-class LiftedRule(Closed, frozen=True):
+class ExceptionTerms(Closed, frozen=True):
     """An exception from the policy: its users, places, end, and reason.
 
     All set fields must hold of a request. `validations` and `containers` exempt from a part.
@@ -181,7 +181,7 @@ class PolicySpec(Closed, frozen=True):
     """Rules for the objects, after the changes of all policies."""
     audit_annotations: Annotated[tuple[AuditAnnotation, ...], msgspec.Meta(max_length=20)] = ()
     """Entries in the audit log."""
-    exceptions: tuple[LiftedRule, ...] = ()
+    exceptions: tuple[ExceptionTerms, ...] = ()
     """Exceptions from all that."""
     enforcement: Enforcement = "Deny"
     """The effect of a validation that is not true: a refusal, a warning, or an audit annotation."""

@@ -73,7 +73,7 @@ class Usage:
         self._book = UsageBook()
         self._outside = OutsideUsage()
         self._since: dict[str, float] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._owners = SeenOwners(cache.mirrors, writes)
         self._allowed: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._covered: frozenset[str] = frozenset()
@@ -182,7 +182,7 @@ class Usage:
     def _settle(self, path: str) -> None:
         """Note that a pod is not outside."""
         self._since.pop(path, None)
-        self._told.pop(path, None)
+        self._reported.pop(path, None)
         if self._outside.forget(path):
             self._metrics.outside_quota(self._outside.totals)
 
@@ -246,14 +246,14 @@ class Usage:
         if path not in self._outside:
             self._outside.put(path, pod.metadata.namespace, amounts)
             self._metrics.outside_quota(self._outside.totals)
-        if self._told.get(path) != reason and self._may_tell(pod.metadata.namespace):
-            self._told[path] = reason
-            self._tell(pod, amounts, reason)
+        if self._reported.get(path) != reason and self._may_report(pod.metadata.namespace):
+            self._reported[path] = reason
+            self._report(pod, amounts, reason)
         if self._deletes and not pod.spec.node_name:
             await self._writes.delete(self.pods, pod)
         return LOOK_SECONDS
 
-    def _may_tell(self, namespace: str) -> bool:
+    def _may_report(self, namespace: str) -> bool:
         now = self._writes.now
         left, at = self._allowed.pop(namespace, (float(MOST_TOLD), now))
         left = min(float(MOST_TOLD), left + max(0.0, now - at))
@@ -262,7 +262,7 @@ class Usage:
             self._allowed.popitem(last=False)
         return left >= 1
 
-    def _tell(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
+    def _report(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
         taken = ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))
         message = f"takes {taken} that no queue has given it: {_WHY[reason]}"
         self._metrics.found_outside(reason)

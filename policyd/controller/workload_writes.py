@@ -238,7 +238,7 @@ class WorkloadWrites:
         if action.reason == "SecondPassFailed":
             self._second_pass.refused(workload, action.refusal)
         else:
-            await self.reasons.tell(workload, action)
+            await self.reasons.report(workload, action)
 
     def _failed(self, workload: Workload, error: ApiError) -> None:
         """Take an admission back that was refused; one that was not answered may have happened."""
@@ -283,10 +283,10 @@ class WorkloadWrites:
         Raises:
             ApiError: If a write did not succeed.
         """
-        await self.reasons.tell_due(workload)
+        await self.reasons.write_due(workload)
         workload = self._mirror.get(workload.metadata.key) or workload
         owners = Owners(self._cache.mirrors, self._writes.client)
-        if await owners.are_gone(workload, orphans=self._gates.finish_orphaned_workloads):
+        if await owners.are_deleted(workload, orphans=self._gates.finish_orphaned_workloads):
             await self._let_go(workload)
             return None
         return await self._live(workload)
@@ -344,9 +344,9 @@ class WorkloadWrites:
             objection=self._refused.objection(workload.metadata.key)
             or self._cache.objection(workload),
             shared=self._cache.shared_refusal(name, workload.metadata.key),
-            told=self.reasons.told(workload) is not None,
+            written=self.reasons.written(workload) is not None,
             ready_rules=self._limits.ready,
-            chance=self._writes.chance,
+            jitter=self._writes.jitter,
             gates=self._gates,
         )
 
@@ -383,8 +383,8 @@ class RefusedAdmissions:
         """
         backoff = self._backoffs.get(key)
         if backoff is None:
-            chance = self._pace.chance
-            self._backoffs[key] = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, chance=chance)
+            jitter = self._pace.jitter
+            self._backoffs[key] = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, jitter=jitter)
         else:
             self._until[key] = self._pace.clock.monotonic() + backoff.next()
             self._cache.hold_back(key)

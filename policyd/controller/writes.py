@@ -74,9 +74,9 @@ class Writes:
         return self.pace.clock.now()
 
     @property
-    def chance(self) -> float:
+    def jitter(self) -> float:
         """From 0 to 1, another each time."""
-        return self.pace.chance()
+        return self.pace.jitter()
 
     async def patch(
         self, mirror: Mirror[T], obj: T, patch: object, **options: Unpack[PatchOptions]
@@ -194,7 +194,7 @@ class Writes:
         self._check()
         await self.client.create(resource, body, namespace=namespace, into=PartialObject)
 
-    async def unmake(self, resource: Resource, name: str, *, namespace: str) -> None:
+    async def delete_unwatched(self, resource: Resource, name: str, *, namespace: str) -> None:
         """Delete an object of a kind that is not watched; a deleted one is not an error."""
         self._check()
         with suppress(NotFoundError):

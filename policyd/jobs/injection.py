@@ -183,10 +183,10 @@ def inject(draft: Draft, path: Path, injection: PodInjection) -> None:
         StartError: If it says something else already.
     """
     _set_keys(draft, (*path, "metadata", "labels"), injection.labels)
-    told = (*path, "metadata", "annotations")
+    annotations = (*path, "metadata", "annotations")
     for name in _OF_SLICE if injection.renews else ():
-        draft.remove((*told, name))
-    _set_keys(draft, told, injection.annotations)
+        draft.remove((*annotations, name))
+    _set_keys(draft, annotations, injection.annotations)
     _set_keys(draft, (*path, "spec", "nodeSelector"), injection.node_selector)
     where = (*path, "spec", "tolerations")
     given = msgspec.convert(draft.get(where) or [], list[Toleration])

@@ -30,10 +30,10 @@ from policyd.jobs.steps import (
     Regate,
     Release,
     Report,
+    ReportReady,
     Start,
     Step,
     Stop,
-    TellReady,
     UpdateWorkload,
 )
 from policyd.jobs.workload import Priority, maximum_execution_time
@@ -108,7 +108,7 @@ def _with_workload(job: JobView, workload: Workload, *, watched: bool) -> Step |
     if has_quota(workload) and _may_report(job, workload):
         return Report(workload)
     news = readiness(workload, ready=job.ready) if watched else None
-    return _queued(job, workload) if news is None else TellReady(workload, news)
+    return _queued(job, workload) if news is None else ReportReady(workload, news)
 
 
 def _queued(job: JobView, workload: Workload) -> Step | None:

@@ -152,7 +152,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class TellReady:
+class ReportReady:
     """Say whether all pods of a workload run."""
 
     workload: Workload
@@ -187,7 +187,7 @@ Step = (
     | Stop
     | Release
     | Report
-    | TellReady
+    | ReportReady
     | Finish
     | DropFinalizer
 )

@@ -98,7 +98,7 @@ class HttpClient:
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Iterate over changes after `resource_version`."""
         # Of different lengths, so that watches begun together do not end together.
-        spread = (_LONGEST_WATCH - _SHORTEST_WATCH) * self._pace.chance()
+        spread = (_LONGEST_WATCH - _SHORTEST_WATCH) * self._pace.jitter()
         call = watch_call(
             resource,
             selection,

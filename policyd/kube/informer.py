@@ -119,7 +119,7 @@ class Informer(Generic[T]):
         self._invalid: dict[str, str] = {}
         self._version = ""
         self._whole_lists = False
-        self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, chance=self._pace.chance)
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, jitter=self._pace.jitter)
         self.synced = asyncio.Event()
         """Set once the first list is complete, and for ever."""
         self.last_contact: float | None = None

@@ -149,11 +149,11 @@ class LeaderElection:
             if self.leading:
                 self._leads_until = 0.0
                 await self._release()
-            self._tell()
+            self._notify()
 
     async def _try_once(self) -> None:
         """Look, and take or renew the Lease; afterwards, `leading` is as it should be."""
-        self._tell()
+        self._notify()
         seconds = self._terms.call_seconds
         if self.leading:
             seconds = min(seconds, self._leads_until - self._pace.clock.monotonic())
@@ -164,7 +164,7 @@ class LeaderElection:
             log.info("lease_outdated", lease=self._name, error=str(error))
         except (ApiError, TimeoutError) as error:
             log.warning("lease_call_failed", lease=self._name, error=str(error))
-        self._tell()
+        self._notify()
 
     async def _take_or_renew(self) -> None:
         if self._lease is None or self.holder != self.identity:
@@ -274,13 +274,13 @@ class LeaderElection:
 
     def _pause(self) -> float:
         """Return how long until the next try: spread, and never past the end of leading."""
-        spread = 1 + self._pace.chance() / 5
+        spread = 1 + self._pace.jitter() / 5
         if not self.leading:
             return self._terms.candidate_seconds * spread
         left = self._leads_until - self._pace.clock.monotonic()
         return min(self._terms.retry_seconds * spread, left)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Wake the tasks that wait for a change of `leading`."""
         if self.leading and not self._elected.is_set():
             self._lost.clear()

@@ -1,7 +1,7 @@
 """One request to the API server, and one answer: bounded, timed, and retried where it may be.
 
 Only this may be retried: a request with the same effect when executed twice, after a broken
-connection or an answer that says "later" (429, 503). The waits double, are have random jitter, and
+connection or an answer that says "later" (429, 503). The waits double, have random jitter, and
 are never shorter than the server's Retry-After. The caller handles all other errors.
 """
 
@@ -105,7 +105,7 @@ class Transport:
         backoff = Backoff(
             self._limits.first_wait_seconds,
             self._limits.longest_wait_seconds,
-            chance=self._pace.chance,
+            jitter=self._pace.jitter,
         )
         while True:
             try:

@@ -9,7 +9,7 @@ log = structlog.get_logger()
 
 
 @contextmanager
-def going_on(event: str, *but: type[Exception], **about: str) -> Iterator[None]:
+def log_unforeseen(event: str, *but: type[Exception], **about: str) -> Iterator[None]:
     """Log an error in the block, with its trace, and go on after the block.
 
     Args:

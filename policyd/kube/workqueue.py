@@ -77,7 +77,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self._pace = pace or Pace()
         self._new_backoff: Callable[[], Backoff] = lambda: Backoff(
-            first_wait_seconds, longest_wait_seconds, chance=self._pace.chance
+            first_wait_seconds, longest_wait_seconds, jitter=self._pace.jitter
         )
         self._lanes: tuple[Ranked[K], ...] = (Ranked(), Ranked(), Ranked())
         self._lane = ADDED

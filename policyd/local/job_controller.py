@@ -55,7 +55,7 @@ def reconcile(job: Job, pods: Iterable[LocalPod], now: float) -> Work:
     status = _counted(job, alive, mine)
     ending = _ending(job, status, now)
     if ending is not None:
-        return Work(remove=tuple(alive), status=ending, event=_tell(ending))
+        return Work(remove=tuple(alive), status=ending, event=_event_of(ending))
     if job.spec.suspend:
         return Work(remove=tuple(alive), status=_suspended(status, now), event=_if_new(job, "True"))
     return Work(
@@ -214,7 +214,7 @@ def _if_new(job: Job, suspended: Literal["True", "False"]) -> tuple[str, str] | 
     return ("Resumed", "Job resumed") if was else None
 
 
-def _tell(status: JobStatus) -> tuple[str, str]:
+def _event_of(status: JobStatus) -> tuple[str, str]:
     if condition_true(status.conditions, "Complete"):
         return "Completed", "Job completed"
     return "BackoffLimitExceeded", "Job has reached the specified backoff limit"

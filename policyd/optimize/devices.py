@@ -108,8 +108,8 @@ def _devices(node: TopologyNode, resource: str) -> Devices:
     sharing = node.labels.get(f"{own}.sharing-strategy", "none")
     replicas = _number(node.labels.get(f"{own}.replicas", ""))
     if sharing == "none":
-        told = replicas > 1 or product.endswith("-SHARED") or resource.endswith(_SHARED)
-        sharing = "time-slicing" if told else ""
+        is_shared = replicas > 1 or product.endswith("-SHARED") or resource.endswith(_SHARED)
+        sharing = "time-slicing" if is_shared else ""
     part = _part(f"{MIG}{single}" if single and own == GPU else own, model)
     share = part / (max(2, replicas) if sharing else 1)
     return Devices(resource, model, sharing, share, node.allocatable.get(resource, 0))

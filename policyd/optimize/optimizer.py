@@ -212,7 +212,7 @@ class _OptimizedCycle(CycleExtension):
         """Add a workload's reservation to its refusal; it holds up none in its queue meanwhile."""
         held = self._reservations.of(entry)
         strict = strict and (held is None or held.node is not entry.options.node)
-        return self._reservations.told(entry, refusal), strict
+        return self._reservations.explained(entry, refusal), strict
 
 
 class PackingSearch(FlavorSearch):

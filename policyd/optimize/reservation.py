@@ -124,13 +124,13 @@ class Reservations:
         held = found.held(own=False)
         return Refusal("WaitingForQuota", explain=partial(_obstacles, entry, held))
 
-    def told(self, entry: NominatedWorkload, refusal: Refusal) -> Refusal:
+    def explained(self, entry: NominatedWorkload, refusal: Refusal) -> Refusal:
         """Return a refusal that also names the reservation, if the workload has it."""
         found = self.of(entry)
         if found is None or found.name != entry.ticket.workload.key:
             return refusal
-        told = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
-        return Refusal(refusal.reason, cause=refusal.cause, explain=told, pending=refusal.pending)
+        why = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
+        return Refusal(refusal.reason, cause=refusal.cause, explain=why, pending=refusal.pending)
 
     def note(self, entry: NominatedWorkload) -> None:
         """Take notice that a workload was given its assignment, or that it is kept for it."""

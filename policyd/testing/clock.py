@@ -60,9 +60,9 @@ class FakeClock:
                 await _settle()
         self._pass(end - self._elapsed)
 
-    def pace(self, *, chance: float = 0.0) -> Pace:
+    def pace(self, *, jitter: float = 0.0) -> Pace:
         """Return this clock as a Pace with a constant random number."""
-        return Pace(clock=self, sleep=self.sleep, chance=lambda: chance)
+        return Pace(clock=self, sleep=self.sleep, jitter=lambda: jitter)
 
     def _pass(self, seconds: float) -> None:
         self._elapsed += seconds

@@ -216,7 +216,7 @@ def _overdue(workload: Workload, around: StatusContext, now: float) -> WorkloadS
     rules = around.ready_rules
     waited = ready_time_left(workload, rules, now=now)
     if rules is not None and waited is not None and waited[1] <= 0:
-        return give_up_waiting(workload, rules, waited[0], now=now, chance=around.chance)
+        return give_up_waiting(workload, rules, waited[0], now=now, jitter=around.jitter)
     left = execution_left(workload, now=now)
     return workload.status if left is None or left > 0 else end_execution(workload, now=now)
 

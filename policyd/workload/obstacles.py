@@ -9,7 +9,7 @@ from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED, WAITING_
 from policyd.api.meta import condition_true, find_condition
 from policyd.jobs.lifecycle import is_on_hold
 from policyd.workload.time_limits import ReadyRules
-from policyd.workload.transitions import BLOCKED_ON_GATES, release, told_reason
+from policyd.workload.transitions import BLOCKED_ON_GATES, release, written_reason
 
 GATED = "AdmissionGated"
 DEACTIVATED = "The workload is deactivated"
@@ -42,9 +42,9 @@ class StatusContext:
         inactive: Whether the ClusterQueue gives out no quota.
         objection: Why the workload cannot be considered.
         shared: Why workloads with the same requests do not fit; None if not known.
-        told: Whether its condition has the latest reason found for it.
+        written: Whether its condition has the latest reason found for it.
         ready_rules: How long its pods may take to become ready; None for no limit.
-        chance: A random number from 0 to 1, a new one each time.
+        jitter: A random number from 0 to 1, a new one each time.
         gates: Feature gates.
     """
 
@@ -53,9 +53,9 @@ class StatusContext:
     inactive: bool = False
     objection: Objection | None = None
     shared: str | None = None
-    told: bool = False
+    written: bool = False
     ready_rules: ReadyRules | None = None
-    chance: float = 0.0
+    jitter: float = 0.0
     gates: Gates = DEFAULTS.gates
 
 
@@ -64,8 +64,8 @@ def unreserved(workload: Workload, around: StatusContext, now: float) -> Workloa
     if workload.spec.active and is_on_hold(workload):
         return workload.status
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)
-    told = "" if present is None else present.reason
-    if told == GATED and not (_gates(workload, around) or _held_by_gates(workload)):
+    written = "" if present is None else present.reason
+    if written == GATED and not (_gates(workload, around) or _held_by_gates(workload)):
         return released(workload, around, "PendingEvaluation", CLEARED, now)  # written first
     found = _obstacle(workload, around)
     if found is not None:
@@ -75,10 +75,10 @@ def unreserved(workload: Workload, around: StatusContext, now: float) -> Workloa
     detailed = around.gates.unadmitted_workloads_observability
     reason, message = "PendingEvaluation", PENDING
     if around.shared:  # it is better than none, and corrected if need be
-        reason, message = around.shared, present.message if present and around.told else BYPASSED
+        reason, message = around.shared, present.message if present and around.written else BYPASSED
     by_scheduler = BY_SCHEDULER if detailed else BY_SCHEDULER | _WITHOUT_DETAIL
-    known = told in by_scheduler and around.shared is None
-    if known or told in {reason, told_reason(reason, detailed=detailed)}:
+    known = written in by_scheduler and around.shared is None
+    if known or written in {reason, written_reason(reason, detailed=detailed)}:
         return workload.status
     return release(workload, reason=reason, message=message, now=now, detailed=detailed)
 
@@ -97,8 +97,8 @@ def released(
     """Release a reservation, or write why there is none; without detail, no reason is written."""
     detailed = around.gates.unadmitted_workloads_observability
     plain = {GATED: GATED, "PendingEvaluation": "Pending"}.get(reason, "Inadmissible")
-    told = reason if detailed else plain
-    return release(workload, reason=told, message=message, now=now, detailed=detailed)
+    written = reason if detailed else plain
+    return release(workload, reason=written, message=message, now=now, detailed=detailed)
 
 
 def _gates(workload: Workload, around: StatusContext) -> str:

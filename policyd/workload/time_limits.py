@@ -76,7 +76,7 @@ def _left(
 
 
 def give_up_waiting(
-    workload: Workload, rules: ReadyRules, cause: Cause, *, now: float, chance: float
+    workload: Workload, rules: ReadyRules, cause: Cause, *, now: float, jitter: float
 ) -> WorkloadStatus:
     """Evict a workload whose pods took too long, until its next turn; or for good, if often enough.
 
@@ -85,7 +85,7 @@ def give_up_waiting(
         rules: How often, and how long until then.
         cause: The cause of the wait for its pods.
         now: Seconds since the epoch.
-        chance: A random number from 0 to 1.
+        jitter: A random number from 0 to 1.
     """
     state = workload.status.requeue_state
     count = (state.count if state is not None and state.count else 0) + 1
@@ -100,7 +100,7 @@ def give_up_waiting(
         cause=cause,
         now=now,
     )
-    later = _not_before(state, now + wait * (1 + JITTER * chance))
+    later = _not_before(state, now + wait * (1 + JITTER * jitter))
     counted = msgspec.structs.replace(later, count=count)
     return msgspec.structs.replace(status, requeue_state=counted)
 

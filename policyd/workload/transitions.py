@@ -103,14 +103,14 @@ def release(
     workload: Workload, *, reason: str, message: str, now: float, detailed: bool = True
 ) -> WorkloadStatus:
     """Take the reservation away; the workload is pending. `detailed` as in `sync_admitted`."""
-    pending = Condition(QUOTA_RESERVED, "False", told_reason(reason, detailed=detailed), message)
+    pending = Condition(QUOTA_RESERVED, "False", written_reason(reason, detailed=detailed), message)
     status = set_condition(workload, pending, now=now)
     if status.admission is not None:
         status = msgspec.structs.replace(status, admission=None)
     return sync_admitted(with_status(workload, status), now=now, detailed=detailed)
 
 
-def told_reason(reason: str, *, detailed: bool) -> str:
+def written_reason(reason: str, *, detailed: bool) -> str:
     """Return the reason of a workload that has no quota; without detail there are only two."""
     if detailed or reason in _TOLD:
         return reason

@@ -33,7 +33,7 @@ def unasked(*policies, queue=None, gives_queue=lambda _: False, metrics=None):
     text = "\n---\n".join(map(json.dumps, policies))
     loaded = load_policies(text, "here")
     known = PolicySet(
-        (*loaded.policies, *loaded.stand_ins), namespaces=lookup, bindings=loaded.bindings
+        (*loaded.policies, *loaded.placeholders), namespaces=lookup, bindings=loaded.bindings
     )
     return UnevaluatedReviews(
         policies=lambda: known,

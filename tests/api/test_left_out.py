@@ -5,7 +5,7 @@ import pytest
 
 from policyd.alloc.settings import Gates
 from policyd.api.configuration.gates import DEFAULTS, LOCKED, validate_gates
-from policyd.api.configuration.left_out import LEFT_OUT, gates_in_vain
+from policyd.api.configuration.left_out import LEFT_OUT, ineffective_gates
 from tests.gates import flipped, unfounded
 
 
@@ -49,4 +49,4 @@ def test_nobody_may_set_what_kueue_has_locked(name):
     ],
 )
 def test_who_sets_what_is_left_out_is_told_why(gates, told):
-    assert list(gates_in_vain("", gates)) == told
+    assert list(ineffective_gates("", gates)) == told

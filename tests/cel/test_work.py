@@ -25,13 +25,13 @@ from policyd.cel.environments import extended_environment
 from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
 from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_values
-from policyd.engine.model.dialects import Chance
+from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.functions import FUNCTIONS
 
 _LETTERS = "dlmost"
 _EXTENDED = extended_environment().extend(variables=dict.fromkeys(_LETTERS, DYN))
 _KYVERNO = kyverno_environment(
-    chance=Chance(now=lambda: 0, random_below=lambda sides: 7 % sides)
+    volatile=Volatile(now=lambda: 0, random_below=lambda sides: 7 % sides)
 ).extend(variables=dict.fromkeys(_LETTERS, DYN), functions=FUNCTIONS)
 _MIB = 1 << 20
 

@@ -18,7 +18,7 @@ from policyd.engine.offline.requests import (
     request_for,
 )
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject
-from policyd.engine.remember.alike import Parts, looked_at_alike
+from policyd.engine.remember.alike import Parts, comparable_reads
 from tests.bench.stored import namespaces, stored
 from tests.docs.pages import PROJECT
 from tests.engine import reviews
@@ -116,7 +116,7 @@ def counts(scan):
 def asked_about_each(policies):
     """A scan that asks every policy about every object."""
     scan = PolicyScan(policies)
-    scan._looked_at = {}
+    scan._reads = {}
     return scan
 
 
@@ -124,8 +124,8 @@ def same(policies, objects):
     """Look at objects both ways, and return how often validations were known to be true."""
     scan, slow = PolicyScan(policies), asked_about_each(policies)
     for one in objects:
-        scan.look_at(one)
-        slow.look_at(one)
+        scan.evaluate(one)
+        slow.evaluate(one)
     assert rows(scan) == rows(slow)
     asked = [each for plan in scan._kinds.values() for each in plan.alike]
     return sum(each._known for one in asked for each in one.validations)
@@ -206,8 +206,8 @@ def _readable(objects):
 
 def seen(policies):
     """What returns the parts of an object that policies see."""
-    looked_at = [looked_at_alike(policy, "CREATE") for policy in policies]
-    trees = [tree for each in looked_at if each for tree in (each.before, *each.validations)]
+    reads = [comparable_reads(policy, "CREATE") for policy in policies]
+    trees = [tree for each in reads if each for tree in (each.before, *each.validations)]
     parts = Parts(trees)
 
     def see(value, namespace):
@@ -380,8 +380,8 @@ def test_labels_that_are_no_texts_are_told_from_those_that_are(tmp_path):
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}
     for labels in ({"a": "b", "c": "d"}, {"a": "b", "c": 1}, {"a": "b", "c": "e"}):
         one = found({**pod, "metadata": {"name": "n", "namespace": "ns", "labels": labels}})
-        scan.look_at(one)
-        slow.look_at(one)
+        scan.evaluate(one)
+        slow.evaluate(one)
 
     assert rows(scan) == rows(slow)
     assert [count for count, _, _ in rows(scan).values()] == [2]
@@ -403,7 +403,7 @@ def test_a_policy_that_looks_at_names_is_asked_about_each(tmp_path):
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}
 
     for name in "abab":
-        scan.look_at(found({**pod, "metadata": {"name": name, "namespace": "ns"}}))
+        scan.evaluate(found({**pod, "metadata": {"name": name, "namespace": "ns"}}))
 
     assert {key.result: number for key, (number, _) in counts(scan).items()} == {
         "pass": 2,

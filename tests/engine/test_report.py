@@ -45,7 +45,7 @@ def found(obj, plural="pods"):
 def look(text, obj=None, plural="pods"):
     """Scan an object, and say what was found: policy, validation, result, enforcement, count."""
     scan = PolicyScan(policies(text))
-    scan.look_at(found(obj or pod(), plural))
+    scan.evaluate(found(obj or pod(), plural))
     return {
         (namespace, key.policy, key.validation, key.result, key.enforcement): row.count
         for namespace, rows in scan.book.namespaces.items()
@@ -126,7 +126,7 @@ def test_what_is_asked_depends_on_the_operations(operations, expected):
 def test_what_an_exception_lifts_is_reported_as_skipped():
     lifted = "exceptions: [{namespaces: [team-a], reason: agreed, owner: ada}]"
     scan = PolicyScan(policies(demand("false", lifted)))
-    scan.look_at(found(pod()))
+    scan.evaluate(found(pod()))
 
     ((key, row),) = scan.book.namespaces["team-a"].items()
     assert (key, row.count) == (ResultKey("p", "", "skip", ""), 1)
@@ -143,7 +143,7 @@ def test_a_shadow_is_reported_beside_the_policy():
     shadow = policy('shadowOf: p\nvalidations: [{expression: "false", name: v}]', name="p2")
     scan = PolicyScan(policies(demand("true"), shadow))
 
-    scan.look_at(found(pod()))
+    scan.evaluate(found(pod()))
 
     assert set(scan.book.namespaces["team-a"]) == {
         ResultKey("p", "", "pass", ""),
@@ -155,7 +155,7 @@ def test_a_result_counts_all_objects_and_names_the_first():
     scan = PolicyScan(policies(demand("false")))
 
     for number in range(50):
-        scan.look_at(found(pod(name=f"pod-{number}")))
+        scan.evaluate(found(pod(name=f"pod-{number}")))
 
     [row] = scan.book.namespaces["team-a"].values()
     assert row.count == 50

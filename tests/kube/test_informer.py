@@ -70,7 +70,7 @@ async def informing(reader, *, pace, told=None, **selection):
 async def over_http():
     """A server that can go wrong, and a client whose waits take no time."""
     clock = FakeClock()
-    pace = Pace(clock=clock, sleep=clock.skip, chance=lambda: 0.0)
+    pace = Pace(clock=clock, sleep=clock.skip, jitter=lambda: 0.0)
     async with (
         serving() as server,
         HttpClient(server.connection, limits=Limits(tries=1), pace=pace) as client,

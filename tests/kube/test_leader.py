@@ -225,7 +225,7 @@ async def test_a_leader_frozen_past_its_term_does_not_lead_when_it_wakes():
     store = ObjectStore(clock)
     frozen = FakeClock()
     sleeper = Candidate(
-        store, "a", clock, pace=Pace(clock=clock, sleep=frozen.sleep, chance=lambda: 0.0)
+        store, "a", clock, pace=Pace(clock=clock, sleep=frozen.sleep, jitter=lambda: 0.0)
     )
     await frozen.advance(0)
     before = sleeper.leading

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def talking(**limits):
     clock = FakeClock()
-    pace = Pace(clock=clock, sleep=clock.skip, chance=lambda: 0.0)
+    pace = Pace(clock=clock, sleep=clock.skip, jitter=lambda: 0.0)
     async with (
         serving() as server,
         HttpClient(server.connection, limits=Limits(**limits), pace=pace) as client,

@@ -40,7 +40,7 @@ class Asked(FakeClient):
     async def create(self, resource, body, *, into, **options):
         assert resource == SUBJECT_ACCESS_REVIEWS
         self.specs.append(body["spec"])
-        self._fail_if_told("create", resource)
+        self._fail_if_set("create", resource)
         await self.let.wait()
         about = body["spec"].get("resourceAttributes") or body["spec"]["nonResourceAttributes"]
         allowed = about["verb"] in self.verbs

@@ -203,7 +203,7 @@ def issued_by(authority_pem, leaf):
     return True
 
 
-@settings(deadline=None, max_examples=50)  # keys are drawn: how long that takes is chance
+@settings(deadline=None, max_examples=50)  # keys are drawn: the time that takes varies
 @given(st.lists(st.sampled_from([60.0, 3600.0, DAY, 20 * DAY, 100 * DAY]), max_size=12))
 def test_whatever_the_pauses_the_steps_of_a_moment_come_to_an_end(pauses):
     state, now = KeptCertificates(), NOW

@@ -147,7 +147,7 @@ def test_why_nobody_fits_who_asks_for_the_same_is_told_without_loss(is_told, mes
     given = workload(reason="PendingEvaluation")
 
     around = StatusContext(
-        local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", told=is_told
+        local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", written=is_told
     )
     status = next_status(given, around, now=NOW)
 

@@ -95,7 +95,7 @@ class Publication:
         converting = await self._old_versions.publish(ca_bundle_pem) if self._old_versions else ()
         return await self._trusted(ca_bundle_pem, converting)
 
-    def _tell_left_out(self, wanted: Registration) -> None:
+    def _log_left_out(self, wanted: Registration) -> None:
         """Log once that policies name resources that are not sent."""
         sent = (("mutate", wanted.rules.mutate), ("validate", wanted.rules.validate))
         found = set().union(*(named_in_vain(c, verb, wanted.left_out) for verb, c in sent))
@@ -109,7 +109,7 @@ class Publication:
         It may be older, or know other functions, than the policies were written for. More calls
         than needed are better than none.
         """
-        self._tell_left_out(wanted)
+        self._log_left_out(wanted)
         try:
             await self._keep_both(wanted)
         except InvalidError as error:

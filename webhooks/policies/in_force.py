@@ -29,7 +29,7 @@ from policyd.engine.evaluate.policy_set import PHASES, Phase, PolicySet
 from policyd.engine.model.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.decision import ALLOWED, Decision
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Chance, Dialect
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, Volatile
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
 from policyd.engine.objects.match import NamespaceLookup
@@ -50,7 +50,7 @@ FILE: Final = "file"
 """The kind in the keys of files."""
 
 _CLOCK = SystemClock()
-_DIALECT = dialect_of(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
+_DIALECT = dialect_of(volatile=Volatile(now=lambda: int(_CLOCK.now() * 1e9)))
 """Policies of every format, which may read the clock."""
 
 
@@ -144,7 +144,7 @@ class PoliciesInForce:
     def put_in_force(self, assembled: Assembled) -> None:
         """Decide by other policies from now on."""
         self._use(assembled)
-        self._tell()
+        self._notify()
 
     def _use(self, assembled: Assembled) -> None:
         self._assembled = assembled
@@ -159,15 +159,15 @@ class PoliciesInForce:
         chosen = _by_name(
             (
                 *files.policies,
-                *files.stand_ins,
+                *files.placeholders,
                 *stored.policies,
-                *stored.stand_ins,
+                *stored.placeholders,
                 *guards(self._names_only.values()),
             )
         )
-        bindings = (*files.bindings, *files.binding_stand_ins)
+        bindings = (*files.bindings, *files.binding_placeholders)
         taken = {binding.name for binding in bindings if binding.policy_kind == OWN}
-        others = (*stored.bindings, *stored.binding_stand_ins)
+        others = (*stored.bindings, *stored.binding_placeholders)
         surroundings = PolicyContext(
             namespaces=self._namespaces,
             params=self._params,
@@ -280,9 +280,9 @@ class PoliciesInForce:
         self._metrics.policy_mistakes.set(sum(self._mistakes.values()))
         if not self.beside:
             self._assembled = None
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._params.changed.set()
         self._changed()
 
@@ -319,8 +319,8 @@ def _last_good(last: Loaded, broken: Loaded) -> Loaded:
         last,
         policies=(*last.policies, *new(broken.policies)),
         bindings=(*last.bindings, *unbound(broken.bindings)),
-        stand_ins=new(broken.stand_ins),
-        binding_stand_ins=unbound(broken.binding_stand_ins),
+        placeholders=new(broken.placeholders),
+        binding_placeholders=unbound(broken.binding_placeholders),
     )
 
 

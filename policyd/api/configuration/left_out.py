@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from policyd.api.configuration.gates import validate_gates
 
 
-class UnheededGate(NamedTuple):
+class FixedGate(NamedTuple):
     """The fixed behavior of policyd for a gate.
 
     Attributes:
@@ -18,31 +18,31 @@ class UnheededGate(NamedTuple):
     reason: str
 
 
-_CACHES = UnheededGate(
+_CACHES = FixedGate(
     on=True, reason="it makes Kueue faster and changes nothing; what is known is kept"
 )
-_DEVICES = UnheededGate(on=False, reason="devices of ResourceClaims are not counted")
-_CLUSTERS = UnheededGate(on=False, reason="jobs are not sent to other clusters")
-_ABSENT_KINDS = UnheededGate(on=False, reason="no module reads jobs of that kind")
+_DEVICES = FixedGate(on=False, reason="devices of ResourceClaims are not counted")
+_CLUSTERS = FixedGate(on=False, reason="jobs are not sent to other clusters")
+_ABSENT_KINDS = FixedGate(on=False, reason="no module reads jobs of that kind")
 
-LEFT_OUT: Final[Mapping[str, UnheededGate]] = {
-    "ConcurrentAdmission": UnheededGate(
+LEFT_OUT: Final[Mapping[str, FixedGate]] = {
+    "ConcurrentAdmission": FixedGate(
         on=False, reason="a workload is tried for one flavor at a time; variants are not made"
     ),
-    "DeferRayServiceFinalizationForRedisCleanup": UnheededGate(
+    "DeferRayServiceFinalizationForRedisCleanup": FixedGate(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
     ),
-    "ElasticJobsViaWorkloadSlicesWithTAS": UnheededGate(
+    "ElasticJobsViaWorkloadSlicesWithTAS": FixedGate(
         on=True, reason="jobs that grow and shrink are placed by topologies, if their queue has one"
     ),
-    "FailureRecoveryPolicy": UnheededGate(
+    "FailureRecoveryPolicy": FixedGate(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
     ),
     "KueueDRAIntegration": _DEVICES,
     "KueueDRAIntegrationConsumableCapacity": _DEVICES,
     "KueueDRAIntegrationExtendedResource": _DEVICES,
     "KueueDRAIntegrationPartitionableDevices": _DEVICES,
-    "ManagedJobsNamespaceSelectorAlwaysRespected": UnheededGate(
+    "ManagedJobsNamespaceSelectorAlwaysRespected": FixedGate(
         on=True,
         reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",
     ),
@@ -55,35 +55,33 @@ LEFT_OUT: Final[Mapping[str, UnheededGate]] = {
     "MultiKueueManagerQuotaAutomation": _CLUSTERS,
     "MultiKueueOrchestratedPreemption": _CLUSTERS,
     "MultiKueueRemoteSpecSync": _CLUSTERS,
-    "RemoveFinalizersWithStrictPatch": UnheededGate(
+    "RemoveFinalizersWithStrictPatch": FixedGate(
         on=True, reason="a finalizer is only taken from the version that was read"
     ),
-    "SchedulerLibraryIntegration": UnheededGate(
+    "SchedulerLibraryIntegration": FixedGate(
         on=False, reason="pods are placed by policyd's own search; the scheduler binds them"
     ),
-    "ShortWorkloadNames": UnheededGate(
+    "ShortWorkloadNames": FixedGate(
         on=False, reason="names stay as they are in a cluster that runs"
     ),
-    "SkipAncestorCheckForDeletedWorkloads": UnheededGate(
+    "SkipAncestorCheckForDeletedWorkloads": FixedGate(
         on=True, reason="nothing is looked up for a workload that is gone"
     ),
     "SparkApplicationIntegration": _ABSENT_KINDS,
     "TASCacheNodeMatchResults": _CACHES,
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,
-    "TLSOptions": UnheededGate(
+    "TLSOptions": FixedGate(
         on=False, reason="versions and ciphers are those of the system's TLS library"
     ),
     "VectorizedResourceRequests": _CACHES,
-    "VisibilityOnDemand": UnheededGate(
-        on=True, reason="it is served where `--visibility-port` says"
-    ),
-    "WorkloadRequestUseMergePatch": UnheededGate(on=True, reason="every status is a merge patch"),
+    "VisibilityOnDemand": FixedGate(on=True, reason="it is served where `--visibility-port` says"),
+    "WorkloadRequestUseMergePatch": FixedGate(on=True, reason="every status is a merge patch"),
 }
 """By gate. All others work as Kueue's do; tests that flip them show it."""
 
 
-def gates_in_vain(text: str, given: Mapping[str, bool] | None) -> Iterable[str]:
+def ineffective_gates(text: str, given: Mapping[str, bool] | None) -> Iterable[str]:
     """Yield a sentence for each gate whose setting has no effect.
 
     Args:
@@ -94,5 +92,5 @@ def gates_in_vain(text: str, given: Mapping[str, bool] | None) -> Iterable[str]:
     for name, on in sorted(gates.items()):
         left_out = LEFT_OUT.get(name)
         if left_out is not None and left_out.on is not on:
-            told, stays = ("true", "off") if on else ("false", "on")
-            yield f"feature gate `{name}` is set to {told}, but stays {stays}: {left_out.reason}"
+            value, stays = ("true", "off") if on else ("false", "on")
+            yield f"feature gate `{name}` is set to {value}, but stays {stays}: {left_out.reason}"

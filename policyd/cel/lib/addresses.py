@@ -29,11 +29,11 @@ def parse_address(text: str) -> Address:
         # Python takes a zone, and tries to read the text before it.
         return ip_address(text if "%" not in text and len(text) <= _LONGEST else "")
     except ValueError:
-        wrong = _what_is_wrong(text[:_LONGEST])
+        wrong = _address_error(text[:_LONGEST])
         raise AddressError(f'ParseAddr("{text[:_LONGEST]}"): {wrong}') from None
 
 
-def _what_is_wrong(text: str) -> str:
+def _address_error(text: str) -> str:
     for character in text:
         if character == ".":
             return _wrong_ipv4(text)

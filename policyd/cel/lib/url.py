@@ -129,14 +129,14 @@ def _url(text: str) -> Url:
     return found
 
 
-def what_is_wrong(text: str) -> str:
+def url_error(text: str) -> str:
     """Return why `text` is not an absolute URL or path; empty if it is one."""
     found = _parse(text)
     return found if isinstance(found, str) else ""
 
 
 def _is_url(text: str) -> bool:
-    return not what_is_wrong(text)
+    return not url_error(text)
 
 
 def _scheme(url: Url) -> str:

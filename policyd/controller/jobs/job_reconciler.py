@@ -222,7 +222,7 @@ class JobReconciler:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)
             about, comes = (self._resource, job.metadata), self._kind.comes(job)
-            if not await self._steps.gangs.tell(about, workload, given, comes=comes):
+            if not await self._steps.gangs.publish(about, workload, given, comes=comes):
                 return GANG_SECONDS
             counts = admitted_counts(workload)
             start(draft, job, kind=self._kind, given=given, counts=counts)

@@ -115,7 +115,7 @@ class Membership:
         self._writes.record(WORKLOADS, workload.metadata, "OwnerReferencesAdded", message)
         return True
 
-    def let_in(self, pods: Iterable[QueuedPod], workload: Workload) -> list[QueuedPod]:
+    def admit_members(self, pods: Iterable[QueuedPod], workload: Workload) -> list[QueuedPod]:
         """Return those of the pods that ask for no more than their pod set was admitted with.
 
         A pod names its pod set. A pod that requests more stays gated, and gets an event.

@@ -28,7 +28,7 @@ class Owners:
         self._mirrors = mirrors
         self._reader = reader
 
-    async def are_gone(self, workload: Workload, *, orphans: bool = True) -> bool:
+    async def are_deleted(self, workload: Workload, *, orphans: bool = True) -> bool:
         """Tell whether all objects that a workload represents were deleted.
 
         Objects that are not in mirrors are read: a job that no longer queues still exists.

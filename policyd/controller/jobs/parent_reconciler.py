@@ -281,8 +281,8 @@ def _submission(workload: Workload) -> Json:
 
 def _may_be_held(workload: Workload) -> bool:
     """Tell whether a workload has been looked at, and could get quota or has some."""
-    looked_at = find_condition(workload.status.conditions, QUOTA_RESERVED) is not None
-    return looked_at and not (is_on_hold(workload) or is_finished(workload))
+    considered = find_condition(workload.status.conditions, QUOTA_RESERVED) is not None
+    return considered and not (is_on_hold(workload) or is_finished(workload))
 
 
 def parent_reconcilers(

@@ -42,7 +42,7 @@ class WorkloadMetrics:
         self._leading = leading
         self._settings = settings
         self._custom = CustomLabels(cache.mirrors, settings.custom)
-        self._tells = {
+        self._counters_of = {
             QUOTA_RESERVED: self._reserved,
             ADMITTED: self._admitted,
             PODS_READY: self._ready,
@@ -88,8 +88,8 @@ class WorkloadMetrics:
         if before is after or before == after:
             return
         for kind in became_true(before, after):
-            if kind in self._tells:
-                self._tells[kind](old, new)
+            if kind in self._counters_of:
+                self._counters_of[kind](old, new)
         if condition_true(after, EVICTED):
             end = eviction_end(old, new, now=self._cache.now)
             if end is not None:

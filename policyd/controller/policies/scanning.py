@@ -177,7 +177,7 @@ class Scanner:
         for number, item in enumerate(items, start=1):
             found = found_of(listed, resource, item)
             if found.within not in self._settings.exempt:
-                scan.look_at(found)
+                scan.evaluate(found)
             if number % TURN == 0:
                 self._check()
                 await self._pace.sleep(TURN / self._settings.objects_per_second)

@@ -46,7 +46,7 @@ HEEDED = {
 }
 
 
-def unheeded(configuration: Configuration) -> list[str]:
+def ineffective_fields(configuration: Configuration) -> list[str]:
     """Return the fields that say something else than their defaults, and change nothing here."""
     defaults = [
         decode_configuration({"apiVersion": version, "kind": "Configuration"})

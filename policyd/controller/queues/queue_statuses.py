@@ -37,7 +37,7 @@ from policyd.controller.writes import NotLeadingError, Writes
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import ApiError, InvalidError, NotFoundError
 from policyd.kube.pace import Pace
-from policyd.kube.unforeseen import going_on
+from policyd.kube.unforeseen import log_unforeseen
 from policyd.optimize.fragmentation import measured
 from policyd.status.queues import queue_figures, queue_status
 from policyd.status.shares import rounded_share
@@ -126,7 +126,7 @@ class QueueStatuses:
             return
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
-            with going_on("sample_error", queue=key):
+            with log_unforeseen("sample_error", queue=key):
                 state.history.sample(key, state.usage_of(key), now)
             self.note(key)
         self._cache.hooks.schedule()
@@ -136,7 +136,7 @@ class QueueStatuses:
         due, self._due = self._due, {}
         for name in due:
             try:
-                with going_on("queue_status_error", ApiError, NotLeadingError, queue=name):
+                with log_unforeseen("queue_status_error", ApiError, NotLeadingError, queue=name):
                     await self._write(name)
             except NotFoundError:
                 continue  # it is gone, and so is its status
@@ -144,7 +144,7 @@ class QueueStatuses:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
         await self._flush_cohorts()
-        with going_on("devices_error"):
+        with log_unforeseen("devices_error"):
             self._measure()
 
     def _measure(self) -> None:
@@ -162,7 +162,7 @@ class QueueStatuses:
         due, self._shared = self._shared, {}
         for name in due:
             try:
-                with going_on("cohort_status_error", ApiError, NotLeadingError, cohort=name):
+                with log_unforeseen("cohort_status_error", ApiError, NotLeadingError, cohort=name):
                     await self._write_cohort(name)
             except NotFoundError:
                 continue
@@ -233,18 +233,18 @@ class QueueStatuses:
         patch = status_patch(queue.status, kept, queue.metadata)
         if patch is None:
             return
-        all_, had, told = (len(each.flavors_usage) for each in (status, queue.status, kept))
+        all_, had, shown = (len(each.flavors_usage) for each in (status, queue.status, kept))
         try:
             await self._writes.patch(mirror, queue, patch, subresource="status")
         except InvalidError:
-            if told <= FEWEST_FLAVORS:
+            if shown <= FEWEST_FLAVORS:
                 raise
             self._most_flavors = FEWEST_FLAVORS
             await self._store(mirror, queue, status)
             return
-        if told < all_ and told != had:
+        if shown < all_ and shown != had:
             message = (
-                f"the status tells the usage of {told} of {all_} flavors: the definition"
+                f"the status tells the usage of {shown} of {all_} flavors: the definition"
                 f" {mirror.resource.plural}.{mirror.resource.group} takes no more"
             )
             self._writes.record(mirror.resource, queue.metadata, LEFT_OUT, message, warning=True)

@@ -28,7 +28,7 @@ from policyd.controller.reasons.workload_reasons import AGAIN_SECONDS, PendingRe
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey, workload_key
 from policyd.kube.pace import Pace
-from policyd.kube.unforeseen import going_on
+from policyd.kube.unforeseen import log_unforeseen
 from policyd.status.standing import behind_text, refused_now, turns
 from policyd.workload.obstacles import BY_SCHEDULER
 from policyd.workload.transitions import queued_since
@@ -141,7 +141,7 @@ class Reasons:
             await self._pace.sleep(
                 min(max(SWEEP_SECONDS, SHARE * self._took), LONGEST_REST_SECONDS)
             )
-            with going_on("reasons_error"):
+            with log_unforeseen("reasons_error"):
                 await self.sweep()
 
     async def sweep(self) -> None:
@@ -156,7 +156,7 @@ class Reasons:
         corrections = FEWER_CORRECTIONS if limited else CORRECTIONS
         for each in nsmallest(corrections, found.wrong, key=attrgetter("since")):
             await self._say(each, now)
-        for each in nsmallest(LOOKS, found.leaders.values(), key=self._looked_at):
+        for each in nsmallest(LOOKS, found.leaders.values(), key=self._swept_at):
             await self._look(each, now)
         self._jobs.flush()
 
@@ -166,16 +166,16 @@ class Reasons:
         for each in self._pending():
             found.count += 1
             found.leaders.setdefault(each.leader.workload.key, each)
-            told = self._written.told(each.workload)
-            self._open = self._open or told is None or self._is_old(each)
-            if told is None:
+            written = self._written.written(each.workload)
+            self._open = self._open or written is None or self._is_old(each)
+            if written is None:
                 late = replace(each, since=queued_since(each.workload))
                 if late.since + self._grace(each, now) <= now:
                     found.missing.append(late)
-            elif self._differs(each, told.said.message):
+            elif self._differs(each, written.said.message):
                 self._open = True
-                if told.at + AGAIN_SECONDS <= now:
-                    found.wrong.append(replace(each, since=told.at))
+                if written.at + AGAIN_SECONDS <= now:
+                    found.wrong.append(replace(each, since=written.at))
         for key in self._known.keys() - found.leaders.keys():
             del self._known[key]
         return found
@@ -214,7 +214,7 @@ class Reasons:
         known = self._known.get(pending.leader.workload.key)
         return known is None or known.stamp != self._stamp(pending)
 
-    def _looked_at(self, pending: Pending) -> float:
+    def _swept_at(self, pending: Pending) -> float:
         known = self._known.get(pending.leader.workload.key)
         return 0.0 if known is None else known.at
 
@@ -233,7 +233,7 @@ class Reasons:
         decided = self._written.decided.get(key)
         refusal: Refusal | None = None
         own = None
-        with going_on("reason_error", workload=key):
+        with log_unforeseen("reason_error", workload=key):
             if decided is not None:
                 refusal = decided.refusal
             else:
@@ -253,10 +253,10 @@ class Reasons:
             self._written.due[pending.ticket.workload.key] = said
             self._hand_out(workload_key(pending.workload))
 
-    def _differs(self, pending: Pending, told: str) -> bool:
+    def _differs(self, pending: Pending, written: str) -> bool:
         known = self._known.get(pending.leader.workload.key)
         said = None if known is None else self._said(pending, known)
-        return said is not None and said.message != told
+        return said is not None and said.message != written
 
     def _said(self, pending: Pending, known: KnownReason) -> PendingReason | None:
         """Return the reason for a workload; None if nothing useful is known."""

@@ -28,7 +28,7 @@ from policyd.status.shortages import shortages
 from policyd.status.what_helps import cheapest
 from policyd.status.words import message_of
 from policyd.workload.obstacles import GATED
-from policyd.workload.transitions import release, told_reason, with_requests, with_status
+from policyd.workload.transitions import release, with_requests, with_status, written_reason
 
 AGAIN_SECONDS = 10.0
 """A message that says nothing new but names and numbers is written this often at most."""
@@ -77,7 +77,7 @@ class PendingReasons:
         self._writes = writes
         self._readiness = readiness
         self._pace = writes.pace
-        self._told: dict[str, WrittenReason] = {}
+        self._written_reasons: dict[str, WrittenReason] = {}
         self.due: dict[str, PendingReason] = {}
         self.decided: dict[str, Requeue] = {}
         self.limited = False
@@ -86,7 +86,7 @@ class PendingReasons:
 
     def forget(self, key: str) -> None:
         """Drop a workload that was deleted or admitted."""
-        self._told.pop(key, None)
+        self._written_reasons.pop(key, None)
         self.overtaken(key)
 
     def overtaken(self, key: str) -> None:
@@ -96,17 +96,17 @@ class PendingReasons:
 
     def drop(self) -> None:
         """Drop unwritten and written reasons: another process leads from now on."""
-        for each in (self._told, self.due, self.decided):
+        for each in (self._written_reasons, self.due, self.decided):
             each.clear()
 
-    def told(self, workload: Workload) -> WrittenReason | None:
+    def written(self, workload: Workload) -> WrittenReason | None:
         """Return the written reason of a workload; None if its condition has another one."""
-        told = self._told.get(workload.metadata.key)
+        last = self._written_reasons.get(workload.metadata.key)
         present = find_condition(workload.status.conditions, QUOTA_RESERVED)
-        same = told is not None and present is not None and present.message == told.said.message
-        return told if same else None
+        same = last is not None and present is not None and present.message == last.said.message
+        return last if same else None
 
-    async def tell(self, workload: Workload, action: Requeue) -> None:
+    async def report(self, workload: Workload, action: Requeue) -> None:
         """Write why a workload waits, or leave that for later."""
         key = workload.metadata.key
         opt_ins = self._cache.opt_ins(action.workload.cluster_queue)
@@ -117,8 +117,8 @@ class PendingReasons:
         if self._busy or self._pace.clock.monotonic() < self._free_at or not _waits(workload):
             return
         said = self.own(action.workload, action.refusal, action.requests, action)
-        told = self.told(workload)
-        if told is not None and told.said.core == said.core:
+        written = self.written(workload)
+        if written is not None and written.said.core == said.core:
             return  # the next sweep corrects which workloads hold it now
         began = self._pace.clock.monotonic()
         self._busy = True
@@ -129,7 +129,7 @@ class PendingReasons:
             self._free_at = self._pace.clock.monotonic() + rest
             self._busy = False
 
-    async def tell_due(self, workload: Workload) -> None:
+    async def write_due(self, workload: Workload) -> None:
         """Write the due reason of a workload, if it is still pending."""
         said = self.due.pop(workload.metadata.key, None)
         if said is None or not _waits(workload):
@@ -160,12 +160,12 @@ class PendingReasons:
         if status != workload.status:
             before = find_condition(workload.status.conditions, QUOTA_RESERVED)
             await self._writes.status(self._cache.mirrors.workloads, workload, status)
-            reason = told_reason(said.reason, detailed=self._detailed)
+            reason = written_reason(said.reason, detailed=self._detailed)
             new = before is None or before.reason != reason
-            if said.requests is not None and (new or key not in self._told):
+            if said.requests is not None and (new or key not in self._written_reasons):
                 metadata = workload.metadata
                 self._writes.record(WORKLOADS, metadata, reason, said.message, warning=True)
-        self._told[key] = WrittenReason(said, self._writes.now)
+        self._written_reasons[key] = WrittenReason(said, self._writes.now)
 
     @property
     def _detailed(self) -> bool:

@@ -28,14 +28,14 @@ class Topologies:
         mirrors = self._mirrors = cache.mirrors
         self._cache = cache
         self._changes = NodeChanges(cache, pace)
-        places = PodPlaces(mirrors.placed, tell=self._pod_changed)
+        places = PodPlaces(mirrors.placed, notify=self._pod_changed)
         self._ungating = Ungating(
             mirrors.workloads,
             mirrors.placed,
             places,
             writes,
             chain=cache.index.chain,
-            told=self._let_go,
+            ungated=self._let_go,
         )
         gates = cache.state.settings.gates
         self._failures = NodeFailures(mirrors, places, writes, gates=gates)

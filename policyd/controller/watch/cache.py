@@ -216,7 +216,7 @@ class Cache:
             self.state.remove_workload(workload.metadata.key)
         else:
             self.state.put_workload(self._value(workload, name))
-        self._tell_queues(workload)
+        self._notify_queues(workload)
         self.hooks.schedule()
 
     def opt_ins(self, cluster_queue: str) -> OptIns:
@@ -272,7 +272,7 @@ class Cache:
             return None
         return Objection(reason="Misconfigured", message=NAMESPACE_MISMATCH, misplaced=True)
 
-    def _tell_queues(self, workload: Workload) -> None:
+    def _notify_queues(self, workload: Workload) -> None:
         self.hooks.report(local_queue_key(workload))
         local_queue = self.local_queue_of(workload)
         if local_queue is not None:
@@ -301,7 +301,7 @@ class Cache:
 
     def _leave(self, workload: Workload) -> None:
         self.index.remove(workload)
-        self._tell_queues(workload)
+        self._notify_queues(workload)
 
     def _remove(self, workload: Workload) -> None:
         self.second_pass.remove(workload.metadata.key)

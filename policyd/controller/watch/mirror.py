@@ -80,18 +80,18 @@ class Mirror(Generic[T]):
             return
         self._objects[key] = obj
         if current is None:
-            self._tell(Added(obj))
+            self._notify(Added(obj))
         elif current.metadata.uid == obj.metadata.uid:
-            self._tell(Modified(current, obj))
+            self._notify(Modified(current, obj))
         else:
-            self._tell(Deleted(current))
-            self._tell(Added(obj))
+            self._notify(Deleted(current))
+            self._notify(Added(obj))
 
     def forget(self, key: str) -> None:
         """Take notice that an object is not there, though no deletion has been seen."""
         current = self._objects.pop(key, None)
         if current is not None:
-            self._tell(Deleted(current))
+            self._notify(Deleted(current))
 
     def _seen(self, change: Change[T]) -> None:
         match change:
@@ -109,7 +109,7 @@ class Mirror(Generic[T]):
         if len(self._gone) > MOST_REMEMBERED:
             self._gone.popitem(last=False)
 
-    def _tell(self, change: Change[T]) -> None:
+    def _notify(self, change: Change[T]) -> None:
         for listener in self._listeners:
             try:
                 listener(change)

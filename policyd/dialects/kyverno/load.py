@@ -15,10 +15,9 @@ from policyd.dialects.kyverno import cluster_policies, exceptions, policies
 from policyd.dialects.kyverno.api import Filters
 from policyd.dialects.kyverno.environments import cluster_policy_environments, kyverno_environments
 from policyd.dialects.kyverno.filters import rules_of
-from policyd.engine.compile.policies import Form
-from policyd.engine.compile.stand_ins import (
+from policyd.engine.compile.placeholders import (
     PolicyDraft,
-    compiled_stand_ins,
+    compiled_placeholders,
     conditions_in,
     draft_of,
     fields_of,
@@ -26,6 +25,7 @@ from policyd.engine.compile.stand_ins import (
     objects_in,
     read_as,
 )
+from policyd.engine.compile.policies import Form
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
@@ -119,11 +119,11 @@ def _refused(document: Document, kind: str) -> Finding:
     return document.finding(message, ("kind",), hint="leave it to Kyverno")
 
 
-def _kyverno_stand_ins(
+def _kyverno_placeholders(
     document: Document, reason: str, dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
     """Return the placeholders of an invalid policy."""
-    return compiled_stand_ins(_drafts(document), document, reason, dialect)
+    return compiled_placeholders(_drafts(document), document, reason, dialect)
 
 
 def _drafts(document: Document) -> Iterator[PolicyDraft]:
@@ -185,7 +185,7 @@ KYVERNO: Final = PolicyFormat(
     reads=is_kyverno,
     guards=guards,
     load=load_kyverno,
-    stand_ins=_kyverno_stand_ins,
+    placeholders=_kyverno_placeholders,
     misnamed=misnamed,
     environments=kyverno_environments,
 )

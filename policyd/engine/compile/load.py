@@ -11,9 +11,9 @@ from policyd.api.policy import API_VERSION, GROUP, Policy
 from policyd.cel.compile.allowance import Allowance, within
 from policyd.engine.compile.check import check_policy
 from policyd.engine.compile.native import FORMS, is_binding, is_native, read_binding, read_policy
+from policyd.engine.compile.placeholders import binding_placeholders, placeholders
 from policyd.engine.compile.policies import OWN_FORM, Form, compile_policy
 from policyd.engine.compile.schema import MOST_FINDINGS, policy_shape
-from policyd.engine.compile.stand_ins import binding_stand_ins, stand_ins
 from policyd.engine.compile.static_checks import static_findings
 from policyd.engine.compile.templated import with_workload_kinds, without_pod
 from policyd.engine.documents.findings import Finding
@@ -40,8 +40,8 @@ class Loaded:
         bindings: Where policies apply.
         objects: All other objects, such as params and namespaces.
         exceptions: Exemptions from policies.
-        stand_ins: Placeholders of policies that cannot be used.
-        binding_stand_ins: The same of bindings.
+        placeholders: Placeholders of policies that cannot be used.
+        binding_placeholders: The same of bindings.
     """
 
     policies: tuple[CompiledPolicy, ...] = ()
@@ -49,8 +49,8 @@ class Loaded:
     bindings: tuple[CompiledBinding, ...] = ()
     objects: tuple[Json, ...] = ()
     exceptions: tuple[CompiledException, ...] = ()
-    stand_ins: tuple[CompiledPolicy, ...] = ()
-    binding_stand_ins: tuple[CompiledBinding, ...] = ()
+    placeholders: tuple[CompiledPolicy, ...] = ()
+    binding_placeholders: tuple[CompiledBinding, ...] = ()
 
     @property
     def broken(self) -> bool:
@@ -67,8 +67,8 @@ def gather(parts: Iterable[Loaded]) -> Loaded:
         tuple(binding for part in parts for binding in part.bindings),
         tuple(obj for part in parts for obj in part.objects),
         tuple(exception for part in parts for exception in part.exceptions),
-        tuple(policy for part in parts for policy in part.stand_ins),
-        tuple(binding for part in parts for binding in part.binding_stand_ins),
+        tuple(policy for part in parts for policy in part.placeholders),
+        tuple(binding for part in parts for binding in part.binding_placeholders),
     )
 
 
@@ -113,10 +113,10 @@ def unusable(document: Document, reason: str, dialect: Dialect = DEFAULT_DIALECT
 def _stood_in_for(loaded: Loaded, document: Document, dialect: Dialect) -> Loaded:
     value = document.value
     if is_binding(value):
-        return replace(loaded, binding_stand_ins=binding_stand_ins(document, loaded.findings))
+        return replace(loaded, binding_placeholders=binding_placeholders(document, loaded.findings))
     foreign = any(each.guards(value) for each in dialect.formats)
     if foreign or is_policy(value) or is_native(value):
-        return replace(loaded, stand_ins=stand_ins(document, loaded.findings, dialect))
+        return replace(loaded, placeholders=placeholders(document, loaded.findings, dialect))
     return loaded
 
 

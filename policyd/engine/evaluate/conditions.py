@@ -18,7 +18,7 @@ from policyd.cel.cost import MATCH_CONDITIONS_LIMIT, POLICY_LIMIT, RequestBudget
 from policyd.engine.model.compiled import NATIVE, CompiledBinding, CompiledPolicy
 from policyd.engine.model.confinement import check_params, confined
 from policyd.engine.model.deadline import OutOfTimeError
-from policyd.engine.model.exceptions import NOTHING, Lifted, lift
+from policyd.engine.model.exceptions import NOTHING, Exemption, exempt
 from policyd.engine.model.facts import Facts, View
 from policyd.engine.model.params import find_params
 from policyd.engine.objects.equivalents import equivalent_match
@@ -292,7 +292,7 @@ class Match(msgspec.Struct, frozen=True):
     view: View
     variables: Mapping[str, object]
     budget: Budget
-    lifted: Lifted = NOTHING
+    exemption: Exemption = NOTHING
 
 
 def matches(invocation: Invocation, facts: Facts) -> list[Match]:
@@ -309,18 +309,18 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
         if facts.out_of_time():
             raise OutOfTimeError
         variables = variables_of(invocation, facts, view)
-        lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
-        if lifted.whole:
+        exemption = exemption_from(policy, facts, variables) if policy.exceptions else NOTHING
+        if exemption.whole:
             continue
         if not policy.conditions or _conditions_hold(policy, facts, variables):
-            found.append(make_match(policy, view, variables, lifted, facts.allowance))
+            found.append(make_match(policy, view, variables, exemption, facts.allowance))
     unusable = policy.unusable or invocation.binding.unusable
     if unusable and found:
         raise UnusableError(unusable)
     return found
 
 
-def lifted_by(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> Lifted:
+def exemption_from(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> Exemption:
     """Return the parts that exceptions exempt, and pass their allowed values to expressions.
 
     Raises:
@@ -330,24 +330,24 @@ def lifted_by(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]
     if policy.templates:  # exceptions match the object's name, not its template's
         pairs = (("object", facts.object), ("oldObject", facts.old_object))
         asked |= {name: named(variables.get(name), obj) for name, obj in pairs}
-    lifted = lift(policy, facts, asked)
-    allowed = {"allowedImages": lifted.images, "allowedValues": lifted.values}
+    exemption = exempt(policy, facts, asked)
+    allowed = {"allowedImages": exemption.images, "allowedValues": exemption.values}
     variables["exceptions"] = {name: list(given) for name, given in allowed.items()}
-    return lifted
+    return exemption
 
 
 def make_match(
     policy: CompiledPolicy,
     view: View,
     variables: dict[str, object],
-    lifted: Lifted = NOTHING,
+    exemption: Exemption = NOTHING,
     allowance: RequestBudget | None = None,
 ) -> Match:
     """Add the policy's own variables to those of a request, and a budget for all of them."""
     budget = Budget(POLICY_LIMIT, allowance, policy.id)
     if policy.variables:
         variables["variables"] = LazyVariables(policy.variables, variables, budget)
-    return Match(view, variables, budget, lifted)
+    return Match(view, variables, budget, exemption)
 
 
 def object_of(invocation: Invocation, facts: Facts, view: View) -> Json:

@@ -154,7 +154,7 @@ class PolicySet:
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
         operations = mutate(concerned, facts, verdict, twice=twice)
-        return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
+        return verdict.decision(operations, obj=facts.decoded_object, exempted=facts.exempted)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Return all denials of the request as it is."""
@@ -166,7 +166,7 @@ class PolicySet:
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
         validate(concerned, facts, verdict)
-        return verdict.decision(obj=facts.decoded_object, lifted=facts.lifted)
+        return verdict.decision(obj=facts.decoded_object, exempted=facts.exempted)
 
     def review(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Mutate and then validate the result, as the two webhooks do in turn."""
@@ -179,7 +179,7 @@ class PolicySet:
             validating = _as_enforced(validating, facts, verdict)
         operations = mutate(mutating, facts, verdict)
         validate(validating, facts, verdict)
-        return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
+        return verdict.decision(operations, obj=facts.decoded_object, exempted=facts.exempted)
 
 
 def _as_enforced(

@@ -118,7 +118,7 @@ def match_for(
     policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
 ) -> Match | None:
     """Return the variables of a validation; None if an exception exempts the request from it."""
-    left_out = match.lifted.validations.get(validation.place)
+    left_out = match.exemption.validations.get(validation.place)
     if left_out is None:
         return match
     if not left_out:

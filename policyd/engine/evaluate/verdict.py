@@ -169,15 +169,15 @@ class VerdictBuilder:
         operations: Sequence[Operation] = (),
         *,
         obj: Json | msgspec.UnsetType = msgspec.UNSET,
-        lifted: Sequence[str] = (),
+        exempted: Sequence[str] = (),
     ) -> Decision:
         """Return the decision, denials ordered by policy; `obj` is the mutated object."""
         if self._mutated:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
         for key, texts in self._published.items():
             self.annotate(key, ", ".join(texts))
-        lifted = tuple(dict.fromkeys(lifted))
-        for text in lifted:
+        exempted = tuple(dict.fromkeys(exempted))
+        for text in exempted:
             self.annotate(LIFTED_BY, text)
         for name, staged in self._staged.items():
             if name in self._matched:
@@ -193,7 +193,7 @@ class VerdictBuilder:
             matched=tuple(self._matched),
             failures=tuple(self._failures),
             objections=tuple(self._objections),
-            lifted=lifted,
+            exempted=exempted,
             object=obj,
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.api.policy import LiftedRule
+from policyd.api.policy import ExceptionTerms
 from policyd.cel import Program, compile_expression
 from policyd.cel.types import Type
 from policyd.engine.export.expressions import NotExportableError, Scope
@@ -224,7 +224,7 @@ class Exporter:
         return compile_expression(source, environments.with_variables(types).expressions)
 
 
-def _exempting(exception: LiftedRule) -> str:
+def _exempting(exception: ExceptionTerms) -> str:
     """Return the CEL that tells whether an exception matches a request.
 
     Raises:

@@ -86,9 +86,9 @@ def _conditions(policy: CompiledPolicy) -> Iterator[Doubt]:
         for part in _conjuncts(program.source, environment):
             if _is_never_true(part, environment, requests):
                 shown = unparse(part)
-                told = "" if shown == program.source.strip() else f", as `{shown}` is not"
+                suffix = "" if shown == program.source.strip() else f", as `{shown}` is not"
                 hint = "name the operation or the kind in a rule" if _names(part) else None
-                yield Doubt(f"match condition `{name}` is never true{told}", hint, "never-true")
+                yield Doubt(f"match condition `{name}` is never true{suffix}", hint, "never-true")
                 break
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from policyd.api.policy import (
     Enforcement,
-    LiftedRule,
+    ExceptionTerms,
     MatchConstraints,
     MatchResources,
     ParamRef,
@@ -108,7 +108,7 @@ class CompiledException:
     conditions: tuple[Program, ...]
     images: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
-    terms: LiftedRule | None = None
+    terms: ExceptionTerms | None = None
     picks: "Callable[[CompiledPolicy, Facts], bool] | None" = None
     until: float = math.inf
     place: str = ""
@@ -121,7 +121,7 @@ class CompiledException:
         return frozenset().union(*(program.variables_used for program in self.conditions))
 
     @property
-    def lifts(self) -> bool:
+    def exempts(self) -> bool:
         """Whether the policy does not apply, rather than only getting allowed values."""
         return not self.images and not self.values
 

@@ -87,7 +87,7 @@ class Decision:
         matched: The policies that concerned the request, selectors and conditions included.
         failures: The policies that could not be evaluated.
         objections: The validations that are not true, with any enforcement.
-        lifted: The exemptions by exceptions: the policy, and the reason.
+        exempted: The exemptions by exceptions: the policy, and the reason.
         object: The object with the operations applied, for later readers; UNSET if no
             policy needed it decoded. Not part of the verdict.
     """
@@ -99,7 +99,7 @@ class Decision:
     matched: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
     objections: tuple[Denial, ...] = field(default=(), compare=False, repr=False)
-    lifted: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    exempted: tuple[str, ...] = field(default=(), compare=False, repr=False)
     object: Json | msgspec.UnsetType = field(default=msgspec.UNSET, compare=False, repr=False)
 
     @property

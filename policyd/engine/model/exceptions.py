@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from policyd.api.policy import LiftedRule
+from policyd.api.policy import ExceptionTerms
 from policyd.cel import Budget, CelError, CelTimeError, Program
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
@@ -20,7 +20,7 @@ class ExceptionError(PolicydError):
     """An exception cannot be evaluated."""
 
 
-class Lifted(NamedTuple):
+class Exemption(NamedTuple):
     """The parts of a policy that exceptions exempt one request from.
 
     Attributes:
@@ -37,12 +37,12 @@ class Lifted(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-NOTHING: Final = Lifted()
+NOTHING: Final = Exemption()
 """No exemption."""
 
 
 def compile_exceptions(
-    exceptions: tuple[LiftedRule, ...],
+    exceptions: tuple[ExceptionTerms, ...],
     at: Path,
     compile_: Callable[[str, Path, str], Program | None],
 ) -> tuple[CompiledException, ...]:
@@ -62,7 +62,7 @@ def compile_exceptions(
     return tuple(compiled)
 
 
-def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) -> Lifted:
+def exempt(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) -> Exemption:
     """Return the parts that a policy's exceptions exempt; the facts keep the reasons.
 
     Raises:
@@ -78,14 +78,14 @@ def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) 
     validations: dict[str, frozenset[str]] = {}
     whole = False
     for exception in applied:
-        if exception.lifts:
-            facts.lifted.append(f"{policy.name}: {exception.words}")
-        whole = whole or (exception.lifts and _is_whole(exception.terms))
+        if exception.exempts:
+            facts.exempted.append(f"{policy.name}: {exception.words}")
+        whole = whole or (exception.exempts and _is_whole(exception.terms))
         for name in _named(policy, exception.terms):
             containers = frozenset(exception.terms.containers if exception.terms else ())
             seen = validations.get(name)
             validations[name] = containers if seen is None else _both(seen, containers)
-    return Lifted(
+    return Exemption(
         whole,
         validations,
         tuple(image for e in applied for image in e.images),
@@ -93,11 +93,11 @@ def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) 
     )
 
 
-def _is_whole(terms: LiftedRule | None) -> bool:
+def _is_whole(terms: ExceptionTerms | None) -> bool:
     return terms is None or not (terms.validations or terms.containers)
 
 
-def _named(policy: CompiledPolicy, terms: LiftedRule | None) -> tuple[str, ...]:
+def _named(policy: CompiledPolicy, terms: ExceptionTerms | None) -> tuple[str, ...]:
     if terms is None or _is_whole(terms):
         return ()
     return terms.validations or tuple(validation.place for validation in policy.validations)
@@ -126,7 +126,7 @@ def _applies(exception: CompiledException, facts: Facts, variables: Mapping[str,
         raise ExceptionError(f"exception `{exception.name}` failed: {error}") from error
 
 
-def _concerns(terms: LiftedRule, facts: Facts) -> bool:
+def _concerns(terms: ExceptionTerms, facts: Facts) -> bool:
     request = facts.request
     user = request.user_info
     return (
@@ -136,7 +136,7 @@ def _concerns(terms: LiftedRule, facts: Facts) -> bool:
     )
 
 
-def _holds(terms: LiftedRule, facts: Facts) -> bool:
+def _holds(terms: ExceptionTerms, facts: Facts) -> bool:
     """Tell whether an exception has not ended; the day it names is its last."""
     if not terms.until:
         return True

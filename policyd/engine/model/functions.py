@@ -55,7 +55,7 @@ def _failing(run: Callable[..., T]) -> Callable[..., T]:
     return call
 
 
-def _looked_at(pod: Json) -> int:
+def _work_of(pod: Json) -> int:
     """Return the work of adding up the requests of containers."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
@@ -76,7 +76,7 @@ def _looked_at(pod: Json) -> int:
 
 
 def _looking(pod: Json, *_resource: str) -> int:
-    return _SUM_WORK + _looked_at(pod)
+    return _SUM_WORK + _work_of(pod)
 
 
 def _owned(obj: Json) -> int:
@@ -112,7 +112,7 @@ class _Remembering:
             parts = spec.get("containers"), spec.get("initContainers"), spec.get("overhead")
         last = self._last
         known = last and last[0] is parts[0] and last[1] is parts[1] and last[2] is parts[2]
-        work = last[4] if last and known else _looked_at(pod)
+        work = last[4] if last and known else _work_of(pod)
         if work and budget is not None:  # the same whether it was remembered or not
             budget.charge_work(work)
         if last is None or not known:

@@ -18,8 +18,8 @@ from policyd.engine.evaluate.conditions import (
     Invocation,
     Match,
     condition_variables,
+    exemption_from,
     invocations,
-    lifted_by,
     make_match,
     variables_of,
 )
@@ -60,7 +60,7 @@ class ExplainedPolicy:
     Attributes:
         path: The path of the template; empty for the object as a whole.
         binding: The name of the binding by which the policy applies, if it has one.
-        lifted: Whether an exception from the whole policy applies.
+        exempt: Whether an exception from the whole policy applies.
         conditions: The match conditions, in order.
         variables: The variables, in order, if the conditions hold.
         validations: The validations, in order, if the conditions hold.
@@ -68,7 +68,7 @@ class ExplainedPolicy:
 
     path: str
     binding: str
-    lifted: bool
+    exempt: bool
     conditions: tuple[ExplainedExpression, ...]
     variables: tuple[ExplainedExpression, ...] = ()
     validations: tuple[ExplainedExpression, ...] = ()
@@ -76,7 +76,7 @@ class ExplainedPolicy:
     @property
     def matched(self) -> bool:
         """Whether the policy matches this view."""
-        return not self.lifted and all(condition.holds for condition in self.conditions)
+        return not self.exempt and all(condition.holds for condition in self.conditions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +160,13 @@ def _explain(policy: CompiledPolicy, facts: Facts, phase: Phase) -> PolicyExplan
             operations = mutate([enforced], facts, verdict)
         else:
             validate([enforced], facts, verdict)
-    lifted = [text for text in facts.lifted if text.startswith(f"{policy.name}: ")]
+    exempted = [text for text in facts.exempted if text.startswith(f"{policy.name}: ")]
     return PolicyExplanation(
         policy=policy,
         phase=phase,
         why_not=reason,
         seen=seen,
-        decision=verdict.decision(operations, lifted=lifted),
+        decision=verdict.decision(operations, exempted=exempted),
         staged=staged,
     )
 
@@ -186,12 +186,12 @@ def _seen(
 ) -> ExplainedPolicy:
     policy = invocation.policy
     variables = variables_of(invocation, facts, view)
-    lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
+    exemption = exemption_from(policy, facts, variables) if policy.exceptions else NOTHING
     asked = condition_variables(policy, facts, variables)
     seen = ExplainedPolicy(
         path=field_path(view.template or ()) if len(facts.templates) > 1 else "",
         binding=invocation.binding.name,
-        lifted=lifted.whole,
+        exempt=exemption.whole,
         conditions=tuple(
             ExplainedExpression(name, _explained(program, environments.conditions, asked))
             for name, program in policy.conditions
@@ -199,7 +199,7 @@ def _seen(
     )
     if not seen.matched:
         return seen
-    match = make_match(policy, view, variables, lifted)
+    match = make_match(policy, view, variables, exemption)
     validations = _validations(policy, match, facts, environments) if phase == "validate" else ()
     return replace(
         seen,

@@ -134,7 +134,7 @@ def results_of(decision: Decision, shadows: Mapping[str, str]) -> Iterator[tuple
     for policy in decision.matched:
         if policy not in spoken:
             said[ResultKey(policy, "", "pass", "", shadows.get(policy, ""))] = ""
-    for text in decision.lifted:
+    for text in decision.exempted:
         policy, _, why = text.partition(": ")
         if policy not in spoken and policy not in decision.matched:
             said[ResultKey(policy, "", "skip", "", shadows.get(policy, ""))] = f"lifted: {why}"

@@ -53,8 +53,8 @@ class ShadowDifference:
             "allowed": "would allow",
             "changed": "would differ",
         }
-        told = [f"{op.op} {op.path}" for op in self.operations] or self.after or self.before
-        reason = f": {'; '.join(told)}" if told and self.outcome != "same" else ""
+        details = [f"{op.op} {op.path}" for op in self.operations] or self.after or self.before
+        reason = f": {'; '.join(details)}" if details and self.outcome != "same" else ""
         return f"{self.shadow}, shadow of {self.of}, {words[self.outcome]}{reason}"
 
 

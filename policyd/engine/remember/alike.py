@@ -18,7 +18,7 @@ from policyd.engine.model.compiled import NATIVE, CompiledPolicy
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.pods import ORDINARY
 from policyd.engine.objects.workloads import EACH, WorkloadKind, pod_templates, value_at
-from policyd.engine.remember.footprint import looked_at_by
+from policyd.engine.remember.footprint import reads_of
 from policyd.engine.remember.footprint_tree import BEGINNING, Footprint
 from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import type_of, typed_view
@@ -57,7 +57,7 @@ Project = Callable[[Json], Json] | None
 """Returns the part of a value that is read; None if that is all of it."""
 
 
-class LookedAt(NamedTuple):
+class PolicyReads(NamedTuple):
     """The reads of a policy: those that decide whether it matches an object, and its verdict."""
 
     before: Footprint
@@ -68,7 +68,7 @@ class LookedAt(NamedTuple):
     """Whether it sees an object as its type has it, if the object is of that type."""
 
 
-def looked_at_alike(policy: CompiledPolicy, operation: Operation) -> LookedAt | None:
+def comparable_reads(policy: CompiledPolicy, operation: Operation) -> PolicyReads | None:
     """Return the reads of a policy in an object; None if they may differ for each object.
 
     Args:
@@ -83,8 +83,8 @@ def looked_at_alike(policy: CompiledPolicy, operation: Operation) -> LookedAt | 
     if policy.annotations:
         return None
     try:
-        before, request = looked_at_by(policy, [program for _, program in policy.conditions])
-        found = [looked_at_by(policy, [each.program]) for each in policy.validations]
+        before, request = reads_of(policy, [program for _, program in policy.conditions])
+        found = [reads_of(policy, [each.program]) for each in policy.validations]
     except Exception:  # noqa: BLE001 - any policy can be evaluated for each object
         return None
     for name in ("apiVersion", "kind"):
@@ -100,7 +100,7 @@ def looked_at_alike(policy: CompiledPolicy, operation: Operation) -> LookedAt | 
         or bool(policy.namespace)
         or any(binding.constraints is not None for binding in policy.bindings)
     )
-    return LookedAt(before, trees, by_namespace, policy.kind in NATIVE)
+    return PolicyReads(before, trees, by_namespace, policy.kind in NATIVE)
 
 
 def _is_of_one(tree: Footprint) -> bool:
@@ -138,11 +138,11 @@ class _TooMuchError(Exception):
 class Parts:
     """The parts of objects that policies look at."""
 
-    def __init__(self, looked_at: Iterable[Footprint]) -> None:
+    def __init__(self, reads: Iterable[Footprint]) -> None:
         """Take the reads of each policy."""
         leaves: dict[Path, dict[str, Project]] = {}
         self._counts: dict[Path, int] = {}
-        for each in looked_at:
+        for each in reads:
             for path, node in _leaves(each, ()):
                 leaves.setdefault(path, {}).setdefault(node.text, _projector(node))
         self._numbers: dict[tuple[Path, str], int] = {}
@@ -181,10 +181,10 @@ class Parts:
             self._grow(inner, (*path, name), leaves)
             inner.end = len(self._absent)
 
-    def numbers(self, looked_at: Footprint, kind: WorkloadKind | None) -> tuple[int, ...]:
+    def numbers(self, reads: Footprint, kind: WorkloadKind | None) -> tuple[int, ...]:
         """Return the numbers of the parts that make up the reads in objects of a kind."""
         own: dict[int, None] = {}
-        for path, node in _leaves(looked_at, ()):
+        for path, node in _leaves(reads, ()):
             own[self._numbers[path, node.text]] = None
             for depth, name in enumerate(path):
                 if name == EACH:

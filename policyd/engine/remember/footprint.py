@@ -52,7 +52,7 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
     for field in ("apiVersion", "kind"):
         pod.at(field).take()
     for policy in policies:
-        of_pod, of_request = looked_at_by(policy)
+        of_pod, of_request = reads_of(policy)
         pod.join(of_pod)
         request.join(of_request)
         for path in changed(policy):
@@ -62,7 +62,7 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
     return _type(pod, _POD), frozenset(request.fields)
 
 
-def looked_at_by(
+def reads_of(
     policy: CompiledPolicy, programs: Iterable[Program] | None = None
 ) -> tuple[Footprint, Footprint]:
     """Return a policy's reads in an object and in the request, without those of its changes.
@@ -76,19 +76,19 @@ def looked_at_by(
     """
     _check_bounded(policy)
     chosen = policy.programs if programs is None else programs
-    of_object, of_request = _looked_at(
+    of_object, of_request = _reads_of_all(
         tuple(program.source for program in chosen),
         tuple((name, program.source) for name, program in policy.variables.items()),
     )
-    looked_at = Footprint()
-    looked_at.join(of_object)
+    reads = Footprint()
+    reads.join(of_object)
     for key in _labels(policy):
-        looked_at.at(*LABELS, key).take()
-    return looked_at, of_request
+        reads.at(*LABELS, key).take()
+    return reads, of_request
 
 
 @lru_cache(maxsize=_MOST_POLICIES)
-def _looked_at(
+def _reads_of_all(
     expressions: tuple[str, ...], variables: tuple[tuple[str, str], ...]
 ) -> tuple[Footprint, Footprint]:
     """Return the reads of expressions in the pod and in the request: once for each policy.
@@ -138,18 +138,18 @@ def _type(node: Footprint, field: FieldType | None) -> Any:  # noqa: ANN401 - ms
     Expressions do not say whether a field is a list or a map: the type of pods does. A value that
     is neither as they use it is read whole.
     """
-    looked_at = node.fields
-    if field is None or node.whole or node.devices or not looked_at:
+    reads = node.fields
+    if field is None or node.whole or node.devices or not reads:
         return msgspec.Raw
-    if field.shape == "list" and field.element and looked_at.keys() == {EACH}:
-        return GenericAlias(list, _type(looked_at[EACH], field.element))
-    if EACH in looked_at or len(looked_at) > _MOST_FIELDS or any(map(_is_odd, looked_at)):
+    if field.shape == "list" and field.element and reads.keys() == {EACH}:
+        return GenericAlias(list, _type(reads[EACH], field.element))
+    if EACH in reads or len(reads) > _MOST_FIELDS or any(map(_is_odd, reads)):
         return msgspec.Raw
     if field.shape == "struct" and field.struct:
         known = kinds.fields(field.struct)
-        return _struct({name: _type(node, known.get(name)) for name, node in looked_at.items()})
+        return _struct({name: _type(node, known.get(name)) for name, node in reads.items()})
     if field.shape == "map":
-        return _struct({name: _type(node, field.element) for name, node in looked_at.items()})
+        return _struct({name: _type(node, field.element) for name, node in reads.items()})
     return msgspec.Raw
 
 

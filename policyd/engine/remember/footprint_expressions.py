@@ -41,7 +41,7 @@ that they are called on."""
 _HANDED_ON: Final = frozenset({"_+_", "orValue", "or", "value", "dyn"})
 """Functions that return their argument without reading it: a sum of lists."""
 
-BY_CHANCE: Final = frozenset({"now", "random"})
+VOLATILE: Final = frozenset({"now", "random"})
 """Functions with another result each time, with any receiver."""
 
 _MOST_PLACES: Final = 64
@@ -253,7 +253,7 @@ class Looking:
         return given
 
     def _call(self, node: ast.Call, scope: Scope) -> Places:
-        if node.function.rpartition(".")[2] in BY_CHANCE:
+        if node.function.rpartition(".")[2] in VOLATILE:
             raise UnboundedError
         if node.function in ("size", "@in"):
             look = self._size if node.function == "size" else self._membership

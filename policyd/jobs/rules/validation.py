@@ -114,7 +114,7 @@ def validate_job(
     return tuple(errors)
 
 
-def _news(
+def _new_errors(
     errors_of: Callable[[T], Iterable[FieldError]], new: T, old: T | None
 ) -> Iterator[FieldError]:
     """Yield the errors in an object; existing errors do not prevent changes."""
@@ -179,7 +179,7 @@ def _job(
     off = around.integrations.off
     job = _without_gated(job, off)
     if held or not kind.only_managed:
-        yield from _news(partial(_unsupported, kind), job, before)
+        yield from _new_errors(partial(_unsupported, kind), job, before)
         errors = [*_contents(kind, job, before, off)]
         # Existing errors do not prevent a start, a stop, or changes of the rest.
         same = errors and before is not None

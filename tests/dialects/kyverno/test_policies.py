@@ -8,7 +8,7 @@ from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.lint.doubts import lint
-from policyd.engine.model.dialects import Chance
+from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.patch.json_patch import apply_json_patch
@@ -790,9 +790,9 @@ def test_the_cluster_is_read_if_it_is_given_and_refused_with_a_word_if_not():
 
 def test_the_time_is_what_the_caller_says():
     policy = kyverno(validations=[{"expression": "time.now() > timestamp('2026-01-01T00:00:00Z')"}])
-    later = Chance(now=lambda: 1_800_000_000 * 10**9)
+    later = Volatile(now=lambda: 1_800_000_000 * 10**9)
 
-    assert decide(pod(), policy, chance=later).allowed
+    assert decide(pod(), policy, volatile=later).allowed
 
 
 OF_OTHER = [{"name": "c", "expression": "namespaceObject.metadata.name == 'other'"}]

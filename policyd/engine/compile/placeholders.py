@@ -42,7 +42,7 @@ _ENFORCEMENTS: Final = frozenset(get_args(Enforcement))
 _EVERYTHING: Final = LabelSelector()
 
 
-def stand_ins(
+def placeholders(
     document: Document, findings: Iterable[Finding], dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
     """Return the placeholders of an invalid policy: none if it names no resource."""
@@ -51,13 +51,13 @@ def stand_ins(
     reason = _reason(findings)
     written_in = dialect.format_of(document.value)
     if written_in is not None:
-        return tuple(written_in.stand_ins(document, reason, dialect))
+        return tuple(written_in.placeholders(document, reason, dialect))
     kind = document.value["kind"]
     draft = draft_of(document, OWN_FORM if kind == OWN_FORM.kind else FORMS[kind])
-    return compiled_stand_ins([draft], document, reason, dialect)
+    return compiled_placeholders([draft], document, reason, dialect)
 
 
-def compiled_stand_ins(
+def compiled_placeholders(
     drafts: Iterable["PolicyDraft"], document: Document, reason: str, dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
     """Compile the drafts of a policy that name a resource.
@@ -72,7 +72,7 @@ def compiled_stand_ins(
     return tuple(replace(made, unusable=reason) for made in compiled if made is not None)
 
 
-def binding_stand_ins(
+def binding_placeholders(
     document: Document, findings: Iterable[Finding]
 ) -> tuple[CompiledBinding, ...]:
     """Return the placeholders of an invalid binding: none if it names no policy."""

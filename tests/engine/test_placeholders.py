@@ -32,9 +32,9 @@ def policy_set(*documents):
     loaded = load_policies("\n---\n".join(map(json.dumps, documents)), "here", EVERY_FORMAT)
     assert loaded.broken
     return PolicySet(
-        (*loaded.policies, *loaded.stand_ins),
+        (*loaded.policies, *loaded.placeholders),
         namespaces=lambda name: {"metadata": {"name": name, "labels": {"name": name}}},
-        bindings=(*loaded.bindings, *loaded.binding_stand_ins),
+        bindings=(*loaded.bindings, *loaded.binding_placeholders),
         exceptions=loaded.exceptions,
     )
 
@@ -303,7 +303,7 @@ def test_off_line_nothing_stands_in():
     loaded = load_policies(json.dumps(document(**BAD_CEL)), "here")
 
     assert not loaded.policies
-    assert [policy.unusable for policy in loaded.stand_ins] == [
+    assert [policy.unusable for policy in loaded.placeholders] == [
         "it is not usable as it is written: `spec.validations[0].expression`:"
         " undeclared reference to 'nobody' (in container '')"
     ]
