@@ -56,10 +56,10 @@ class CycleExtension:
         return False
 
     def kept(self, entry: NominatedWorkload) -> None:
-        """Take notice that a workload has its assignment, or that it is kept for it."""
+        """Note that a workload has its assignment, or that it is kept for it."""
 
     def preempted(self, entry: NominatedWorkload) -> None:
-        """Take notice that a workload's targets are preempted."""
+        """Note that a workload's targets are preempted."""
 
     def requeued(
         self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
@@ -93,10 +93,10 @@ class Extension:
         return {node.root for node in changed}
 
     def preempting(self, preemptor: QueuedWorkload) -> None:
-        """Take notice that a preemption for a workload is carried out."""
+        """Note that a preemption for a workload is carried out."""
 
     def put_queue(self, queue: QueueState) -> None:
-        """Take notice that a ClusterQueue has another specification, or none."""
+        """Note that a ClusterQueue has another specification, or none."""
 
     def search(self, tree: QuotaTree, queue: QueueSpec, settings: QueueingSettings) -> FlavorSearch:
         """Return the search for flavors by the rules of a queue."""
@@ -127,7 +127,7 @@ class Extension:
         return False
 
     def committed(self, plan: Plan) -> Iterable[str]:
-        """Take notice of a plan that is carried out; return the ClusterQueues to wake up."""
+        """Note a plan that is carried out; return the ClusterQueues to wake up."""
         return ()
 
     def pins(self) -> Mapping[str, Pins]:

@@ -136,7 +136,7 @@ class CohortHeap:
         return node
 
     def changed(self, queue: QuotaNode) -> None:
-        """Take notice of new keys of the queue found last, and of all above it."""
+        """Note new keys of the queue found last, and of all above it."""
         child, cohort = queue, queue.parent
         while cohort is not None:
             heap, item = self._heaps[cohort], self._item(child)

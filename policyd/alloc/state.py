@@ -138,7 +138,7 @@ class CoreState:
         self._drop_if_idle(queue)
 
     def put_workload(self, workload: QueuedWorkload) -> None:
-        """Add a workload, or take notice of its change.
+        """Add a workload, or note its change.
 
         With an admission it holds quota, without one it is pending; but while a plan's admission
         is only assumed, an older view of the workload as pending does not take it back.
@@ -392,7 +392,7 @@ class CoreState:
         self.tree.charge(holding.charges)
 
     def _note_change(self, node: QuotaNode | None) -> None:
-        """Take notice of a change at a node, which may belong to another tree from now on."""
+        """Note a change at a node, which may belong to another tree from now on."""
         self.revision += 1
         if node is not None:
             self._changed.add(node)

@@ -68,7 +68,7 @@ class UsageHistory:
         self._weights: dict[str, float] = {}
 
     def put_queue(self, queue: str, weight: float) -> None:
-        """Take notice of a LocalQueue; one of weight 0 has always used too much."""
+        """Note a LocalQueue; one of weight 0 has always used too much."""
         self._weights[queue] = weight
         self._weigh(queue)
 

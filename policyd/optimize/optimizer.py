@@ -60,7 +60,7 @@ class Optimizer(Extension):
             self._gathering.preempted(queue.node, self._state.now)
 
     def put_queue(self, queue: QueueState) -> None:
-        """Take notice that a ClusterQueue has another specification, or none."""
+        """Note that a ClusterQueue has another specification, or none."""
         if wants(queue.spec) is NO_OPT_INS:
             self.opted.pop(queue.name, None)
         else:
@@ -193,7 +193,7 @@ class _OptimizedCycle(CycleExtension):
         return held is not None and held.name == entry.ticket.workload.key
 
     def kept(self, entry: NominatedWorkload) -> None:
-        """Take notice that a workload has its assignment, or that it is kept for it."""
+        """Note that a workload has its assignment, or that it is kept for it."""
         self._reservations.note(entry)
 
     def preempted(self, entry: NominatedWorkload) -> None:

@@ -133,7 +133,7 @@ class Reservations:
         return Refusal(refusal.reason, cause=refusal.cause, explain=why, pending=refusal.pending)
 
     def note(self, entry: NominatedWorkload) -> None:
-        """Take notice that a workload was given its assignment, or that it is kept for it."""
+        """Note that a workload was given its assignment, or that it is kept for it."""
         key, found = entry.ticket.workload.key, self.of(entry)
         if found is not None and found.claims.pop(key, None) is None:
             runs = entry.ticket.workload.run_seconds
@@ -167,7 +167,7 @@ class Gathering:
         self._gathers: dict[QuotaNode, float] = {}
 
     def preempted(self, node: QuotaNode, now: float) -> None:
-        """Take notice of a preemption for a workload of a queue."""
+        """Note a preemption for a workload of a queue."""
         self._gathers = {root: until for root, until in self._gathers.items() if until > now}
         self._gathers[node.root] = now + LATELY_SECONDS
 

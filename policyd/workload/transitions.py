@@ -44,7 +44,7 @@ MESSAGE_BYTES = 32 * 1024
 """Longest message of a condition."""
 
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
-_TOLD = frozenset({"AdmissionGated", "Inadmissible"})
+_ALWAYS_WRITTEN = frozenset({"AdmissionGated", "Inadmissible"})
 """Reasons that are always written."""
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "StaleGang"})
 
@@ -112,7 +112,7 @@ def release(
 
 def written_reason(reason: str, *, detailed: bool) -> str:
     """Return the reason of a workload that has no quota; without detail there are only two."""
-    if detailed or reason in _TOLD:
+    if detailed or reason in _ALWAYS_WRITTEN:
         return reason
     return "Waiting" if reason == "WaitingForPodsReady" else "Pending"
 

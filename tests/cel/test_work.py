@@ -218,7 +218,7 @@ def test_a_policy_alone_may_cost_what_the_api_server_lets_it():
     assert budget.remaining > 0
 
 
-def test_what_the_authorizer_costs_is_not_taken_from_the_request():
+def test_the_cost_of_the_authorizer_is_not_charged_to_the_request():
     allowance = RequestBudget(50)
     program = compile_expression(
         "authorizer.path('/a').check('get').allowed()", admission_environment()

@@ -104,7 +104,7 @@ def test_a_configuration_says_whether_jobs_of_other_teams_are_named():
     ],
 )
 @pytest.mark.gate("DisableWaitForPodsReady")
-def test_a_configuration_says_what_time_does(text, limits):
+def test_a_configuration_sets_the_time_limits(text, limits):
     assert time_limits(configuration(text)) == limits
 
 
@@ -141,7 +141,7 @@ def test_all_that_is_wrong_is_said():
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_what_changes_nothing_is_named(version):
+def test_parts_without_an_effect_are_named(version):
     said = configuration("clientConnection: {qps: 7}\nfairSharing: {}", version)
 
     mapping = "resources: {deviceClassMappings: [{name: a/gpu, deviceClassNames: [gpu]}]}"

@@ -185,7 +185,7 @@ def asked(expression, variables=""):
         ),
     ],
 )  # fmt: skip
-def test_what_an_expression_looks_at(expression, expected):
+def test_the_reads_of_an_expression(expression, expected):
     assert asked(expression) == expected
 
 
@@ -237,7 +237,7 @@ validations:
         pytest.param("nodeSelector: {a: b}", {"spec.nodeSelector"}, id="node-selector"),
     ],
 )  # fmt: skip
-def test_what_is_injected_is_merged_with_what_is_there(inject, expected):
+def test_injected_values_are_merged_with_existing_ones(inject, expected):
     assert reads(f"inject: {{{inject}}}") == expected
 
 
@@ -282,7 +282,7 @@ def test_the_path_of_a_patch_may_begin_with_a_variable():
     assert reads(spec) == {"spec.os", "x"}
 
 
-def test_what_a_path_may_be_is_found_once_for_each_variable():
+def test_the_values_of_a_path_are_found_once_for_each_variable():
     lines = ["variables:", "- {name: v0, expression: \"'/spec/os'\"}"]
     for number in range(60):
         choice = f"request.name == '' ? variables.v{number} : variables.v{number}"
@@ -352,12 +352,12 @@ def test_selectors_look_at_the_labels_they_name():
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_told(spec):
+def test_undeterminable_reads(spec):
     with pytest.raises(UnboundedError):
         reads(spec)
 
 
-def test_what_depends_on_the_name_of_the_resource_cannot_be_told():
+def test_reads_that_depend_on_a_resource_name_cannot_be_determined():
     named = policy("validations: [{expression: 'true'}]").replace(
         'resources: ["*"]', 'resources: ["*"], resourceNames: [a]'
     )
@@ -400,7 +400,7 @@ def kyvernos(expression):
         ),
     ],
 )
-def test_what_kyvernos_macros_look_at(expression, expected):
+def test_the_reads_of_kyvernos_macros(expression, expected):
     type_, _ = footprint(kyvernos(expression))
 
     assert paths(type_) - ALWAYS == expected
@@ -416,7 +416,7 @@ def test_what_kyvernos_macros_look_at(expression, expected):
         pytest.param("images.containers.size() > 0", id="images"),
     ],
 )
-def test_what_kyvernos_policies_ask_of_the_world_cannot_be_told(expression):
+def test_external_reads_of_kyvernos_policies_cannot_be_determined(expression):
     with pytest.raises(UnboundedError):
         footprint(kyvernos(expression))
 

@@ -51,7 +51,7 @@ class Membership:
         self._called_off: dict[str, float] = {}
 
     async def tend(self, group: PodGroup, workload: Workload | None) -> bool:
-        """Take notice of pods that came, or came too many; tell whether something was written."""
+        """Note pods that came, or came too many; tell whether something was written."""
         if not group.name:
             await self.let_out(group.let_out(workload))
             return False

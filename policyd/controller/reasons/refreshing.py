@@ -129,7 +129,7 @@ class Reasons:
         self._took = 0.0
 
     def wake(self) -> None:
-        """Take notice that something changed."""
+        """Note that something changed."""
         self._changed.set()
 
     async def run(self) -> NoReturn:

@@ -88,7 +88,7 @@ class Mirror(Generic[T]):
             self._notify(Added(obj))
 
     def forget(self, key: str) -> None:
-        """Take notice that an object is not there, though no deletion has been seen."""
+        """Note that an object is not there, though no deletion has been seen."""
         current = self._objects.pop(key, None)
         if current is not None:
             self._notify(Deleted(current))

@@ -15,7 +15,7 @@ from policyd.engine.documents.findings import Doubt
 from policyd.engine.model.compiled import CompiledPolicy, environments_of
 from policyd.errors import did_you_mean
 
-_TOLD: Final = frozenset(
+_REPORTED: Final = frozenset(
     {
         ("object", "kind"),
         ("request", "operation"),
@@ -105,7 +105,7 @@ def _is_never_true(
     part: ast.ExpressionNode, environment: Environment, requests: list[dict[str, object]]
 ) -> bool:
     names = _names(part)
-    if names is None or not names <= _TOLD or (names and not requests):
+    if names is None or not names <= _REPORTED or (names and not requests):
         return False
     try:
         program = compile_expression(unparse(part), environment)

@@ -45,7 +45,7 @@ VOLATILE: Final = frozenset({"now", "random"})
 """Functions with another result each time, with any receiver."""
 
 _MOST_PLACES: Final = 64
-"""The most fields that one value may be: nobody writes a choice among more."""
+"""The most fields that one value may be: policies do not choose among more."""
 
 
 class _Made:

@@ -101,7 +101,7 @@ PARTS = ("registry", "repository", "tag", "digest")
 
 
 @pytest.mark.parametrize("wrong", ["", "A/B", "a@sha256:1", "ghcr.io/a b", "a:b c", "x"])
-def test_what_is_no_image_is_refused(wrong):
+def test_invalid_images_are_refused(wrong):
     assert run(f"isImage('{wrong}')") is False
     with pytest.raises(CelError, match="could not parse reference"):
         run(f"image('{wrong}')")
@@ -216,7 +216,7 @@ def test_the_outside_is_asked(source, answer):
         pytest.param("image.GetMetadata('nginx')", "needs a registry"),
     ],
 )
-def test_what_is_not_provided_is_refused_with_a_word(source, needs):
+def test_missing_external_data_is_refused_with_a_message(source, needs):
     with pytest.raises(CelError, match=needs):
         run(source, values=kyverno_values())
 
@@ -280,7 +280,7 @@ def test_mutations_are_written_in_their_types():
         pytest.param("listObjToMap([{}], [{}], 'a', 'b')", "is not a string", id="no-key"),
     ],
 )
-def test_what_cannot_be_read_is_said(source, message):
+def test_unreadable_data_is_reported(source, message):
     with pytest.raises(CelError, match=message):
         run(source)
 

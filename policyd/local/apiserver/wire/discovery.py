@@ -23,11 +23,11 @@ SUBRESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 
 def versions(address: str) -> Object:
     """Return the document of /api; `address` is that of the server for the client."""
-    everybody = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
+    all_clients = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
     return {
         "kind": "APIVersions",
         "versions": ["v1"],
-        "serverAddressByClientCIDRs": [everybody],
+        "serverAddressByClientCIDRs": [all_clients],
     }
 
 
