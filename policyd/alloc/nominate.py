@@ -159,8 +159,7 @@ class Nominator:
 def still_valid(progress: Progress, now: Progress, *, preserves: bool) -> bool:
     """Tell whether a search may go on `now` where an earlier one stopped.
 
-    With `preserves`, progress is kept in the cycle that follows, even if other things changed
-    meanwhile.
+    With `preserves`, progress is kept in the next cycle, even if other things changed.
     """
     if preserves:
         if progress.request_key != now.request_key:

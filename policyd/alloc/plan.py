@@ -75,8 +75,7 @@ class Requeue(Value, frozen=True):
         reason: How the attempt failed.
         refusal: The obstacles, for its condition.
         requests: Requests of each pod set in total, by name and resource, in canonical units.
-        inadmissible: Whether it is not tried again until something changes, so that the next one
-            is.
+        inadmissible: Whether it is only tried again after a change, so that the next one is tried.
         progress: Where the search for flavors is to go on; None from the start.
     """
 

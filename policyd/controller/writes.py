@@ -194,7 +194,7 @@ class Writes:
         self._check()
         await self.client.create(resource, body, namespace=namespace, into=PartialObject)
 
-    async def delete_unwatched(self, resource: Resource, name: str, *, namespace: str) -> None:
+    async def delete_named(self, resource: Resource, name: str, *, namespace: str) -> None:
         """Delete an object of a kind that is not watched; a deleted one is not an error."""
         self._check()
         with suppress(NotFoundError):

@@ -1,8 +1,7 @@
 """Merge each field that `inject` can set with the object's own value.
 
-Every function here changes a draft and is idempotent: it recognizes its own additions. Values of
-the author are kept, unless the edit overrides. Values are plain JSON, as the API server would take
-them.
+Every function here changes a draft and is idempotent: it recognizes its own additions. The
+author's values are kept, unless the edit overrides. Values are JSON, as the API server takes them.
 
 Of node affinity, terms of a node selector are alternatives, and the conditions in a term must all
 hold. So requirements join every term that the author wrote, and only an object without terms takes

@@ -170,8 +170,7 @@ class CompiledPolicy:
         own: Whether it is of policyd's own kind, with the features that only this kind has.
         id: Its unique identifier: its name, and its kind unless that is policyd's own.
         unconditional: Whether its rules alone decide which requests match.
-        by_template: Whether it is evaluated once for each pod template, and not for the whole
-            object.
+        by_template: Whether it is evaluated once for each pod template, not for the whole object.
     """
 
     policy: Policy
