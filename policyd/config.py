@@ -170,7 +170,7 @@ class Settings:
     webhooks add up; a thousand times as long as a review takes."""
 
     drain_seconds: Annotated[float, msgspec.Meta(ge=0)] = 5.0
-    """Time between failing readiness and closing, in seconds, so that a Service forgets us first.
+    """Time between failing readiness and closing, in seconds, so that a Service removes us first.
     As long as kube-proxy usually takes to notice."""
 
     reload_seconds: Annotated[float, msgspec.Meta(gt=0)] = 5.0
@@ -190,7 +190,7 @@ class Settings:
     """JSON for machines, lines for people. `auto`: lines if stderr is a terminal."""
 
     @property
-    def whose_word_counts(self) -> Makers:
+    def trusted_makers(self) -> Makers:
         """The accounts that create the children of other objects.
 
         Raises:
@@ -200,7 +200,7 @@ class Settings:
 
     @classmethod
     def load(cls, variables: Mapping[str, str], flags: Mapping[str, object]) -> Self:
-        """Take each field from `flags` if it is there and not None, else from `variables`.
+        """Take each field from `flags` if it is set and not None, else from `variables`.
 
         Raises:
             ConfigurationError: If a value does not fit, or a `POLICYD_` variable is unknown.
@@ -223,7 +223,7 @@ def load_configuration(path: str) -> Configuration:
     """Read the file of a Kueue Configuration, with defaults filled in.
 
     Raises:
-        ConfigurationError: If it cannot be read, or is no Configuration.
+        ConfigurationError: If it cannot be read, or is not a Configuration.
     """
     try:
         return parse_configuration(Path(path).read_bytes())
@@ -237,7 +237,7 @@ def configured_kinds(path: str, *, gates: str = "") -> Integrations:
     """Return which kinds of jobs queue by the file of a Kueue Configuration; all if there is none.
 
     Raises:
-        ConfigurationError: If it cannot be read, or is no Configuration.
+        ConfigurationError: If it cannot be read, or is not a Configuration.
     """
     return integrations_of(load_configuration(path), gates=gates) if path else EVERYTHING
 
@@ -246,7 +246,7 @@ def parse_configuration(text: bytes) -> Configuration:
     """Read a Kueue Configuration from YAML or JSON, with defaults filled in.
 
     Raises:
-        ConfigurationError: If it is no Configuration, or a field is unknown.
+        ConfigurationError: If it is not a Configuration, or a field is unknown.
     """
     try:
         document = yaml.safe_load(text)

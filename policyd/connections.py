@@ -29,7 +29,7 @@ SWEEP_SECONDS: Final = 0.5
 """How often connections are looked through for those that took too long."""
 
 WRITE_BUFFER_BYTES: Final = 16 * 1024
-"""Written bytes that the caller has not taken, before the server is told to wait."""
+"""Written bytes that the caller has not taken, before the server has to wait."""
 
 REQUESTS_BEHIND: Final = 8
 """Requests that may be sent before those before them are answered. Go's clients send none."""
@@ -77,7 +77,7 @@ class Listening:
     tls: ssl.SSLContext | None = None
     """None serves without."""
     count: Callable[[str], None] = lambda _reason: None
-    """Told why each connection was closed that was not answered to its end."""
+    """Called with the reason for each connection that was closed before the end of its answer."""
     names: frozenset[str] = frozenset()
     """Callers' names in their certificates; empty for all that get past `tls`."""
 
@@ -303,7 +303,7 @@ class BoundedConnection(asyncio.Protocol):
         self._inner.connection_made(Outgoing(transport, self))  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Remove the connection."""
         self.forget()
         if self._inner is not None:
             self._inner.connection_lost(exc)

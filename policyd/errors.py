@@ -29,7 +29,7 @@ def system_reason(error: OSError) -> str:
 
 
 LONGEST_WORD: Final = 256
-"""Characters of a word that others are compared with: a longer one was not mistyped."""
+"""Characters of a word that others are compared with: a longer one is not a typing error."""
 
 SHORTEST_BEGINNING: Final = 3
 """Characters of a word that is looked for at the beginning of others."""

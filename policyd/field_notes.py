@@ -13,7 +13,7 @@ from itertools import pairwise
 
 @cache
 def field_notes(owner: type) -> Mapping[str, str]:
-    """Return the string below each field of a class, on one line; none where there is no source."""
+    """Return the string below each field of a class, on one line; none if there is no source."""
     definition = _classes(owner.__module__).get(owner.__qualname__)
     notes = {}
     for field, note in pairwise(definition.body if definition else ()):

@@ -23,10 +23,10 @@ CHUNK_BYTES: Final = 512
 
 KNOWN: Final = 2
 KNOWN_BYTES: Final = 1024
-"""So many heads are remembered of each connection, if they are no longer than that."""
+"""The longest head of a request that a connection caches."""
 
 MOST_DIGITS: Final = 15
-"""Digits of a length: a number with more is no length."""
+"""Digits of a length: a number with more is not a length."""
 
 Broken = Literal["head_too_large", "not_http", "too_many_chunks"]
 """Why nothing more is read."""
@@ -120,7 +120,7 @@ class Framing:
         return data[:at], data[at:]
 
     def _take_known(self, data: bytes) -> bool:
-        """Take a request, or its beginning, whose head is as one before but for its length.
+        """Take a request, or its beginning, whose head equals an earlier one except for its length.
 
         A client's heads are. Looking into one anew takes a while.
         """
@@ -250,7 +250,7 @@ def _value(lowered: bytes, name: bytes) -> bytes | None:
     """Return a header's value, None if it is not there.
 
     Raises:
-        BrokenError: If it is there twice.
+        BrokenError: If it occurs twice.
     """
     found = lowered.find(name)
     if found < 0:

@@ -1,7 +1,7 @@
 """The files in which policies are kept: those that are named, and those of the folders named.
 
-A folder may be written by others than who named it. What is in it but leads out of it, by whatever
-links, is none of its files; a link that stays inside is followed, as in a mounted ConfigMap.
+Users other than the caller may write to a folder. A link that leads out of it is not one of its
+files; a link that stays inside is followed, as in a mounted ConfigMap.
 """
 
 import os
@@ -24,7 +24,7 @@ KYVERNO_TEST = "kyverno-test.yaml"
 """The name of a file of Kyverno's tests."""
 
 KUSTOMIZATION = "kustomization.yaml"
-"""Names the files of a folder that are wanted, and is no policy itself."""
+"""Names the files of a folder that are used, and is not a policy itself."""
 
 MOST_FILES: Final = 10_000
 """Policy files of a folder."""
@@ -36,7 +36,7 @@ _TRIES: Final = 3
 """How often a file is read that changes meanwhile."""
 
 LeftOut = Callable[[Path, str], None]
-"""Is told of a file that looks like a policy, and why it is not read."""
+"""Called with a file that looks like a policy, and the reason why it is not read."""
 
 
 class FileError(ConfigurationError):
@@ -67,7 +67,7 @@ def read_file(file: Path, *, pipes: bool = False) -> bytes:
         pipes: Whether it may be a pipe, as a shell makes one.
 
     Raises:
-        FileError: If it is no file, too long, or changes whenever it is read.
+        FileError: If it is not a file, too long, or changes at each read.
         OSError: If it cannot be read.
     """
     for _ in range(_TRIES):

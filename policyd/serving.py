@@ -2,7 +2,7 @@
 
 All listeners of policyd are served by this. The methods that uvicorn calls of its server
 (`startup`, `main_loop`, `shutdown`, `capture_signals`) and the state of its protocols are private
-to it: tests state what is relied on.
+to it: tests state the parts that are used.
 """
 
 import asyncio

@@ -180,7 +180,7 @@ def test_names_are_covered_as_a_tls_client_would_see_it(name, covered):
         ),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_the_users_names(certificate_pem, key_pem, now, message):
+def test_unusable_values_are_refused_by_the_users_names(certificate_pem, key_pem, now, message):
     pair = CertificatePair(certificate_pem=certificate_pem, key_pem=key_pem)
 
     with pytest.raises(ConfigurationError) as caught:

@@ -31,7 +31,7 @@ def test_variables_are_read_as_what_their_fields_are():
     assert (settings.register, settings.drain_seconds, settings.log_format) == (True, 0.5, "json")
 
 
-def test_what_kubernetes_says_of_a_service_named_policyd_is_no_setting():
+def test_service_variables_of_kubernetes_are_not_settings():
     variables = {
         "POLICYD_SERVICE_HOST": "10.96.0.7",
         "POLICYD_SERVICE_PORT": "443",
@@ -86,7 +86,7 @@ def test_a_switch_is_true_or_false():
         ),
     ],
 )
-def test_what_does_not_fit_is_named_with_a_hint(variables, flags, message):
+def test_unfit_values_are_named_with_a_hint(variables, flags, message):
     with pytest.raises(ConfigurationError) as caught:
         Settings.load(variables, flags)
 

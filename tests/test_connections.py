@@ -117,7 +117,7 @@ async def closed(reader):
         ),
     ],
 )
-async def test_what_takes_too_long_is_closed_and_counted(sent, bounds, reason):
+async def test_slow_connections_are_closed_and_counted(sent, bounds, reason):
     async with running(**bounds) as server:
         reader, writer = await server.connect()
         writer.write(sent)
@@ -145,7 +145,7 @@ async def test_requests_are_passed_on_one_after_the_other_is_answered():
         writer.close()
 
 
-async def test_whoever_sends_many_before_they_are_answered_is_hung_up_on():
+async def test_connections_with_many_unanswered_requests_are_closed():
     async with running() as server:
         reader, writer = await server.connect()
         writer.write(GET * 2000)
@@ -155,7 +155,7 @@ async def test_whoever_sends_many_before_they_are_answered_is_hung_up_on():
         writer.close()
 
 
-async def test_what_is_behind_a_request_is_not_kept_without_end():
+async def test_data_after_a_request_is_not_kept_without_end():
     async with running() as server:
         server.answers = False
         _, writer = await server.connect()
@@ -240,7 +240,7 @@ async def test_a_head_that_does_not_end_is_answered_and_closed_and_never_passed_
         writer.close()
 
 
-async def test_an_answer_that_nobody_takes_is_given_up():
+async def test_an_unread_answer_is_dropped():
     async with running(answer=0.05) as server:
         server.answer = b"x" * 10_000_000
         _, writer = await server.connect()
@@ -251,7 +251,7 @@ async def test_an_answer_that_nobody_takes_is_given_up():
         writer.transport.abort()
 
 
-async def test_whoever_opens_connections_and_asks_nothing_locks_nobody_out():
+async def test_idle_connections_lock_no_caller_out():
     async with running(connections=10) as server:
         silent = [await server.connect() for _ in range(50)]
         answered = [await server.ask() for _ in range(5)]
@@ -286,7 +286,7 @@ async def test_those_at_rest_make_room_and_the_last_one_used_stays():
             writer.close()
 
 
-async def test_nobody_who_waits_for_an_answer_is_shed_for_one_that_is_new():
+async def test_no_waiting_body_is_dropped_for_a_new_one():
     async with running(connections=3) as server:
         server.answers = False
         asking = [await server.connect() for _ in range(3)]
@@ -307,7 +307,7 @@ async def test_nobody_who_waits_for_an_answer_is_shed_for_one_that_is_new():
             writer.close()
 
 
-async def test_where_nobody_gets_an_answer_the_oldest_goes_at_last():
+async def test_the_oldest_body_is_dropped_at_last_if_none_is_answered():
     async with running(connections=2) as server:
         server.answers = False
         asking = [await server.connect() for _ in range(2)]

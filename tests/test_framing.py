@@ -122,7 +122,7 @@ def test_a_head_is_passed_on_whole():
     ],
 )
 @pytest.mark.parametrize("size", [1000, 1_000_000])
-def test_what_breaks_a_bound_or_can_be_read_in_two_ways_is_refused(stream, reason, size):
+def test_unbounded_or_ambiguous_input_is_refused(stream, reason, size):
     framing = Framing()
 
     with pytest.raises(BrokenError) as caught:

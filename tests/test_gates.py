@@ -132,7 +132,7 @@ async def test_annotations_name_the_group_of_a_pod(on):
 
 @BOTH
 @pytest.mark.gate("WorkloadIdentifierAnnotations")
-def test_what_annotations_name_is_checked_where_they_name_anything(on):
+def test_names_in_annotations_are_checked_if_set(on):
     notes = {"kueue.x-k8s.io/pod-group-name": "no name"}
     notes["kueue.x-k8s.io/pod-group-total-count"] = "1"
     pod = {"metadata": {"name": "a", "labels": {QUEUE: "q"}, "annotations": notes}}
@@ -194,7 +194,7 @@ def test_an_annotation_adds_to_the_priority():
 
 
 @pytest.mark.gate("UnadmittedWorkloadsExplicitStatus")
-def test_a_workload_that_nobody_looked_at_yet_is_told_so():
+def test_a_workload_that_was_not_considered_yet_says_so():
     explicit = Gates(unadmitted_workloads_explicit_status=True)
 
     assert obstacle(pending(), gates=explicit) == "PendingEvaluation"
@@ -267,7 +267,7 @@ def test_a_queue_says_whether_it_preempts_before_it_tries_the_next_flavor():
 
 
 @pytest.mark.gate("FlavorFungibilityPreserveScanProgress")
-def test_who_lost_its_flavor_to_another_goes_on_where_it_stopped():
+def test_a_workload_that_lost_its_flavor_continues_its_search():
     def racing(**flips):
         groups = (group(one={"gpu": 4}, two={"gpu": 4}),)
         return made(
@@ -310,7 +310,7 @@ def test_resources_that_a_queue_does_not_declare_pass():
 
 @BOTH
 @pytest.mark.gate("SchedulingEquivalenceHashing")
-def test_who_asks_for_the_same_is_not_tried_in_vain(on):
+def test_equal_requests_are_not_tried_again(on):
     rules = QueueingSettings(gates=Gates(scheduling_equivalence_hashing=on))
     of = state(
         queue("a", gpu=4), workload("first", "a", gpu=8), workload("second", "a", gpu=8, at=1),
@@ -373,7 +373,7 @@ def placed(key, queue_name):
 
 
 @pytest.mark.gate("TASRecomputeAssignmentWithinSchedulingCycle")
-def test_who_lost_its_place_within_a_cycle_gets_another_in_it():
+def test_a_workload_that_lost_its_place_in_a_cycle_gets_another_in_it():
     def racing(**flips):
         of = racked(**flips)
         put(of, placed("a1", "a"))
@@ -406,7 +406,7 @@ def test_flavors_of_the_same_nodes_know_of_each_others_usage(on):
 )
 @pytest.mark.anyio
 @pytest.mark.gate("TASFailedNodeReplacement", "TASFailedNodeReplacementFailFast")
-async def test_who_finds_no_place_but_that_of_a_node_that_failed_starts_over(flips, reason):
+async def test_a_workload_without_a_place_but_that_of_a_failed_node_is_requeued(flips, reason):
     world = World(QueueingSettings(gates=Gates(**flips)))
     world.furnish(gpus=16)
     world.put(r.RESOURCE_FLAVORS, topologies.flavor())

@@ -42,7 +42,7 @@ def test_a_hook_runs_a_command_of_the_project(hook):
     assert [option for option in options if option not in told.stdout] == []
 
 
-def test_what_is_renewed_each_week_is_what_is_there():
+def test_weekly_updates_cover_existing_folders():
     updates = yaml.safe_load((PROJECT / ".github/dependabot.yml").read_text())["updates"]
     renewed = {(each["package-ecosystem"], each["directory"].strip("/")) for each in updates}
     modules = {str(path.parent.relative_to(PROJECT)) for path in PROJECT.glob("tests/**/go.mod")}

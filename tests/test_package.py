@@ -123,7 +123,7 @@ def test_the_recipe_of_the_image_has_no_finding():
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_what_the_recipe_copies_is_sent_and_makes_the_wheel(tmp_path):
+def test_files_that_the_recipe_copies_are_sent_and_make_the_wheel(tmp_path):
     """The image is made of what is copied, and of that what `.dockerignore` leaves."""
     sent = re.findall(r"^!(\S+)$", (PROJECT / ".dockerignore").read_text(), re.MULTILINE)
     copied = re.findall(r"^COPY (?!--)(.+) \S+$", RECIPE.read_text(), re.MULTILINE)

@@ -22,7 +22,7 @@ def test_a_folder_is_its_policies_without_cases_kustomization_and_what_is_hidden
     assert found == [tmp_path / "a.json", tmp_path / "b" / "policy.yaml"]
 
 
-def test_a_file_that_is_named_itself_is_taken_whatever_it_is_called(tmp_path):
+def test_a_named_file_is_read_under_any_name(tmp_path):
     file = tmp_path / "cases.yaml"
 
     assert policy_files([file, file]) == [file]
@@ -130,7 +130,7 @@ def test_links_that_go_round_end(outside):
     assert set(left_out) == {"a.yaml", "b.yaml"}
 
 
-def test_what_is_no_file_is_told_and_not_opened(outside):
+def test_other_things_than_files_are_reported_and_not_opened(outside):
     folder, _ = outside
     os.mkfifo(folder / "pipe.yaml")
     (folder / "zero.yaml").symlink_to("/dev/zero")

@@ -21,7 +21,10 @@ PHRASES = {
     r"bench[-_]door": "bench-webhooks",
     r"\b[Tt]he doors?\b": "the admission webhooks",
     r"\bdoor_(opened|closing|closed|rules)\b|\brun_door\b": "webhooks_started, run_webhooks, …",
-    r"\bmend(s|ed|ing)?\b": "fix",
+    r"\bmend(s|ed|ing)?\b|_mend(able|ed)\b": "fix",
+    r"\b[Ss]tand[-_]ins?\b": "placeholder",
+    r"\bchances?\b": "jitter, volatile inputs",
+    r"\b[Tt]akes? notice\b": "note",
     r"\bl(ead|eads|ed) astray\b": "mislead",
     r"\bfits nobody\b": "fits no pending workload",
     r"\bwho waits\b": "pending workloads",
@@ -74,7 +77,14 @@ IDENTIFIERS = {
     },
     "policyd/kube": ALLOCATOR,
     "policyd/workload": ALLOCATOR,
-    "policyd": {"tallies": "counts", "tally": "counts", "tallying": "admission reports"},
+    "policyd/engine": {"lift": "exempt", "lifts": "exempts", "told": "reported"},
+    "policyd/jobs": {"told": "reported"},
+    "policyd": {
+        "chance": "jitter, volatile",
+        "tallies": "counts",
+        "tally": "counts",
+        "tallying": "admission reports",
+    },
     "webhooks": {
         "outside": "external data",
         "tally": "counts",
@@ -86,7 +96,12 @@ IDENTIFIERS = {
 PRONOUNS = r"(?i)\b(whoever|nobody|somebody|anybody|everybody)\b"
 """Stand for the noun that a sentence is about, in the folders that are free of them."""
 
-PRECISE = ("policyd/controller", "policyd/kube", "policyd/workload")
+PRECISE = (
+    *("policyd/admission", "policyd/alloc", "policyd/api", "policyd/cel", "policyd/certificates"),
+    *("policyd/controller", "policyd/engine", "policyd/jobs", "policyd/kube", "policyd/local"),
+    *("policyd/optimize", "policyd/patch", "policyd/registration", "policyd/simulate"),
+    *("policyd/status", "policyd/testing", "policyd/workload", "webhooks"),
+)
 
 CLASSES: dict[str, str] = {
     "Head": "of an HTTP message, and what is read of a review before the rest",

@@ -146,7 +146,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         listener, health = (stack.enter_context(opened) for opened in sockets)
         kinds = configured_kinds(settings.config)
-        kinds = replace(kinds, makers=settings.whose_word_counts)
+        kinds = replace(kinds, makers=settings.trusted_makers)
         server = WebhookServer(settings=settings, integrations=kinds, variables=variables)
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)

@@ -43,7 +43,7 @@ from webhooks.observe.lines import Lines
 
 Answer = Callable[[bytes, OutOfTime], Coroutine[Any, Any, bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
-body that is no review. It is begun outside of any task: work that needs one awaits something
+body that is not a review. It is begun outside of any task: work that needs one awaits something
 first."""
 
 Answered = tuple[HTTPStatus, bytes]
@@ -227,7 +227,7 @@ class Endpoint:
         return self.without_verdict(body, reason, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def refuse(self, refusal: RefusedError) -> Answered:
-        """Return the answer to a call that is no review."""
+        """Return the answer to a call that is not a review."""
         self._refused.inc()
         return refusal.status, _status(refusal.status, str(refusal))
 
@@ -237,7 +237,7 @@ class Endpoint:
         Args:
             head: The first bytes of the review.
             reason: Why it cannot be evaluated.
-            otherwise: The status if it is no review.
+            otherwise: The status if it is not a review.
         """
         try:
             answer = self._unjudged(head, reason)

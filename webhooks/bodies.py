@@ -156,7 +156,7 @@ class BodyBudget:
         return self._taken > self._light
 
     def took(self, size: int) -> None:
-        """Note received or released bytes; if they are too many, give up the oldest body."""
+        """Note received or released bytes; if they are too many, drop the oldest body."""
         self._taken += size
         while self._taken > self._light and self._coming:
             next(iter(self._coming)).give_up(NO_ROOM)
@@ -239,7 +239,7 @@ class BodyBudget:
             self._look = loop.call_later(TURN_SECONDS, self._look_through)
 
     def _look_through(self) -> None:
-        """Give up large bodies that keep others waiting, seen twice: the process may have stood."""
+        """Drop large bodies that keep others waiting, if seen twice: the process may pause."""
         self._look = None
         if not self._waiting:
             return

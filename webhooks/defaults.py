@@ -67,7 +67,7 @@ class DefaultsWatch:
 
     async def run(self) -> NoReturn:
         """Wait for the kind, and watch."""
-        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, chance=self._pace.chance)
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, jitter=self._pace.jitter)
         while not await self._is_served():
             await self._pace.sleep(backoff.next())
         await self._informer.run()

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 Outcome = Literal["allowed", "denied", "unjudged", "refused", "failed"]
 """Denied is the verdict; unjudged is a review that was answered without one; refused is a body that
-is no review; failed is our own mistake."""
+is not a review; failed is our own error."""
 
 BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 """Seconds. A review takes a fraction of a millisecond; one above 10 ms needs an explanation."""

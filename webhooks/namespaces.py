@@ -119,5 +119,5 @@ class Namespaces:
 
 
 def without_cluster(name: str) -> Mapping[str, Json]:
-    """Make up a namespace that has nothing but its name, where there is no cluster to ask."""
+    """Make up a namespace that only has a name, if there is no cluster to read."""
     return {"metadata": {"name": name, "labels": {NAME_LABEL: name}}}

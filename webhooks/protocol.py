@@ -81,7 +81,7 @@ class DirectCall:
         return None
 
     async def answer_later(self, answer: Coroutine[Any, Any, Answered]) -> None:
-        """Answer when that is there."""
+        """Answer when the answer is ready."""
         try:
             answered = await answer
         except BaseException:
@@ -114,7 +114,7 @@ class DirectCall:
 
 
 class ReviewProtocol(HttpToolsProtocol, Answering):
-    """uvicorn's HTTP/1.1, but for plain reviews."""
+    """uvicorn's HTTP/1.1, with a short path for plain reviews."""
 
     route: tuple[Endpoint, bytes] | None
 
@@ -156,7 +156,7 @@ class ReviewProtocol(HttpToolsProtocol, Answering):
             review.wait(self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a body that was arriving."""
+        """Drop a body that was arriving."""
         review, self._incoming = self._incoming, None
         if review is not None:
             review.wait_no_more()

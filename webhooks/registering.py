@@ -1,6 +1,6 @@
 """The certificate in use, and the webhook configurations by which the API server calls.
 
-The certificate is in use before the API server is told to call. The configurations follow the
+The certificate is in use before the API server is configured to call. The configurations follow the
 policies, and are compared with the API server's from time to time, as others may change them there.
 """
 

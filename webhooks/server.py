@@ -213,7 +213,7 @@ def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:
         gives_queue=server.gives_queue,
         default_class=server.default_class,
         authors=server.authors,
-        owner_is_there=Owners(server.api_server, asked).is_there if asked else None,
+        owner_exists=Owners(server.api_server, asked).is_there if asked else None,
     )
 
 

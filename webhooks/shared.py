@@ -43,7 +43,7 @@ class Readiness:
         self._reasons[reason] = None
 
     def unblock(self, reason: str) -> None:
-        """Remove a reason, if it is there."""
+        """Remove a reason, if it is set."""
         self._reasons.pop(reason, None)
 
 
@@ -70,7 +70,7 @@ class WebhookServer:
     callers_pem: bytes = b""
     """The authority of the callers' certificates; empty if callers need none."""
     registered: bool = False
-    """Whether the API server was told to call, at least once."""
+    """Whether the API server was configured to call, at least once."""
     integrations: Integrations = EVERYTHING
     """Which kinds of jobs queue, and where."""
     inquiries: Inquiries | None = None

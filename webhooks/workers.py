@@ -2,7 +2,7 @@
 
 A large one goes to a worker at once. Any other is begun on the loop, where most end within a
 millisecond; one that does not end soon is left there, and begun again by a worker: deciding has no
-effects. Workers are threads: they share what policies know, and Python lets them take turns.
+effects. Workers are threads: they share the state of policies, and Python lets them take turns.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Workers:
         except BaseException:
             self._free.release()
             raise
-        done.add_done_callback(lambda _done: _tell(loop, self._free.release))
+        done.add_done_callback(lambda _done: _call_soon(loop, self._free.release))
         result = asyncio.wrap_future(done)
         # An error refers to this frame: a reference to the error would keep both, and the body.
         del done
@@ -118,7 +118,7 @@ class Workers:
             del result
 
 
-def _tell(loop: asyncio.AbstractEventLoop, release: Callable[[], None]) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, release: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(release)
 

@@ -52,8 +52,8 @@ CLAIMS_WAIT = (
 )
 """The warning for such a pod; the controller, which never starts it, reports the same."""
 
-IsThere = Callable[[str, Mapping[str, Any]], bool]
-"""Tells whether the owner that an object of a namespace names is there. Raises a PendingError if
+OwnerExists = Callable[[str, Mapping[str, Any]], bool]
+"""Returns whether the owner that an object of a namespace names exists. Raises a PendingError if
 that is to be looked up first."""
 
 _ACCOUNTS: Final = "system:serviceaccount"
@@ -118,14 +118,14 @@ class JobAdmission:
         gives_queue: Tells whether a namespace has a queue for new jobs that name none.
         default_class: Whether there is a priority class for new jobs that name none.
         authors: Tells which users may start pending jobs.
-        owner_is_there: Looks owners up, where any user's word for them is taken.
+        owner_exists: Looks owners up, where any user's word for them is taken.
     """
 
     integrations: Integrations = EVERYTHING
     gives_queue: Callable[[str], bool] = nowhere
     default_class: DefaultClass = NO_CLASS
     authors: Authors = NOBODY_KNOWN
-    owner_is_there: IsThere | None = None
+    owner_exists: OwnerExists | None = None
 
     def change(self, request: AdmissionRequest, decision: Decision) -> Decision:
         """Suspend new jobs that queue, gate new pods, and mark kinds that create such pods."""
@@ -171,7 +171,7 @@ class JobAdmission:
         author = self.authors.author_of(request.user_info)
         context = self._context(request, defaults=True, author=author)
         try:
-            return _looked_at(request, decision, context)
+            return _with_job_rules(request, decision, context)
         except PendingError:
             return ALLOWED  # thrown away: it is decided again once the owner was looked up
 
@@ -192,7 +192,7 @@ class JobAdmission:
         self, request: AdmissionRequest, *, defaults: bool, author: Author = "queue"
     ) -> JobContext:
         """Return the context of the object."""
-        is_there, namespace = self.owner_is_there, request.namespace
+        is_there, namespace = self.owner_exists, request.namespace
         return JobContext(
             integrations=self.integrations,
             account=request.user_info.username,
@@ -228,7 +228,7 @@ def warn_of_hidden(
     return Decision(warnings=(f"{SPEAKER}: {said}",)) if said else ALLOWED
 
 
-def _looked_at(request: AdmissionRequest, policies: Decision, around: JobContext) -> Decision:
+def _with_job_rules(request: AdmissionRequest, policies: Decision, around: JobContext) -> Decision:
     obj, old = object_of(request, policies), around.before
     group, kind = request.kind.group, request.kind.kind
     try:

@@ -105,8 +105,8 @@ class QueueAdmission:
         if old is not None and known.type is not Workload and _is_same(new, old):
             return ALLOWED  # old mistakes must not prevent a status
         unfit = list(limit_errors(new, old))
-        told = {error.path for error in unfit}
-        errors = [*unfit, *(e for e in known.check(new, old, self.gates) if e.path not in told)]
+        reported = {error.path for error in unfit}
+        errors = [*unfit, *(e for e in known.check(new, old, self.gates) if e.path not in reported)]
         # Schema errors come first: the API server calls no webhook for an invalid object.
         return _refused(*map(_denial, sorted(errors, key=lambda error: not error.schema)))
 

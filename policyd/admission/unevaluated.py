@@ -149,7 +149,7 @@ def _of_any_version(rule: Rule) -> Rule:
 
 
 def _may_name_a_queue(text: bytes) -> bool:
-    """Tell whether an object may name a queue: not if all of it is there, and does not."""
+    """Tell whether an object may name a queue: not if it is complete, and names none."""
     if len(text) >= HEAD_BYTES or QUEUE_WORDS in text:
         return True
     try:

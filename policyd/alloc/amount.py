@@ -20,7 +20,7 @@ _MILLI = 1_000
 
 
 def quota_amount(resource: str, value: int) -> int:
-    """Turn a quota in canonical units into an amount; what is beyond measure is UNLIMITED."""
+    """Turn a quota in canonical units into an amount; a value out of range is UNLIMITED."""
     largest = UNLIMITED - UNLIMITED % _MILLI if resource == "cpu" else UNLIMITED
     return UNLIMITED if value >= largest else value
 
@@ -31,12 +31,12 @@ def request_amount(value: int) -> int:
 
 
 def add(left: int, right: int) -> int:
-    """Add two amounts of quota; UNLIMITED stays what it is."""
+    """Add two amounts of quota; UNLIMITED stays UNLIMITED."""
     return max(_SMALLEST, min(left + right, UNLIMITED))
 
 
 def total_of(*parts: Mapping[K, int]) -> dict[K, int]:
-    """Return the sums of what all parts have by the same key."""
+    """Return the sums of all parts by key."""
     total: dict[K, int] = {}
     for part in parts:
         for key, amount in part.items():

@@ -14,7 +14,7 @@ from policyd.alloc.workload import QueuedWorkload
 
 @dataclass(slots=True, eq=False)
 class QueueState:
-    """A ClusterQueue as it is: what waits in it, and what holds its quota.
+    """The state of a ClusterQueue: its pending workloads, and the holders of its quota.
 
     It exists as soon as a workload names it; without `spec` it is inactive.
     """

@@ -1,4 +1,4 @@
-"""One scheduling cycle: the next workload of every queue, and what to do with each.
+"""One scheduling cycle: a decision about the next workload of every queue.
 
 1. *Nominate*: for each workload, choose flavors, and victims if need be, as if it were alone.
 2. *Order*: workloads that borrow least first; then by priority, then by age. With fair sharing, the
@@ -80,7 +80,7 @@ class CycleRoom:
 
     @contextmanager
     def without_victims(self, root: QuotaNode, targets: Iterable[Victim] = ()) -> Iterator[None]:
-        """Release, for a trial, what victims and targets hold of a tree and of nodes."""
+        """Release, for a trial, the usage of victims and targets in a tree and on nodes."""
         with self._ledger.trial():
             self._tree.release(self._freed.get(root, {}))
             for key, holding in self.victims.items() if self._ledger.nodes.trees else ():
@@ -92,7 +92,7 @@ class CycleRoom:
             yield
 
     def preempt(self, entry: NominatedWorkload) -> list[Preempt]:
-        """Count a workload's targets as gone; return the preemptions, but for those under way."""
+        """Count a workload's targets as removed; return those that are not under way yet."""
         targets = {target.workload.key: target.holding for target in entry.targets}
         new = [holding.charges for key, holding in targets.items() if key not in self.victims]
         self._freed[entry.root] = total_of(self._freed.get(entry.root, {}), *new)
@@ -111,7 +111,7 @@ class CycleRoom:
         ]
 
     def keep(self, entry: NominatedWorkload) -> None:
-        """Keep from later workloads what one has been assigned, though it may not get it yet."""
+        """Keep a workload's assignment from later workloads, though it may not get it yet."""
         self._tree.charge(entry.assignment.charges)
         self._occupy(entry)
         if self._extension.active:
@@ -157,7 +157,7 @@ class CycleRoom:
 
 
 def plan_cycle(state: CoreState) -> Plan:
-    """Decide what to do with the next workload of every active queue.
+    """Decide about the next workload of every active queue.
 
     The state is left as it was; `state.commit(plan)` carries the plan out in it.
     """
@@ -179,7 +179,7 @@ def plan_cycle(state: CoreState) -> Plan:
 
 
 class _Cycle:
-    """A cycle on its way: nominated workloads, what is decided, and what room is left."""
+    """A running cycle: nominated workloads, the decisions so far, and the room that is left."""
 
     def __init__(self, state: CoreState, extension: CycleExtension) -> None:
         self.entries: list[NominatedWorkload] = []
@@ -231,7 +231,7 @@ class _Cycle:
             self._preempt_if_it_helps(entry)
 
     def _recompute(self, entry: NominatedWorkload) -> bool:
-        """Choose again what others took; tell whether it fits once their victims are gone."""
+        """Replace the victims that others took; tell whether it fits once those are removed."""
         if not (entry.targets and self.room.overlaps(entry)):
             if self.room.lost_places(entry):
                 self._choose(entry)
@@ -246,7 +246,7 @@ class _Cycle:
         return deferred
 
     def _choose(self, entry: NominatedWorkload, removed: Collection[str] = ()) -> None:
-        """Choose again, of the same flavors, with what there is now."""
+        """Choose again, of the same flavors, by the current usage."""
         chooser = Chooser(self._state, entry.ticket, entry.options, entry.options.preempts)
         found = chooser.choose(FlavorScan(pins=entry.assignment.flavors), removed)
         entry.requests, entry.assignment = found.requests, found.assignment
@@ -384,7 +384,7 @@ def tournament(
     left = {entry.options.node: entry for entry in entries}
 
     def match(child: QuotaNode, best: QuotaNode) -> Key | None:
-        """Say how the best below `child` stands in the cohort above."""
+        """Return the rank of the best below `child` in the cohort above."""
         if best not in left:
             return None
         charges = left[best].assignment.charges
@@ -406,7 +406,7 @@ def standing(
 ) -> Key:
     """Rank a workload in a cohort; the lowest wins.
 
-    The share is that of the cohort's child that it is below, with what is `wanted` used.
+    The share is that of the cohort's child that it is below, with `wanted` counted as used.
     """
     borrows = any(names in share.borrowed for names in wanted)
     return (
@@ -419,10 +419,10 @@ def standing(
 
 
 def reserved_charges(tree: QuotaTree, assignment: Assignment) -> dict[int, int]:
-    """Return what of an assignment is kept free for a workload that has to wait for it.
+    """Return the part of an assignment that is kept free for a workload that has to wait for it.
 
-    Without borrowing that is its own queue's unused quota; else what it may borrow. What fits is
-    kept whole.
+    Without borrowing that is its own queue's unused quota; else the amount that it may borrow. An
+    assignment that fits is kept whole.
     """
     if assignment.mode is FIT:
         return assignment.charges

@@ -21,7 +21,7 @@ from policyd.alloc.workload import QueuedWorkload
 
 
 class CycleExtension:
-    """What is decided in one cycle.
+    """The decisions of an extension in one cycle.
 
     Attributes:
         active: Whether `make_room`, `delay`, `kept` and `requeued` are called at all.
@@ -56,15 +56,15 @@ class CycleExtension:
         return False
 
     def kept(self, entry: NominatedWorkload) -> None:
-        """Take notice that a workload has its assignment, or that it is kept for it."""
+        """Note that a workload has its assignment, or that it is kept for it."""
 
     def preempted(self, entry: NominatedWorkload) -> None:
-        """Take notice that a workload's targets are preempted."""
+        """Note that a workload's targets are preempted."""
 
     def requeued(
         self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
     ) -> tuple[Refusal, bool]:
-        """Return what to tell a waiting workload, and whether it holds up those behind it."""
+        """Return the refusal of a waiting workload, and whether it holds up those behind it."""
         return refusal, strict
 
 
@@ -72,7 +72,7 @@ _NOTHING = CycleExtension()
 
 
 class Extension:
-    """What is decided in one state, and remembered from cycle to cycle.
+    """The decisions of an extension in one state, and its memory from cycle to cycle.
 
     Attributes:
         reserved: The same of the last cycle as `reserved` of a cycle.
@@ -93,10 +93,10 @@ class Extension:
         return {node.root for node in changed}
 
     def preempting(self, preemptor: QueuedWorkload) -> None:
-        """Take notice that a preemption for a workload is carried out."""
+        """Note that a preemption for a workload is carried out."""
 
     def put_queue(self, queue: QueueState) -> None:
-        """Take notice that a ClusterQueue has another specification, or none."""
+        """Note that a ClusterQueue has another specification, or none."""
 
     def search(self, tree: QuotaTree, queue: QueueSpec, settings: QueueingSettings) -> FlavorSearch:
         """Return the search for flavors by the rules of a queue."""
@@ -105,7 +105,7 @@ class Extension:
     def request(
         self, queue: QueueSpec, workload: QueuedWorkload, request: PlacementRequest
     ) -> PlacementRequest:
-        """Return what a pod set of a workload asks of a topology, by the rules of its queue."""
+        """Return a pod set's request for places in a topology, by the rules of its queue."""
         return request
 
     def protects(self, queue: QueueState) -> bool:
@@ -120,14 +120,14 @@ class Extension:
         """Put the pending workloads of queues in another order, before heads are taken."""
 
     def forget(self, key: str) -> None:
-        """Forget a workload that is gone."""
+        """Drop a workload that was removed."""
 
     def holds_for(self, key: str) -> bool:
         """Tell whether quota is held for a workload, so that its leaving helps others."""
         return False
 
     def committed(self, plan: Plan) -> Iterable[str]:
-        """Take notice of a plan that is carried out; return the ClusterQueues to wake up."""
+        """Note a plan that is carried out; return the ClusterQueues to wake up."""
         return ()
 
     def pins(self) -> Mapping[str, Pins]:
@@ -139,5 +139,5 @@ class Extension:
         return None
 
     def cycle(self) -> AbstractContextManager[CycleExtension]:
-        """Return what decides in the cycle of a block; the state is settled."""
+        """Return the extension of the cycle in a block; the state is settled."""
         return nullcontext(_NOTHING)

@@ -1,9 +1,9 @@
 """Fair sharing: how much queues and cohorts borrow.
 
 The *dominant* resource of a queue or cohort is the one of which it borrows most, as a fraction of
-what its parent could lend; that fraction, in thousandths and divided by the node's weight, is its
-*share*. Lower shares go first in a cycle, and higher ones are preempted first. A `CohortHeap` finds
-the best queue of a tree.
+the amount that its parent could lend; that fraction, in thousandths and divided by the node's
+weight, is its *share*. Lower shares go first in a cycle, and higher ones are preempted first. A
+`CohortHeap` finds the best queue of a tree.
 """
 
 import heapq
@@ -23,9 +23,9 @@ class BorrowedShare:
     """How much a node borrows, against its siblings.
 
     Attributes:
-        borrowed: Its borrowed amounts by flavor and resource.
-        ratio: What it borrows of the dominant resource, in thousandths of what can be lent.
-        dominant: That resource; "" without a ratio.
+        borrowed: Borrowed amounts by flavor and resource.
+        ratio: Borrowed part of the dominant resource, in thousandths of the lendable amount.
+        dominant: That resource; "" if there is no ratio.
     """
 
     borrowed: Mapping[FlavorResource, int]
@@ -56,7 +56,7 @@ def share_of(tree: QuotaTree, node: QuotaNode) -> BorrowedShare:
 
 
 def _shared(tree: QuotaTree, node: QuotaNode) -> tuple[Shared, ...]:
-    """Return what a node may borrow, resource by resource in alphabetical order."""
+    """Return the resources that a node may borrow, in alphabetical order."""
     if node.parent is None:
         return ()
     lendable = tree.lendable.get(node.parent) or _lendable(tree, node.parent)
@@ -76,9 +76,9 @@ def _has_quota(node: QuotaNode, names: FlavorResource) -> bool:
 
 
 def _lendable(tree: QuotaTree, cohort: QuotaNode) -> Mapping[str, int]:
-    """Return what the children of a cohort could have at most of each resource, its own included.
+    """Return the most that the children of a cohort could have of each resource, its own included.
 
-    A flavor that is only elsewhere in the tree counts too, by what the next cohort above has of it.
+    A flavor that is only elsewhere in the tree counts too, by the amount in the next cohort above.
     """
     known = tree.lendable[cohort] = {}
     for names in cohort.root.cells:
@@ -93,7 +93,7 @@ Key = tuple[Any, ...]
 """How good a child is in its cohort; the lowest is the best. Equals have as many parts."""
 
 _HeapItem = tuple[Any, ...]
-"""The key, what tells equals apart, and the child: flat, since it is compared often."""
+"""The key, a number that breaks ties, and the child: flat, since it is compared often."""
 
 
 class CohortHeap:
@@ -136,7 +136,7 @@ class CohortHeap:
         return node
 
     def changed(self, queue: QuotaNode) -> None:
-        """Take notice of new keys of the queue found last, and of all above it."""
+        """Note new keys of the queue found last, and of all above it."""
         child, cohort = queue, queue.parent
         while cohort is not None:
             heap, item = self._heaps[cohort], self._item(child)

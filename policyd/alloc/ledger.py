@@ -1,4 +1,4 @@
-"""The ledger: what workloads hold of quota, in the tree, and of nodes."""
+"""The ledger: the quota in the tree and the places on nodes that workloads hold."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ class Holding:
 
 
 class Victim(NamedTuple):
-    """A workload to preempt, by what it holds, and the reason."""
+    """A workload to preempt: its holding, and the reason."""
 
     holding: Holding
     reason: PreemptionReason
@@ -50,7 +50,7 @@ class Victim(NamedTuple):
 
 
 class Ledger:
-    """What workloads hold: quota in the tree, and places on nodes.
+    """The usage of workloads: quota in the tree, and places on nodes.
 
     Attributes:
         tree: Quota and usage.
@@ -101,7 +101,7 @@ class Ledger:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Take back, at the end of the block, whatever is taken and given in it."""
+        """Undo, at the end of the block, all changes that are made in it."""
         with self.tree.trial():
             if self.nodes.trees:
                 with self.nodes.trial():

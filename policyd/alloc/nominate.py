@@ -134,7 +134,7 @@ class Nominator:
         preempts = self._preempts(options, ticket)
         scan = self._resume(ticket, options, requests)
         entry = Chooser(self._state, ticket, options, preempts).choose(scan)
-        # What depends on nothing but the tree and the requests holds for the next one too.
+        # A result that depends only on the tree and the requests holds for the next one too.
         known = scan is EVERYWHERE and not preempts and entry.requests is requests
         if known and not options.topologies and entry.assignment.held is None:
             requests.known, requests.version = entry.assignment, options.node.root.version
@@ -159,7 +159,7 @@ class Nominator:
 def still_valid(progress: Progress, now: Progress, *, preserves: bool) -> bool:
     """Tell whether a search may go on `now` where an earlier one stopped.
 
-    With `preserves`, progress is kept in the cycle that follows, whatever changed meanwhile.
+    With `preserves`, progress is kept in the next cycle, even if other things changed.
     """
     if preserves:
         if progress.request_key != now.request_key:

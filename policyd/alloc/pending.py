@@ -5,8 +5,8 @@ without success, or backing off, until something changes that could help it.
 
 Next is the workload of the highest priority, then the oldest; but before that, where past usage
 orders LocalQueues, one of the LocalQueue that used least; and then the latest preemptor, so that no
-other takes what it made free. When a workload does not fit, all that have the same requests become
-inadmissible without a look at each.
+other takes the room that it made. When a workload does not fit, all that have the same requests
+become inadmissible without a look at each.
 """
 
 from bisect import insort
@@ -39,7 +39,7 @@ _SHARED: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandidates"
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A workload's place in its queue, and what it asks of the queue.
+    """A workload's place in its queue, and its requests.
 
     Attributes:
         plain: Whether it has no objection, replaces no other, and asks for no place.
@@ -68,7 +68,7 @@ class Ticket:
 
     @property
     def request_key(self) -> tuple[int, RequestKey]:
-        """What decides whether it fits: its priority and requests."""
+        """The key that decides whether it fits: priority and requests."""
         return self.workload.priority, self._asks
 
     @property
@@ -79,7 +79,7 @@ class Ticket:
         return not (self.workload.backing_off or misplaced)
 
     def requests(self, options: QueueOptions) -> Requests:
-        """Return what the workload asks of the queue, worked out once for the same options."""
+        """Return the workload's requests to the queue, computed once for the same options."""
         return options.requests(self.workload, request_key=self._asks)
 
 
@@ -273,7 +273,7 @@ class PendingQueue:
         return None if ticket is None else ticket.workload
 
     def put(self, workload: QueuedWorkload, *, carries: bool = True) -> None:
-        """Add a workload, or take notice of its change. What is inadmissible stays so if unchanged.
+        """Add or update a workload. An inadmissible one stays so if unchanged.
 
         With `carries`, the search for its flavors goes on where it stopped before the change.
         """
@@ -293,7 +293,7 @@ class PendingQueue:
             self._activate(ticket)
 
     def _intern(self, workload: QueuedWorkload) -> RequestKey:
-        # Hashing what a workload asks each time it is next costs more than deciding about it.
+        # Hashing a workload's requests each time it is next costs more than deciding about it.
         content = request_key_of(workload)
         known = self._request_keys.get(content)
         if known is None:
@@ -367,7 +367,7 @@ class PendingQueue:
         return None if ticket is None else self._refused.get(ticket.request_key)
 
     def turn(self, ticket: Ticket) -> tuple[float, bool, Rank]:
-        """Return what orders pending workloads; the lowest is next."""
+        """Return the key that orders pending workloads; the lowest is next."""
         usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)
         return usage, ticket.workload.key != self._preemptor, ticket.rank
 

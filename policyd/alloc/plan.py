@@ -1,4 +1,4 @@
-"""What one cycle decided: a list of actions, each a value with its reason."""
+"""The decisions of one cycle: a list of actions, each a value with its reason."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -22,7 +22,7 @@ PreemptionReason = Literal[
 
 
 class Admit(Value, frozen=True):
-    """Reserve quota for a workload, as it was while pending; the one it replaces loses what it has.
+    """Reserve quota for a workload, as it was while pending; the one it replaces loses its quota.
 
     Attributes:
         level: How far up the cohort tree it borrows; 0 without borrowing.
@@ -73,9 +73,9 @@ class Requeue(Value, frozen=True):
 
     Attributes:
         reason: How the attempt failed.
-        refusal: What stands in the way, for its condition.
-        requests: What each pod set requested in total, by name and resource, in canonical units.
-        inadmissible: Whether it waits aside until something changes, so that the next one is tried.
+        refusal: The obstacles, for its condition.
+        requests: Requests of each pod set in total, by name and resource, in canonical units.
+        inadmissible: Whether it is only tried again after a change, so that the next one is tried.
         progress: Where the search for flavors is to go on; None from the start.
     """
 
@@ -95,17 +95,17 @@ class Requeue(Value, frozen=True):
 Action = Admit | Preempt | Evict | Requeue
 
 Recomputation = Literal["new_targets", "deferred_fit", "skipped"]
-"""What became of a preemptor whose victims another one took in the same cycle."""
+"""The result for a preemptor whose victims another one took in the same cycle."""
 
 
 class Plan(Value, frozen=True):
-    """What to do, in this order.
+    """The actions of a cycle, in this order.
 
     Attributes:
         actions: One for each workload that was considered, and one for each victim.
         revision: The state it was made for; it holds for no other.
-        skipped: Queues whose workloads could have preempted, had another not come before.
-        recomputed: Queues whose victims were chosen again, and what came of it.
+        skipped: Queues whose workloads could have preempted, had another not come first.
+        recomputed: Queues whose victims were chosen again, and the result.
         reserved: Keys of workloads for which quota is held, and their ClusterQueues.
         moves: Places that are to be held from now on.
     """

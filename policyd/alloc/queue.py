@@ -7,7 +7,7 @@ from policyd.alloc.value import Value
 from policyd.node_rules import NodeTaint, TaintToleration, Term, untolerated
 
 FlavorResource = tuple[str, str]
-"""A flavor and one of its resources: what quota is given for."""
+"""A flavor and one of its resources: the unit that quota is given for."""
 
 FungibilityPolicy = Literal["MayStopSearch", "TryNextFlavor"]
 
@@ -60,7 +60,7 @@ class PreemptionPolicy(Value, frozen=True):
 
 
 class QueueExtras(Value, frozen=True):
-    """What a queue wants beyond Kueue's rules: nothing, unless an extension defines it."""
+    """Settings of a queue beyond Kueue's rules: none, unless an extension defines them."""
 
 
 NO_EXTRAS = QueueExtras()
@@ -72,18 +72,18 @@ class QueueSpec(Value, frozen=True):
     Attributes:
         cohort: Name of the cohort it shares with; "" to stand alone.
         strict: Whether the first workload holds up those behind it (StrictFIFO).
-        groups: What it has quota for; a resource is in one group, a flavor in one group.
+        groups: The quota; a resource is in one group, a flavor in one group.
         fungibility: When to try the next flavor.
         preemption: Which workloads to preempt.
         weight: Its part of what is lent, against its siblings; 0 for the leftovers.
-        by_usage: Whether what LocalQueues used lately orders their workloads.
+        by_usage: Whether the recent usage of LocalQueues orders their workloads.
         stopped: Whether it gives out no quota for now.
         missing_checks: Names of admission checks that do not exist.
         inactive_checks: Names of admission checks that no controller carries out.
         clashes: Why its admission checks cannot be used together: a reason and a sentence each.
         elsewhere: Whether its jobs run in other clusters, which place their pods.
         delayed: Flavors whose nodes are made once there is quota: pods are placed after that.
-        opt_ins: What it wants beyond Kueue's rules, for the state's extension.
+        opt_ins: Settings beyond Kueue's rules, for the state's extension.
     """
 
     name: str
@@ -131,8 +131,8 @@ class FlavorSpec(Value, frozen=True):
     """A kind of node, with labels and taints.
 
     Attributes:
-        tolerations: What pods sent there tolerate in addition.
-        topology: By which topology pods are placed there; "" for none.
+        tolerations: Tolerations that pods with this flavor get.
+        topology: The topology by which its pods are placed; "" for none.
         levels: That topology's, the widest first; none if there is no such topology.
     """
 

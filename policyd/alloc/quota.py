@@ -3,10 +3,10 @@
 A Cohort exists when it has an object, or when something names it as its parent. Cohorts that lead
 back to themselves make a cycle: their members, and all below them, get no quota until it is broken.
 
-Theory. A node has *subtree quota*: its own nominal quota and what its children lend. Of that it
-keeps some to itself, the *guaranteed* part, by its lending limit; the rest is in its parent's pool.
-Usage fills the guaranteed part first, and only what exceeds it is charged to the parent.
-What a node can still get is its unused guaranteed part and what its parent can get, the latter
+Theory. A node has *subtree quota*: its own nominal quota and the quota that its children lend. It
+keeps some of that to itself, the *guaranteed* part, by its lending limit; the rest is in its
+parent's pool. Usage fills the guaranteed part first, and only the excess is charged to the parent.
+A node can still get its unused guaranteed part and the amount that its parent can get, the latter
 bounded by its borrowing limit.
 
 Layout. A *cell* is one flavor and resource at one node. Cells are numbers, and the quantities of
@@ -14,7 +14,7 @@ all cells are flat lists, so that a decision touches a few integers and walks up
 are made where quota or usage is, and in every ancestor. After changes of the hierarchy `refresh`
 recomputes the trees concerned, once for any number of changes.
 
-What-if questions change usage for real and take it back: a trial notes what each cell was before.
+What-if questions change usage for real and take it back: a trial notes each cell's former value.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -112,7 +112,7 @@ class Hierarchy:
         self._drop_if_idle(node)
 
     def take_changed_roots(self) -> list[QuotaNode]:
-        """Return the tops of the trees that changed, once each, and forget that they did.
+        """Return the tops of the trees that changed, once each, and clear the list.
 
         For a tree that hangs from a cycle, one node of the cycle stands for the top.
         """
@@ -185,10 +185,10 @@ class QuotaTree:
         guaranteed: The part of it that the parent never sees.
         ceiling: Most that may be charged to the parent; UNLIMITED without a borrowing limit.
         pool: The root's cell, if on the way there nothing is guaranteed or limited; else NOWHERE.
-        potential: What could be used if nothing were.
-        usage: What is used: of queues directly, of cohorts by what their children overflow.
-        lendable: By node, what could be lent to those below of each resource; `shared`, what it may
-            borrow. Kept for fair sharing until quotas change.
+        potential: Amounts that could be used if nothing were in use.
+        usage: Amounts in use: of queues directly, of cohorts by the overflow of their children.
+        lendable: By node, the amounts of each resource that could be lent to those below; `shared`,
+            those that it may borrow. Kept for fair sharing until quotas change.
     """
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class QuotaTree:
         self._version = 0
 
     def available(self, cell: int) -> int:
-        """Return what the cell could still get; negative if more is used than there is."""
+        """Return the amount that the cell could still get; negative if more is used than exists."""
         usage, subtree = self.usage, self.subtree
         pool = self.pool[cell]
         if pool >= 0:
@@ -233,8 +233,8 @@ class QuotaTree:
     def borrowing_level(self, cell: int, amount: int) -> tuple[int, bool]:
         """Return the height of the lowest subtree whose quota holds `amount` more.
 
-        It is 0 without borrowing. Also tell whether that is less than the whole tree, so that what
-        others took could be reclaimed.
+        It is 0 without borrowing. Also tell whether that is less than the whole tree, so that quota
+        that other nodes took could be reclaimed.
         """
         usage, subtree, parent = self.usage, self.subtree, self.parent
         up = parent[cell]
@@ -251,7 +251,7 @@ class QuotaTree:
     ) -> list[tuple[int, int]]:
         """Return the cells of `charges` that would borrow or have too little, and their needs.
 
-        What is `assumed` is to be used before.
+        The amounts in `assumed` are counted as used before.
         """
         usage, subtree, pools = self.usage, self.subtree, self.pool
         found = []
@@ -280,7 +280,7 @@ class QuotaTree:
         return True
 
     def charge(self, charges: Mapping[int, int]) -> None:
-        """Use more, at least 0 of each cell; what has no guaranteed room goes to the parent."""
+        """Use more, at least 0 of each cell; the excess over the guaranteed goes to the parent."""
         self._use(charges, 1)
 
     def release(self, charges: Mapping[int, int]) -> None:
@@ -304,13 +304,13 @@ class QuotaTree:
             self.touch(self.node[leaf])
 
     def touch(self, node: QuotaNode) -> None:
-        """Take notice that something in the tree of a node is not what it was."""
+        """Note that something in the tree of a node changed."""
         self._version += 1
         node.root.version = self._version
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Take back, at the end of the block, whatever is charged and released in it."""
+        """Undo, at the end of the block, all charges and releases in it."""
         log: dict[int, int] = {}
         outer, self._log = self._log, log
         try:
@@ -380,7 +380,7 @@ class QuotaTree:
             self.usage[cell] = sum(max(0, self.usage[c] - self.guaranteed[c]) for c in below)
 
     def _look_up(self, cell: int) -> None:
-        """Work out what depends on the cell above, which is known already."""
+        """Compute the values that depend on the cell above, which is known already."""
         above = self.parent[cell]
         if above == NOWHERE:
             self.potential[cell], self.pool[cell] = self.subtree[cell], cell

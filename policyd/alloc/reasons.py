@@ -33,7 +33,7 @@ FIT, NO_FIT = Mode.FIT, Mode.NO_FIT
 
 
 Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods"]
-"""What stands in the way besides obstacles: earlier workloads of the same cycle took the room, or
+"""Causes besides obstacles: earlier workloads of the same cycle took the room, or
 the victims; there will be room thanks to their victims; pods of admitted ones are not ready."""
 
 UnsuitableKind = Literal[
@@ -45,7 +45,7 @@ UnsuitableKind = Literal[
 NoFitReason = Literal[
     "NoMatchingFlavor", "ExceedsMaxQuota", "WaitingForQuota", "TopologyPlacementFailed"
 ]
-"""What a condition says of an obstacle."""
+"""The description of an obstacle in a condition."""
 
 
 class MissingQuota(Value, frozen=True):
@@ -74,8 +74,8 @@ class Unsuitable(Value, frozen=True):
     """Something that no quota helps against.
 
     Attributes:
-        kind: What.
-        name: The flavor; of what is not covered, the resource.
+        kind: The kind of obstacle.
+        name: The flavor; of a resource that is not covered, the resource.
         detail: The taint, the resource or the other flavor concerned, if any is.
     """
 
@@ -121,7 +121,7 @@ class Considered(Value, frozen=True):
 
 
 class PodSetRefusal(Value, frozen=True):
-    """What stands in the way of one pod set."""
+    """The obstacles of one pod set."""
 
     name: str
     obstacles: tuple[Obstacle, ...]
@@ -133,7 +133,7 @@ class Refusal:
 
     Attributes:
         reason: The reason of its condition.
-        cause: What stands in the way, if not the pod sets' obstacles.
+        cause: The cause, if not the pod sets' obstacles.
         note: A sentence from outside the allocator instead; "" for none.
         explain: Names the obstacles; called once, if they are read.
         pending: How many workloads are preempted for it.
@@ -158,14 +158,14 @@ class Refusal:
 
     @property
     def pod_sets(self) -> tuple[PodSetRefusal, ...]:
-        """What stands in the way of which pod set."""
+        """The obstacles of each pod set."""
         if self._pod_sets is None:
             self._pod_sets = self.explain()
         return self._pod_sets
 
     @property
     def missing(self) -> tuple[MissingQuota, ...]:
-        """What would have to become free, by flavor and resource."""
+        """The amounts that would have to become free, by flavor and resource."""
         obstacles = (each for pod_set in self.pod_sets for each in pod_set.obstacles)
         return tuple(each for each in obstacles if isinstance(each, MissingQuota))
 

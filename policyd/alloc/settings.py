@@ -72,7 +72,7 @@ Strategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 
 
 class FairSharingRules(Value, frozen=True):
-    """Cohorts share what is lent by weight; by strategies, in order of trial, they preempt."""
+    """Cohorts share lent quota by weight; they preempt by strategies, tried in order."""
 
     strategies: tuple[Strategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 
@@ -81,7 +81,7 @@ class UsageBasedOrder(Value, frozen=True):
     """LocalQueues with the least usage history go first.
 
     Attributes:
-        half_life_seconds: After how long usage counts half; 0 forgets it at once.
+        half_life_seconds: Time after which usage counts half; 0 drops it at once.
         sampling_seconds: How often usage is looked at.
         weights: The weights of resources, 1 by default.
     """
@@ -99,7 +99,7 @@ class QueueingSettings(Value, frozen=True):
         admission_fair_sharing: How past usage orders LocalQueues; None if it does not.
         ignores_undeclared: Whether a queue without quota for a resource lets it pass
             (quotaCheckStrategy `IgnoreUndeclared`).
-        blocks_until_ready: Whether admissions wait until what is admitted runs
+        blocks_until_ready: Whether admissions wait until admitted workloads run
             (waitForPodsReady.blockAdmission).
         requeues_by_creation: Whether a workload whose pods did not get ready keeps its place
             (waitForPodsReady.requeuingStrategy.timestamp `Creation`).

@@ -31,13 +31,13 @@ class CoreState:
         ledger: Quota, its `tree`, and nodes with what workloads hold of them.
         again: Keys of workloads that have quota and are to be placed in the next cycle.
         deciding: Key of the workload that a cycle is about at present.
-        queues: ClusterQueues by name, those included that only workloads know of.
-        extension: What decides beyond Kueue's rules.
+        queues: ClusterQueues by name, including those that only workloads name.
+        extension: Decides beyond Kueue's rules.
         preemptors: Uids of the workloads for which each was preempted, by its key.
         local_weights: Of LocalQueues, by `namespace/name`; 1 where it does not say.
         history: The usage history of LocalQueues; None without admission fair sharing.
-        local_usage: What each used by weight, by `namespace/name`; empty without a history.
-        now: Seconds since the epoch, kept right by the planner.
+        local_usage: The usage of each by weight, by `namespace/name`; empty without a history.
+        now: Seconds since the epoch, kept current by the planner.
         revision: Grows with every change, and `cycle` with every plan that is carried out.
     """
 
@@ -138,7 +138,7 @@ class CoreState:
         self._drop_if_idle(queue)
 
     def put_workload(self, workload: QueuedWorkload) -> None:
-        """Add a workload, or take notice of its change.
+        """Add a workload, or note its change.
 
         With an admission it holds quota, without one it is pending; but while a plan's admission
         is only assumed, an older view of the workload as pending does not take it back.
@@ -152,7 +152,7 @@ class CoreState:
             self._put_holding(workload, workload.admission)
 
     def remove_workload(self, key: str) -> None:
-        """Forget a workload: it is gone, finished, or not to be queued."""
+        """Remove a workload: it was deleted, has finished, or is not to be queued."""
         if key in self._queue_of:
             self.revision += 1
             self.extension.forget(key)
@@ -192,7 +192,7 @@ class CoreState:
         return any(not holding.workload.ready for holding in self._holdings())
 
     def usage_of(self, local_queue: str) -> dict[str, int]:
-        """Return what a LocalQueue's admitted workloads use, in 10⁻⁹ units by resource."""
+        """Return the usage of a LocalQueue's admitted workloads, in 10⁻⁹ units by resource."""
         theirs = (h for h in self._holdings() if h.workload.local_queue == local_queue)
         return nanos(total_of(*(h.admission.totals() for h in theirs if h.workload.admitted)))
 
@@ -245,7 +245,7 @@ class CoreState:
             self.wake(name)
 
     def forget_preemption(self, key: str) -> None:
-        """Forget a preemption that could not be written down: it may be tried again."""
+        """Drop a preemption that could not be written: it may be tried again."""
         self._note_preempted(key, preempted=False)
 
     def settle(self) -> None:
@@ -302,7 +302,7 @@ class CoreState:
         return queue
 
     def _drop_if_idle(self, queue: QueueState) -> None:
-        """Forget a ClusterQueue that is no more, and of which no workload knows."""
+        """Remove a ClusterQueue that was deleted, and that no workload names."""
         if queue.spec is None and not queue.pending and not queue.holdings:
             del self.queues[queue.name]
 
@@ -333,13 +333,13 @@ class CoreState:
             self._charge(queue.node, holding)
 
     def _hold_on(self, holding: Holding, workload: QueuedWorkload) -> None:
-        """Take notice that a workload changed that holds what it held."""
+        """Update a workload that changed, but holds the same as before."""
         other_priority = workload.priority != holding.workload.priority
         holding.workload, holding.assumed, holding.preempted = workload, False, False
         node = self.queues[holding.admission.cluster_queue].node
         if node is not None:
             self.tree.touch(node)
-            node.generation += 1  # Kueue forgets it and learns of it again
+            node.generation += 1  # Kueue removes it and adds it again
         history, local_queue = self.history, workload.local_queue
         if history is not None and workload.admitted and history.awaits(local_queue, workload.key):
             history.settle(local_queue, workload.key, self.usage_of(local_queue), self.now)
@@ -347,7 +347,7 @@ class CoreState:
             self._note_change(node)
 
     def _leave(self, key: str) -> None:
-        """Forget a workload that is known."""
+        """Remove a workload that is known."""
         queue = self.queues[self._queue_of.pop(key)]
         queue.pending.remove(key)
         holding, node = queue.holdings.pop(key, None), queue.node
@@ -363,7 +363,7 @@ class CoreState:
         self._drop_if_idle(queue)
 
     def _assume(self, action: Admit) -> None:
-        """Let a pending workload hold what a plan gives it."""
+        """Let a pending workload hold the quota that a plan gives it."""
         workload = action.workload
         queue = self.queues[workload.cluster_queue]
         queue.pending.remove(workload.key)
@@ -385,14 +385,14 @@ class CoreState:
         self.tree.charge(action.charges)
 
     def _charge(self, node: QuotaNode, holding: Holding) -> None:
-        """Charge to a queue's node what a workload holds there."""
+        """Charge a workload's holding to a queue's node."""
         self.tree.refresh()
         usage = holding.admission.usage()
         holding.charges = {self.tree.cell(node, names): n for names, n in usage.items()}
         self.tree.charge(holding.charges)
 
     def _note_change(self, node: QuotaNode | None) -> None:
-        """Take notice of a change at a node, which may belong to another tree from now on."""
+        """Note a change at a node, which may belong to another tree from now on."""
         self.revision += 1
         if node is not None:
             self._changed.add(node)

@@ -29,7 +29,7 @@ def nanos(amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def weight_of_now(seconds: float, half_life: float) -> float:
-    """Return how much of a mean that forgets by `half_life` the last `seconds` make up."""
+    """Return the weight of the last `seconds` in a mean with a `half_life`."""
     return 0.0 if half_life == 0 else 1.0 - 0.5 ** (seconds / half_life)
 
 
@@ -54,12 +54,12 @@ class ConsumedUsage:
 
     @property
     def penalty(self) -> dict[str, int]:
-        """What all penalties come to."""
+        """The sum of all penalties."""
         return total_of(*self.penalties.values())
 
 
 class UsageHistory:
-    """What each LocalQueue used, by `namespace/name`, and the weighted `usage` that orders them."""
+    """The usage of LocalQueues, by `namespace/name`, and the weighted `usage` that orders them."""
 
     def __init__(self, rules: UsageBasedOrder) -> None:
         self.rules = rules
@@ -68,29 +68,29 @@ class UsageHistory:
         self._weights: dict[str, float] = {}
 
     def put_queue(self, queue: str, weight: float) -> None:
-        """Take notice of a LocalQueue; one of weight 0 has always used too much."""
+        """Note a LocalQueue; one of weight 0 has always used too much."""
         self._weights[queue] = weight
         self._weigh(queue)
 
     def remove_queue(self, queue: str) -> None:
-        """Forget the weight of a LocalQueue; its history stays, should it come back."""
+        """Drop the weight of a LocalQueue; its history is kept in case it returns."""
         self._weights.pop(queue, None)
         self._weigh(queue)
 
     def seed(self, queue: str, consumed: Nanos, at: float) -> None:
-        """Take over history from before this process; what is known already stays."""
+        """Take over history from before this process; existing history is kept."""
         self.entries.setdefault(queue, ConsumedUsage(at, consumed))
         self._weigh(queue)
 
     def push(self, queue: str, workload: str, requests: Nanos, now: float) -> None:
-        """Let a workload count that was just decided, instead of what it counted before."""
+        """Count a workload that was just decided, in place of its former penalty."""
         entry = self.entries.setdefault(queue, ConsumedUsage(now))
         share = weight_of_now(self.rules.sampling_seconds, self.rules.half_life_seconds)
         entry.penalties[workload] = _scaled(requests, share)
         self._weigh(queue)
 
     def drop(self, queue: str, workload: str) -> None:
-        """Forget what a workload counts that is not admitted after all."""
+        """Drop the penalty of a workload that is not admitted after all."""
         entry = self.entries.get(queue)
         if entry is not None and entry.penalties.pop(workload, None) is not None:
             self._weigh(queue)

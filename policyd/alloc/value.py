@@ -1,4 +1,4 @@
-"""The base of what the allocation core takes and returns."""
+"""The base of the allocation core's arguments and results."""
 
 import msgspec
 

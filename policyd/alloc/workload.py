@@ -1,4 +1,4 @@
-"""Workloads in amounts and names, and what they hold."""
+"""Workloads and their holdings, in amounts and names."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -22,14 +22,14 @@ class QueuedPodSet(Value, frozen=True):
     Attributes:
         name: Unique within the workload.
         count: How many pods are to run, those whose quota was given back already not counted.
-        requests: What one pod needs, in canonical units, at least 0 each.
+        requests: Requests of one pod, in canonical units, at least 0 each.
         tolerations: Taints the pods accept.
         node_selector: Node labels the pods insist on.
         affinity: Terms of which a node must meet one; without terms, any node will do.
         minimum: With how few pods it can run, None for no fewer.
         group: Pod sets of the same group get the same flavors; "" for none.
-        placed: Whether it asks to be placed by a topology.
-        place: What it asks, or would ask, of a topology; None if that is not known.
+        placed: Whether it requests a topology.
+        place: Its topology request, also if it is only implied; None if not known.
     """
 
     name: str
@@ -44,7 +44,7 @@ class QueuedPodSet(Value, frozen=True):
     place: PlacementRequest | None = None
 
     def totals(self) -> dict[str, int]:
-        """Return what all pods of the set need together."""
+        """Return the requests of all pods of the set together."""
         return {name: request_amount(n * self.count) for name, n in self.requests.items()}
 
 
@@ -53,13 +53,13 @@ Delay = Literal["", "Pending", "Ready"]
 
 
 class PodSetFlavors(Value, frozen=True):
-    """What a pod set got: a flavor for each resource, and how much of it for all its pods.
+    """The assignment of a pod set: a flavor for each resource, and the usage of all its pods.
 
     Attributes:
         flavors: By resource.
-        usage: What all pods use, by resource.
-        placement: Where they go; None if no topology says so, or none does yet.
-        pod_requests: What one pod takes where it goes.
+        usage: Usage of all pods, by resource.
+        placement: Their nodes; None if no topology places them, or none has yet.
+        pod_requests: Requests of one pod to its node.
         delay: Whether they get their place after the quota.
     """
 
@@ -79,7 +79,7 @@ class ReservedQuota(Value, frozen=True):
     pod_sets: tuple[PodSetFlavors, ...]
 
     def usage(self) -> dict[tuple[str, str], int]:
-        """Return what is charged to the queue, by flavor and resource.
+        """Return the amounts charged to the queue, by flavor and resource.
 
         A resource without a flavor is not charged.
         """
@@ -90,7 +90,7 @@ class ReservedQuota(Value, frozen=True):
         return total_of(*used)
 
     def totals(self) -> dict[str, int]:
-        """Return what all pod sets use, by resource, whatever the flavor."""
+        """Return the usage of all pod sets, by resource, over all flavors."""
         return total_of(*(pod_set.usage for pod_set in self.pod_sets))
 
 
@@ -107,7 +107,7 @@ class Objection(Value, frozen=True):
 
 
 class QueuedWorkload(Value, frozen=True):
-    """What a job requests, and where it queues.
+    """The requests of a job, and its queue.
 
     Attributes:
         key: `namespace/name`.
@@ -116,8 +116,8 @@ class QueuedWorkload(Value, frozen=True):
         local_queue: `namespace/name` of the LocalQueue it was submitted to.
         priority: Higher goes first.
         queued_at: Seconds since the epoch; earlier goes first among equals.
-        pod_sets: What it needs, at least one.
-        backing_off: Whether it must not be tried yet, nor woken up.
+        pod_sets: Its pod sets, at least one.
+        backing_off: Whether it must not be tried yet, nor reactivated.
         objection: Why it cannot be considered at all, if so.
         admission: The quota it holds; None while it is pending.
         admitted: Whether it may run, which with admission checks comes after the quota.

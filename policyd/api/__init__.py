@@ -1,4 +1,4 @@
-"""The types that cross the process boundary, and what is known of Kubernetes' kinds. Pure.
+"""The types that cross the process boundary, and the tables of Kubernetes' kinds. Pure.
 
-Imports `errors` alone. Start with `meta` (what all objects have) and `kinds` (the table of kinds).
+Imports `errors` alone. Start with `meta` (fields of all objects) and `kinds` (the table of kinds).
 """

@@ -1,8 +1,8 @@
-"""AdmissionReview v1: what the API server asks a webhook, and what it is answered.
+"""AdmissionReview v1: the request of the API server to a webhook, and the response.
 
 The envelope is typed; the object and the old object stay bytes until something needs them, since
-most reviews are decided without. `Rule` is what both webhook configurations and policies say about
-the requests they concern.
+most reviews are decided without. `Rule` is the form in which webhook configurations and policies
+name the requests that they match.
 """
 
 import codecs
@@ -35,14 +35,14 @@ apply, make more out of less without end (78 MB out of 1 MB): such objects canno
 
 MAXIMUM_LEVELS = 512
 """How deep a review may be nested: real objects stay below 50, an API server sends up to 10,002.
-Bounded here, and not by whatever recursion the interpreter happens to allow."""
+Bounded here, and not by the recursion limit of the interpreter."""
 
 MAXIMUM_VALUES = 4_000_000
 """How many values, keys counted too, a review may have outside of its texts. Those of 3 MiB in a
 request are 3.2 million at most, and take 75 MB of memory. Only aliases and copies make more."""
 
 _FEW_BYTES = 4 * 1024 * 1024
-"""Of a review that is no longer the values are not counted: they take less than 100 MB."""
+"""The values of a review up to this size are not counted: they take less than 100 MB."""
 
 _NOT_NESTING = bytes(set(range(256)) - set(b'"[]{}'))
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -62,7 +62,7 @@ _STEPS = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")  # 1 down and 1 up, as si
 
 
 class ReviewError(PolicydError):
-    """A body is no AdmissionReview that could be answered."""
+    """A body is not an AdmissionReview that can be answered."""
 
 
 class GroupVersionKind(Wire, frozen=True):
@@ -82,7 +82,7 @@ class GroupVersionResource(Wire, frozen=True):
 
 
 class UserInfo(Wire, frozen=True):
-    """Who asks."""
+    """The user who sends a request."""
 
     username: str = ""
     uid: str = ""
@@ -127,7 +127,7 @@ class StatusCause(Wire, frozen=True):
 
 
 class StatusDetails(Wire, frozen=True):
-    """What a refusal is about."""
+    """The object that a refusal is about."""
 
     name: str = ""
     kind: str = ""
@@ -191,7 +191,7 @@ class Rule(Wire, frozen=True):
 
 
 class Head(NamedTuple):
-    """What the first bytes of a review say.
+    """The first fields of a review.
 
     Attributes:
         request: The request, as far as it was read; its objects never are.
@@ -210,7 +210,7 @@ _ANY = msgspec.json.Decoder()
 
 _UNREAD: Final = frozenset({"object", "oldObject", "options"})
 _NEEDED: Final = frozenset({"uid", "kind", "resource", "operation", "userInfo"})
-"""What every request has. The API server writes all of it, and what else there is besides the
+"""The fields of every request. The API server writes them, and all others except the
 objects and options, before the first object."""
 
 _NO_WORDS: Final[dict[str, Any]] = {"uid": "", "kind": {}, "resource": {}, "operation": "CREATE"}
@@ -241,23 +241,23 @@ def _request_of(body: bytes) -> AdmissionRequest:
     try:
         return _REVIEW.decode(body).request
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if not _is_mendable(body):
+        if not _has_invalid_unicode(body):
             raise ReviewError(f"not an AdmissionReview: {error}") from error
     try:
-        return _REVIEW.decode(_mended(body)).request
+        return _REVIEW.decode(_with_valid_unicode(body)).request
     except msgspec.DecodeError as error:
         raise ReviewError(f"not an AdmissionReview: {error}") from error
 
 
 def read_head(text: bytes) -> Head:
-    """Read what the first bytes of a review say, be the rest missing, broken, or too much.
+    """Read the first fields of a review, even if the rest is missing, broken, or too large.
 
     Raises:
         ReviewError: If they do not say which review it is.
     """
     fields: dict[str, Any] = {}
     whole = False
-    with suppress(ValueError, RecursionError):  # where the text ends, or is no JSON
+    with suppress(ValueError, RecursionError):  # at the end of the text, or if it is not JSON
         whole = _read_fields(text.decode(errors="replace"), 0, fields)
     given = {n: value for n, value in fields.items() if n not in _UNREAD and _fits({n: value})}
     request = msgspec.convert(_NO_WORDS | given, AdmissionRequest)
@@ -300,7 +300,7 @@ def _read_fields(text: str, at: int, fields: dict[str, Any]) -> bool:
 
 
 def _from(text: str, at: int) -> int:
-    """Return where the next sign is that is no space."""
+    """Return the position of the next character that is not a space."""
     found = _SPACE.match(text, at)
     return at if found is None else found.end()
 
@@ -309,14 +309,14 @@ def _after(text: str, at: int, sign: str) -> int:
     """Return where the text goes on after a sign.
 
     Raises:
-        ValueError: If something else is there.
+        ValueError: If another character follows.
     """
     start = _from(text, at)
     return text.index(sign, start, start + 1) + 1
 
 
 def nested_deeper(text: bytes, levels: int) -> bool:
-    """Tell whether JSON is nested more than `levels` deep; text that is no JSON may be either."""
+    """Tell whether JSON is nested more than `levels` deep; for text that is not JSON, either."""
     nesting = _nesting(text) if len(text) <= _PIECE else sum(map(_nesting, _pieces(text)))
     if nesting < levels:
         return False  # so few cannot be so deep, wherever they are: nearly every review
@@ -330,8 +330,8 @@ def nested_deeper(text: bytes, levels: int) -> bool:
 
 
 def _nesting(piece: bytes) -> int:
-    # Quotes are kept, so that what stands side by side here is closed at once, as most of
-    # managedFields are, or is in one string.
+    # Quotes are kept, so that elements side by side here are closed at once, as most of
+    # managedFields are, or are in one string.
     brackets = piece.translate(None, _NOT_NESTING)
     return brackets.count(b"{") + brackets.count(b"[") - brackets.count(b"{}")
 
@@ -340,7 +340,7 @@ def has_more_values(text: bytes, most: int) -> bool:
     """Tell whether JSON has more than so many lists, objects, keys and parts of these."""
     parting = sum(len(piece.translate(None, _NOT_PARTING)) for piece in _pieces(text))
     if parting - text.count(b'"') <= most:
-        return False  # not even with what is in texts
+        return False  # not even with the contents of strings
     return sum(len(each.translate(None, _NOT_PARTING)) for each in _outside_texts(text)) > most
 
 
@@ -356,7 +356,7 @@ def _pieces(text: bytes) -> Iterator[bytes]:
 
 
 def _outside_texts(text: bytes) -> Iterator[bytes]:
-    """Yield the pieces of JSON without what its texts hold."""
+    """Yield the pieces of JSON without the contents of its strings."""
     inside = False
     for piece in _pieces(text):
         unescaped = _ESCAPE.sub(b"", piece)
@@ -373,16 +373,16 @@ def decode_object(raw: msgspec.Raw) -> Json:
     try:
         return _ANY.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if not _is_mendable(bytes(raw)):
+        if not _has_invalid_unicode(bytes(raw)):
             raise ReviewError(f"the object cannot be read: {error}") from error
     try:
-        return _ANY.decode(_mended(bytes(raw)))
+        return _ANY.decode(_with_valid_unicode(bytes(raw)))
     except msgspec.DecodeError as error:
         raise ReviewError(f"the object cannot be read: {error}") from error
 
 
-def _is_mendable(text: bytes) -> bool:
-    """Tell whether anything in JSON is no Unicode; little memory is taken to look."""
+def _has_invalid_unicode(text: bytes) -> bool:
+    """Tell whether anything in JSON is not Unicode; the check takes little memory."""
     if _SURROGATE.search(text):
         return True
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -395,8 +395,8 @@ def _is_mendable(text: bytes) -> bool:
     return False
 
 
-def _mended(text: bytes) -> bytes:
-    """Return JSON with U+FFFD for what is no Unicode, as the API server reads it.
+def _with_valid_unicode(text: bytes) -> bytes:
+    """Return JSON with U+FFFD for invalid Unicode, as the API server reads it.
 
     It sends such bytes and half surrogates where it keeps JSON as it came, as in `data` of a
     ControllerRevision.

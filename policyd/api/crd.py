@@ -1,10 +1,10 @@
-"""CustomResourceDefinitions, made from the wire types: one source for what we read and store.
+"""CustomResourceDefinitions, made from the wire types: one source for reading and storing.
 
 The schemas are slim unless the full ones are asked for. Every write of an object pays for its
 validation, so a slim one has types, required fields, enums and list semantics, but no patterns and
-no CEL rules. What else must hold, the webhooks check. A full one says it as well, and holds without
-them. Both store pod templates unread. policyd's own kinds have one schema: what only a full one
-would say is about conditions in their status, which policyd writes itself.
+no CEL rules. Other rules are checked by the webhooks. A full one has these as well, and works
+without them. Both store pod templates unread. policyd's own kinds have one schema: only conditions
+in their status, which policyd writes itself, would differ.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ STRING: dict[str, Json] = {"type": "string"}
 
 
 Notes = Callable[[type], Mapping[str, str]]
-"""Says what the fields of a class mean, by name."""
+"""Returns the descriptions of a class's fields, by name."""
 
 
 def no_notes(_owner: type) -> Mapping[str, str]:
@@ -52,14 +52,14 @@ class PrinterColumn(NamedTuple):
 
 
 class CustomKind(NamedTuple):
-    """What a CustomResourceDefinition says beside the schema.
+    """The parts of a CustomResourceDefinition besides the schema.
 
     Attributes:
         type: The wire type.
         plural: Its name in paths.
         short: Short names for kubectl.
-        namespaced: Whether its objects live in namespaces.
-        columns: What kubectl prints beside the name; its age if there are none.
+        namespaced: Whether its objects are namespaced.
+        columns: The columns that kubectl prints beside the name; the age if there are none.
         selectable: Paths of fields that field selectors may name.
         group: API group.
         version: API version.
@@ -171,7 +171,7 @@ def definition(kind: CustomKind, *, notes: Notes = no_notes, full: bool = False)
 
     Args:
         kind: The kind.
-        notes: Says what the fields of a Struct mean, by their names in Python.
+        notes: Returns the descriptions of a Struct's fields, by their names in Python.
         full: Whether the schema has patterns, bounds and CEL rules, too, if the kind is Kueue's.
     """
     full = full and kind.group == GROUP
@@ -202,7 +202,7 @@ def schema(type_: type[msgspec.Struct], *, full: bool = False) -> dict[str, Json
 
 
 def _chosen(part: Json, *, full: bool) -> Json:
-    """Put what only the full schema says in its place, or leave it out."""
+    """Put the parts of the full schema in their place, or leave them out."""
     if isinstance(part, list):
         return [_chosen(each, full=full) for each in part]
     if not isinstance(part, dict):
@@ -237,7 +237,7 @@ def _version(kind: CustomKind, notes: Notes, *, full: bool) -> dict[str, Json]:
 
 
 def _describe(found: dict[str, Json], info: inspect.Type, notes: Notes) -> None:
-    """Say of each field what it means, where that is known."""
+    """Add the description of each field, if known."""
     match info:
         case inspect.Metadata(type=inner):
             _describe(found, inner, notes)
@@ -257,7 +257,7 @@ def _describe(found: dict[str, Json], info: inspect.Type, notes: Notes) -> None:
 
 
 def _count_from_zero(whole: dict[str, Json], columns: tuple[PrinterColumn, ...]) -> None:
-    """Let kubectl print 0, and not nothing, for what is counted in the status and left out."""
+    """Let kubectl print 0 for counts that are omitted from the status."""
     for column in columns:
         _, part, *path = column.path.split(".")
         if column.type == "integer" and part == "status":
@@ -341,7 +341,7 @@ def _object(info: inspect.StructType) -> dict[str, Json]:
 
 
 def _only_full(info: inspect.StructType, required: list[str]) -> dict[str, Json]:
-    """Return what only the full schema says of an object: rules, and fields always written."""
+    """Return the parts of an object in the full schema only: rules, and fields always written."""
     rules = [rule.in_schema for rule in RULES.get(info.cls, ())]
     written = [f.encode_name for f in info.fields if _written(f) and not _required(f)]
     more: dict[str, Json] = {"required": [*required, *written]} if written else {}

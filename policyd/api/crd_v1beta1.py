@@ -53,7 +53,7 @@ def old_versions(*, notes: Notes = no_notes) -> dict[str, Schema]:
     """Return v1beta1 of each of Kueue's kinds, by the name of its definition.
 
     Args:
-        notes: Says what the fields of a Struct mean, by their names in Python.
+        notes: Returns the descriptions of a Struct's fields, by their names in Python.
     """
     kinds = [definition(kind, notes=notes) for kind in KINDS if kind.group == GROUP]
     return {
@@ -63,7 +63,7 @@ def old_versions(*, notes: Notes = no_notes) -> dict[str, Schema]:
 
 
 def _old(kind: str, version: Schema) -> Schema:
-    """Return what a kind was in v1beta1, given what it is."""
+    """Return the schema of a kind in v1beta1, given the current one."""
     old = deepcopy(version)
     # The API server refuses versions that select by the same fields and differ in their schemas.
     old.pop("selectableFields", None)

@@ -1,4 +1,4 @@
-"""What a policy sets: `inject`, declared in plain YAML or computed by CEL.
+"""The fields that a policy sets: `inject`, declared in plain YAML or computed by CEL.
 
 Wherever `Text`, `Number` or `Expression` stands, a value is written out or computed by CEL as
 `{expression: …}`. A computed value that is null is left out, with the field that would carry it.
@@ -27,11 +27,11 @@ InjectField = Literal[
     "objectLabels",
     "objectAnnotations",
 ]
-"""What `override` can name. Scheduling gates are only ever added."""
+"""The names for `override`. Scheduling gates are only ever added."""
 
 
 class Closed(Wire, frozen=True, forbid_unknown_fields=True):
-    """Base of what users write: a field that is not known is a mistake."""
+    """Base of types that users write: an unknown field is an error."""
 
 
 class Expression(Closed, frozen=True):
@@ -69,7 +69,7 @@ class InjectedNodeRequirement(Closed, frozen=True):
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     """How the label's value is compared with `values`."""
     values: tuple[Text, ...] | Expression = ()
-    """What it is compared with; none for `Exists` and `DoesNotExist`, one number for `Gt` and
+    """The values to compare with; none for `Exists` and `DoesNotExist`, one number for `Gt` and
     `Lt`."""
 
 
@@ -95,20 +95,20 @@ class InjectedPreferredTerm(Closed, frozen=True):
     weight: Annotated[int, msgspec.Meta(ge=1, le=100)]
     """How much it counts, from 1 to 100."""
     preference: NodeTerm
-    """What is wished for."""
+    """The preferred nodes."""
 
 
 class InjectedNodeAffinity(Closed, frozen=True):
     """Which nodes the pods must, or should, go to."""
 
     required_during_scheduling_ignored_during_execution: NodeTerms | None = None
-    """What nodes must have."""
+    """The requirements on nodes."""
     preferred_during_scheduling_ignored_during_execution: tuple[InjectedPreferredTerm, ...] = ()
-    """What nodes had better have."""
+    """The preferences for nodes."""
 
 
 class InjectedAffinity(Closed, frozen=True):
-    """What the pods are drawn to. Required terms are added to each term the author wrote."""
+    """Node affinity of the pods. Required terms are added to each term the author wrote."""
 
     node_affinity: InjectedNodeAffinity
     """Which nodes the pods must, or should, go to."""
@@ -162,14 +162,14 @@ class InjectedGang(Closed, frozen=True):
 
 
 class InjectedSchedulingGate(Closed, frozen=True):
-    """What must be lifted before a pod is scheduled."""
+    """A gate that must be removed before a pod is scheduled."""
 
     name: Text
     """The gate's name."""
 
 
 class InjectedResources(Closed, frozen=True):
-    """What each container asks for if its author did not say."""
+    """Requests and limits of each container whose author did not set them."""
 
     requests: dict[str, Amount] = {}
     """By resource. A limit that the author stated counts as the request."""
@@ -178,9 +178,9 @@ class InjectedResources(Closed, frozen=True):
 
 
 class Inject(Closed, frozen=True):
-    """What is set on the pods, on the pod templates, or on the object that holds them.
+    """The fields that are set on the pods, on the pod templates, or on the object that holds them.
 
-    What the author of the object set is kept, unless `override` is true or names the field.
+    A value that the author of the object set is kept, unless `override` is true or names the field.
     `labels` and `annotations` go on the pods; `objectLabels` and `objectAnnotations` on the object.
     """
 
@@ -191,11 +191,11 @@ class Inject(Closed, frozen=True):
     workload_priority_class_name: Text | None = None
     """The WorkloadPriorityClass that orders the object in its queue."""
     tolerations: tuple[InjectedToleration, ...] | Expression = ()
-    """Added, unless one that is there covers them."""
+    """Added, unless an existing one covers them."""
     node_selector: dict[str, Text] = {}
     """Labels that nodes must have; each is set for itself."""
     affinity: InjectedAffinity | None = None
-    """Nodes to go to; joined with what the author asked for."""
+    """Nodes for the pods; combined with the author's affinity."""
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | Expression = ()
     """How evenly the pods spread."""
     topology: InjectedTopology | None = None
@@ -203,9 +203,9 @@ class Inject(Closed, frozen=True):
     gang: InjectedGang | None = None
     """How many pods start together."""
     scheduling_gates: tuple[InjectedSchedulingGate, ...] = ()
-    """What must be lifted before the pods are scheduled; set at creation only."""
+    """Gates that must be removed before the pods are scheduled; set at creation only."""
     resources: InjectedResources | None = None
-    """What containers ask for if their author did not say."""
+    """Requests and limits of containers whose author did not set them."""
     labels: dict[str, Text] = {}
     """Labels of the pods."""
     annotations: dict[str, Text] = {}
@@ -215,4 +215,4 @@ class Inject(Closed, frozen=True):
     object_annotations: dict[str, Text] = {}
     """Annotations of the object itself."""
     override: bool | tuple[InjectField, ...] = False
-    """Whether, or for which fields, this goes before what the author set."""
+    """Whether, or for which fields, these values override the author's."""

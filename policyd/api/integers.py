@@ -14,7 +14,7 @@ def whole_number(text: str, *, bits: int = 64) -> int | None:
         bits: How many bits the number may have, its sign included.
 
     Returns:
-        None if it is no such number.
+        None if it is not such a number.
     """
     if not _WRITTEN.fullmatch(text):
         return None

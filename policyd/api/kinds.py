@@ -1,4 +1,4 @@
-"""What is known of Kubernetes' own kinds: their resources, and the types of their fields.
+"""The tables of Kubernetes' own kinds: their resources, and the types of their fields.
 
 Strategic merge, server-side apply, structured merge in policies, discovery and the OpenAPI
 documents all read the same table, which is generated from a real API server. It is read on first
@@ -46,7 +46,7 @@ class FieldType:
     struct: str | None = None
     """The name under which `fields` knows the struct."""
     element: "FieldType | None" = None
-    """What a map's values, or a list's elements, are."""
+    """The type of a map's values, or of a list's elements."""
     atomic: bool = False
     """Whether apply replaces the value as a whole; always true of an atomic list."""
     list_type: ListType = "atomic"
@@ -99,12 +99,12 @@ class BuiltinResource:
 
 
 def resource(group: str, version: str, plural: str) -> BuiltinResource | None:
-    """Look a built-in resource up by its path; None if there is no such one."""
+    """Look a built-in resource up by its path; None if it does not exist."""
     return _by_plural().get((group, version, plural))
 
 
 def resource_for_kind(group: str, version: str, kind: str) -> BuiltinResource | None:
-    """Look a built-in resource up by its kind; None if there is no such one."""
+    """Look a built-in resource up by its kind; None if it does not exist."""
     return _by_kind().get((group, version, kind))
 
 

@@ -1,4 +1,4 @@
-"""What a namespace allows its pods, and gives those that say nothing: Kubernetes' LimitRanges."""
+"""Limits and defaults of a namespace for its pods: Kubernetes' LimitRanges."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -19,7 +19,7 @@ BELOW: Final = "requests must not be below the limitRange min"
 
 
 class LimitRangeItem(Wire, frozen=True):
-    """What one kind of thing, `Container` or `Pod`, may request, and what it gets by default."""
+    """The limits of one type, `Container` or `Pod`, and its defaults."""
 
     type: str = ""
     max: dict[str, QuantityText] = {}
@@ -47,7 +47,7 @@ Summary = Mapping[str, LimitRangeItem]
 
 
 def summarize(ranges: Iterable[LimitRange]) -> dict[str, LimitRangeItem]:
-    """Return what several LimitRanges of one namespace mean together.
+    """Return the combined limits of several LimitRanges of one namespace.
 
     Raises:
         QuantityError: If a quantity cannot be read.
@@ -105,7 +105,7 @@ def _with_defaults(resources: Resources, item: LimitRangeItem) -> Resources:
 
 
 def limit_errors(spec: PodSpec, summary: Summary, path: str) -> Iterator[FieldError]:
-    """Yield what a pod requests beyond the limits of its namespace.
+    """Yield the requests of a pod beyond the limits of its namespace.
 
     Args:
         spec: The pod's specification, with defaults.

@@ -1,7 +1,7 @@
-"""Who makes what belongs to others: the accounts of controllers, by the API group of the owner.
+"""Makers of owned objects: the accounts of controllers, by the API group of the owner.
 
-A user who may create an object may write any owner into it. That it belongs to that owner is true
-where the controller of the owner's kind has made it, and who asks is the one thing in a request
+A user who may create an object may write any owner into it. It belongs to that owner only
+if the controller of the owner's kind has made it, and the user is the only part of a request
 that cannot be forged.
 """
 
@@ -16,15 +16,15 @@ GroupKind = tuple[str, str]
 """API group and kind of objects; the core group is empty."""
 
 CORE: Final = "core"
-"""What the core group is called in settings."""
+"""The name of the core group in settings."""
 
 _SHARED: Final = "system:kube-controller-manager"
-"""The account that Kubernetes' own controllers share, if they are not told to have one each."""
+"""The account that Kubernetes' own controllers share, unless each has its own."""
 
 GARBAGE_COLLECTORS: Final = frozenset(
     {_SHARED, "system:serviceaccount:kube-system:generic-garbage-collector"}
 )
-"""Who takes an owner off what outlives it."""
+"""The account that removes a deleted owner from objects that outlive it."""
 
 
 def _of_kubernetes(*controllers: str) -> frozenset[str]:
@@ -68,10 +68,10 @@ manifests and charts install them."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Makers:
-    """Whose word counts for who owns what.
+    """The accounts that are trusted to set owner references.
 
     Attributes:
-        accounts: Who makes what the objects of a group own, by that group.
+        accounts: The makers of objects that a group's objects own, by that group.
         trusted: Whether every owner reference is believed, as Kueue does.
         off: Kinds whose objects make nothing that need not be asked about again.
     """
@@ -81,7 +81,7 @@ class Makers:
     off: frozenset[GroupKind] = frozenset()
 
     def vouch(self, account: str, group: str) -> bool:
-        """Tell whether an account's word counts for what the objects of a group own."""
+        """Tell whether an account may make objects that a group's objects own."""
         return self.trusted or account in self.accounts.get(group, ())
 
     def maker(self, obj: Json, account: str) -> str:
@@ -122,7 +122,7 @@ def makers_of(entries: Iterable[str], *, trusted: bool = False) -> Makers:
 
 
 def controllers_of(obj: Json) -> Iterator[Mapping[str, Any]]:
-    """Yield the references by which an object says who controls it, as far as they are any."""
+    """Yield the well-formed references of an object to its controllers."""
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     for owner in owners if isinstance(owners, list) else ():

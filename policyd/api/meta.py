@@ -1,4 +1,4 @@
-"""What every Kubernetes object carries: metadata, owners, conditions."""
+"""The fields of every Kubernetes object: metadata, owners, conditions."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
@@ -16,15 +16,15 @@ class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=F
     """Base of the types that cross the process boundary: immutable, camelCase, defaults left out.
 
     A field with a factory for its default is always written, as schemas ask for it; a builtin
-    container is no such factory. Unknown fields are skipped, as the API server's objects grow with
-    every version. Kinds that are policyd's own add `forbid_unknown_fields=True`. `gc=False` is safe
-    because decoded JSON has no cycles, and keeps caches of many thousand objects out of the garbage
-    collector's way.
+    container is not such a factory. Unknown fields are skipped, as the API server's objects grow
+    with every version. Kinds that are policyd's own add `forbid_unknown_fields=True`. `gc=False` is
+    safe because decoded JSON has no cycles, and keeps caches of many thousand objects out of the
+    garbage collector's way.
     """
 
 
 class OwnerReference(Wire, frozen=True):
-    """Who an object belongs to."""
+    """An owner of an object."""
 
     api_version: str
     kind: str
@@ -53,7 +53,7 @@ class ObjectMeta(Wire, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the name alone for what belongs to the cluster."""
+        """`namespace/name`, or the name alone for cluster objects."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -61,7 +61,7 @@ class Condition(Wire, frozen=True):
     """One aspect of an object's state, with a reason for machines and a message for people."""
 
     type: Annotated[LabelKey, texts(316)]
-    """Which aspect this is; each type is there once."""
+    """The aspect of the status; each type occurs once."""
     status: ConditionStatus
     """`True`, `False`, or `Unknown`."""
     reason: Annotated[str, texts(1_024, shortest=1, pattern=_REASON), WRITTEN] = ""
@@ -108,7 +108,7 @@ def cut(message: str, most_bytes: int, *, end: str) -> str:
 
 
 def condition_true(conditions: tuple[Condition, ...], kind: str) -> bool:
-    """Tell whether the condition of type `kind` is there and True."""
+    """Tell whether the condition of type `kind` exists and is True."""
     found = find_condition(conditions, kind)
     return found is not None and found.status == "True"
 

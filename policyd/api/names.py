@@ -1,4 +1,4 @@
-"""What names and labels may look like, and the API server's words for those that may not."""
+"""The syntax of names and labels, and the API server's messages for invalid ones."""
 
 import re
 from typing import Final
@@ -67,7 +67,7 @@ def is_label_value(text: str) -> bool:
 
 
 def label_key_problems(text: str) -> list[str]:
-    """Say in the API server's words what keeps a text from being the key of a label."""
+    """Return the API server's messages on an invalid key of a label."""
     prefix, slash, name = text.rpartition("/")
     problems = []
     if slash and not prefix:
@@ -82,7 +82,7 @@ def label_key_problems(text: str) -> list[str]:
 
 
 def label_value_problems(text: str) -> list[str]:
-    """Say in the API server's words what keeps a text from being the value of a label."""
+    """Return the API server's messages on an invalid value of a label."""
     return _problems(text, LABEL_VALUE, LABEL_VALUE_RULE, LONGEST_LABEL)
 
 

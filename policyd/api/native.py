@@ -42,7 +42,7 @@ class NativeValidation(Closed, frozen=True):
 
 
 class ValidatingSpec(Closed, frozen=True):
-    """What a ValidatingAdmissionPolicy concerns and demands."""
+    """The requests that a ValidatingAdmissionPolicy matches, and its validations."""
 
     match_constraints: MatchResources
     validations: tuple[NativeValidation, ...] = ()
@@ -64,7 +64,7 @@ class ValidatingAdmissionPolicy(Closed, frozen=True):
 
 
 class MutatingSpec(Closed, frozen=True):
-    """What a MutatingAdmissionPolicy concerns and changes."""
+    """The requests that a MutatingAdmissionPolicy matches, and its mutations."""
 
     match_constraints: MatchResources
     mutations: tuple[Mutation, ...]

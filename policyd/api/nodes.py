@@ -1,4 +1,4 @@
-"""Nodes as the queue reads them: where they are, what they offer and whom they keep away."""
+"""Nodes as the queue reads them: their places, amounts and taints."""
 
 from datetime import datetime
 
@@ -8,14 +8,14 @@ from policyd.api.schema import QuantityText
 
 
 class NodeSpec(Wire, frozen=True):
-    """What keeps pods away from a node."""
+    """The parts of a node that keep pods away."""
 
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
 
 
 class NodeStatus(Wire, frozen=True):
-    """What a node offers, and how it is."""
+    """The amounts of a node, and its conditions."""
 
     allocatable: dict[str, QuantityText] = {}
     conditions: tuple[Condition, ...] = ()

@@ -1,9 +1,9 @@
-"""What one pod needs, as Kubernetes computes it from its containers.
+"""The requests of one pod, as Kubernetes computes them from its containers.
 
 Containers run together and add up. Init containers run one after the other before them, so that the
-largest counts; those that always restart (sidecars) go on running beside all that come later. What
-is stated for the pod as a whole replaces the sum, of what may be stated so: devices are not among
-it. Overhead comes on top. What is negative counts as nothing, so that it takes nothing from others.
+largest counts; those that always restart (sidecars) go on running beside all that come later.
+Amounts for the pod as a whole replace the sum, of resources that allow this: devices do
+not. Overhead comes on top. Negative amounts count as 0, so that they take nothing from others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ Amounts = dict[str, int]
 
 
 def pod_requests(spec: PodSpec) -> Amounts:
-    """Return what a pod of `spec` requests. A limit without a request counts as the request.
+    """Return the requests of a pod of `spec`. A limit without a request counts as the request.
 
     Raises:
         QuantityError: If a quantity cannot be read.
@@ -45,11 +45,11 @@ def pod_requests(spec: PodSpec) -> Amounts:
 
 
 def effective(running: Iterable[int], starting: Iterable[tuple[int, bool]]) -> int:
-    """Return what the containers of a pod need of one resource at most at a time.
+    """Return the most that the containers of a pod need of one resource at a time.
 
     Args:
-        running: What each container needs.
-        starting: What each init container needs, in their order, and whether it goes on running.
+        running: The need of each container.
+        starting: The need of each init container, in their order, and whether it goes on running.
     """
     largest = sidecars = 0
     for needed, stays in starting:
@@ -59,7 +59,7 @@ def effective(running: Iterable[int], starting: Iterable[tuple[int, bool]]) -> i
 
 
 def stated(resources: Resources) -> Amounts:
-    """Return what a container requests; its limit, where it requests nothing of a resource."""
+    """Return the requests of a container; its limit for a resource without a request."""
     return amounts(_merged(resources))
 
 

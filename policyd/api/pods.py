@@ -1,4 +1,4 @@
-"""Pods as the queue reads them: what they request and where they may run, and nothing else."""
+"""Pods as the queue reads them: only their requests, and the rules for their nodes."""
 
 from typing import Annotated, Final, Literal, get_args
 
@@ -16,7 +16,7 @@ class Taint(Wire, frozen=True):
     key: str
     """The taint's name."""
     effect: TaintEffect
-    """What happens to pods that do not tolerate it."""
+    """The effect on pods that do not tolerate it."""
     value: str = ""
     """Tells taints of one key apart."""
 
@@ -29,7 +29,7 @@ class Toleration(Wire, frozen=True):
     operator: Annotated[TolerationOperator, UNSAID] = ""
     """`Exists` for every value of the taint, `Equal` or empty for one.
 
-    What is written out stays so where it is passed on.
+    An explicit value stays so when it is passed on.
     """
     value: str = ""
     """The taint's value, with the operator `Equal`."""
@@ -81,7 +81,7 @@ class Affinity(Wire, frozen=True):
 
 
 class Resources(Wire, frozen=True):
-    """What a container, or a pod as a whole, requests and may use at most."""
+    """Requests and limits of a container, or of a pod as a whole."""
 
     requests: dict[str, QuantityText] = {}
     limits: dict[str, QuantityText] = {}
@@ -116,7 +116,7 @@ class SchedulingGroup(Wire, frozen=True):
 
 
 class PodResourceClaim(Wire, frozen=True):
-    """Devices that a pod asks for by a ResourceClaim, which is there already or made for it."""
+    """Devices that a pod asks for by a ResourceClaim, which exists already or is made for it."""
 
     name: str = ""
     resource_claim_name: str = ""
@@ -145,7 +145,7 @@ class PodSpec(Wire, frozen=True):
 
 
 class PodTemplate(Wire, frozen=True):
-    """A pod template, trimmed to what the queue reads."""
+    """A pod template, trimmed to the fields that the queue reads."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()

@@ -31,9 +31,9 @@ class MatchConstraints(Closed, frozen=True):
     """Which requests a policy concerns, by kind, operation and labels."""
 
     resource_rules: Annotated[tuple[Rule, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
-    """What the policy concerns; one rule that matches is enough."""
+    """The requests that the policy matches; one matching rule is enough."""
     exclude_resource_rules: tuple[Rule, ...] = ()
-    """What it leaves out of that."""
+    """Requests that it excludes from these."""
     namespace_selector: LabelSelector = MATCH_ALL
     """Labels of the object's namespace, or of the namespace itself if that is the object."""
     object_selector: LabelSelector = MATCH_ALL
@@ -48,7 +48,7 @@ class MatchResources(Closed, frozen=True):
     resource_rules: tuple[Rule, ...] = ()
     """One rule that matches is enough; without any, every resource matches."""
     exclude_resource_rules: tuple[Rule, ...] = ()
-    """What is left out of that."""
+    """Requests that are excluded from these."""
     namespace_selector: LabelSelector = MATCH_ALL
     """Labels of the object's namespace, or of the namespace itself if that is the object."""
     object_selector: LabelSelector = MATCH_ALL
@@ -70,20 +70,20 @@ class ParamRef(Closed, frozen=True):
     """Which objects are the params: one by name, or all that a selector picks."""
 
     name: str = ""
-    """The name of one object; a selector stands in its place, never beside it."""
+    """The name of one object; a selector replaces it, and both cannot be set."""
     namespace: str = ""
     """Where to look; empty for the namespace of the request, or of a kind without namespaces."""
     selector: LabelSelector | None = None
     """Picks objects by their labels; the policy is evaluated with each of them."""
     parameter_not_found_action: Literal["Allow", "Deny"] = "Deny"
-    """What happens when there is no such object."""
+    """The behavior if the object does not exist."""
 
 
 class NamedExpression(Closed, frozen=True):
     """An expression with a name: a match condition, or a variable."""
 
     name: str
-    """Unique within the policy; that of a variable is what `variables.NAME` calls it."""
+    """Unique within the policy; a variable is read as `variables.NAME`."""
     expression: str
     """CEL."""
 
@@ -91,25 +91,25 @@ class NamedExpression(Closed, frozen=True):
 class Validation(Closed, frozen=True):
     """One condition. The request is denied when `expression` is not true.
 
-    `remedy` tells the user what to do about it; it follows the message.
+    `remedy` is an instruction to the user; it follows the message.
     """
 
     expression: str
-    """CEL that is true of what may pass."""
+    """CEL that is true of allowed objects."""
     name: str = ""
     """Says which validation it was, in denials and logs."""
     message: str = ""
-    """What is wrong."""
+    """The message for the user."""
     message_expression: str = ""
-    """CEL that computes the message; `message` stands in where it fails."""
+    """CEL that computes the message; `message` is used if it fails."""
     remedy: Text = ""
-    """What to do about it."""
+    """An instruction to the user."""
     reason: Reason = "Invalid"
     """Decides the HTTP status of the refusal."""
 
 
 class Mutation(Closed, frozen=True):
-    """One change of the object, computed by CEL; each sees what the ones before made of it."""
+    """One change of the object, computed by CEL; each sees the result of the ones before."""
 
     patch_type: Literal["ApplyConfiguration", "JSONPatch"]
     """Which of the two ways it is written in."""
@@ -120,7 +120,7 @@ class Mutation(Closed, frozen=True):
 
 
 class AuditAnnotation(Closed, frozen=True):
-    """What the audit log is told of a request that the policy concerned."""
+    """An entry in the audit log for a request that the policy matched."""
 
     key: str
     """Unique within the policy."""
@@ -128,39 +128,39 @@ class AuditAnnotation(Closed, frozen=True):
     """CEL that gives a text, or null for no annotation."""
 
 
-class LiftedRule(Closed, frozen=True):
-    """What is lifted from the policy: for whom, where, until when, and why.
+class ExceptionTerms(Closed, frozen=True):
+    """An exception from the policy: its users, places, end, and reason.
 
-    All that is given must hold of a request. `validations` and `containers` lift less than all.
+    All set fields must hold of a request. `validations` and `containers` exempt from a part.
     """
 
     reason: Annotated[str, msgspec.Meta(min_length=1)]
     """Why, such as the number of an incident."""
     owner: str = ""
-    """Who answers for it."""
+    """The person or team that is responsible for it."""
     until: Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$")] = ""
     """The last day on which it holds, as `2027-01-31`, in UTC; for good if left out."""
     users: tuple[str, ...] = ()
-    """Who sends the request: any of these."""
+    """The user of the request: any of these."""
     groups: tuple[str, ...] = ()
-    """A group of who sends it: any of these."""
+    """A group of that user: any of these."""
     namespaces: tuple[str, ...] = ()
     """The namespace of the request: any of these."""
     expression: str = ""
     """CEL that is true of the requests that are meant."""
     validations: tuple[str, ...] = ()
-    """Names of the validations that are lifted; all, and what the policy sets, if left out."""
+    """Names of the exempt validations; all, and all that the policy sets, if left out."""
     containers: tuple[str, ...] = ()
     """Names of containers that validations do not see; the others must pass."""
 
 
 class PolicySpec(Closed, frozen=True):
-    """What a policy concerns, sets and demands."""
+    """The requests that a policy matches, its changes, and its validations."""
 
     match_constraints: MatchConstraints
     """Which requests the policy concerns, by kind, operation and labels."""
     description: str = ""
-    """What the policy is for, in a sentence."""
+    """The purpose of the policy, in a sentence."""
     pod_templates: bool = False
     """Whether rules for pods stand for the pod templates of every kind that makes pods, too."""
     match_conditions: Annotated[tuple[NamedExpression, ...], msgspec.Meta(max_length=64)] = ()
@@ -172,34 +172,34 @@ class PolicySpec(Closed, frozen=True):
     param_ref: ParamRef | None = None
     """Which objects those are, unless a PolicyBinding says."""
     inject: Inject | None = None
-    """What is set on the objects."""
+    """Fields that are set on the objects."""
     mutations: tuple[Mutation, ...] = ()
-    """What is changed besides, after `inject`, by CEL."""
+    """Further changes by CEL, after `inject`."""
     reinvocation_policy: ReinvocationPolicy = "IfNeeded"
     """Whether mutations run again when another policy changed the object after them."""
     validations: tuple[Validation, ...] = ()
-    """What must be true of them, after all policies have set what they set."""
+    """Rules for the objects, after the changes of all policies."""
     audit_annotations: Annotated[tuple[AuditAnnotation, ...], msgspec.Meta(max_length=20)] = ()
-    """What the audit log is told."""
-    exceptions: tuple[LiftedRule, ...] = ()
-    """What is lifted from all that."""
+    """Entries in the audit log."""
+    exceptions: tuple[ExceptionTerms, ...] = ()
+    """Exceptions from all that."""
     enforcement: Enforcement = "Deny"
-    """What a validation that is not true leads to: a refusal, a warning, or an audit annotation."""
+    """The effect of a validation that is not true: a refusal, a warning, or an audit annotation."""
     rollout: Annotated[tuple[RolloutStep, ...], msgspec.Meta(max_length=16)] = ()
-    """For whom it is enforced otherwise meanwhile: the first step that picks a request says."""
+    """Requests with another enforcement: the first step that matches a request decides."""
     shadow_of: str = ""
     """The policy that this may replace: both are asked, the other answers, and how they differ is
     reported. It has the other's bindings unless it has its own."""
     requires_binding: bool = False
     """Whether it does nothing without a PolicyBinding, as with params and no `paramRef` anyway."""
     failure_policy: FailurePolicy = "Fail"
-    """What happens when the policy cannot be evaluated: it objects, or it is left out."""
+    """The behavior if the policy cannot be evaluated: it objects, or it is left out."""
     priority: int = 0
-    """Who mutates first: the higher, then the lower name."""
+    """The order of mutations: higher first, then by name."""
 
 
 class PolicyStatus(Wire, frozen=True):
-    """What became of a policy, or of a binding, in the cluster."""
+    """The state of a policy, or of a binding, in the cluster."""
 
     observed_generation: int = 0
     """The generation of the object that this was said of."""
@@ -208,7 +208,7 @@ class PolicyStatus(Wire, frozen=True):
 
 
 class Policy(Closed, frozen=True):
-    """One policy: which requests it concerns, what it sets, and what it demands."""
+    """One policy: the requests that it matches, its changes, and its validations."""
 
     api_version: Literal["policyd.io/v1alpha1"]
     kind: Literal["Policy"]
@@ -230,11 +230,11 @@ class PolicyBindingSpec(Closed, frozen=True):
     param_ref: ParamRef | None = None
     """The params it is evaluated with."""
     match_resources: MatchResources | None = None
-    """Narrows what the policy concerns."""
+    """Narrows the requests that the policy matches."""
     enforcement: Enforcement | None = None
-    """What a validation that is not true leads to; the policy's own word if left out."""
+    """The effect of a validation that is not true; the policy's own if left out."""
     rollout: Annotated[tuple[RolloutStep, ...], msgspec.Meta(max_length=16)] = ()
-    """For whom it is enforced otherwise; the policy's own steps if this and that are left out."""
+    """Requests with another enforcement; the policy's own steps if this and that are left out."""
 
 
 class PolicyBinding(Closed, frozen=True):

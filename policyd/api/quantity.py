@@ -1,7 +1,7 @@
 """Kubernetes quantities: `500m`, `1.5Gi`, `12e6` as exact numbers that remember their suffix.
 
 A quantity is a whole number of nanos (10⁻⁹) and the kind of suffix it was written with. Finer
-values are rounded away from zero when parsed, as the API server does: who asks for something gets
+values are rounded away from zero when parsed, as the API server does: a request for something gets
 something.
 """
 
@@ -16,7 +16,7 @@ Format = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
 """The kinds of suffix: `Ki`, `Mi` …; `m`, `k`, `M` …; `e3`, `E-2` …"""
 
 PATTERN = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
-"""What the API server says quantities must match, in its own error message."""
+"""The pattern of quantities in the API server's own error message."""
 
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
@@ -29,7 +29,7 @@ _NANO = 10**9
 _INT64_MAX = 2**63 - 1
 _INT64_DIGITS = 18
 _BINARY_DIGITS = 14
-# A longer text, or a larger exponent, is no amount of anything; refusing them bounds the work.
+# A longer text, or a larger exponent, is not a real amount; refusing them bounds the work.
 _LONGEST_TEXT = 1_000
 _LARGEST_EXPONENT = 1_000
 
@@ -135,7 +135,7 @@ def _decimal_quantity(whole: str, fraction: str, suffix: str) -> Quantity:
     exponent, kind = _read_suffix(suffix)
     digits = int(whole + fraction or "0")
     scale = exponent - len(fraction)
-    # A number of up to 18 digits is kept in an int64, which is what CEL asks about.
+    # A number of up to 18 digits is kept in an int64, as CEL requires.
     fits = max(len(whole), 1) + len(fraction) <= _INT64_DIGITS and scale >= -9
     return Quantity(_scaled(digits, scale + 9), kind, scale if fits else None)
 

@@ -1,6 +1,6 @@
 """Label queries: the string form of selectors, as clients of the API send it.
 
-The grammar and the words about what is wrong are those of the API server's own parser.
+The grammar and the error messages are those of the API server's own parser.
 """
 
 import re
@@ -39,7 +39,7 @@ class LabelComparison(NamedTuple):
     limit: int
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether `labels` meet this requirement; what is no number never does."""
+        """Tell whether `labels` meet this requirement; a value that is not a number never does."""
         try:
             number = int(labels[self.key])
         except (KeyError, ValueError):
@@ -48,7 +48,7 @@ class LabelComparison(NamedTuple):
 
 
 class Query(NamedTuple):
-    """What a client asks for: all requirements must be met; none match everything."""
+    """A client's query: all requirements must be met; none match everything."""
 
     requirements: tuple[Requirement | LabelComparison, ...] = ()
 
@@ -74,7 +74,7 @@ class _Parser:
         self._at = 0
 
     def requirements(self) -> Iterator[Requirement | LabelComparison]:
-        """Yield what is asked for, one after the other."""
+        """Yield the requirements, one after the other."""
         if self._next == _END:
             return
         if not (_is_word(self._next) or self._next == "!"):

@@ -1,4 +1,4 @@
-"""How a policy is rolled out: step by step, to some namespaces and a part of what is in them."""
+"""How a policy is rolled out: step by step, to some namespaces and a part of their workloads."""
 
 from typing import Annotated, Literal
 
@@ -14,14 +14,14 @@ _ALL = LabelSelector()
 
 
 class RolloutStep(Closed, frozen=True):
-    """For whom a policy is already enforced in another way than `enforcement` says.
+    """Requests for which a policy already has another enforcement than `enforcement`.
 
-    All that is given must hold of a request. Workloads keep their place: a job and its pods are
-    picked together, and whom ten percent picked, twenty percent pick too.
+    All fields that are set must hold of a request. Workloads keep their place: a job and its pods
+    are picked together, and those that ten percent pick, twenty percent pick too.
     """
 
     enforcement: StepEnforcement
-    """What a validation that is not true leads to there; `Skip` leaves the policy out."""
+    """The effect of a validation that is not true there; `Skip` leaves the policy out."""
     percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 100
     """How many of a hundred workloads."""
     namespaces: tuple[str, ...] = ()

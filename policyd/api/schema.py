@@ -1,9 +1,9 @@
-"""What a type's annotations say to the API server, beside what they say to Python.
+"""The meaning of types' annotations to the API server, beside that to Python.
 
 Wire types carry these marks in `Annotated`, so that a field's limits and list semantics stand
 beside the field, and the CustomResourceDefinitions are generated from one source. There are two
-schemas of each kind: the slim one, and the full one, which also says what `limits` say. Where the
-slim one is installed, the webhooks check those (`policyd/api/kueue/limits.py`).
+schemas of each kind: the slim one, and the full one, which also has the rules of `limits`. Where
+the slim one is installed, the webhooks check those (`policyd/api/kueue/limits.py`).
 """
 
 from typing import Annotated, Any, Final
@@ -19,10 +19,10 @@ from policyd.api.names import (
 )
 
 FULL: Final = "x-policyd-full"
-"""Under this key stands what only the full schema says."""
+"""The key of the parts that only the full schema has."""
 
 QuantityText = str | int
-"""A Kubernetes quantity as it stands in an object: `"500m"`, `"8"` or a plain 8."""
+"""A Kubernetes quantity as in an object: `"500m"`, `"8"` or a plain 8."""
 
 
 def keyed(*keys: str, limit: int | None = None) -> msgspec.Meta:
@@ -76,7 +76,7 @@ DEFAULTED = msgspec.Meta(extra_json_schema={"default": {}})
 """Marks an object that is stored with its defaults if it is left out."""
 
 WRITTEN = msgspec.Meta(extra_json_schema={"x-policyd-written": True})
-"""Marks a field that the full schema requires of who writes, and reading does without."""
+"""Marks a field that the full schema requires of writers, and that reading does not need."""
 
 UNSAID = msgspec.Meta(extra_json_schema={"x-policyd-unsaid": True})
 """Marks a field whose default is not stored."""
@@ -110,7 +110,7 @@ ATOMIC = msgspec.Meta(extra_json_schema={"x-kubernetes-map-type": "atomic"})
 
 _NUMBER: Final = r"(\+|-)?([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 QUANTITY: Final = f"{_NUMBER}([KMGTPE]i|[numkMGTPE]|[eE]{_NUMBER})?"
-"""What a quantity that is a text looks like."""
+"""The pattern of a quantity that is a text."""
 
 
 def _limited(marks: dict[str, object], limit: int | None) -> dict[str, object]:

@@ -16,7 +16,7 @@ class Requirement(Wire, frozen=True):
     operator: Operator
     """`In` and `NotIn` compare with `values`; `Exists` and `DoesNotExist` take none."""
     values: tuple[str, ...] = ()
-    """What the label's value may, or may not, be."""
+    """The values that the label may, or may not, have."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether `labels` meet this requirement; a missing one is never In, always NotIn."""

@@ -1,4 +1,4 @@
-"""Cache what strings parse to, for short strings only, so that memory stays bounded."""
+"""Cache the results of parsing strings, for short strings only, so that memory stays bounded."""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps

@@ -24,7 +24,7 @@ _SCALARS: Final = frozenset((int, UInt, float, bool, str, bytes, type(None)))
 _ORDERED: Final = frozenset((int, UInt, float, bool, str, bytes))
 _KEYS: Final = frozenset((str, int, UInt, float))
 _CONTAINERS: Final = frozenset((list, dict))
-# What a comparison takes before it looks at any part.
+# The work of a comparison before it reads any part.
 _COMPARISON_WORK: Final = 5
 
 
@@ -43,7 +43,7 @@ def equal(a: Value, b: Value) -> bool:
 def equal_counted(a: Value, b: Value, budget: Budget) -> bool:
     """Compare like `equal`, but charge every pair of values looked at, deep down.
 
-    Values of libraries say what comparing them takes in an attribute `comparison_work`.
+    Values of libraries state the work of comparing them in an attribute `comparison_work`.
     """
     budget.charge_work(_COMPARISON_WORK)
     if type(a) in _DEEP or isinstance(a, dict):
@@ -168,7 +168,7 @@ def contains(element: Value, container: Value, budget: Budget | None = None) -> 
 def place_of(wanted: Value, values: list[Value], budget: Budget | None = None) -> int:
     """Return where a list has a value first; -1 if it has not.
 
-    What is the same object is equal, if `budget` knows that all in the list equal themselves.
+    The same object is equal, if `budget` knows that all in the list equal themselves.
     """
     if type(wanted) is str:
         return values.index(wanted) if wanted in values else -1

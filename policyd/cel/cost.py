@@ -1,10 +1,10 @@
 """Count the cost of an evaluation, in the API server's units, and enforce its limits.
 
-Every step has a cost, known when the expression is compiled or computed from the sizes of what it
-works on before it works. Besides, what the API server's units do not see (deep comparison, copies
-of lists) is counted as work, so that no expression gets at more time or memory than its cost says.
-Both are counted, and no clock is read: the same expression on the same object always ends at the
-same place.
+Every step has a cost, known when the expression is compiled or computed from the sizes of the
+values that it works on before it runs. Besides, work that the API server's units do not count (deep
+comparison, copies of lists) is counted as well, so that no expression uses more time or memory than
+its cost allows. Both are counted, and no clock is read: the same expression on the same object
+always ends at the same place.
 """
 
 from collections.abc import Callable, Collection
@@ -20,7 +20,7 @@ POLICY_LIMIT: Final = 10_000_000
 MATCH_CONDITIONS_LIMIT: Final = 2_500_000
 """Cost all match conditions of a policy may have together."""
 WORK_LIMIT: Final = 250_000
-"""Elements one expression may compare or copy beyond what its cost covers. One takes a fifth to a
+"""Elements one expression may compare or copy beyond its cost. One takes a fifth to a
 third of a microsecond, so that cost and work together stay well below 200 ms."""
 _COST_OF_WORK: Final = EXPRESSION_LIMIT // WORK_LIMIT
 REQUEST_LIMIT: Final = 20_000_000
@@ -41,9 +41,9 @@ _PLAIN: Final = frozenset((int, float, bool, type(None)))
 _TEXT: Final = frozenset((str,))
 # Scalars that are equal to themselves; a double may be no number.
 _CERTAIN: Final = frozenset((int, bool, type(None)))
-# What may be spent before the request is told, and the time is asked: a part of a millisecond.
+# Cost that is spent before it is charged to the request, and the time is checked: under 1 ms.
 _UNSETTLED: Final = 2_000
-# What a look at a list takes besides its elements.
+# The work of reading a list besides its elements.
 _LOOK_WORK: Final = 5
 # Elements that are looked at one by one rather than all at once.
 _FEW: Final = 8
@@ -60,7 +60,7 @@ class Weight(NamedTuple):
     Attributes:
         cost: A tenth of each string's bytes, and 1 for each scalar.
         elements: How many values are in it, as far as the work limit; long texts count more.
-        certain: Whether it is equal to itself, as what holds a NaN is not.
+        certain: Whether it is equal to itself, as a value that holds a NaN is not.
     """
 
     cost: int
@@ -68,7 +68,7 @@ class Weight(NamedTuple):
     certain: bool
 
 
-# Stands in the place of weights where nothing is left: it is looked at before each evaluation.
+# Replaces weights if no budget is left: it is checked before each evaluation.
 _EXHAUSTED: Final[dict[int, tuple[object, Weight]]] = {0: (None, Weight(0, 0, certain=False))}
 _NO_WEIGHTS: Final[dict[int, tuple[object, Weight]]] = {}
 
@@ -76,7 +76,7 @@ _NO_WEIGHTS: Final[dict[int, tuple[object, Weight]]] = {}
 class RequestBudget:
     """The budget of all expressions of one request, in units of cost.
 
-    Half of it is shared out: each policy has as much as any other, whatever those before it took.
+    Half of it is shared out: each policy has as much as any other, regardless of those before it.
     The other half is for those that need more, first come, first served.
 
     Attributes:
@@ -96,8 +96,8 @@ class RequestBudget:
 
         Args:
             policies: How many policies will be asked.
-            is_late: Tells whether the caller's timeout is about to expire.
-            units: What there is.
+            is_late: Returns whether the caller's timeout is about to expire.
+            units: The budget.
         """
         self._pool = units // 2
         self._share = self._pool // (policies or 1)
@@ -126,16 +126,16 @@ class RequestBudget:
 class Budget:
     """The budget of the expressions of one policy.
 
-    It is made for every policy, so that what most do not need has its value from the class.
+    It is made for every policy, so that rarely used attributes have their values from the class.
 
     Attributes:
-        limit: What they may cost.
-        spent: What they cost so far.
-        work: Elements looked at by the expression that is being evaluated.
+        limit: The cost limit.
+        spent: The cost so far.
+        work: Elements read by the expression that is being evaluated.
         work_limit: Elements it may look at.
-        done: Elements that those before it looked at.
-        settle_at: The cost from which on the allowance is told.
-        weights: Lists that expression has looked at, by their identity; they are kept, so that no
+        done: Elements that earlier expressions read.
+        settle_at: The cost from which on the allowance is charged.
+        weights: Lists that the expression has read, by their identity; they are kept, so that no
             others get the same. Values stay as they are only while an expression is evaluated.
     """
 
@@ -154,8 +154,8 @@ class Budget:
         """Begin with nothing spent.
 
         Args:
-            limit: What expressions may cost.
-            allowance: What this is a part of.
+            limit: The cost limit of the expressions.
+            allowance: The budget that this is a part of.
             policy: Whose part.
         """
         self.limit = limit
@@ -186,7 +186,7 @@ class Budget:
         """
         self.work += elements
         over = self.work - self.work_limit
-        if over > 0:  # what goes beyond is charged, and not done
+        if over > 0:  # the excess is charged, and not executed
             elements = max(elements - over, 0)
         self.done += elements
         self.settle_at -= WORK_UNITS * elements
@@ -228,7 +228,7 @@ class Budget:
             self.weights = _EXHAUSTED
 
     def begin_weighing(self) -> None:
-        """Forget the weights of the expression before.
+        """Drop the weights of the expression before.
 
         Raises:
             CelCostError: If no other is to be evaluated.

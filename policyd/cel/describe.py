@@ -39,10 +39,10 @@ class FunctionEntry:
 
     Attributes:
         name: Its name.
-        section: What it is about.
-        summary: What it does.
-        signatures: How it is called, and what it returns.
-        since: The first version of Kubernetes that has it; empty if all have that are known.
+        section: Its subject.
+        summary: Its effect.
+        signatures: Its forms, with the types of results.
+        since: The first version of Kubernetes that has it; empty if all known ones have it.
     """
 
     name: str

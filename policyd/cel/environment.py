@@ -36,8 +36,8 @@ class Environment:
         same_type_literals: Whether lists and maps must have elements of one type.
         validates_literals: Whether literal durations, timestamps and patterns must be valid.
         free_constants: Whether literals made of constants cost nothing, as at admission.
-        strict_selection: Whether an optional selection from what has no fields is an error, as in
-            cel-spec; in the API server, nothing is selected.
+        strict_selection: Whether an optional selection from a value without fields is an error, as
+            in cel-spec; in the API server, nothing is selected.
     """
 
     variables: Mapping[str, Type] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Environment:
         return self.cel_go >= _STRICT_OPTIONALS_SINCE
 
     def struct_fields(self, name: str) -> Fields | None:
-        """Return the fields of a closed struct type; None if there is no such type."""
+        """Return the fields of a closed struct type; None if the type does not exist."""
         return self.structs.get(name)
 
     def is_open_struct(self, name: str) -> bool:

@@ -1,8 +1,8 @@
 """Make the environments that expressions are written for, by version of Kubernetes.
 
-An API server of version 1.36 evaluates whatever was stored with all it knows, but takes new
-expressions only with what 1.35 has as well, so that an upgrade can be taken back. A version here
-says what there is, not what may be stored in the same hour.
+An API server of version 1.36 evaluates stored expressions with all that it knows, but takes new
+expressions only with functions of 1.35, so that an upgrade can be undone. A version here
+states the functions that exist, not those that may be stored already.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -126,7 +126,7 @@ def conditions_environment(
 ) -> Environment:
     """Return the environment of match conditions, of a webhook or (with `params`) a policy.
 
-    They see no variables. `namespaceObject` is there, but null whenever they are evaluated.
+    They see no variables. `namespaceObject` exists, but is null whenever they are evaluated.
     """
     declared = {**_DECLARED, "params": DYN} if params else _DECLARED
     return base_environment(version).extend(variables=declared, structs={**REQUEST, **NAMESPACE})
@@ -167,7 +167,7 @@ def environment_named(
 
     Args:
         name: As `vap`, `map-1.37`, or `vap-1.36/cel-go-0.29` for the dialect of another version.
-        environments: What makes an environment, by name.
+        environments: Functions that make an environment, by name.
 
     Raises:
         UnknownEnvironmentError: If there is no such environment, version or dialect.
@@ -197,7 +197,7 @@ class UnknownEnvironmentError(PolicydError):
 
     def __init__(self, name: str, part: str, known: Iterable[str]) -> None:
         known = tuple(known)
-        # A number is not misspelt; what is like it is no help.
+        # A number is not misspelled; similar names do not help.
         near = None if part[:1].isdigit() else did_you_mean(part, known)
         hint = near or f"there are {', '.join(known)}"
         super().__init__(f"unknown environment `{name}`", hint=hint)

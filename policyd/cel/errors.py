@@ -7,7 +7,7 @@ from policyd.errors import PolicydError
 
 MAX_ISSUES: Final = 20
 """Issues reported of one expression, at most."""
-# What an error says may hold what an object does, which is no longer shown to anybody.
+# The text of an error may quote an object, and a longer one is not readable.
 _LONGEST: Final = 4_096
 # A line of an expression longer than this is cut in messages: the caret says where to look.
 _SHOWN = 200
@@ -17,7 +17,7 @@ class CelError(PolicydError):
     """An expression failed while it was evaluated.
 
     Attributes:
-        message: What went wrong, in cel-go's words.
+        message: The error, in cel-go's words.
         position: Offset in the expression, in code points; None until it is known.
         line: Line of the expression, from 1; 0 while it is unknown.
         column: Column of the line, from 1; 0 while it is unknown.

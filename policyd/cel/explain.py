@@ -51,7 +51,7 @@ class ExpressionStep:
         line: Line where it begins, from 1.
         column: Column where it begins, from 1.
         depth: How many parts it is in.
-        outcome: What it evaluates to; None if the whole does not get to it.
+        outcome: Its result; None if the whole does not evaluate it.
         is_round: Whether it is a variable of a loop, before the parts of a round.
     """
 
@@ -69,11 +69,11 @@ class Explanation:
 
     Attributes:
         source: Its text.
-        outcome: What it evaluates to.
+        outcome: Its result.
         result_type: The type of that, as far as the checker knows.
-        spent: What it cost.
-        estimate: What it may cost, whatever it is given.
-        steps: Its parts, each before what is in it; the first is the whole.
+        spent: Its cost.
+        estimate: Its cost with any inputs.
+        steps: Its parts, each before its own parts; the first is the whole.
     """
 
     source: str
@@ -89,7 +89,7 @@ def explain(source: str, environment: Environment, variables: Mapping[str, objec
 
     Args:
         source: The text.
-        environment: What the expression may use.
+        environment: The variables and functions of the expression.
         variables: A value for each variable the expression uses.
 
     Raises:

@@ -25,14 +25,14 @@ class Overload:
     Attributes:
         name: Its name; `math.abs` if it is in a namespace, `_+_` for an operator.
         parameters: Their types; the receiver of a method comes first.
-        result: The type of what it returns.
+        result: The type of its result.
         run: The code.
         member: Whether it is called as a method.
         cost: Cost of a call, in the API server's units.
-        work: Elements it will look at or make beyond what the cost covers, computed from the
+        work: Elements that it reads or makes beyond its cost, computed from the
             arguments before it runs; None if there are none. Every function that makes more than
-            it is given has one, or a cost that covers it.
-        estimate: Tells what a call may cost before its arguments are known, where that is not
+            its arguments has one, or a cost that covers it.
+        estimate: Returns the possible cost of a call before its arguments are known, if that is not
             plain from `cost`.
         since: The first version of Kubernetes that has it.
         constant: Whether equal arguments give equal results, so that a call with constants may be
@@ -59,7 +59,7 @@ class Overload:
 
     @property
     def sure(self) -> bool:
-        """Whether a result always has the declared type, whatever the elements of the arguments."""
+        """Whether a result always has the declared type, for any elements of the arguments."""
         inner = [part for parameter in self.parameters for part in parameter.parameters]
         return not self.result.variable and self.result not in inner
 
@@ -85,8 +85,8 @@ class Overload:
 class Size:
     """The price of a call: `cost` in the API server's units, and `work` that it does not count.
 
-    `estimate` tells the cost before the arguments are known, where it is not that of `cost`.
-    With `counted` the code may be given the budget, which knows what was looked at before.
+    `estimate` gives the cost before the arguments are known, if it is not that of `cost`.
+    With `counted` the code may be given the budget, which has the earlier reads.
     """
 
     cost: int | Cost = 1

@@ -1,8 +1,8 @@
 """Check the names of fields against the types of Kubernetes' own kinds.
 
 An API server does the same for the status of a policy: it takes the objects a policy concerns for
-values of their kind, and says which fields there are none of. When a policy is evaluated, objects
-are what they are, whatever was found here.
+values of their kind, and report fields that do not exist. When a policy is evaluated, objects
+are used as they are, regardless of findings here.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ _SCALARS: Final[Mapping[str, Type]] = {
     "intstr": DYN,
     "any": DYN,
 }
-# What every object has beside the fields of its type.
+# The fields of every object besides those of its type.
 _OF_EACH: Final[Fields] = {"apiVersion": STRING, "kind": STRING}
 _OBJECTS: Final = ("object", "oldObject")
 
@@ -131,8 +131,8 @@ class TypeCheck:
 
         Args:
             source: The text.
-            environment: What the expression may use, with objects of any kind. What is wrong
-                there is wrong whatever the kind, and said elsewhere.
+            environment: The variables and functions, with objects of any kind. An error
+                there is one for each kind, and reported elsewhere.
         """
         return self._check(source, environment)[1]
 

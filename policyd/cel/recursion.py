@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# 250 expressions, with what each adds to the tree, and the frames each node takes; Python's own
+# 250 expressions, with their additions to the tree, and the frames each node takes; Python's own
 # frames do not use the C stack.
 _FRAMES: Final = 10_000
 _users: Final[list[int]] = []

@@ -1,6 +1,6 @@
 """Define the values that CEL has and JSON has not, and the names of all types.
 
-JSON values stay what the decoder made of them: `int`, `float`, `bool`, `str`, `None`, `list`,
+JSON values keep the decoder's types: `int`, `float`, `bool`, `str`, `None`, `list`,
 `dict`. Values are never changed once made; results may share parts of the evaluated object.
 """
 

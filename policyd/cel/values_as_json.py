@@ -17,7 +17,7 @@ _DEEPEST: Final = 200
 """The depth of the JSON, at most; its readers have a limit, too."""
 
 
-def as_json(value: Value, level: int = 0) -> Any:  # noqa: ANN401 - whatever the value holds
+def as_json(value: Value, level: int = 0) -> Any:  # noqa: ANN401 - any JSON
     """Return a value as JSON; values that JSON does not have become strings.
 
     Args:

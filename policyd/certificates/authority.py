@@ -32,13 +32,13 @@ BACKDATE_SECONDS = 300.0
 
 
 class Authority:
-    """A certificate authority of policyd's own, whose certificate clients are told to trust."""
+    """A certificate authority of policyd's own, whose certificate clients trust."""
 
     def __init__(self, pair: CertificatePair) -> None:
         """Load an authority kept as PEM.
 
         Raises:
-            ConfigurationError: If it is no certificate and key, they do not match, or the
+            ConfigurationError: If it is not a certificate and key, they do not match, or the
                 certificate is not an authority's.
         """
         check_match(pair, certificate="authority", key="authority key")

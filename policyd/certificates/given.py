@@ -124,7 +124,7 @@ def split_bundle(bundle_pem: bytes) -> tuple[bytes, ...]:
     """Return the certificates of a CA bundle one by one, each once, in order.
 
     Raises:
-        ConfigurationError: If a part of it is no certificate.
+        ConfigurationError: If a part of it is not a certificate.
     """
     if not bundle_pem.strip():
         return ()

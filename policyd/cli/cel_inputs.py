@@ -29,7 +29,7 @@ from policyd.cli.options import GROUPS, USER, together
 from policyd.clock import SystemClock
 from policyd.dialects.registry import FORMATS, dialect_of
 from policyd.engine.documents.reading import read_documents
-from policyd.engine.model.dialects import Chance, PolicyFormat
+from policyd.engine.model.dialects import PolicyFormat, Volatile
 from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.facts import Facts
 from policyd.engine.model.functions import expression_environment
@@ -52,8 +52,8 @@ def _policy(version: Version) -> Environment:
 def _environments_of(
     written_in: PolicyFormat, version: Version = DEFAULT_VERSION
 ) -> PolicyEnvironments:
-    chance = Chance(now=lambda: int(SystemClock().now() * 10**9), random_below=secrets.randbelow)
-    dialect = dialect_of(version, chance=chance)
+    volatile = Volatile(now=lambda: int(SystemClock().now() * 1e9), random_below=secrets.randbelow)
+    dialect = dialect_of(version, volatile=volatile)
     return written_in.environments(dialect, False)  # noqa: FBT003 - no params
 
 

@@ -6,15 +6,15 @@ import click
 import structlog
 
 from policyd.api.configuration import Configuration
-from policyd.api.configuration.left_out import gates_in_vain
+from policyd.api.configuration.left_out import ineffective_gates
 from policyd.config import load_configuration, parse_configuration
 from policyd.controller.queues.queue_settings import (
     copied_keys,
+    ineffective_fields,
     metrics_settings,
     other_teams,
     queue_settings,
     time_limits,
-    unheeded,
 )
 from policyd.controller.settings import ControllerSettings
 from policyd.jobs.frameworks import integrations_of, unknown_frameworks
@@ -54,9 +54,9 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
     """
     configuration = load_configuration(path) if path else parse_configuration(b"")
     queueing = queue_settings(configuration, gates=gates)
-    for sentence in gates_in_vain(gates, configuration.feature_gates):
+    for sentence in ineffective_gates(gates, configuration.feature_gates):
         log.warning("feature_gate_left_out", why=sentence)
-    if fields := unheeded(configuration):
+    if fields := ineffective_fields(configuration):
         log.warning("configuration_not_heeded", fields=fields)
     return replace(
         settings,

@@ -171,7 +171,7 @@ def _lines(one: PolicyExplanation) -> Iterator[str]:
 
 def _lifted(one: PolicyExplanation) -> list[str]:
     """Return why or by which exceptions the policy is lifted."""
-    return [text.partition(": ")[2] for text in one.decision.lifted]
+    return [text.partition(": ")[2] for text in one.decision.exempted]
 
 
 def _seen_lines(seen: ExplainedPolicy) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _seen_lines(seen: ExplainedPolicy) -> Iterator[str]:
         yield f"by binding {seen.binding}"
     if seen.path:
         yield f"for the pods of {seen.path}"
-    if seen.lifted:
+    if seen.exempt:
         yield "lifted by an exception"
     for condition in seen.conditions:
         yield from _asked_lines("match condition", condition)
@@ -237,7 +237,7 @@ def _seen_as_json(seen: ExplainedPolicy) -> dict[str, Any]:
         "validations": seen.validations,
     }
     asked = {name: [_asked_as_json(one) for one in each] for name, each in lists.items()}
-    return {"path": seen.path, "binding": seen.binding, "lifted": seen.lifted, **asked}
+    return {"path": seen.path, "binding": seen.binding, "lifted": seen.exempt, **asked}
 
 
 def _asked_as_json(asked: ExplainedExpression) -> dict[str, Any]:

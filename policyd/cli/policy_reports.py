@@ -110,7 +110,7 @@ def _look_at(
         name = request.name or document.value["metadata"].get("generateName", "")
         namespace = "" if kind.kind == "Namespace" else request.namespace
         value: Json = document.value
-        scan.look_at(
+        scan.evaluate(
             ScannedObject(
                 resource=listed, kind=kind.kind, namespace=namespace, name=name, value=value
             )

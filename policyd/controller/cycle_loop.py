@@ -1,7 +1,7 @@
 """Scheduling cycles: one after the other, as long as they decide something.
 
-What a cycle decides is assumed at once, so that the next one builds on it, and written later by the
-reconciler of the workload.
+The decisions of a cycle are assumed at once, so that the next one builds on it, and are written
+later by the reconciler of the workload.
 
 A cycle sees one workload of each queue. So a later one may preempt a workload that the one before
 admitted, because it borrowed quota from a queue whose workload had no turn yet. That costs a run,
@@ -57,9 +57,9 @@ class CycleLoop:
         self._changed.set()
 
     def take(self, key: str) -> Action | None:
-        """Take over what was decided about the workload `key` and is not written yet.
+        """Take over the decision about the workload `key` that is not written yet.
 
-        A workload that asks for something else by now is not admitted as what it was.
+        A workload whose requests changed meanwhile is not admitted with its former ones.
         """
         action, decided_of = self._actions.pop(key, (None, None))
         if isinstance(action, Admit) and self._generation(key) != decided_of:
@@ -68,7 +68,7 @@ class CycleLoop:
         return action
 
     def drop(self) -> None:
-        """Forget what was decided and is not written: this process no longer leads."""
+        """Drop unwritten decisions: this process no longer leads."""
         for key, (action, _) in list(self._actions.items()):
             match action:
                 case Admit():
@@ -168,7 +168,7 @@ class CycleLoop:
         return None if workload is None else workload.metadata.generation
 
     def _note(self, action: Action) -> bool:
-        """Note what is to be written; tell whether a preemption needs no write."""
+        """Note an action to write; tell whether a preemption needs no write."""
         key = action.workload.key
         before, _ = self._actions.get(key, (None, None))
         if isinstance(action, Preempt) and isinstance(before, Admit):
@@ -186,7 +186,7 @@ class CycleLoop:
 def _rank(action: Action) -> float | None:
     """Return how soon a decision is written; None if no workload gains by it.
 
-    So a slow server gets first what those of the highest priority gain.
+    So a slow server first gets the writes for workloads of the highest priority.
     """
     match action:
         case Preempt():

@@ -20,12 +20,12 @@ def merge_patch(metadata: ObjectMeta, **parts: Json) -> Json:
 
 
 def without_finalizer(metadata: ObjectMeta, name: str = RESOURCE_IN_USE_FINALIZER) -> Json:
-    """Return the merge patch that lets go of what is kept, such as because it was in use."""
+    """Return the merge patch that removes a finalizer, such as that of an object in use."""
     return _finalizers(metadata, [f for f in metadata.finalizers if f != name])
 
 
 def with_finalizer(metadata: ObjectMeta) -> Json:
-    """Return the merge patch that keeps what may be in use."""
+    """Return the merge patch that keeps an object that may be in use."""
     return _finalizers(metadata, [*metadata.finalizers, RESOURCE_IN_USE_FINALIZER])
 
 
@@ -53,10 +53,10 @@ def as_json(status: WorkloadStatus) -> Json:
 
 
 def draft_of(obj: msgspec.Struct) -> Draft:
-    """Return a draft of what has been read of an object.
+    """Return a draft of the parts of an object that were read.
 
-    What has not been read is not in it, and its operations leave it alone: every list that is read
-    is read whole, and what is left out of an object is empty.
+    Other parts are not in it, and its operations leave them alone: every list that is read is read
+    whole, and a part that is left out of an object is empty.
     """
     return Draft(msgspec.json.decode(msgspec.json.encode(obj)))
 

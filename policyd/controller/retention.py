@@ -17,7 +17,7 @@ from policyd.workload.transitions import finish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """After how many seconds what is over is deleted; None for never.
+    """Seconds after which finished objects are deleted; None for never.
 
     Attributes:
         after_finished: A workload that has finished.

@@ -1,7 +1,7 @@
 """The controller, put together: mirrors, cycles, reconcilers, statuses and the election.
 
 A follower keeps its mirrors and its state up to date and writes nothing. Once elected, it
-reconciles all objects, as after a start, and so finishes what another controller left half done.
+reconciles all objects, as after a start, and so finishes the unfinished work of another controller.
 """
 
 import asyncio
@@ -228,7 +228,7 @@ class Controller:
         return [mirror for mirror in jobs if not await is_served(self._client, mirror.resource)]
 
     async def _watch_provisioning(self) -> None:
-        """Watch what an autoscaler is asked, once one is to be asked."""
+        """Watch requests to an autoscaler, once one is used."""
         await self.provisioning.wanted.wait()
         async with asyncio.TaskGroup() as group:
             for mirror in self.mirrors.of_provisioning:
@@ -290,7 +290,7 @@ class Controller:
                 await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)
 
     async def _caught_up(self, election: LeaderElection) -> bool:
-        """Learn what the leader before has done; tell whether this is still the one that leads."""
+        """Wait for the writes of the last leader; tell whether this process still leads."""
         ready = asyncio.ensure_future(self.handover.catch_up(election.handed_over))
         lost = asyncio.ensure_future(election.wait_lost())
         try:
@@ -321,7 +321,7 @@ async def run_controller(
 
     Args:
         client: The API server.
-        settings: What it is told.
+        settings: Its settings.
         pace: Time.
         health: Filled while it runs.
     """

@@ -32,7 +32,7 @@ class ControllerSettings:
     """Settings of all queues."""
 
     limits: TimeLimits = NO_LIMITS
-    """How long pods may take to get ready, and how long what is over is kept."""
+    """How long pods may take to get ready, and how long finished objects are kept."""
 
     copied: CopiedKeys = NO_KEYS
     """Labels and annotations of a job that its workload has too."""
@@ -41,7 +41,7 @@ class ControllerSettings:
     """Which kinds of jobs queue, and where."""
 
     resources: ResourcesConfiguration | None = None
-    """Which requests count against quota, and as what; None for all, as they are."""
+    """The requests that count against quota, and their names there; None for all, unchanged."""
 
     other_teams: OtherTeams = "names"
     """Whether messages name the jobs of other namespaces."""
@@ -53,7 +53,7 @@ class ControllerSettings:
     """Whether to write the statuses of Policy objects, where their kind is served."""
 
     finds_outside_quota: bool = True
-    """Whether to watch all pods for those that run on what queues give, and are in none."""
+    """Whether to watch all pods for those that use resources of queues, but are in none."""
 
     deletes_outside_quota: bool = False
     """Whether such pods are deleted, as long as they have no node."""

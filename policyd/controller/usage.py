@@ -36,9 +36,9 @@ from policyd.workload.usage_book import AdmittedUsage, OutsideUsage, Taker, Usag
 log = structlog.get_logger()
 
 GRACE_SECONDS: Final = 5.0
-"""How long a pod may be outside before that is told: what stops, stops within it."""
+"""How long a pod may be outside before that is reported: stopping pods stop within it."""
 LOOK_SECONDS: Final = 30.0
-"""Between looks at a pod that is outside: what it belongs to may get its quota."""
+"""Between checks of a pod that is outside: its job may get quota."""
 MOST_TOLD: Final = 50
 """Events of a namespace at once, and one more each second: many pods must not fill the API. The
 others come later."""
@@ -56,7 +56,7 @@ _WHY: Final = {
 
 
 class Usage:
-    """Finds pods that run outside of quota, and tells of them."""
+    """Finds and reports pods that run outside of quota."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Usage:
         self._book = UsageBook()
         self._outside = OutsideUsage()
         self._since: dict[str, float] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._owners = SeenOwners(cache.mirrors, writes)
         self._allowed: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._covered: frozenset[str] = frozenset()
@@ -88,7 +88,7 @@ class Usage:
         cache.mirrors.cluster_queues.listen(self._queue_changed)
 
     def reconcilers(self) -> dict[str, Reconcile]:
-        """Return what looks after pods that may run outside of quota."""
+        """Return the reconcilers of pods that may run outside of quota."""
         return {"Usage": self._reconcile}
 
     def all_keys(self) -> list[ReconcileKey]:
@@ -96,7 +96,7 @@ class Usage:
         return [_key(pod) for pod in self.pods if pod.amounts]
 
     def drop(self) -> None:
-        """Forget what was found: another process leads, and reports it."""
+        """Drop all findings: another process leads, and reports them."""
         for path in [*self._since]:
             self._settle(path)
         self._book = UsageBook()
@@ -157,7 +157,7 @@ class Usage:
         return await self._note(pod, amounts, reason)
 
     def _taken(self, pod: RunningPod) -> dict[str, int]:
-        """Return what a pod takes of what some queue gives, if queues concern it."""
+        """Return the usage of a pod of resources that some queue gives, if queues concern it."""
         metadata, integrations = pod.metadata, self._cache.integrations
         namespace = self._cache.mirrors.namespaces.get(metadata.namespace)
         labels = {} if namespace is None else namespace.metadata.labels
@@ -173,7 +173,7 @@ class Usage:
         }
 
     def _leave(self, path: str) -> None:
-        """Forget a pod; those that were outside for its sake may be inside now."""
+        """Remove a pod; others that were outside because of it may be inside now."""
         group = self._book.forget(path)
         self._settle(path)
         if group and self._since:
@@ -182,7 +182,7 @@ class Usage:
     def _settle(self, path: str) -> None:
         """Note that a pod is not outside."""
         self._since.pop(path, None)
-        self._told.pop(path, None)
+        self._reported.pop(path, None)
         if self._outside.forget(path):
             self._metrics.outside_quota(self._outside.totals)
 
@@ -197,7 +197,7 @@ class Usage:
         return BEYOND if path in beyond else ""
 
     def _share(self, group: str) -> AdmittedUsage:
-        """Return what the workloads of a group hold: the largest of them, where one replaces."""
+        """Return the usage of a group's workloads: that of the largest, if one replaces another."""
         count, amounts = 0, dict[str, int]()
         for key in self._cache.index.chain(group):
             holding = self._cache.state.holding(key)
@@ -246,14 +246,14 @@ class Usage:
         if path not in self._outside:
             self._outside.put(path, pod.metadata.namespace, amounts)
             self._metrics.outside_quota(self._outside.totals)
-        if self._told.get(path) != reason and self._may_tell(pod.metadata.namespace):
-            self._told[path] = reason
-            self._tell(pod, amounts, reason)
+        if self._reported.get(path) != reason and self._may_report(pod.metadata.namespace):
+            self._reported[path] = reason
+            self._report(pod, amounts, reason)
         if self._deletes and not pod.spec.node_name:
             await self._writes.delete(self.pods, pod)
         return LOOK_SECONDS
 
-    def _may_tell(self, namespace: str) -> bool:
+    def _may_report(self, namespace: str) -> bool:
         now = self._writes.now
         left, at = self._allowed.pop(namespace, (float(MOST_TOLD), now))
         left = min(float(MOST_TOLD), left + max(0.0, now - at))
@@ -262,7 +262,7 @@ class Usage:
             self._allowed.popitem(last=False)
         return left >= 1
 
-    def _tell(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
+    def _report(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
         taken = ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))
         message = f"takes {taken} that no queue has given it: {_WHY[reason]}"
         self._metrics.found_outside(reason)

@@ -27,7 +27,7 @@ class WorkloadReconciler:
 
     Attributes:
         cycles: Decides about all Workloads.
-        writes: Writes what was decided about one of them, and what else its status should say.
+        writes: Writes the decision about one of them, and other changes of its status.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class WorkloadReconciler:
         """Take in a change of a Workload, be it of a watch event or of a write of our own."""
         # 1. Keep the state that cycles decide on equal to the Workload. This wakes the loop.
         keys = self._cache.take(change)
-        # 2. Queue the keys of the Workload, of its job, and of what that has made.
+        # 2. Queue the keys of the Workload, of its job, and of the objects that the job made.
         for key in keys:
             self._add(key, None)
 
@@ -64,13 +64,13 @@ class WorkloadReconciler:
             await self.cycles.rest(more=more)
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
-        """Do what is to be done next. Returns the seconds until something else will be.
+        """Do the next step. Returns the seconds until something else will be.
 
         Raises:
             ApiError: If a write did not succeed, or it is not known whether it did.
         """
         held = await self.writes.find_out(key.path)
-        # 5. Take over what was decided, unless the Workload requests something else by now.
+        # 5. Take over the decision, unless the Workload requests something else by now.
         action = self.cycles.take(key.path)
         workload = self._cache.mirrors.workloads.get(key.path)
         if workload is None:
@@ -94,11 +94,11 @@ class WorkloadReconciler:
                 await self.writes.evict(workload, action)
             case Requeue():
                 await self.writes.requeue(workload, action)
-                # Why it waits may be told already, and what else has changed is not told again.
+                # Its reason may be written already, and other changes are not written again.
                 return AT_ONCE
         return None
 
     def drop(self) -> None:
-        """Forget what is not written: this process no longer leads."""
+        """Drop unwritten decisions: this process no longer leads."""
         self.cycles.drop()
         self.writes.reasons.drop()

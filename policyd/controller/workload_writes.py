@@ -108,7 +108,7 @@ class WorkloadWrites:
     def _detailed(self) -> bool:
         return self._gates.unadmitted_workloads_observability
 
-    # What a cycle decided.
+    # Decisions of a cycle.
 
     async def admit(self, workload: Workload, action: Admit) -> None:
         """Write an admission: the quota, the flavors and the places that were assigned.
@@ -130,7 +130,7 @@ class WorkloadWrites:
         pending = workload
         if queue is not None:
             probe = with_status(workload, reserve(workload, admission, now=now))
-            # What need not be passed any more is dropped when it is looked at next, not here.
+            # Checks that are no longer required are dropped at the next reconciliation, not here.
             had = {check.name for check in workload.status.admission_checks}
             names = sorted(had.union(required_checks(probe, queue)))
             pending = with_status(workload, sync_checks(workload.status, names, now=now))
@@ -185,7 +185,7 @@ class WorkloadWrites:
             ApiError: If it is not known whether that was written; the next cycle may ask again.
         """
         key, now = workload.metadata.key, self._writes.now
-        if not has_quota(workload):  # what it has was only assumed, and nothing runs
+        if not has_quota(workload):  # its quota was only assumed, and nothing runs
             self._cache.retract(key)
             return
         if condition_true(workload.status.conditions, EVICTED):
@@ -238,7 +238,7 @@ class WorkloadWrites:
         if action.reason == "SecondPassFailed":
             self._second_pass.refused(workload, action.refusal)
         else:
-            await self.reasons.tell(workload, action)
+            await self.reasons.report(workload, action)
 
     def _failed(self, workload: Workload, error: ApiError) -> None:
         """Take an admission back that was refused; one that was not answered may have happened."""
@@ -253,7 +253,7 @@ class WorkloadWrites:
             self._unanswered.add(metadata.key)
 
     async def find_out(self, key: str) -> float | None:
-        """Learn what became of a write that was not answered: until then its quota is not free.
+        """Read the result of a write that was not answered: until then its quota is not free.
 
         Returns the seconds until a workload may be tried whose admission was refused.
 
@@ -267,26 +267,26 @@ class WorkloadWrites:
         return self._refused.look(key)
 
     def forget(self, key: str, action: Action | None) -> None:
-        """Take notice that a workload is gone, and take back what was decided about it."""
+        """Remove a deleted workload, and undo the decision about it."""
         self.reasons.forget(key)
         self._refused.forget(key)
         if isinstance(action, Admit):
             self._cache.retract(key)
 
-    # What else becomes of it.
+    # Other changes of its status.
 
     async def follow(self, workload: Workload) -> float | None:
-        """Write what a workload's status should say, where no cycle decided anything about it.
+        """Write a workload's due status, if no cycle decided about it.
 
         Returns the seconds until it may be something else.
 
         Raises:
             ApiError: If a write did not succeed.
         """
-        await self.reasons.tell_due(workload)
+        await self.reasons.write_due(workload)
         workload = self._mirror.get(workload.metadata.key) or workload
         owners = Owners(self._cache.mirrors, self._writes.client)
-        if await owners.are_gone(workload, orphans=self._gates.finish_orphaned_workloads):
+        if await owners.are_deleted(workload, orphans=self._gates.finish_orphaned_workloads):
             await self._let_go(workload)
             return None
         return await self._live(workload)
@@ -344,9 +344,9 @@ class WorkloadWrites:
             objection=self._refused.objection(workload.metadata.key)
             or self._cache.objection(workload),
             shared=self._cache.shared_refusal(name, workload.metadata.key),
-            told=self.reasons.told(workload) is not None,
+            written=self.reasons.written(workload) is not None,
             ready_rules=self._limits.ready,
-            chance=self._writes.chance,
+            jitter=self._writes.jitter,
             gates=self._gates,
         )
 
@@ -378,13 +378,13 @@ class RefusedAdmissions:
     def put(self, key: str, error: ApiError) -> Objection | None:
         """Take an admission back that was refused, and keep the workload from being tried.
 
-        The first time it goes back to its queue at once, as in Kueue. Returns what to record,
-        unless another client was only faster.
+        The first time it goes back to its queue at once, as in Kueue. Returns the objection to
+        record, unless another client was only faster.
         """
         backoff = self._backoffs.get(key)
         if backoff is None:
-            chance = self._pace.chance
-            self._backoffs[key] = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, chance=chance)
+            jitter = self._pace.jitter
+            self._backoffs[key] = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, jitter=jitter)
         else:
             self._until[key] = self._pace.clock.monotonic() + backoff.next()
             self._cache.hold_back(key)

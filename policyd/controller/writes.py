@@ -3,8 +3,8 @@
 A write that has begun is not cut off: the server may carry it out all the same, later, when another
 process leads, which has decided without it.
 
-So the next leader, which decides by what its watches told it, must not give quota that the last one
-has given already: what that wrote a moment before it stopped may not have come yet, or may even be
+So the next leader, which decides by its watches, must not give quota that the last one
+has given already: the last writes before it stopped may not have come yet, or may even be
 on its way to the server. The last leader waits for its writes, and leaves in the Lease the latest
 version of a workload that it wrote; the next one waits until its watch is as far. A process that
 lost the Lease, as it or the server was too slow, leaves none, and breaks its writes off before the
@@ -38,7 +38,7 @@ CATCH_UP_SECONDS = 5.0
 LOOK_SECONDS = 0.02
 """Between looks at how far the watch has come."""
 AGAIN_SECONDS = 0.5
-"""Between tries to read what a slow server does not answer."""
+"""Between tries to read an object that a slow server does not return."""
 
 T = TypeVar("T", bound=Identified)
 
@@ -48,7 +48,7 @@ class NotLeadingError(Exception):
 
 
 class Writes:
-    """Writes to the API server and to the mirrors, and tells what happened in events."""
+    """Writes to the API server and to the mirrors, and records events."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Writes:
         return self.pace.clock.now()
 
     @property
-    def chance(self) -> float:
+    def jitter(self) -> float:
         """From 0 to 1, another each time."""
-        return self.pace.chance()
+        return self.pace.jitter()
 
     async def patch(
         self, mirror: Mirror[T], obj: T, patch: object, **options: Unpack[PatchOptions]
@@ -86,7 +86,7 @@ class Writes:
         Raises:
             NotLeadingError: If this process does not lead.
             ConflictError: If it changed; its mirror has the new version by then.
-            NotFoundError: If it is gone; its mirror has forgotten it by then.
+            NotFoundError: If it was deleted; its mirror has removed it by then.
         """
         self._check()
         options["namespace"] = obj.metadata.namespace
@@ -112,7 +112,7 @@ class Writes:
     async def _outdated(self, mirror: Mirror[T], obj: T, error: InvalidError) -> None:
         """Raise a conflict instead if the object changed: a patch of an older one may not apply.
 
-        Its operations come before the version is compared: what one of them removes may be gone.
+        Its operations come before the version is compared: a removed part may already be gone.
         """
         found = await self.look(mirror, key_of(obj))
         before = obj.metadata.resource_version
@@ -156,9 +156,9 @@ class Writes:
         return stored
 
     async def settled(self, *, within: float | None = None) -> None:
-        """Wait until no write is under way; what takes longer than `within` seconds is broken off.
+        """Wait until no write is under way; after `within` seconds, cancel the rest.
 
-        A write that was broken off may have happened or not; but it will not happen later.
+        A cancelled write may have happened or not; but it will not happen later.
         """
         try:
             if within is not None:
@@ -170,7 +170,7 @@ class Writes:
             await asyncio.wait(self._under_way)
 
     async def delete(self, mirror: Mirror[T], obj: T) -> None:
-        """Delete an object, and then what only it owns; it is no error if it is gone.
+        """Delete an object, and then the objects that only it owns; a deleted one is not an error.
 
         Unless that is said, the API server keeps the pods and the workload of a Job.
         """
@@ -189,13 +189,13 @@ class Writes:
 
         Raises:
             AlreadyExistsError: If the name is taken.
-            NotFoundError: If there is no such kind, or no such namespace.
+            NotFoundError: If the kind or the namespace does not exist.
         """
         self._check()
         await self.client.create(resource, body, namespace=namespace, into=PartialObject)
 
-    async def unmake(self, resource: Resource, name: str, *, namespace: str) -> None:
-        """Delete an object of a kind that is not watched; it is no error if it is gone."""
+    async def delete_named(self, resource: Resource, name: str, *, namespace: str) -> None:
+        """Delete an object of a kind that is not watched; a deleted one is not an error."""
         self._check()
         with suppress(NotFoundError):
             await self.client.delete(resource, name, namespace=namespace)
@@ -212,8 +212,8 @@ class Writes:
         """Record an event about an object.
 
         Args:
-            resource: What kind of object it is.
-            metadata: Which one.
+            resource: The kind of object.
+            metadata: Its metadata.
             reason: A CamelCase word.
             message: A sentence.
             warning: Whether a person has to act on it.
@@ -261,20 +261,20 @@ class Handover:
     async def latest_version(self) -> str:
         """Return, once nothing is under way, which version of workloads is the latest known here.
 
-        A leader that wrote nothing passes on what the one before left.
+        A leader that wrote nothing passes on the version of the one before.
         """
         await self._writes.settled()
         known = self._workloads.informer.version
         return str(max(self._writes.written, self._caught_up, known))
 
     async def catch_up(self, left: str) -> None:
-        """Wait until what the last leader wrote is known, and what was begun here before.
+        """Wait until the writes of the last leader, and earlier ones of this process, are known.
 
-        A process that leads again after it has lost the Lease may have writes under way of which
-        it has forgotten that it decided them.
+        A process that leads again after it lost the Lease may have writes under way whose decisions
+        it has dropped.
 
         Args:
-            left: What it left; empty if it left nothing, and was gone for a whole term.
+            left: The version it left; empty if it left none, and was away for a whole term.
         """
         await self._writes.settled()
         if left.isdecimal() and await self._reaches(max(int(left), self._writes.written)):

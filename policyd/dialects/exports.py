@@ -28,9 +28,9 @@ class ExportFormat(Protocol):
         """Return the objects, or findings about features that cannot be exported.
 
         Args:
-            policies: What was made of the document.
+            policies: The compiled policies of the document.
             document: The document: findings point into it.
-            exceptions: What is lifted from policies.
+            exceptions: Exemptions from policies.
             version: The version of the API server's kinds.
         """
         ...

@@ -19,7 +19,7 @@ Lookup = Callable[[OwnerReference], ObjectMeta | None]
 
 
 class AncestorError(PolicydError):
-    """It cannot be told which job an object belongs to."""
+    """The job that an object belongs to cannot be determined."""
 
 
 class NestingError(AncestorError):
@@ -72,7 +72,7 @@ def _may_queue(owner: OwnerReference, integrations: Integrations) -> bool:
 
 
 def may_queue(name: GroupKind, integrations: Integrations) -> bool:
-    """Tell whether what objects of a kind have made may belong to a job that queues."""
+    """Tell whether objects made by those of a kind may belong to a job that queues."""
     if name == _REPLICA_SET or name in integrations.external:
         return True
     return is_known(name) and integrations.has(*name)

@@ -1,4 +1,4 @@
-"""What a kind of job is to the queue.
+"""The interface of a kind of job to the queue.
 
 A kind is a value: where its objects are served, which Struct reads the part of them that matters,
 and a few functions on that Struct. Changes are made on a draft, so that the same function works at
@@ -22,7 +22,7 @@ from policyd.patch.operations import Path
 
 
 class JobObject(Wire, frozen=True):
-    """The base of what is read of a job: every kind adds its `spec` and `status`."""
+    """The base of a job as it is read: every kind adds its `spec` and `status`."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -57,8 +57,8 @@ class Elastic(Generic[J]):
     Attributes:
         templates: Where the templates are whose pods wait for quota when they are added.
         selector: Labels by which such pods name their job, `name=value`; empty if there are none.
-        sized_by: What says how many pods a job has that runs; None if it says so itself.
-        sized: The job with as many pods as that says.
+        sized_by: The object that sets the size of a running job; None if the job does.
+        sized: The job with the number of pods of that object.
         notes: Annotations of a slice: of which state of that its size is.
     """
 
@@ -70,7 +70,7 @@ class Elastic(Generic[J]):
 
 
 class SizeError(PolicydError):
-    """What says how many pods a job has speaks of pods that the job does not know."""
+    """The object that sets the size of a job names pods that the job does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,10 @@ class JobKind(Generic[J]):
         plural: Name of the collection in paths.
         kind: Kind of the objects.
         type: Struct that reads what the functions below need.
-        pod_sets: What the job demands, the templates as far as the queue reads them.
-        templates: Where the pod templates are in the object, one path for each pod set.
-        suspended: Whether the job is told to have no pods.
-        suspend_path: Where that is said: a boolean.
+        pod_sets: The pod sets of the job, with the parts of templates that the queue reads.
+        templates: The paths of the pod templates in the object, one for each pod set.
+        suspended: Whether the job is suspended.
+        suspend_path: The path of that boolean.
         fixed_while_active: Whether the API server denies changes of the templates until the pods
             are gone.
         priority_class: PriorityClass that the job names outside of its templates; empty if none.
@@ -94,27 +94,27 @@ class JobKind(Generic[J]):
         outcome: How the job ended; None while it has not.
         ready: Whether all its pods run or have succeeded.
         reclaimable: Pods that no longer need their quota; those of no pod set are left out.
-        mistakes: What is wrong with a job of this kind in particular, given what it was before.
+        mistakes: The errors in a job of this kind in particular, given the old one.
         resize: Has another number of pods run at a time, where a kind can be admitted in part.
         reset: Merge patch of the status that must follow a suspension before the templates may
-            change back; None if nothing must.
-        whole: The templates as the job's pods will have them, given what is at their paths.
+            change back; None if none is needed.
+        whole: The templates as the job's pods will have them, given those at their paths.
         prepare: Makes the places that the paths name, before a start writes there.
         on_hold: Whether the job cannot use quota for now.
         ignored: Whether the job has no pods of its own, so that no queue concerns it.
         lingers: Whether a job that is being deleted still has pods to clear up with, which use its
             quota.
-        only_managed: Whether anything may stand in a job that names no queue.
-        defaults: What every new job gets from the webhooks, in a queue or not, since it cannot be
-            added later; None if nothing.
+        only_managed: Whether a job that names no queue is not checked.
+        defaults: The fields that every new job gets from the webhooks, in a queue or not, since it
+            cannot be added later; None if none.
         elastic: How they grow and shrink while they run; None if they cannot.
-        basis: What the job is made from, if there is more to read than itself.
-        on_basis: The job with what was read of its basis.
-        annotation_paths: What the annotations of each template are called when they are wrong;
-            None for their paths.
+        basis: The object that the job is made from, if there is one to read.
+        on_basis: The job with its basis as it was read.
+        annotation_paths: The paths of each template's annotations in errors;
+            None for their real paths.
         clear: Takes away all that a start wrote, where the user wrote nothing there; None if the
             templates are put back instead.
-        fixed_while_started: Whether a start has to be written before the job is told to have pods.
+        fixed_while_started: Whether a start has to be written before the job is resumed.
         comes: How its pods are made, if not all at once.
         number: Says at which index the pods of a template begin, where it is not the first.
         takes_prebuilt: Whether a job may name a prebuilt workload.

@@ -1,4 +1,4 @@
-"""What the workload of a job has of the job's own labels and annotations."""
+"""The labels and annotations that a workload copies from its job."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class DifferentMetadataError(PolicydError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What a workload has of the metadata of its job."""
+    """The metadata that a workload copies from its job."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class CopiedKeys:
     Attributes:
         labels: Labels.
         annotations: Annotations.
-        gates: Whether who is to let a job queue is copied.
+        gates: Whether the admission gates of a job are copied.
     """
 
     labels: tuple[str, ...] = ()
@@ -40,9 +40,9 @@ class CopiedKeys:
     gates: bool = True
 
     def of(self, *jobs: ObjectMeta) -> Copied:
-        """Return what the workload of a job has of it, or of the pods that are one.
+        """Return the metadata that a workload copies from its job, or from the pods that are one.
 
-        What is always copied is the first pod's; what the administrator asks for must not differ.
+        Keys that are always copied are the first pod's; the administrator's keys must not differ.
 
         Raises:
             DifferentMetadataError: If the pods contradict each other.

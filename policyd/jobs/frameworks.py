@@ -1,4 +1,4 @@
-"""What Kueue's Configuration says of the kinds of jobs that queue."""
+"""The settings of Kueue's Configuration for the kinds of jobs that queue."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -44,7 +44,7 @@ def integrations_of(configuration: Configuration, *, gates: str = "") -> Integra
 
 
 def makers_of(integrations: Integrations) -> Makers:
-    """Return who makes objects that need no queue: none for kinds that do not queue."""
+    """Return the makers of objects that need no queue: none for kinds that do not queue."""
     kinds: Iterable[JobKind[Any] | ParentKind[Any]] = (*KINDS, *PARENTS)
     off = ((each.group, each.kind) for each in kinds)
     unused = frozenset(name for name in off if not integrations.has(*name))

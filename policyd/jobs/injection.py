@@ -1,7 +1,7 @@
-"""What a job's pods get when it is admitted, and how they lose it again.
+"""The changes to a job's pods when it is admitted, and their removal.
 
 Pods are sent to the nodes of their flavor by labels that they select and taints that they tolerate.
-What is there already stays; a key that is there with another value is an error, as one of the two
+Existing entries are kept; a key that exists with another value is an error, as one of the two
 would be ignored.
 """
 
@@ -51,7 +51,7 @@ _OF_SLICE = (SLICE_NAME, WORKLOAD, CONSUMES, CLASS_NAME)
 
 
 class StartError(PolicydError):
-    """A job can never be started as it was admitted: what it says and what it gets disagree."""
+    """A job can never be started as it was admitted: its own values contradict its assignment."""
 
 
 class FlavorMissingError(PolicydError):
@@ -60,7 +60,7 @@ class FlavorMissingError(PolicydError):
 
 @dataclass(slots=True)
 class PodInjection:
-    """What the pods of one pod set get; those of a slice are told anew which one theirs is."""
+    """The changes to the pods of one pod set; those of a slice get its name again."""
 
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -69,18 +69,18 @@ class PodInjection:
     gates: list[str] = field(default_factory=list)
     renews: bool = False
     marks: Marks = field(default_factory=Marks)
-    """What tells another scheduler which gang they belong to."""
+    """The labels that name their gang to another scheduler."""
 
 
 def injections(
     workload: Workload, flavors: Mapping[str, ResourceFlavor], gates: Gates = DEFAULTS.gates
 ) -> tuple[PodInjection, ...]:
-    """Return what the pods of each pod set get, in the order of the pod sets.
+    """Return the changes to the pods of each pod set, in the order of the pod sets.
 
     Args:
         workload: The workload, with quota.
-        flavors: Those that there are, by name.
-        gates: Whether pods are told their queues, and their workload.
+        flavors: The existing ones, by name.
+        gates: Whether pods are labelled with their queues, and their workload.
 
     Raises:
         FlavorMissingError: If an assigned flavor is not among `flavors`.
@@ -177,16 +177,16 @@ def _merge(
 
 
 def inject(draft: Draft, path: Path, injection: PodInjection) -> None:
-    """Give the pod template, or the pod, at `path` what its pod set was assigned.
+    """Give the pod template, or the pod, at `path` the assignment of its pod set.
 
     Raises:
         StartError: If it says something else already.
     """
     _set_keys(draft, (*path, "metadata", "labels"), injection.labels)
-    told = (*path, "metadata", "annotations")
+    annotations = (*path, "metadata", "annotations")
     for name in _OF_SLICE if injection.renews else ():
-        draft.remove((*told, name))
-    _set_keys(draft, told, injection.annotations)
+        draft.remove((*annotations, name))
+    _set_keys(draft, annotations, injection.annotations)
     _set_keys(draft, (*path, "spec", "nodeSelector"), injection.node_selector)
     where = (*path, "spec", "tolerations")
     given = msgspec.convert(draft.get(where) or [], list[Toleration])
@@ -228,7 +228,7 @@ RESTORED = (
     ("spec", "tolerations"),
     ("spec", "schedulingGates"),
 )
-"""What a start may change in a template, and a stop puts back."""
+"""The fields that a start may change in a template, and a stop restores."""
 
 
 OF_JOBS = frozenset(
@@ -236,11 +236,11 @@ OF_JOBS = frozenset(
     for prefix in ("", "batch.kubernetes.io/")
     for name in ("controller-uid", "job-name")
 )
-"""Labels that the API server gives the template of a Job, and that its selector goes by."""
+"""Labels that the API server gives the template of a Job, and that its selector uses."""
 
 
 def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
-    """Put the template at `path` back to what the workload says of it.
+    """Restore the template at `path` from the workload.
 
     A prebuilt workload does not have the defaults that the API server has added.
     """
@@ -279,7 +279,7 @@ def start(
         draft: The job.
         job: The same, as its kind reads it.
         kind: Its kind.
-        given: What the pods of each pod set get.
+        given: The changes to the pods of each pod set.
         counts: How many pods of each pod set have quota, by its name.
 
     Raises:
@@ -296,7 +296,7 @@ def start(
 
 
 def put_back(draft: Draft, job: J, *, kind: JobKind[J], pod_sets: Sequence[PodSet]) -> None:
-    """Put the templates of a job back to what its workload says of them.
+    """Restore the templates of a job from its workload.
 
     Args:
         draft: The job.

@@ -1,4 +1,4 @@
-"""Which kinds of jobs queue, and where: what the administrator chose."""
+"""The administrator's choice of kinds of jobs that queue, and of namespaces."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ class Integrations:
     """Which kinds of jobs queue, and where.
 
     Attributes:
-        kinds: Those that are on; None for all that are known.
-        external: Those that others queue: what belongs to them is left to them.
+        kinds: Those that are on; None for all known ones.
+        external: Those that others queue: objects that belong to them are left alone.
         manages_all: Whether jobs that name no queue are held, too.
         namespaces: Labels of the namespaces whose jobs queue; None for all.
         off: Feature gates that are set to off.
         on: Feature gates that are set to on.
-        plain_pods: Whether pods queue that nothing made; if not, only those of Deployments do, and
-            of what else pods are held for.
-        makers: Who makes what belongs to jobs, so that it needs no queue itself.
+        plain_pods: Whether pods without an owner queue; if not, only those of Deployments do, and
+            of other kinds whose pods are gated.
+        makers: The makers of objects that belong to jobs, so that these need no queue themselves.
     """
 
     kinds: frozenset[GroupKind] | None = None
@@ -42,7 +42,7 @@ class Integrations:
 
     @property
     def requires_queue(self) -> bool:
-        """Whether what waits in a queue has to stay there, where jobs queue.
+        """Whether pending objects have to stay in their queue, if jobs queue.
 
         It must where jobs queue without a label, and where namespaces were selected.
         """

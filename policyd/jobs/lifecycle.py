@@ -1,8 +1,8 @@
-"""What is next for a job and its workload: one step, found from what is there.
+"""The next step of a job and its workload, found from the objects as they are.
 
 Every step is one write, or a few that mean nothing without each other, and after it the next step
-is found from what is there then. So it does not matter where a controller was stopped: the one
-that follows takes the next step.
+is found from the objects again. So it does not matter where a controller was stopped: its successor
+takes the next step.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ from policyd.jobs.steps import (
     Regate,
     Release,
     Report,
+    ReportReady,
     Start,
     Step,
     Stop,
-    TellReady,
     UpdateWorkload,
 )
 from policyd.jobs.workload import Priority, maximum_execution_time
@@ -57,7 +57,7 @@ def next_step(
     *,
     watched: bool = False,
 ) -> Step | None:
-    """Say what is to be done next.
+    """Return the next step.
 
     Args:
         job: The job.
@@ -108,7 +108,7 @@ def _with_workload(job: JobView, workload: Workload, *, watched: bool) -> Step |
     if has_quota(workload) and _may_report(job, workload):
         return Report(workload)
     news = readiness(workload, ready=job.ready) if watched else None
-    return _queued(job, workload) if news is None else TellReady(workload, news)
+    return _queued(job, workload) if news is None else ReportReady(workload, news)
 
 
 def _queued(job: JobView, workload: Workload) -> Step | None:
@@ -117,7 +117,7 @@ def _queued(job: JobView, workload: Workload) -> Step | None:
     admitted = condition_true(workload.status.conditions, ADMITTED)
     if admitted and workload.spec.active and job.held:
         return Start(workload)
-    # What an elastic job has already runs on while checks look at its bigger slice.
+    # The pods of an elastic job run on while checks decide on its bigger slice.
     grows = job.elastic and has_quota(workload)
     if not admitted and job.running and not grows:
         return Stop(workload, "NotAdmitted", NOT_ADMITTED)
@@ -170,8 +170,8 @@ def _of_workloads(spec: WorkloadSpec, priority: Priority) -> bool:
 def _may_report(job: JobView, workload: Workload) -> bool:
     """Tell whether another number of pods is to be given back than was.
 
-    What was given back stays so; but of a pod set that an elastic job has made smaller, the pods
-    that had ended may be the ones that are not asked for any more.
+    Quota that was given back stays so; but of a pod set that an elastic job has made smaller, the
+    pods that had ended may be those that are no longer requested.
     """
     counts = {each.name: each.count for each in job.reclaimable}
     before = {each.name: each.count for each in workload.status.reclaimable_pods}
@@ -203,5 +203,5 @@ def has_finalizer(workload: Workload) -> bool:
 
 
 def gates_of(metadata: ObjectMeta) -> str | None:
-    """Return what an object says it waits for before it may be admitted; None if for nothing."""
+    """Return the gates that an object names before it may be admitted; None if none."""
     return metadata.annotations.get(ADMISSION_GATED_BY)

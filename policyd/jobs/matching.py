@@ -1,4 +1,4 @@
-"""Which workload stands for a job, and so what is next for both.
+"""Match a job with its workload, and find the next step of both.
 
 Most jobs have one that was made for them. Some name a prebuilt workload, and elastic jobs
 have a chain of slices.
@@ -35,7 +35,7 @@ MISSING_WORKLOAD = "missing workload"
 OUT_OF_SYNC = "The prebuilt workload is out of sync with its user job"
 
 Choice = tuple[Workload | None, Step | None]
-"""The workload that stands for a job, and what is next for both."""
+"""The workload of a job, and the next step of both."""
 
 
 def choose(
@@ -45,13 +45,13 @@ def choose(
     *,
     watched: Callable[[Workload], bool],
 ) -> Choice:
-    """Return the workload that stands for a job, and what is to be done next.
+    """Return the workload of a job, and the next step.
 
     Args:
         job: The job.
         owned: Its workloads, by name.
-        named: The one that it names, if it does and that is there.
-        watched: Whether the pods of a workload are waited for.
+        named: The one that it names, if it does and that exists.
+        watched: Whether the controller waits for the pods of workloads.
     """
     if job.prebuilt:
         return _prebuilt(job, named, watched)
@@ -65,7 +65,7 @@ def choose(
 
 
 def _match(job: JobView, owned: Sequence[Workload]) -> tuple[Workload | None, list[Workload]]:
-    """Return the workload that says what the job demands, and those that do not."""
+    """Return the workload that is equal to the job's requests, and the others."""
     found = next((each for each in owned if _fits(job, each)), None)
     return found, [each for each in owned if each is not found]
 
@@ -87,7 +87,7 @@ def _prebuilt(job: JobView, named: Workload | None, watched: Callable[[Workload]
 
 
 def without_prebuilt(job: JobView, named: Workload | None) -> Step | None:
-    """Return what is next for a job whose prebuilt workload is another one's, or does not fit."""
+    """Return the next step of a job whose prebuilt workload is another's, or does not fit."""
     if named is not None and not is_finished(named):
         return Retire(named, "OutOfSync", OUT_OF_SYNC)
     runs = job.running and job.outcome is None
@@ -97,7 +97,7 @@ def without_prebuilt(job: JobView, named: Workload | None) -> Step | None:
 def _elastic(
     job: JobView, owned: Sequence[Workload], watched: Callable[[Workload], bool]
 ) -> Choice | None:
-    """Return what is next for an elastic job; None if its pod sets are others than before."""
+    """Return the next step of an elastic job; None if its pod sets are others than before."""
     chain = settle(owned)
     if chain.outdated:
         return chain.newest, retired(chain.outdated[0], chain)
@@ -109,7 +109,7 @@ def _elastic(
         return None
     if fit == "Resize":
         return chain.newest, Resize(chain.newest)
-    # What an earlier slice holds is what the job runs on, until there is more.
+    # The job runs on the quota of an earlier slice, until a later one is admitted.
     seen = job if chain.held is None else replace(job, running=False)
     step = next_step(seen, chain.newest, watched=watched(chain.newest))
     return chain.newest, step or _next_slice(job, chain, fit)

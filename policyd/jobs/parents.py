@@ -1,7 +1,7 @@
 """Objects that make pods and cannot be suspended: their pods are held instead, alone or in groups.
 
 A parent marks the templates of its pods, so that the webhooks hold them. The pods of a Deployment
-queue one by one. Those of the other kinds start together: a group has one workload, which is there
+queue one by one. Those of the other kinds start together: a group has one workload, which exists
 before its pods are.
 """
 
@@ -58,7 +58,7 @@ class ParentStatus(Wire, frozen=True):
 
 
 class Parent(JobObject, frozen=True):
-    """The base of what is read of a parent: every kind adds its `spec`."""
+    """The base of a parent as it is read: every kind adds its `spec`."""
 
     status: ParentStatus = ParentStatus()
 
@@ -71,9 +71,9 @@ class ParentPodGroup:
     """Pods of a parent that start together.
 
     Attributes:
-        index: Which of the parent's groups it is; empty if there is only one.
-        pod_sets: What it demands.
-        paths: Where its templates are in the parent.
+        index: The number of the group; empty if the parent has only one.
+        pod_sets: Its pod sets.
+        paths: The paths of its templates in the parent.
     """
 
     index: str
@@ -101,19 +101,19 @@ class ParentKind(Generic[P]):
         plural: Name of the collection in paths.
         kind: Kind of the objects.
         type: Struct that reads what the functions below need.
-        word: What Kueue calls the kind in the annotation of pods that are held for it.
-        templates: Where the templates of its pods are.
-        mark: Tells the templates that their pods are held.
-        groups: What starts together; None if pods queue one by one.
+        word: Kueue's name of the kind in the annotation of pods that are gated for it.
+        templates: The paths of the templates of its pods.
+        mark: Marks the templates so that their pods are gated.
+        groups: Groups of pods that start together; None if pods queue one by one.
         name_of: The name of a pod's parent; empty if it has none.
         index_of: Which group a pod is in, by its index.
         role_of: Which pod set of its group a pod is in.
         notes: Annotations that pods of a group get beside those that all groups have.
-        mistakes: What is wrong with it in particular, given what it was before; both queue.
+        mistakes: The errors in this kind in particular, given the old one; both queue.
         bare: Whether the workload has the templates without their labels and annotations.
-        fixed: Whether pods of another shape would not fit the workload that is there.
+        fixed: Whether pods of another shape would not fit the existing workload.
         comes: How the pods of a group are made, if not all at once.
-        relabels: Whether pods that were let go are told, too, when it is submitted elsewhere.
+        relabels: Whether ungated pods are relabelled, too, when it moves to another queue.
     """
 
     group: str

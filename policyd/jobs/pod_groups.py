@@ -68,7 +68,7 @@ class PodGroup:
 
     @property
     def fast(self) -> bool:
-        """Whether the group queues as soon as one of its pods is there: all are like that one."""
+        """Whether the group queues as soon as one of its pods exists: all are like that one."""
         return self.first.metadata.annotations.get(FAST_ADMISSION) == "true"
 
     @property
@@ -142,8 +142,8 @@ class PodGroup:
             return False
         placed = self.within(workload)
         complete = len(self.running_or_able_to()) >= self.total
-        # What pods of a parent are like, its template says, and the API server adds to them; what
-        # was let go once has been changed for it.
+        # The template of a parent defines its pods, and the API server adds to them; a pod that
+        # was ungated has been changed for it.
         if (
             has_quota(workload)
             or not complete
@@ -182,7 +182,7 @@ class PodGroup:
         return [pod for pod in self.gated() if start_order(pod.metadata) <= turn]
 
     def said(self, workload: Workload) -> dict[str, ObjectMeta]:
-        """Return what the oldest pod of each pod set of its workload says of itself."""
+        """Return the metadata of the oldest pod of each pod set of its workload."""
         return {pod_set_of(pod, workload): pod.metadata for pod in reversed(self.pods)}
 
     def active(self, *, now: float, fast: bool = False) -> bool:
@@ -194,7 +194,7 @@ class PodGroup:
         return 0 < self.total <= sum(is_ready(pod) for pod in self.pods)
 
     def contradiction(self) -> str:
-        """Return in what the pods of the group disagree, as a sentence; empty if in nothing."""
+        """Return the difference between the group's pods, as a sentence; empty if there is none."""
         if not self.name:
             return ""
         if self.total < 1:
@@ -218,7 +218,7 @@ class PodGroup:
         )
 
     def pod_sets(self) -> tuple[PodSet, ...]:
-        """Return what the group demands: a pod set for each role, sorted by name."""
+        """Return the pod sets of the group: one for each role, sorted by name."""
         if not self.name:
             return (_pod_set(DEFAULT_POD_SET, self.first, 1),)
         roles: dict[str, list[QueuedPod]] = {}
@@ -241,7 +241,7 @@ class PodGroup:
     def lacks_pods(self, workload: Workload, succeeded: Iterable[ReclaimablePod]) -> bool:
         """Tell whether pods of a group are to be replaced, or made, before it may queue.
 
-        One that queues as soon as one of its pods is there need not have more of a pod set.
+        One that queues as soon as one of its pods exists need not have more of a pod set.
         """
         there = Counter({each.name: each.count for each in succeeded})
         able = (pod for pod in self.running_or_able_to() if not has_ended(pod))
@@ -291,7 +291,7 @@ class PodGroup:
 
 
 def _rank(pod: QueuedPod) -> tuple[bool, bool]:
-    """Order pods by who keeps its place if there are too many; the older ones are first anyway."""
+    """Order pods by their right to a place if there are too many; older ones are first anyway."""
     return not is_kept(pod), is_gated(pod)
 
 
@@ -337,8 +337,8 @@ def new_group_workload(
 class Successes:
     """How many pods of a group have succeeded, though some may have been deleted since.
 
-    A workload remembers how many of each pod set there were. What of these was not there when the
-    counting began is gone; from then on every pod is known by its uid.
+    A workload records the number in each pod set. Those of them that did not exist when the
+    counting began were deleted; from then on every pod is known by its uid.
     """
 
     def __init__(self, group: PodGroup, before: Sequence[ReclaimablePod]) -> None:

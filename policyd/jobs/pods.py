@@ -1,8 +1,8 @@
 """Plain pods as jobs: one pod, or a group of pods that start together.
 
 A pod is held by a scheduling gate and started by removing it. It cannot be suspended again: to stop
-it is to delete it. Pods of a group share a name and say how many they are; what they demand is
-known once all are there.
+it is to delete it. Pods of a group share a name and state their number; their requests are
+known once all exist.
 """
 
 from collections.abc import (
@@ -76,7 +76,7 @@ class QueuedPodStatus(Wire, frozen=True):
 
 
 class QueuedPod(Wire, frozen=True):
-    """A pod, trimmed to what the queue reads."""
+    """A pod, trimmed to the fields that the queue reads."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
@@ -198,8 +198,8 @@ def ungate(draft: Draft, injection: PodInjection) -> None:
 
     Args:
         draft: The pod.
-        injection: What its pod set got; gates of the queue that are not in it are removed, those
-            that are have been there since the pod was made, if at all.
+        injection: The assignment of its pod set; gates of the queue that are not in it are removed,
+            those that are have been there since the pod was made, if at all.
 
     Raises:
         StartError: If the pod says something else already.
@@ -236,7 +236,7 @@ SHAPE = (
     "overhead",
     "resourceClaims",
 )
-"""What of a pod's specification decides where it can run, beside its containers."""
+"""The fields of a pod's specification that decide where it can run, besides containers."""
 
 _ESCAPED = tuple(
     (character.encode(), f"\\u{ord(character):04x}".encode()) for character in "<>&\u2028\u2029"
@@ -273,7 +273,7 @@ def _containers(containers: Json) -> Json:
 
 
 def _as_go(text: bytes) -> bytes:
-    """Escape what Go's encoder escapes in strings, for the sake of HTML and JavaScript."""
+    """Escape characters that Go's encoder escapes in strings for HTML and JavaScript."""
     for character, escaped in _ESCAPED:
         text = text.replace(character, escaped)
     return text

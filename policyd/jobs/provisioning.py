@@ -1,4 +1,4 @@
-"""What an autoscaler is asked for a workload that has quota.
+"""The requests to an autoscaler for a workload that has quota.
 
 The name of a request tells which attempt it is, and the state of the check how many have failed.
 So there is one request at most that an answer is taken from; all others have had their time.
@@ -46,7 +46,7 @@ class WantedPodTemplate:
 
 @dataclass(frozen=True, slots=True)
 class ProvisionedPodSet:
-    """A pod set that nodes are needed for, and what it was given."""
+    """A pod set that needs nodes, and its assignment."""
 
     pod_set: PodSet
     assigned: PodSetAssignment
@@ -62,7 +62,7 @@ def is_needed(workload: Workload, config: ProvisioningRequestConfig) -> bool:
     """Tell whether any pods of a workload need nodes that are asked for.
 
     Raises:
-        InconsistentError: If it is not known what they were given.
+        InconsistentError: If their assignment is not known.
     """
     return any(True for _ in shares(workload, config))
 
@@ -71,7 +71,7 @@ def shares(workload: Workload, config: ProvisioningRequestConfig) -> Iterator[Pr
     """Yield the pod sets of a workload that nodes are needed for.
 
     Raises:
-        InconsistentError: At one of which it is not known what it was given.
+        InconsistentError: At one whose assignment is not known.
     """
     admission = workload.status.admission
     given = () if admission is None else admission.pod_set_assignments
@@ -120,13 +120,13 @@ def _shortened(name: str) -> str:
     return f"{name[:LONGEST_NAME]}-{digest[:HASH_LENGTH]}"
 
 
-# What is asked.
+# The requests.
 
 
 def says_the_same(
     request: ProvisioningRequest, workload: Workload, config: ProvisioningRequestConfig
 ) -> bool:
-    """Tell whether a request still asks for what a check's parameters say."""
+    """Tell whether a request still equals a check's parameters."""
     said, spec = request.spec, config.spec
     return (
         said.provisioning_class_name == spec.provisioning_class_name
@@ -157,11 +157,11 @@ def templates(
         name: Of the request.
         workload: The workload, with quota.
         config: The check's parameters.
-        stored: The workload as it is stored: its pod templates are more than what is read of them.
-        flavors: Those that there are, by name.
+        stored: The workload as it is stored: its pod templates have more fields than are read.
+        flavors: The existing ones, by name.
 
     Raises:
-        InconsistentError: If it is not known what the pods were given.
+        InconsistentError: If the assignment of the pods is not known.
         FlavorMissingError: If an assigned flavor is not among `flavors`.
         StartError: If a template selects other nodes than those of its flavor.
     """
@@ -197,7 +197,7 @@ def _are_alike(left: Json, right: Json, policy: MergePolicy) -> bool:
 
 
 def _requirements(spec: Json) -> Json:
-    """Return what decides about where pods can run."""
+    """Return the fields that decide where pods can run."""
     containers = (spec.get("containers") or (), spec.get("initContainers") or ())
     resources = [[each.get("resources") or {} for each in some] for some in containers]
     return [*resources, *(spec.get(name) or None for name in _REQUIREMENTS)]
@@ -206,7 +206,7 @@ def _requirements(spec: Json) -> Json:
 def _placed(
     template: Json, share: ProvisionedPodSet, flavors: Mapping[str, ResourceFlavor]
 ) -> Json:
-    """Return a template whose pods go to the nodes of their flavors, and request what they may."""
+    """Return a template whose pods go to the nodes of their flavors, and request their quota."""
     given = PodInjection()
     for name in dict.fromkeys(share.assigned.flavors.values()):
         flavor = flavors.get(name)

@@ -1,4 +1,4 @@
-"""What an autoscaler's answers mean for the check of a workload."""
+"""The states of a workload's check by an autoscaler's answers."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ def answered(
         state: Where it stood.
         workload: The workload, with quota.
         config: The check's parameters; None if they cannot be used.
-        request: What was asked in this attempt; None if nothing was yet.
+        request: The request of this attempt; None if there is none yet.
 
     Raises:
-        InconsistentError: If it is not known what the pods were given.
+        InconsistentError: If the assignment of the pods is not known.
     """
     if config is None:
         return replace(state, state="Pending", message=INACTIVE)
@@ -50,7 +50,7 @@ def answered(
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerAnswer:
-    """What an autoscaler said of a request, in one of its conditions."""
+    """An autoscaler's answer to a request, in one of its conditions."""
 
     state: AdmissionCheckState
     workload: Workload
@@ -59,7 +59,7 @@ class AutoscalerAnswer:
     message: str
 
     def failed(self, why: str = "failure") -> AdmissionCheckState:
-        """There are no nodes: it is asked again, if that has not been done too often."""
+        """There are no nodes: the request is repeated, up to a limit."""
         attempt, strategy = attempt_of(self.state), self.config.spec.retry_strategy
         if attempt > strategy.backoff_limit_count:
             return replace(self.state, state="Rejected", message=self.message)
@@ -78,13 +78,13 @@ class AutoscalerAnswer:
         return replace(self.state, state="Rejected", message=self.message)
 
     def expired(self) -> AdmissionCheckState:
-        """The nodes are not kept any longer, which is nothing to who runs on them."""
+        """The nodes are no longer kept, which does not concern workloads that run on them."""
         if condition_true(self.workload.status.conditions, ADMITTED):
             return self.state
         return self.failed("booking expired")
 
     def provisioned(self) -> AdmissionCheckState:
-        """The nodes are there."""
+        """The nodes are provisioned."""
         if self.state.state == "Ready":
             return self.state
         updates = tuple(_updates(self.workload, self.config, self.request))
@@ -111,7 +111,7 @@ _MEANINGS: Final[Mapping[str, Callable[[AutoscalerAnswer], AdmissionCheckState]]
 def _updates(
     workload: Workload, config: ProvisioningRequestConfig, request: ProvisioningRequest
 ) -> Iterator[PodSetUpdate]:
-    """Yield what tells the pods, and the scheduler, whose the nodes are."""
+    """Yield the updates that name the nodes' owner to the pods, and to the scheduler."""
     details = request.status.provisioning_class_details
     asked = () if config.spec.pod_set_updates is None else config.spec.pod_set_updates.node_selector
     name, class_name = request.metadata.name, request.spec.provisioning_class_name

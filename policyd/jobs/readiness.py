@@ -21,9 +21,9 @@ STARTING: Final = Condition(
 
 
 def readiness(workload: Workload, *, ready: bool) -> Condition | None:
-    """Return what is to be said of a workload's pods now; None if that is said already.
+    """Return the due condition of a workload's pods; None if it is already set.
 
-    While a workload is being stopped its pods go, which is no news.
+    While a workload is being stopped its pods end, which is not reported.
     """
     known = find_condition(workload.status.conditions, PODS_READY)
     if condition_true(workload.status.conditions, ADMITTED):

@@ -1,4 +1,4 @@
-"""What a pod set's pods will request, checked: worked out before there is a pod."""
+"""The requests of a pod set's pods, checked: computed before a pod exists."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,14 +30,14 @@ class InvalidRequestsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
-    """What others than the pod's author say about its requests."""
+    """Rules about a pod's requests by others than its author."""
 
     limits: Summary = field(default_factory=dict)
     """LimitRanges of its namespace."""
     overheads: Mapping[str, Mapping[str, QuantityText]] = field(default_factory=dict)
-    """What a pod costs beyond its containers, by the name of its RuntimeClass."""
+    """Overhead of a pod beyond its containers, by the name of its RuntimeClass."""
     resources: ResourceConfiguration = field(default_factory=ResourceConfiguration)
-    """What the administrator does not count, and counts as something else."""
+    """Resources that the administrator does not count, or counts as others."""
 
 
 NO_RULES = RequestRules()
@@ -69,11 +69,11 @@ def _limits_requested(resources: Resources) -> Resources:
 
 
 def requests_of(spec: PodSpec, rules: RequestRules = NO_RULES) -> dict[str, int]:
-    """Return what one pod requests in canonical units, at least 0 of each resource.
+    """Return the requests of one pod in canonical units, at least 0 of each resource.
 
     Args:
         spec: The pod's specification, prepared.
-        rules: What is not counted, and what is counted as something else.
+        rules: Resources that are not counted, and those counted as others.
 
     Raises:
         InvalidRequestsError: If something is not a quantity.
@@ -96,7 +96,7 @@ def requests_of(spec: PodSpec, rules: RequestRules = NO_RULES) -> dict[str, int]
 def _transformed(
     total: Mapping[str, int], transformations: Iterable[ResourceTransformation]
 ) -> dict[str, int]:
-    """Count some resources as others; what comes of it adds to what is requested directly."""
+    """Count some resources as others; the result is added to direct requests."""
     exact = {name: Fraction(n, _MILLI if name == "cpu" else 1) for name, n in total.items()}
     kept, generated = dict(total), dict[str, Fraction]()
     for each in transformations:
@@ -137,7 +137,7 @@ def check_requests(workload: Workload, rules: RequestRules = NO_RULES) -> None:
 
 
 def uncounted_claims(workload: Workload) -> str:
-    """Say what a workload asks for that no quota counts, and what to ask for; empty for nothing.
+    """Return the requests of a workload that no quota counts, and a remedy; empty for none.
 
     Devices of ResourceClaims are not counted, whether a claim exists or is made from
     a template.
@@ -165,7 +165,7 @@ def claims_within(asked: PodSpec, given: PodSpec) -> bool:
 
 
 def resource_errors(spec: PodSpec, path: str) -> Iterator[FieldError]:
-    """Yield what requests more than its own limit.
+    """Yield the requests that exceed their own limit.
 
     Raises:
         QuantityError: If a quantity cannot be read.

@@ -1,4 +1,4 @@
-"""What must be true of an object before anything can be said of it as a job or a pod.
+"""The conditions that an object must meet to be read as a job or a pod.
 
 The API server sends nothing else for its built-in kinds; other callers may.
 """

@@ -35,7 +35,7 @@ NO_NOTES: Final[Mapping[str, str]] = {}
 OUT_OF_SYNC: Final = "The workload slice is out of sync with its parent job"
 
 Fit = Literal["Same", "Resize", "Replace", "Different"]
-"""What a slice is to what its job demands: that, another size, too small, or something else."""
+"""How a slice fits its job's requests: equal, another size, too small, or different."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class SliceChain:
     """The slices of a job that have not ended.
 
     Attributes:
-        newest: What the job asks for; None if nothing yet.
+        newest: The slice of the job's requests; None if there is none yet.
         held: The one that it runs on until `newest` has quota.
         outdated: Those that are of no use any more, the oldest first.
     """
@@ -60,7 +60,7 @@ def may_grow(kind: JobKind[Any], job: ObjectMeta, gates: Gates) -> bool:
 
 
 def oldest_first(workloads: Iterable[Workload]) -> list[Workload]:
-    """Sort the workloads of a job that have not ended by age; a slice follows what it replaces."""
+    """Sort the unfinished workloads of a job by age; a slice follows the one that it replaces."""
     unfinished = sorted(
         (each for each in workloads if not is_finished(each)),
         key=lambda each: (_created(each), each.metadata.name),
@@ -77,7 +77,7 @@ def _created(workload: Workload) -> datetime:
 
 
 def replaces(new: Workload, old: Workload) -> bool:
-    """Tell whether a slice is there to replace another one."""
+    """Tell whether a slice is to replace another one."""
     return new.metadata.annotations.get(SLICE_REPLACEMENT_FOR) == (
         f"{old.metadata.namespace}/{old.metadata.name}"
     )
@@ -117,7 +117,7 @@ def retired(slice_: Workload, chain: SliceChain) -> Retire:
 
 
 def replacement_message(workload: Workload) -> str:
-    """Say for whom a smaller slice of the same job is finished; in Kueue's words."""
+    """Name the slice for which a smaller one is finished; in Kueue's words."""
     uid, job_uid = workload.metadata.uid, workload.metadata.labels.get(JOB_UID, "")
     return (
         f"Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice"
@@ -136,7 +136,7 @@ def _asks(workload: Workload) -> bool:
 
 
 def fit_of(pod_sets: Sequence[PodSet], newest: Workload) -> Fit:
-    """Say what the newest slice of a job is to what the job demands now."""
+    """Return how the newest slice of a job fits the job's requests."""
     wanted = {each.name: each.count for each in pod_sets}
     has = {each.name: each.count for each in newest.spec.pod_sets}
     if wanted.keys() != has.keys():
@@ -168,7 +168,7 @@ def as_slice(
         owner: The job.
         generation: Of the job: every slice has another name.
         old: The slice that it is to replace; None for the first.
-        notes: Annotations that say what else its size is of; another name, if they change.
+        notes: Annotations for other inputs of its size; a change of them changes its name.
     """
     metadata = workload.metadata
     name = workload_name(owner, "-".join((str(generation), *notes.values())))
@@ -182,12 +182,12 @@ def as_slice(
 def to_let_go(
     pods: Iterable[QueuedPod], granted: Workload, given: Mapping[str, PodInjection]
 ) -> list[tuple[QueuedPod, PodInjection]]:
-    """Return which of a job's gated pods may go, the oldest first, and what they get.
+    """Return the gated pods of a job to ungate, the oldest first, and their changes.
 
     Args:
         pods: All pods of the job.
         granted: The slice that has quota for some of them; those that run already count.
-        given: What the pods of each pod set get.
+        given: The changes to the pods of each pod set.
     """
     sizes, leaving = admitted_counts(granted), []
     there: dict[str, list[QueuedPod]] = {}

@@ -15,20 +15,20 @@ class JobView:
     Attributes:
         metadata: Of the job; of a group of pods, the first pod's.
         held: Whether something of it waits to be started.
-        running: Whether something of it was let go and has not ended.
-        active: Whether it still has pods that use what it was given.
+        running: Whether a part of it was started and has not ended.
+        active: Whether it still has pods that use its quota.
         ready: Whether all its pods run or have succeeded.
         complete: Whether all that it demands is known.
         outcome: How it ended; None while it has not.
         on_hold: Whether it cannot use quota for now.
-        pod_sets: What it demands.
-        reclaimable: Pods that need their quota no longer.
+        pod_sets: Its pod sets.
+        reclaimable: Pods that no longer need their quota.
         priority: How important it is.
         prebuilt: Name of its prebuilt workload; empty if it has none.
         elastic: Whether it may grow and shrink while it runs.
         keeps_queue: Whether the queue of its workload is set by another object.
-        gated: Whether it waits for whom it names (gate AdmissionGatedBy).
-        leaves: Whether it is there no more without its workload, even if nothing of it runs.
+        gated: Whether its admission gates are closed (gate AdmissionGatedBy).
+        leaves: Whether it ends without its workload, even if none of it runs.
     """
 
     metadata: ObjectMeta
@@ -81,7 +81,7 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class UpdateWorkload:
-    """Let the workload demand what the job demands now.
+    """Update the workload to the job's current requests.
 
     `fits` tells whether its pods are the job's already, and only its queue or time is not.
     """
@@ -99,7 +99,7 @@ class ChangePriority:
 
 @dataclass(frozen=True, slots=True)
 class Regate:
-    """Let the workload wait for whom the job waits for now."""
+    """Update the workload to the job's current admission gates."""
 
     workload: Workload
 
@@ -120,10 +120,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the job, and put back what its start changed.
+    """Stop the job, and undo the changes of its start.
 
-    `reason` is a CamelCase word for the pods' conditions; `workload` knows what they were before,
-    and is deleted then if it `fits` the job no longer.
+    `reason` is a CamelCase word for the pods' conditions; `workload` has their values before,
+    and is deleted then if it no longer `fits` the job.
     """
 
     workload: Workload | None
@@ -152,7 +152,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class TellReady:
+class ReportReady:
     """Say whether all pods of a workload run."""
 
     workload: Workload
@@ -187,7 +187,7 @@ Step = (
     | Stop
     | Release
     | Report
-    | TellReady
+    | ReportReady
     | Finish
     | DropFinalizer
 )

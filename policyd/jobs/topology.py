@@ -48,7 +48,7 @@ def topology_request(
     sub_group_index_label: str = "",
     sub_group_count: int | None = None,
 ) -> TopologyRequest | None:
-    """Read the topology annotations of a pod template; what is malformed is left out.
+    """Read the topology annotations of a pod template; malformed ones are skipped.
 
     Args:
         annotations: Of the pod template.
@@ -57,7 +57,7 @@ def topology_request(
         sub_group_count: How many sub-groups the pod set has.
 
     Returns:
-        What the pod set asks for; None if for nothing, and its pods have no index either.
+        The pod set's request; None if there is none, and its pods have no index either.
     """
     by_level = bool({PODSET_REQUIRED_TOPOLOGY, PODSET_PREFERRED_TOPOLOGY} & annotations.keys())
     size = _slice_size(annotations)

@@ -47,7 +47,7 @@ def workload_name(owner: OwnerReference, *more: str) -> str:
 
     Args:
         owner: The job.
-        more: What tells its workloads apart, if it has several.
+        more: Parts that distinguish its workloads, if it has several.
     """
     group = owner.api_version.rpartition("/")[0]
     text = "\n".join((owner.kind, group, owner.name, owner.uid, *more))
@@ -64,8 +64,8 @@ def new_workload(
     Args:
         job: The job's metadata.
         owner: The job, as its controller.
-        pod_sets: What it demands.
-        priority: How important it is.
+        pod_sets: Its pod sets.
+        priority: Its priority.
     """
     metadata = ObjectMeta(
         name=workload_name(owner),
@@ -83,7 +83,7 @@ def uid_label(uid: str) -> dict[str, str]:
 
 
 def new_spec(job: ObjectMeta, *, pod_sets: tuple[PodSet, ...], priority: Priority) -> WorkloadSpec:
-    """Return what the workload of a job demands, and of which queue."""
+    """Return the spec of a job's workload: requests and queue."""
     return WorkloadSpec(
         pod_sets=pod_sets,
         queue_name=queue_name(job),
@@ -96,12 +96,12 @@ def new_spec(job: ObjectMeta, *, pod_sets: tuple[PodSet, ...], priority: Priorit
 def body_of(
     workload: Workload, templates: Sequence[Json], copied: Copied = NOTHING_COPIED
 ) -> dict[str, Json]:
-    """Return what to send to create a workload, or to replace its spec.
+    """Return the body to create a workload, or to replace its spec.
 
     Args:
         workload: The workload.
         templates: Of its pod sets, whole.
-        copied: What it has of its job.
+        copied: The metadata copied from its job.
     """
     metadata = workload.metadata
     whole = msgspec.structs.replace(
@@ -122,7 +122,7 @@ def body_of(
 def _tidy(template: dict[str, Json]) -> None:
     """Keep one of each variable of a container: the last value, where the first was said.
 
-    What is said twice cannot be merged, so the API server takes it in no list of its own.
+    Duplicates cannot be merged, so the API server rejects them in its own lists.
     """
     spec = template.get("spec") or {}
     for section in ("initContainers", "containers"):
@@ -155,7 +155,7 @@ def keeps_time(job: ObjectMeta, workload: Workload) -> bool:
 
 
 def equivalent(demanded: Sequence[PodSet], workload: Workload, *, running: bool = False) -> bool:
-    """Tell whether a workload still says what its job demands.
+    """Tell whether a workload still has its job's requests.
 
     A job that was let go with fewer pods than it asked for demands these from then on, until it
     is put back. The tolerations of a job that is admitted are those of its flavors too, so then
@@ -207,7 +207,7 @@ def _demand(template: PodTemplate) -> tuple[tuple[Wire, ...], ...]:
 def within_sizes(
     reclaimable: Iterable[ReclaimablePod], pod_sets: Iterable[PodSet]
 ) -> tuple[ReclaimablePod, ...]:
-    """Return what is given back, of no pod set more than it has."""
+    """Return the pods that are given back, of no pod set more than it has."""
     sizes = {pod_set.name: pod_set.count for pod_set in pod_sets}
     return tuple(
         ReclaimablePod(name=each.name, count=min(each.count, sizes.get(each.name, each.count)))

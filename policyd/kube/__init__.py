@@ -1,5 +1,5 @@
 """The API server: client, credentials, informers, leader election.
 
-Imports `api`, `errors` and libraries. Start with `client` (what others ask of it), then
+Imports `api`, `errors` and libraries. Start with `client` (the interface for others), then
 `http_client` and `informer`.
 """

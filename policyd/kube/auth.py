@@ -1,7 +1,7 @@
 """The Authorization header of requests: tokens, and where they come from.
 
-What is given as it is, is read here. What has to be asked for, from a credential plugin or an
-identity provider, is asked for by the official client, loaded only then. Its answer is checked: it
+Static credentials are read here. Credentials from a credential plugin or an
+identity provider are requested by the official client, loaded only then. Its answer is checked: it
 would go on as the anonymous user when a plugin fails, and never ask for a second certificate.
 """
 
@@ -99,7 +99,7 @@ class FetchedHeader:
         self._renew_at: float | None = None
 
     def prime(self) -> None:
-        """Ask for the first time, so that what is wrong shows at once.
+        """Ask for the first time, so that an error shows at once.
 
         Raises:
             ConfigurationError: If `fetch` fails.

@@ -45,7 +45,7 @@ class ApiCall:
 
 
 def get_call(path: str) -> ApiCall:
-    """Ask for what is at a path."""
+    """Ask for the object at a path."""
     return ApiCall(method="GET", path=path, idempotent=True)
 
 
@@ -75,7 +75,7 @@ def watch_call(
 
 
 def create_call(resource: Resource, body: object, options: WriteOptions) -> ApiCall:
-    """Ask to store a new object, or to do what a subresource such as `binding` stands for."""
+    """Ask to store a new object, or to perform the action of a subresource such as `binding`."""
     encoded, namespace, name = _encode(resource, body, options)
     subresource = options.get("subresource", "")
     if resource.namespaced and not namespace:
@@ -169,9 +169,9 @@ def _write_query(options: WriteOptions) -> dict[str, str]:
 
 
 def _encode(resource: Resource, body: object, options: WriteOptions) -> tuple[bytes, str, str]:
-    """Encode an object, and say in which namespace it belongs and what its name is.
+    """Encode an object; also return its namespace and name.
 
-    Structs leave out what has its default, often `apiVersion` and `kind`: these are put back.
+    Structs omit fields with default values, often `apiVersion` and `kind`: these are put back.
     """
     plain = msgspec.to_builtins(body) if isinstance(body, msgspec.Struct) else body
     if not isinstance(plain, dict):

@@ -1,4 +1,4 @@
-"""Changes of objects, as listeners are told of them.
+"""Changes of objects, as passed to listeners.
 
 A listener matches all three. Where events are many, it matches without captures, which takes less
 than half of the time, and the most frequent case, Modified, comes first.
@@ -31,4 +31,4 @@ class Deleted(Struct, Generic[T_co], frozen=True, gc=False):
 
 
 Change = Added[T_co] | Modified[T_co] | Deleted[T_co]
-"""What a listener is told. `object` is the newest version that is known, or was the last."""
+"""The event for a listener. `object` is the newest known version, or the last one."""

@@ -1,4 +1,4 @@
-"""What the rest of policyd asks of an API server, as Protocols; HTTP and memory both answer them.
+"""The operations of an API server, as Protocols; HTTP and memory both implement them.
 
 A caller says which type an answer should have, and gets that type: Structs that name only the
 fields they read decode fastest and stay smallest. `dict` gives plain JSON, `msgspec.Raw` the bytes
@@ -70,7 +70,7 @@ class WriteOptions(TypedDict, total=False):
 
     namespace: str
     subresource: str
-    """Such as `status` or `scale`; it then is what is answered, too."""
+    """Such as `status` or `scale`; its object is the answer then, too."""
     dry_run: bool
     """Everything but the storing: admission, defaults and validation take place."""
     field_manager: str
@@ -87,7 +87,7 @@ class PatchOptions(WriteOptions, total=False):
 
 
 class DeleteOptions(TypedDict, total=False):
-    """What must hold for a deletion, and how it goes on."""
+    """The preconditions of a deletion, and its propagation."""
 
     namespace: str
     uid: str
@@ -120,15 +120,15 @@ class Lister(Protocol):
         resource_version: str,
         **selection: Unpack[Selection],
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
-        """Iterate over what changes after `resource_version`.
+        """Iterate over changes after `resource_version`.
 
         The iterator ends when the server ends the watch, as it does every few minutes: go on from
         the last version seen. Bookmarks come about once a minute.
 
         Raises:
-            GoneError: If the version is too old to go on from: list again.
-            UnreachableError: If the connection broke; what was given until then is good.
-            UndecodableError: If an object does not fit `into`; go on from its version.
+            GoneError: If the version is too old to continue from: list again.
+            UnreachableError: If the connection broke; earlier events are valid.
+            UndecodableError: If an object does not fit `into`; continue from its version.
         """
         ...
 

@@ -17,7 +17,7 @@ from policyd.kube.tls import client_context, load_certificate
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _HEADER_NAME = "!#$&'*+-.^_`|~"
-"""What may be in a header's name beside letters and digits: RFC 9110, 5.6.2."""
+"""Allowed characters of a header's name besides letters and digits: RFC 9110, 5.6.2."""
 
 
 class Credentials(Protocol):
@@ -33,7 +33,7 @@ class Credentials(Protocol):
         ...
 
     def forget(self) -> bool:
-        """Drop what is cached, because the server refused it; tell whether that can help."""
+        """Drop cached credentials, because the server refused them; tell whether that can help."""
         ...
 
 
@@ -72,11 +72,11 @@ def connection_from(
         environ: The environment.
         kubeconfig: A file, or several joined by colons.
         context: A context of the kubeconfig; its current one if empty.
-        clock: What tokens expire by.
-        account: Where the service account's files lie.
+        clock: The clock by which tokens expire.
+        account: The folder of the service account's files.
 
     Raises:
-        ConfigurationError: If there is no such thing, or it cannot be used as it is; a credential
+        ConfigurationError: If one does not exist, or it cannot be used as it is; a credential
             plugin is run, and its failure is one.
     """
     clock = clock or SystemClock()

@@ -1,7 +1,7 @@
 """Answers of the API server as typed values: objects, pages, and the lines of a watch.
 
 A watch sends one JSON object a line. An event is decoded in one go, type and object together; only
-what that does not fit is looked at twice: bookmarks (whose object is empty but for its version),
+other lines are decoded twice: bookmarks (whose object is empty but for its version),
 errors (which carry a Status), and objects that are not as expected.
 """
 
@@ -79,8 +79,8 @@ def decode_event(line: bytes, into: type[T]) -> WatchEvent[T] | Bookmark:
     """Decode one line of a watch.
 
     Raises:
-        ApiError: As the server says in an event of type ERROR.
-        UndecodableError: If the line is no event, or its object not an *into*.
+        ApiError: The server's error in an event of type ERROR.
+        UndecodableError: If the line is not an event, or its object not an *into*.
     """
     try:
         event: WatchEvent[T] = _decoder(WatchEvent[into]).decode(line)  # type: ignore[valid-type]

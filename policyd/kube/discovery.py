@@ -1,4 +1,4 @@
-"""Discovery: which kinds the API server serves, and what their resources are called."""
+"""Discovery: the kinds that the API server serves, and the names of their resources."""
 
 from typing import Final
 from urllib.parse import quote
@@ -32,7 +32,7 @@ class ResourceList(Wire, frozen=True):
 
 
 def discovery_path(api_version: str) -> str:
-    """Return where the discovery document of `group/version` is, whatever the text says."""
+    """Return the path of the discovery document of `group/version`, for any text."""
     root = "apis" if "/" in api_version else "api"
     # Dots alone would lead elsewhere; a name that is empty is none that is served.
     parts = (quote(part, safe="") for part in api_version.split("/"))
@@ -40,7 +40,7 @@ def discovery_path(api_version: str) -> str:
 
 
 def resources_of(found: ResourceList, api_version: str) -> tuple[Resource, ...]:
-    """Return what a discovery document lists, subresources left out."""
+    """Return the resources in a discovery document, without subresources."""
     group, _, version = api_version.rpartition("/")
     return tuple(
         Resource(group, version, line.name, line.kind, namespaced=line.namespaced)

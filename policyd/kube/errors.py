@@ -1,4 +1,4 @@
-"""What the API server, or the way to it, can answer instead of what was asked.
+"""The errors that the API server, or the connection to it, can return.
 
 No exception of the HTTP library leaves this package: a caller sees one tree, and the original as
 the cause. The classes follow the `reason` of the server's Status first and the HTTP code second,
@@ -42,7 +42,7 @@ class ForbiddenError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """There is no such object, or no such resource."""
+    """The object or the resource does not exist."""
 
 
 class AlreadyExistsError(ApiError):
@@ -148,8 +148,8 @@ def error_from_answer(code: int, body: bytes, *, asked: str, retry_after: str = 
 
     Args:
         code: The HTTP status.
-        body: What came with it: a Status, or anything (a proxy's page, plain text).
-        asked: What was asked, such as `GET /api/v1/pods`, for a body that says nothing.
+        body: The body of the answer: a Status, or anything (a proxy's page, plain text).
+        asked: The request, such as `GET /api/v1/pods`, for a body without a message.
         retry_after: The header of that name; whole seconds, or else it is ignored.
     """
     try:

@@ -1,8 +1,8 @@
-"""Events: what happened to an object, as kubectl shows it.
+"""Events of objects, as kubectl shows them.
 
-Told and forgotten: recording never waits, never fails, and never slows the caller down. The same
-reason for the same object is one Event whose count grows, as a write is the dearest thing there is.
-Each object has an allowance, and what waits to be written is bounded; the rest is counted and left.
+Fire and forget: recording never waits, never fails, and never slows the caller down. The same
+reason for the same object is one Event whose count grows, as writes are the most expensive.
+Each object has an allowance, and the queue of Events is bounded; the rest is counted and dropped.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ SAME_EVENT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What makes two events the same."""
+    """The key by which two events are the same."""
 
     about: ObjectReference
     kind: EventKind
@@ -127,14 +127,14 @@ class EventRecorder:
         return len(self._waiting)
 
     async def run(self) -> NoReturn:
-        """Write what was recorded, one after the other, until cancelled."""
+        """Write recorded Events, one after the other, until cancelled."""
         while True:
             await self._woken.wait()
             self._woken.clear()
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what waits now.
+        """Write all that are queued now.
 
         A slow server has other things to do first: after each, the recorder rests.
         """

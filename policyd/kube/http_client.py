@@ -40,7 +40,7 @@ _SHORTEST_WATCH, _LONGEST_WATCH = 300, 600  # seconds
 class HttpClient:
     """Talks to an API server: `async with HttpClient(connection) as client`.
 
-    Conflicts are the caller's: only the caller knows what its change was based on.
+    Conflicts are the caller's: only the caller knows the base of its change.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class HttpClient:
         await self._transport.close()
 
     async def fetch(self, path: str, *, into: type[T]) -> T:
-        """Return what is at a path that is no object's, such as `/version` or `/apis`."""
+        """Return the document at a path that is not an object's, such as `/version` or `/apis`."""
         return decode_object(await self._transport.send(get_call(path)), into)
 
     async def get(
@@ -96,9 +96,9 @@ class HttpClient:
         resource_version: str,
         **selection: Unpack[Selection],
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
-        """Iterate over what changes after `resource_version`."""
+        """Iterate over changes after `resource_version`."""
         # Of different lengths, so that watches begun together do not end together.
-        spread = (_LONGEST_WATCH - _SHORTEST_WATCH) * self._pace.chance()
+        spread = (_LONGEST_WATCH - _SHORTEST_WATCH) * self._pace.jitter()
         call = watch_call(
             resource,
             selection,

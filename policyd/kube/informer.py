@@ -1,12 +1,12 @@
 """A collection of objects, kept equal to the API server's, with a callback for changes.
 
 Theory of operation. A list gives the state at one version; a watch from that version gives every
-change after it. A watch that ends, for whatever reason, is resumed from the last version seen, so
-nothing is lost. Only when the server no longer knows that version (410), or sends what cannot be
-read, is the collection listed again; what the store then has and the list has not was deleted
-meanwhile, and is told as a deletion.
+change after it. A watch that ends, for any reason, is resumed from the last version seen, so
+nothing is lost. Only when the server no longer knows that version (410), or sends data that cannot
+be read, is the collection listed again; objects in the store that the list lacks were deleted
+meanwhile, and are reported as deletions.
 
-Failures are waited out, longer each time, spread by chance. The waits begin anew when an event
+Retries wait longer after each failure, with random jitter. The waits begin anew when an event
 arrives or a watch has lived a while: a server that accepts watches and drops them is a failure too.
 """
 
@@ -47,12 +47,12 @@ class Metadata(Protocol):
 
     @property
     def namespace(self) -> str:
-        """The namespace; empty for what belongs to the cluster."""
+        """The namespace; empty for cluster objects."""
         ...
 
     @property
     def uid(self) -> str:
-        """What sets it apart from an earlier object of the same name."""
+        """The identifier that differs from that of an earlier object of the same name."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class Identified(Protocol):
 
     @property
     def metadata(self) -> Metadata:
-        """What names it."""
+        """The metadata that names it."""
         ...
 
 
@@ -74,7 +74,7 @@ T = TypeVar("T", bound=Identified)
 
 
 def key_of(obj: Identified) -> str:
-    """Return `namespace/name`, or the name alone for what belongs to the cluster."""
+    """Return `namespace/name`, or the name alone for cluster objects."""
     metadata = obj.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
@@ -87,15 +87,15 @@ class Informer(Generic[T]):
     """Keeps the objects of one resource. `run` does the work; the rest can be read at any time.
 
     `on_change` is called for every change, after the store has it. Between calls for the same
-    object nothing is left out but what happened while there was no connection; then it is told
-    once, as one change. An object that was deleted and made again meanwhile is told as both.
+    object only those without a connection are left out; then the result is reported
+    once, as one change. An object that was deleted and recreated meanwhile is reported as both.
 
     `into` should be a Struct with `gc=False` that names only the fields that are read; `trim` may
     make less still of an object before it is kept. `page_limit` says how many objects are read at a
     time, where a page of many could be too large for memory.
     """
 
-    def __init__(  # noqa: PLR0913 - what is read, how much is kept, a callback
+    def __init__(  # noqa: PLR0913 - the resource, the parts to keep, a callback
         self,
         reader: Lister,
         resource: Resource,
@@ -119,7 +119,7 @@ class Informer(Generic[T]):
         self._invalid: dict[str, str] = {}
         self._version = ""
         self._whole_lists = False
-        self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, chance=self._pace.chance)
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, jitter=self._pace.jitter)
         self.synced = asyncio.Event()
         """Set once the first list is complete, and for ever."""
         self.last_contact: float | None = None
@@ -145,13 +145,13 @@ class Informer(Generic[T]):
 
     @property
     def invalid(self) -> Mapping[str, str]:
-        """What is wrong with the objects that cannot be read, by key. The store is without them."""
+        """The errors of objects that cannot be read, by key. The store is without them."""
         return MappingProxyType(self._invalid)
 
     async def run(self) -> NoReturn:
         """List, watch, and go on until cancelled.
 
-        What `on_change` raises ends it.
+        An exception of `on_change` ends it.
         """
         while True:
             try:
@@ -296,7 +296,7 @@ class Informer(Generic[T]):
             self._on_change(Deleted(old))
 
     def _reject(self, error: UndecodableError) -> None:
-        """Treat an object that cannot be read as gone: what was known of it is no longer true."""
+        """Treat an unreadable object as deleted: its last version is no longer true."""
         self._drop(error.key)
         if not error.deleted:
             self._invalid[error.key] = str(error)

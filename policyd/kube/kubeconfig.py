@@ -1,7 +1,7 @@
 """Kubeconfig files: read, merged as kubectl merges them, and narrowed down to one context.
 
 Of several files the first that names something decides, the current context included. A relative
-path is relative to the file that it stands in.
+path is relative to the file that names it.
 """
 
 import base64
@@ -93,7 +93,7 @@ class _File(_Section, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """One context, with what it names, and where their files lie."""
+    """One context, with the cluster and user that it names, and the folders of their files."""
 
     files: tuple[Path, ...]
     context: str
@@ -165,7 +165,7 @@ def read_kubeconfig(paths: Sequence[Path]) -> Kubeconfig:
     """Read kubeconfig files; of several, those that do not exist are left out.
 
     Raises:
-        ConfigurationError: If none exists, or one is no kubeconfig.
+        ConfigurationError: If none exists, or one is not a kubeconfig.
     """
     found = [path for path in paths if path.is_file()]
     if not found:
@@ -177,7 +177,7 @@ def read_kubeconfig(paths: Sequence[Path]) -> Kubeconfig:
 
 
 def content(data: str | None, file: str | None, folder: Path, *, what: str) -> bytes | None:
-    """Return what is given as base64 or in a file; base64 wins, as with kubectl.
+    """Return data that is given as base64 or in a file; base64 has priority, as with kubectl.
 
     Raises:
         ConfigurationError: If it cannot be read.

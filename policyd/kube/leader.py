@@ -1,8 +1,8 @@
 """One leader among many candidates, by a Lease.
 
 Theory of operation. The holder renews the Lease; a candidate takes it when it has no holder, or
-when it has not changed for a whole term. Both measure on their own monotonic clocks, from what they
-themselves saw or sent: the times written in the Lease are for people, so clocks may be wrong.
+when it has not changed for a whole term. Both measure on their own monotonic clocks, from times
+that they saw or sent: the times written in the Lease are for people, so clocks may be wrong.
 
 The holder leads for `renew_seconds` from the moment it *sent* the renewal that succeeded. That is
 shorter than the term, which a candidate counts from when it *saw* the renewal, later still: so the
@@ -33,7 +33,7 @@ from policyd.kube.resources import LEASES
 log = structlog.get_logger()
 
 HANDOVER = "policyd.io/last-word"
-"""Annotation of a Lease: what its holder left for the next one."""
+"""Annotation of a Lease: the holder's handover to the next one."""
 
 _MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # the server requires all six digits
 
@@ -110,7 +110,7 @@ class LeaderElection:
         self._changed_at = 0.0
         self._leads_until = 0.0
         self.handed_over = ""
-        """What the holder before left, if it gave the Lease up; empty if it was gone."""
+        """The handover of the last holder, if it released the Lease; empty if it disappeared."""
         self._elected = asyncio.Event()
         self._lost = asyncio.Event()  # cleared with each election
         self.transitions = 0
@@ -149,22 +149,22 @@ class LeaderElection:
             if self.leading:
                 self._leads_until = 0.0
                 await self._release()
-            self._tell()
+            self._notify()
 
     async def _try_once(self) -> None:
         """Look, and take or renew the Lease; afterwards, `leading` is as it should be."""
-        self._tell()
+        self._notify()
         seconds = self._terms.call_seconds
         if self.leading:
             seconds = min(seconds, self._leads_until - self._pace.clock.monotonic())
         try:
             await self._pace.within(seconds, self._take_or_renew())
         except (AlreadyExistsError, ConflictError, NotFoundError) as error:
-            self._lease = None  # what was known of it is outdated: look before the next try
+            self._lease = None  # the known state is outdated: read it before the next try
             log.info("lease_outdated", lease=self._name, error=str(error))
         except (ApiError, TimeoutError) as error:
             log.warning("lease_call_failed", lease=self._name, error=str(error))
-        self._tell()
+        self._notify()
 
     async def _take_or_renew(self) -> None:
         if self._lease is None or self.holder != self.identity:
@@ -192,7 +192,7 @@ class LeaderElection:
         self._note(lease)
 
     def _note(self, lease: Lease) -> None:
-        """Keep what the Lease says now, and when it was first seen to say so."""
+        """Keep the state of the Lease, and the time when it was first seen."""
         version = lease.metadata.resource_version
         if self._seen_version != version:
             self._seen_version = version
@@ -274,13 +274,13 @@ class LeaderElection:
 
     def _pause(self) -> float:
         """Return how long until the next try: spread, and never past the end of leading."""
-        spread = 1 + self._pace.chance() / 5
+        spread = 1 + self._pace.jitter() / 5
         if not self.leading:
             return self._terms.candidate_seconds * spread
         left = self._leads_until - self._pace.clock.monotonic()
         return min(self._terms.retry_seconds * spread, left)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Wake the tasks that wait for a change of `leading`."""
         if self.leading and not self._elected.is_set():
             self._lost.clear()

@@ -1,4 +1,4 @@
-"""Limits of what is kept in memory for each namespace, whichever user writes objects there.
+"""Limits of memory for each namespace, whichever user writes objects there.
 
 Each namespace has the same limits, so that no namespace can take the room of another. An object
 beyond the limits is not kept, and is named where it is missing.

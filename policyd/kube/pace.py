@@ -1,4 +1,4 @@
-"""Time as the shell uses it: clock, waiting and chance in one value, so that tests take no time."""
+"""Time for the shell: clock, waits and random numbers in one value, so that tests take no time."""
 
 import asyncio
 import random
@@ -21,8 +21,8 @@ class Pace:
     clock: Clock = field(default_factory=SystemClock)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for so many seconds of `clock`."""
-    chance: Callable[[], float] = random.random
-    """Returns a number from 0 up to 1, to spread what would otherwise happen at once."""
+    jitter: Callable[[], float] = random.random
+    """Returns a number from 0 up to 1, to spread actions that would otherwise happen at once."""
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
         """Wait until *event* is set, at most `seconds` (None: for ever); tell whether it is."""
@@ -72,15 +72,15 @@ class Pace:
 
 
 class Backoff:
-    """Waits that double with each failure, spread by chance, until something succeeds."""
+    """Waits that double with each failure, with random jitter, until a success."""
 
     def __init__(
-        self, first: float, most: float, *, chance: Callable[[], float], factor: float = 2.0
+        self, first: float, most: float, *, jitter: Callable[[], float], factor: float = 2.0
     ) -> None:
         self._first = first
         self._most = most
         self._factor = factor
-        self._chance = chance
+        self._jitter = jitter
         self.failures = 0
 
     def next(self) -> float:
@@ -88,7 +88,7 @@ class Backoff:
         # The exponent is bounded, so that no number of failures overflows a float.
         wait = min(self._most, self._first * self._factor ** min(self.failures, 64))
         self.failures += 1
-        return wait * (0.5 + self._chance() / 2)
+        return wait * (0.5 + self._jitter() / 2)
 
     def reset(self) -> None:
         """Begin with the first wait again."""

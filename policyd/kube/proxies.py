@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 def proxy_for(server: str, environ: Mapping[str, str]) -> str | None:
     """Return the proxy that the environment names for a server, if any.
 
-    `NO_PROXY` is a list of names (with all below them), addresses, networks, or `*`. What runs on
-    this machine is never reached by a proxy.
+    `NO_PROXY` is a list of names (with all below them), addresses, networks, or `*`. A server on
+    this machine is never reached through a proxy.
     """
     parts = urlsplit(server)
     proxy = _variable(environ, f"{parts.scheme}_proxy")

@@ -34,7 +34,7 @@ class Reports:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._api: ReportApi | None = None
-        self._told = False
+        self._warned = False
 
     async def api(self) -> ReportApi | None:
         """Return the API of reports that is served; None, which is said once, if there is none.
@@ -49,14 +49,14 @@ class Reports:
                 log.info("reports_served", api=api.api_version)
                 self._api = api
                 return api
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             versions = " or ".join(api.api_version for api in APIS)
             log.warning("reports_not_served", hint=f"install the kinds of {versions}")
         return None
 
     async def update(self, namespace: str, merge: Merge) -> bool:
-        """Make the report of a namespace what it should be; tell whether that took a write.
+        """Bring the report of a namespace up to date; tell whether that took a write.
 
         A namespace that is gone, or going, has no report.
 

@@ -27,7 +27,7 @@ class Resource:
         """Return the path of an object or, without `name`, of the collection.
 
         The collection of a namespaced resource without `namespace` spans all namespaces; the
-        namespace of what belongs to the cluster is ignored.
+        namespace of cluster objects is ignored.
 
         Raises:
             ValueError: If `name` is given without the namespace that it needs, or a segment could
@@ -41,7 +41,7 @@ class Resource:
         return f"{root}{within}/{self.plural}{rest}"
 
     def reference(self, metadata: ObjectMeta) -> ObjectReference:
-        """Return what an event says of the object that it is about."""
+        """Return an event's reference to its object."""
         return ObjectReference(
             api_version=self.api_version,
             kind=self.kind,

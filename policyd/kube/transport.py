@@ -1,8 +1,8 @@
 """One request to the API server, and one answer: bounded, timed, and retried where it may be.
 
-What may be retried: a request that means the same when it is carried out twice, after a broken
-connection or an answer that says "later" (429, 503). The waits double, are spread by chance, and
-are never shorter than what the server asks for. Everything else is the caller's to judge.
+Only this may be retried: a request with the same effect when executed twice, after a broken
+connection or an answer that says "later" (429, 503). The waits double, have random jitter, and
+are never shorter than the server's Retry-After. The caller handles all other errors.
 """
 
 import asyncio
@@ -61,9 +61,9 @@ class Limits:
     timeout_seconds: float = 30.0
     """For one try of a request. The server's own limit is 60 s."""
     silence_seconds: float = 90.0
-    """A watch without a byte for so long is ended, to be begun anew where it was. Bookmarks come
-    once a minute, but not of what has not changed since the server was started: that such a watch
-    is silent is no failure, and that another connection is half open shows when it is tried."""
+    """A watch without a byte for so long is ended, and resumed. Bookmarks come
+    once a minute, but not for resources without changes since the server started: such a silent
+    watch is not a failure, and a half-open connection shows when it is used."""
     tries: int = 5
     first_wait_seconds: float = 0.1
     longest_wait_seconds: float = 10.0
@@ -105,7 +105,7 @@ class Transport:
         backoff = Backoff(
             self._limits.first_wait_seconds,
             self._limits.longest_wait_seconds,
-            chance=self._pace.chance,
+            jitter=self._pace.jitter,
         )
         while True:
             try:
@@ -194,7 +194,7 @@ async def _refusal(call: ApiCall, response: aiohttp.ClientResponse) -> ApiError:
 
 
 def unreachable(error: Exception, *, asked: str, connection: ApiConnection) -> UnreachableError:
-    """Turn what aiohttp or the system raised into an error of ours."""
+    """Turn an exception of aiohttp or of the system into an error of ours."""
     _, sentence, hint = next(row for row in _SENTENCES if isinstance(error, row[0]))
     message = sentence.format(
         server=connection.server, proxy=connection.proxy, asked=asked, why=_reason(error)

@@ -1,4 +1,4 @@
-"""Going on after unforeseen errors: one object must not stop what all others need."""
+"""Continue after unforeseen errors: one object must not stop the work for all others."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,13 +9,13 @@ log = structlog.get_logger()
 
 
 @contextmanager
-def going_on(event: str, *but: type[Exception], **about: str) -> Iterator[None]:
+def log_unforeseen(event: str, *but: type[Exception], **about: str) -> Iterator[None]:
     """Log an error in the block, with its trace, and go on after the block.
 
     Args:
         event: The name of the line in the log.
-        but: Errors that the caller knows how to treat.
-        about: What the block is about.
+        but: Errors that the caller handles.
+        about: Fields for the log.
     """
     try:
         yield

@@ -3,8 +3,8 @@
 A key that is added while it waits is not added twice. A key that is added while it is worked on
 comes again after `done`, because the work began before the change. One worker at a time has a key.
 
-What is ranked comes out by rank, what was added as it came. What is swept, everything there is, is
-in no hurry. The three take turns: none of them waits for ever, nor for all of another.
+Ranked keys come out by rank, added keys in order. Swept keys, which are all that exist, are
+not urgent. The three take turns: none of them waits for ever, nor for all of another.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ class Ranked(Generic[K]):
         return key in self._places
 
     def add(self, key: K, rank: float) -> None:
-        """Add *key*; if it is there, the better rank counts."""
+        """Add *key*; if it is queued, the better rank counts."""
         if key not in self._places or rank < self._places[key][0]:
             place = self._places[key] = (rank, next(self._numbers))
             heapq.heappush(self._heap, (*place, key))
 
     def discard(self, key: K) -> None:
-        """Take *key* out, if it is there."""
-        self._places.pop(key, None)  # the heap learns of it when it comes to it
+        """Remove *key*, if it is queued."""
+        self._places.pop(key, None)  # the heap skips it later
         if not self._places:
             self._heap.clear()
 
@@ -77,7 +77,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self._pace = pace or Pace()
         self._new_backoff: Callable[[], Backoff] = lambda: Backoff(
-            first_wait_seconds, longest_wait_seconds, chance=self._pace.chance
+            first_wait_seconds, longest_wait_seconds, jitter=self._pace.jitter
         )
         self._lanes: tuple[Ranked[K], ...] = (Ranked(), Ranked(), Ranked())
         self._lane = ADDED
@@ -142,7 +142,7 @@ class WorkQueue(Generic[K]):
         self._backoffs.pop(key, None)
 
     async def get(self) -> K:
-        """Wait for the next key that is due. Call `done` with it, whatever comes of the work."""
+        """Wait for the next key that is due. Call `done` with it, after success and failure."""
         while True:
             wait = self._promote()
             if any(self._lanes):
@@ -160,7 +160,7 @@ class WorkQueue(Generic[K]):
             await self._pace.wait(woken, seconds if keeps else None)
         except BaseException:
             if woken.is_set():
-                self._wake()  # another worker takes what this one was woken for
+                self._wake()  # another worker takes the key that this one was woken for
             raise
         finally:
             if not woken.is_set():
@@ -197,7 +197,7 @@ class WorkQueue(Generic[K]):
             self._put(key, *self._again.pop(key))
 
     def _promote(self) -> float | None:
-        """Move what is due to what is ready; return the seconds until the next is due."""
+        """Move due keys to the ready ones; return the seconds until the next is due."""
         now = self._pace.clock.monotonic()
         while self._later:
             if self._later.least > now:

@@ -55,7 +55,7 @@ def reconcile(job: Job, pods: Iterable[LocalPod], now: float) -> Work:
     status = _counted(job, alive, mine)
     ending = _ending(job, status, now)
     if ending is not None:
-        return Work(remove=tuple(alive), status=ending, event=_tell(ending))
+        return Work(remove=tuple(alive), status=ending, event=_event_of(ending))
     if job.spec.suspend:
         return Work(remove=tuple(alive), status=_suspended(status, now), event=_if_new(job, "True"))
     return Work(
@@ -214,7 +214,7 @@ def _if_new(job: Job, suspended: Literal["True", "False"]) -> tuple[str, str] | 
     return ("Resumed", "Job resumed") if was else None
 
 
-def _tell(status: JobStatus) -> tuple[str, str]:
+def _event_of(status: JobStatus) -> tuple[str, str]:
     if condition_true(status.conditions, "Complete"):
         return "Completed", "Job completed"
     return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
@@ -259,7 +259,7 @@ class JobController:
         self._unseen[uid] = unseen
         outdated = self._written.get(uid) == job.metadata.resource_version
         if unseen or outdated or job.metadata.deletion_timestamp is not None:
-            return None  # what we have just written will show, and bring us back
+            return None  # our own write will come as an event, and bring us back
         with suppress(NotFoundError, ConflictError):  # its change brings us back
             await self._carry_out(job, reconcile(job, pods, now))
             return await self._expire(job, now)
@@ -281,7 +281,7 @@ class JobController:
             self._recorder.record(about, reason=reason, message=message)
 
     async def _write_status(self, job: Job, status: JobStatus) -> None:
-        # What is left out by omission stays in a merge patch: what may go has to be named.
+        # An omitted field stays in a merge patch: a field to remove has to be named.
         body = {
             "active": status.active,
             "ready": status.ready,

@@ -1,8 +1,8 @@
 """A simulated kubelet for every node: bound pods run as long as they say, and end well.
 
-A pod runs for what its annotation `policyd.io/run-for` says (`90s`, `1m30s`), else as long as the
-`sleep` it would execute, else for ever if it is to be restarted always, else for 20 seconds. A pod
-with the annotation `policyd.io/exit-code` other than 0 fails.
+A pod runs for the duration in its annotation `policyd.io/run-for` (`90s`, `1m30s`), else as long as
+the `sleep` it would execute, else for ever if it is to be restarted always, else for 20 seconds. A
+pod with the annotation `policyd.io/exit-code` other than 0 fails.
 """
 
 import re

@@ -74,7 +74,7 @@ class Scheduler:
     async def step(self, now: float) -> float | None:
         """Place every pod that fits now; return None, as only a change brings more to do."""
         pods = list(self._pods.store.values())
-        self._forget_what_shows(pods)
+        self._drop_seen(pods)
         room = candidates(self._nodes.store.values(), pods, self._bound)
         for pod in waiting(pods):
             if pod.metadata.uid in self._bound:
@@ -86,7 +86,7 @@ class Scheduler:
                 room[chosen] = _with(room[chosen], requests(pod))
         return None
 
-    def _forget_what_shows(self, pods: Iterable[LocalPod]) -> None:
+    def _drop_seen(self, pods: Iterable[LocalPod]) -> None:
         unseen = {pod.metadata.uid for pod in pods if not pod.spec.node_name}
         self._bound = {uid: node for uid, node in self._bound.items() if uid in unseen}
 

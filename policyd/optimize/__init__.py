@@ -1,7 +1,7 @@
-"""What goes beyond Kueue's decisions: opt-in by annotations of a ClusterQueue. Pure.
+"""Decisions beyond Kueue's: opt-in by annotations of a ClusterQueue. Pure.
 
 `alloc` decides as Kueue does, and knows nothing of this folder: `Optimizer` is the `Extension`
-that a state is made with, and `opt_ins` what a queue may want. Imports `alloc`
+that a state is made with, and `opt_ins` the settings of a queue. Imports `alloc`
 alone. Start with `optimizer`.
 
 - *Time*: `reservation` (backfill, gangs that run short, releases gathered after a preemption).

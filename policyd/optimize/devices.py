@@ -1,6 +1,6 @@
 """GPUs as nodes report them: whole ones, parts of them (MIG), and shared ones.
 
-A *replica* is no GPU: where GPUs are shared by time-slicing or MPS, a node reports each of them
+A *replica* is not a GPU: where GPUs are shared by time-slicing or MPS, a node reports each of them
 several times, and a pod that asks for one shares it with others. GPU feature discovery says so in
 labels. Shared ones have a resource of their own (`nvidia.com/gpu.shared`) only where they are
 renamed; else they are called `nvidia.com/gpu` like whole ones, and so are parts of a GPU where all
@@ -26,11 +26,11 @@ class Devices(NamedTuple):
     """Devices of one kind on one node, or on several that have the same.
 
     Attributes:
-        resource: What pods ask for.
-        product: The model of the GPU; "" if the node does not say.
+        resource: The resource that pods request.
+        product: The model of the GPU; "" if the node has no label.
         sharing: How one is shared: `time-slicing`, `mps`, or "" if it is not.
-        share: What part of a GPU one is.
-        reported: How many the nodes report.
+        share: The part of a GPU that one is.
+        reported: The number that the nodes report.
         nodes: How many nodes.
     """
 
@@ -78,7 +78,7 @@ def whole_gpus_only(node: TopologyNode) -> bool:
 
 
 def shared_gpus(node: TopologyNode) -> str:
-    """Name what keeps pods from a node that want whole GPUs; "" if nothing does."""
+    """Return the obstacle on a node for pods that need whole GPUs; "" if there is none."""
     return "" if whole_gpus_only(node) else "sharedGPUs"
 
 
@@ -89,7 +89,7 @@ def device_of(requests: Mapping[str, int]) -> str:
 
 
 def gpus_asked(requests: Mapping[str, int]) -> Fraction:
-    """Return how many GPUs a pod asks for, parts of one counted as what they are.
+    """Return how many GPUs a pod asks for, parts of one counted as fractions.
 
     A replica counts as one: how many share a GPU is not known before the pod has its node.
     """
@@ -108,8 +108,8 @@ def _devices(node: TopologyNode, resource: str) -> Devices:
     sharing = node.labels.get(f"{own}.sharing-strategy", "none")
     replicas = _number(node.labels.get(f"{own}.replicas", ""))
     if sharing == "none":
-        told = replicas > 1 or product.endswith("-SHARED") or resource.endswith(_SHARED)
-        sharing = "time-slicing" if told else ""
+        is_shared = replicas > 1 or product.endswith("-SHARED") or resource.endswith(_SHARED)
+        sharing = "time-slicing" if is_shared else ""
     part = _part(f"{MIG}{single}" if single and own == GPU else own, model)
     share = part / (max(2, replicas) if sharing else 1)
     return Devices(resource, model, sharing, share, node.allocatable.get(resource, 0))

@@ -2,12 +2,12 @@
 
 Theory (Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
 Gradient Descent, USENIX ATC 2023). A node's free GPUs are *fragments* for a task that does not fit
-there; fragmentation is how many are to be expected, over the tasks that come. Here the task is the
-one that suffers first: it asks for all devices of a node. So what is free on a node is a fragment
-if the node is in use in part.
+there; fragmentation is their expected number over coming tasks. Here the task is the
+one that suffers first: it asks for all devices of a node. So the free devices of a node are
+fragments if the node is in use in part.
 
-To keep it low, of places that are as good the one goes first that has most fragments: what is
-taken there breaks up nothing that is whole. That is the descent which FGD looks for, as far as
+To keep it low, of equally good places the one with most fragments goes first: a workload
+there breaks up no whole node. That is the descent which FGD looks for, as far as
 places differ in nothing else.
 """
 
@@ -32,7 +32,7 @@ class Fragmentation(NamedTuple):
 
     @property
     def share(self) -> float:
-        """What part of the free devices are fragments; 0 if none is free."""
+        """The fraction of free devices that are fragments; 0 if none is free."""
         return self.fragments / self.free if self.free else 0.0
 
 

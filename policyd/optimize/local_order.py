@@ -1,8 +1,8 @@
 """The order of LocalQueues in a ClusterQueue that asks for one of Volcano's orders.
 
 By *dominant share* (DRF), the LocalQueue is next that uses least of the resource it uses most of.
-By *proportion*, the one that has least of what it deserves: quota is divided by weight among those
-that hold or request something; what one does not need goes to the others.
+By *proportion*, the one with the least part of its due: quota is divided by weight among those
+that hold or request something; the unneeded part of one goes to the others.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from policyd.optimize.opt_ins import wants
 
 
 def local_shares(queue: QueueState, weights: Mapping[str, float]) -> dict[str, float]:
-    """Return what each LocalQueue has, as a share by its weight, or else 1; the lowest is next."""
+    """Return each LocalQueue's share by its weight, or else 1; the lowest is next."""
     assert queue.spec is not None, "only what has a specification has an order"
     held: dict[str, dict[str, int]] = {}
     for each in queue.holdings.values():

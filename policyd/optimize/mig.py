@@ -1,9 +1,9 @@
-"""Parts of a GPU (MIG): which profiles a product has, and what part of it each of them is.
+"""Parts of a GPU (MIG): the profiles of a product, and the part of it that each of them is.
 
 A GPU has 7 parts that compute and 8 of memory, small ones 4 of each. A profile takes some of both,
-and its name says how many that compute and how much memory they are: `3g.40gb`. What is in the
-table is from NVIDIA's MIG user guide (Supported MIG Profiles) and the GPU operator's configurations
-of its MIG manager.
+and its name states the number that compute and the memory: `3g.40gb`. The values in the
+table are from NVIDIA's MIG user guide (Supported MIG Profiles) and the GPU operator's
+configurations of its MIG manager.
 """
 
 import re
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from policyd.alloc.value import Value
 
 MIG = "nvidia.com/mig-"
-"""What begins the names of profiles as resources."""
+"""The prefix of profiles' names as resources."""
 
 _Shape = tuple[int, int, int]
 _BIG: tuple[_Shape, ...] = ((1, 1, 7), (1, 2, 4), (2, 2, 3), (3, 4, 2), (4, 4, 1), (7, 8, 1))
@@ -76,7 +76,7 @@ class Profile(Value, frozen=True):
 
     @property
     def share(self) -> Fraction:
-        """What part of a GPU it is, by what computes."""
+        """The part of a GPU that it is, by the parts that compute."""
         return Fraction(self.compute, self.parts)
 
 
@@ -109,9 +109,9 @@ def profile_of(resource: str, product: str = "") -> Profile | None:
 
     Args:
         resource: Such as `nvidia.com/mig-1g.10gb`, also with media extensions (`….me`), which
-            count for nothing, or with part of what computes (`…mig-1c.3g.40gb`).
-        product: Of which GPU; without it, or if that has no such profile, the first product known
-            to have one by this name is taken.
+            count for nothing, or with a part of those that compute (`…mig-1c.3g.40gb`).
+        product: The model of the GPU; without it, or if that has no such profile, the first product
+            known to have one by this name is taken.
     """
     found = _NAME.fullmatch(resource.removeprefix(MIG)) if resource.startswith(MIG) else None
     if found is None:

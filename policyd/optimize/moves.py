@@ -60,9 +60,9 @@ class Moves(NamedTuple):
     """How one more fits.
 
     Attributes:
-        assignment: What the preemptor gets.
+        assignment: The assignment of the preemptor.
         victims: The workloads that are moved for it.
-        moves: What it, and then each of them, will have.
+        moves: The new assignments of it, and then of each of them.
         fewest: Whether it is certain that fewer would not do, with the flavors that each gets in
             the order of its queue.
     """
@@ -80,8 +80,8 @@ class Preemptor:
     Attributes:
         state: The state; left as it was.
         workload: The workload, which does not fit.
-        options: What its queue can give.
-        budget: How long places are looked for.
+        options: The options of its queue.
+        budget: The budget of the search for places.
     """
 
     state: CoreState
@@ -97,8 +97,8 @@ def fewest_moves(preemptor: Preemptor, movable: Iterable[Holding], *, most: int)
 
     Args:
         preemptor: The workload that does not fit.
-        movable: What may be moved.
-        most: How many at most.
+        movable: The workloads that may be moved.
+        most: The most moves.
     """
     ranked = sorted(movable, key=lambda each: candidate_rank(each, own=True))
     if not ranked or not most or not _fits(preemptor, ranked):
@@ -164,7 +164,7 @@ def _sets(
 def _occupying(
     preemptor: Preemptor, ranked: Sequence[Holding], most: int
 ) -> Iterator[tuple[Holding, ...]]:
-    """Yield sets that hold what is wanted of one domain, without those that need not move."""
+    """Yield sets that hold the wanted room of one domain, without those that need not move."""
     by_key = {each.workload.key: each for each in ranked}
     with _without(preemptor.state, ranked):
         found = _assigned(preemptor.state, preemptor.workload, preemptor.options)
@@ -230,7 +230,7 @@ def _together(
     asking: Sequence[tuple[QueuedWorkload, QueueOptions]],
     gone: Iterable[Holding],
 ) -> list[Assignment] | None:
-    """Return what each gets if all get something, flavors first and then places."""
+    """Return the assignment of each if all get one, flavors first and then places."""
     state, got = preemptor.state, list[Assignment]()
     asked: dict[str, Mapping[str, Sequence[PlacementRequest]]] = {}
     with _without(state, gone):
@@ -249,7 +249,7 @@ def _together(
 
 
 def move_to(state: CoreState, key: str, assignment: Assignment, queue: str) -> Move:
-    """Return the move of a workload to what it is assigned in a queue."""
+    """Return the move of a workload to its assignment in a queue."""
     admission, until = assignment.admission(queue), state.now + HOLD_SECONDS
     return Move(key=key, admission=admission, pins=assignment.flavors, until=until)
 
@@ -260,7 +260,7 @@ def occupants(
     """Yield, for each domain that a request might be in, the workloads that occupy it.
 
     Args:
-        nodes: The nodes with what workloads hold.
+        nodes: The nodes with the holdings of workloads.
         requests: The requests, by flavor.
         keys: The workloads to look at.
 
@@ -328,7 +328,7 @@ def places_held(state: CoreState, moving: Iterable[Move]) -> Iterator[None]:
 
 
 def hold_places(state: CoreState, moves: Iterable[Move]) -> None:
-    """Hold what moves say from now on, as far as a trial goes."""
+    """Hold the new places of moves from now on, within a trial."""
     for move in moves:
         places = state.ledger.placements(move.admission)
         if places:

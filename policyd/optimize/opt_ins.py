@@ -1,4 +1,4 @@
-"""What a queue wants beyond Kueue's rules: nothing, unless its administrator asks for it."""
+"""Settings of a queue beyond Kueue's rules: none, unless its administrator sets them."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -7,7 +7,7 @@ from policyd.alloc.queue import QueueExtras, QueueSpec
 from policyd.alloc.value import Value
 
 Order = Literal["Priority", "DominantShare", "Proportion"]
-"""What is next in a queue: the highest priority, or the LocalQueue that has least."""
+"""The order in a queue: the highest priority, or the LocalQueue that has least."""
 
 
 class Protection(Value, frozen=True):
@@ -25,18 +25,18 @@ UNPROTECTED = Protection()
 
 
 class OptIns(QueueExtras, frozen=True):
-    """What a queue wants.
+    """The settings of a queue.
 
     Attributes:
-        order: What is next.
+        order: The order of its workloads.
         packs: How much resources count where flavors are chosen by how full they are; none to
             choose by the queue's order.
         stale_seconds: How long a gang may run with fewer pods than it needs; None for ever.
         moves: How many workloads may be moved to other flavors or places at a time, so that one
             more fits.
-        claims: Whether what others are preempted for is held for the preemptor until it starts.
-        reserve_seconds: How long the first may wait until what it needs is reserved; None for ever.
-        whole_gpus: Whether gangs that ask for GPUs stay off nodes where one asked for is shared.
+        claims: Whether the quota of victims is held for their preemptor until it starts.
+        reserve_seconds: How long the first may wait until its requests are reserved; None for ever.
+        whole_gpus: Whether gangs that request GPUs stay off nodes where a requested one is shared.
         protection: How long its workloads are protected from preemption.
         avoids_fragments: Whether, of places that are as good, those go first whose free devices
             are in pieces already.
@@ -57,6 +57,6 @@ NO_OPT_INS = OptIns()
 
 
 def wants(queue: QueueSpec | None) -> OptIns:
-    """Return what a queue wants; nothing if there is none."""
+    """Return the settings of a queue; none if there is no queue."""
     found = None if queue is None else queue.opt_ins
     return found if isinstance(found, OptIns) else NO_OPT_INS

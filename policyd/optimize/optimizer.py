@@ -1,4 +1,4 @@
-"""What queues want beyond Kueue's rules, where a state and its cycles ask for it."""
+"""The opt-in rules of queues beyond Kueue's, called by a state and its cycles."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ from policyd.optimize.reservation import Gathering, Reservations, next_due, stal
 
 
 class Optimizer(Extension):
-    """What is decided in one state beyond Kueue's rules.
+    """The decisions beyond Kueue's rules in one state.
 
     Attributes:
         opted: ClusterQueues that want something, by name.
@@ -60,7 +60,7 @@ class Optimizer(Extension):
             self._gathering.preempted(queue.node, self._state.now)
 
     def put_queue(self, queue: QueueState) -> None:
-        """Take notice that a ClusterQueue has another specification, or none."""
+        """Note that a ClusterQueue has another specification, or none."""
         if wants(queue.spec) is NO_OPT_INS:
             self.opted.pop(queue.name, None)
         else:
@@ -76,7 +76,7 @@ class Optimizer(Extension):
     def request(
         self, queue: QueueSpec, workload: QueuedWorkload, request: PlacementRequest
     ) -> PlacementRequest:
-        """Return what a pod set of a workload asks of a topology, by the rules of its queue."""
+        """Return a pod set's request for places in a topology, by the rules of its queue."""
         want = wants(queue)
         if not (want.whole_gpus or want.avoids_fragments):
             return request
@@ -102,13 +102,13 @@ class Optimizer(Extension):
         return since + seconds
 
     def settle(self) -> None:
-        """Order LocalQueues by what they have, where their ClusterQueue wants that."""
+        """Order LocalQueues by their shares, if their ClusterQueue is set to."""
         for queue in self.opted.values():
             if wants(queue.spec).order != "Priority":
                 queue.pending.order_by(local_shares(queue, self._state.local_weights))
 
     def forget(self, key: str) -> None:
-        """Forget a workload that is gone."""
+        """Drop a workload that was removed."""
         self.moving.pop(key, None)
 
     def holds_for(self, key: str) -> bool:
@@ -116,7 +116,7 @@ class Optimizer(Extension):
         return key in self.reserved
 
     def committed(self, plan: Plan) -> Iterable[str]:
-        """Hold what a plan says; return the ClusterQueues whose reservation is another one."""
+        """Hold the quota of a plan; return the ClusterQueues whose reservation changed."""
         for action in plan.actions if self.moving else ():
             if isinstance(action, Admit):
                 self.moving.pop(action.workload.key, None)
@@ -136,7 +136,7 @@ class Optimizer(Extension):
 
     @contextmanager
     def cycle(self) -> Iterator[CycleExtension]:
-        """Yield what decides in a cycle; places of those that are moved are held meanwhile."""
+        """Yield the extension of a cycle; places of moved workloads are held meanwhile."""
         if not (self.opted or self.moving):
             yield CycleExtension()
             return
@@ -150,7 +150,7 @@ class Optimizer(Extension):
 
 
 class _OptimizedCycle(CycleExtension):
-    """What is decided in one cycle beyond Kueue's rules."""
+    """The decisions beyond Kueue's rules in one cycle."""
 
     def __init__(
         self, state: CoreState, opted: Mapping[str, QueueState], moving: Collection[Move]
@@ -193,11 +193,11 @@ class _OptimizedCycle(CycleExtension):
         return held is not None and held.name == entry.ticket.workload.key
 
     def kept(self, entry: NominatedWorkload) -> None:
-        """Take notice that a workload has its assignment, or that it is kept for it."""
+        """Note that a workload has its assignment, or that it is kept for it."""
         self._reservations.note(entry)
 
     def preempted(self, entry: NominatedWorkload) -> None:
-        """Hold the new places of those that are moved, and what a preemptor claims."""
+        """Hold the new places of moved workloads, and the claim of a preemptor."""
         if self._new:
             self._reservations.hold(self._new[1:])
             hold_places(self._state, self._new[1:])
@@ -209,10 +209,10 @@ class _OptimizedCycle(CycleExtension):
     def requeued(
         self, entry: NominatedWorkload, refusal: Refusal, *, strict: bool
     ) -> tuple[Refusal, bool]:
-        """Tell a workload what is reserved for it; it holds up none in its queue meanwhile."""
+        """Add a workload's reservation to its refusal; it holds up none in its queue meanwhile."""
         held = self._reservations.of(entry)
         strict = strict and (held is None or held.node is not entry.options.node)
-        return self._reservations.told(entry, refusal), strict
+        return self._reservations.explained(entry, refusal), strict
 
 
 class PackingSearch(FlavorSearch):

@@ -1,13 +1,13 @@
-"""Reservation and backfill: what the first in a queue has waited for long is held for it.
+"""Reservation and backfill: quota is held for the first in a queue after a long wait.
 
-And what else time decides: which gangs run short for too long, when to try workloads again.
+And other rules of time: gangs that run short for too long, and times to try workloads again.
 
 Theory (EASY backfilling; Lifka 1995). A workload that says how long it runs ends at a known time.
 The first of a queue that has waited long enough has the earliest time reserved at which it fits
 then. Others may go before it if that does not delay it: they end by that time, or there is room for
-both. If a workload must end of which that is not known, none may take what is reserved.
+both. If the end of a needed workload is not known, none may take the reservation.
 
-One reservation stands in a tree of cohorts at a time, worked out anew in every cycle: that of the
+One reservation exists in a tree of cohorts at a time, computed anew in every cycle: that of the
 highest priority, then the oldest. It does not bind workloads before the first in its own queue, nor
 other queues in their own quota. Workloads that are moved come before: their new places are held
 against all others, for a short while.
@@ -34,14 +34,14 @@ LATELY_SECONDS = 30.0
 """For how long changes are gathered after each preemption in a tree."""
 
 End = tuple[float, Mapping[int, int]]
-"""When something ends at the latest, and what it gives back, by cell."""
+"""The latest end of a holder, and the quota that it gives back, by cell."""
 
 
 class Reservation:
-    """What is held.
+    """Quota that is held.
 
     Attributes:
-        claims: What is taken then, by cell, by the key of the workload; the first is its name.
+        claims: The quota to take then, by cell, by the key of the workload; the first is its name.
         node: The queue of the first.
         rank: Binds workloads behind this rank in that queue; empty to bind all.
         start: From when on it will fit, in seconds since the epoch; infinite if not known.
@@ -87,7 +87,7 @@ class Reservation:
 
 
 class Reservations:
-    """The reservations that stand in a cycle, by the root of the tree."""
+    """The reservations of a cycle, by the root of the tree."""
 
     def __init__(
         self, state: CoreState, opted: Mapping[str, QueueState], moving: Iterable[Move]
@@ -124,16 +124,16 @@ class Reservations:
         held = found.held(own=False)
         return Refusal("WaitingForQuota", explain=partial(_obstacles, entry, held))
 
-    def told(self, entry: NominatedWorkload, refusal: Refusal) -> Refusal:
-        """Return a refusal that also says what is reserved, if it is for the one it is for."""
+    def explained(self, entry: NominatedWorkload, refusal: Refusal) -> Refusal:
+        """Return a refusal that also names the reservation, if the workload has it."""
         found = self.of(entry)
         if found is None or found.name != entry.ticket.workload.key:
             return refusal
-        told = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
-        return Refusal(refusal.reason, cause=refusal.cause, explain=told, pending=refusal.pending)
+        why = partial(_obstacles, entry, found.held(own=True), refusal.pod_sets)
+        return Refusal(refusal.reason, cause=refusal.cause, explain=why, pending=refusal.pending)
 
     def note(self, entry: NominatedWorkload) -> None:
-        """Take notice that a workload was given its assignment, or that it is kept for it."""
+        """Note that a workload was given its assignment, or that it is kept for it."""
         key, found = entry.ticket.workload.key, self.of(entry)
         if found is not None and found.claims.pop(key, None) is None:
             runs = entry.ticket.workload.run_seconds
@@ -143,7 +143,7 @@ class Reservations:
             del self._by_root[entry.options.node.root]
 
     def hold(self, moves: Iterable[Move]) -> None:
-        """Hold the places of those that are moved, instead of what was reserved in their tree."""
+        """Hold the places of moved workloads, in place of the reservation in their tree."""
         for move in moves:
             node = self._state.tree.hierarchy.queues.get(move.admission.cluster_queue)
             if node is not None and move.until > self._state.now:
@@ -157,8 +157,8 @@ class Reservations:
 class Gathering:
     """Trees in which something changed that may help inadmissible workloads.
 
-    After a preemption these are tried again some time after the first change: what comes free
-    meanwhile is given out at once, in the order of all that wait for it.
+    After a preemption these are tried again some time after the first change: quota that becomes
+    free meanwhile is given out at once, in the order of all workloads that wait for it.
     """
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Gathering:
         self._gathers: dict[QuotaNode, float] = {}
 
     def preempted(self, node: QuotaNode, now: float) -> None:
-        """Take notice of a preemption for a workload of a queue."""
+        """Note a preemption for a workload of a queue."""
         self._gathers = {root: until for root, until in self._gathers.items() if until > now}
         self._gathers[node.root] = now + LATELY_SECONDS
 
@@ -247,7 +247,7 @@ def stale_gangs(queues: Iterable[QueueState], now: float) -> list[Evict]:
 
 
 def next_due(queues: Iterable[QueueState], now: float) -> float | None:
-    """Return when time alone changes what is decided here, later than `now`; None if it does not.
+    """Return when time alone changes a decision here, later than `now`; None if it does not.
 
     Both in seconds since the epoch.
     """

@@ -2,7 +2,7 @@
 
 One after the other is quick, but the first may take the only place of the next. So other orders are
 tried, and on small clusters then every way to spread pods over the lowest domains, as far as the
-search's budget goes. What is found is a proof; that nothing is found is one if it was all tried.
+search's budget goes. A result is a proof; no result is one if the search was complete.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ MOST_LEAVES = 64
 """On how many lowest domains every way to spread pods is tried at most."""
 
 Asked = Mapping[str, Mapping[str, Sequence[PlacementRequest]]]
-"""What workloads ask, by key and flavor."""
+"""The requests of workloads, by key and flavor."""
 
 Places = dict[str, dict[str, Placement]]
 """Where they go, by key and pod set."""
@@ -36,12 +36,12 @@ _Item = tuple[str, str, PlacementRequest]
 
 @dataclass(slots=True)
 class SearchBudget:
-    """How much more is tried before a search gives up.
+    """The remaining trials before a search gives up.
 
     Attributes:
         steps: How many ways to spread a pod set.
         sets: How many sets of workloads to move: more than all pairs of thirty.
-        exhausted: Whether it gave up, so that what it did not find may yet be there.
+        exhausted: Whether it gave up, so that places may exist that it did not find.
     """
 
     steps: int
@@ -61,9 +61,9 @@ def place_together(
     """Find places for all of some workloads at once; nothing is charged.
 
     Args:
-        nodes: What there is; the workloads hold nothing of it.
-        asked: What they ask. Those asked for first have the best places.
-        gates: Which of Kueue's rules apply.
+        nodes: The nodes; the workloads hold nothing of them.
+        asked: Their requests. The first ones have the best places.
+        gates: The feature gates of Kueue.
         budget: How much is tried; used up on the way.
 
     Returns:

@@ -74,7 +74,7 @@ def unset(type_name: str, what: Literal["omitted", "null", "zero"]) -> frozenset
 
     Args:
         type_name: The struct.
-        what: `omitted` for those whose zero value is as good as none, `null` and `zero` for those
+        what: `omitted` for those whose zero value counts as unset, `null` and `zero` for those
             that are written so if they are unset.
 
     Raises:

@@ -1,7 +1,7 @@
 """Encode an object of a built-in kind as the API server's types do.
 
-That is how policies see them, and what webhooks are sent: what a type has no place for is gone, and
-what it always writes is there.
+Policies and webhooks see them like this: fields that a type lacks are removed, and
+fields that it always writes are set.
 """
 
 from functools import lru_cache
@@ -49,7 +49,7 @@ def _type_named(api_version: str, kind: str) -> str | None:
 def typed_view(given: Object, type_name: str) -> tuple[Object, list[str]]:
     """Read an object as a type, and write it with all fields that the type always writes.
 
-    That is how policies see an object of a built-in kind, and what webhooks are sent.
+    Policies and webhooks see an object of a built-in kind like this.
 
     Returns:
         The object, and the paths of the fields that the type does not have.
@@ -65,7 +65,7 @@ def typed_view(given: Object, type_name: str) -> tuple[Object, list[str]]:
 def changed_view(given: Object, before: Object, type_name: str) -> tuple[Object, list[str]]:
     """Read the changed version of an object that was read as a type; see `typed_view`.
 
-    What both share is taken to be read already, so that this is as cheap as the change.
+    The shared parts count as read already, so that this is as cheap as the change.
 
     Returns:
         The object, and the paths of the fields that the type does not have.

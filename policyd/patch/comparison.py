@@ -35,8 +35,8 @@ class ObjectComparison:
 def compare(old: Json, new: Json, schema: Schema, *, stored: bool = False) -> ObjectComparison:
     """Compare two objects field by field, as deep as their schema lets them merge.
 
-    With `stored`, both are taken as the API server would store them: what its own type leaves out
-    when it is empty is not there.
+    With `stored`, both are taken as the API server would store them: fields that its own type
+    leaves out when empty are absent.
     """
     changes = _Changes(stored=stored)
     changes.visit((), old, new, schema)

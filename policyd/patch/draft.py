@@ -15,8 +15,8 @@ from policyd.patch.operations import APPEND, Operation, PatchError, Path, Verb, 
 class Copying:
     """A tree whose containers are copied the first time they are opened, and only then.
 
-    Who writes opens the container to write to; every container on the way is then this tree's own.
-    All others stay shared with the tree that was given.
+    A write opens the container to write to; every container on the path is then this tree's own.
+    All others stay shared with the original tree.
     """
 
     __slots__ = ("_own", "root")
@@ -69,7 +69,7 @@ class Draft(Copying):
 
     @property
     def object(self) -> Json:
-        """The object as it is now. What is returned does not change with later writes."""
+        """The object as it is now. The result does not change with later writes."""
         self._own.clear()
         return self.root
 
@@ -105,7 +105,7 @@ class Draft(Copying):
     def set(self, path: Path, value: Json) -> None:
         """Put `value` at `path`, making the parents that are missing or null.
 
-        Writing what is there already changes nothing and records nothing.
+        Writing an equal value changes nothing and records nothing.
 
         Raises:
             PatchError: If a parent is neither an object nor a list, or an index is not in its list.
@@ -162,7 +162,7 @@ class Draft(Copying):
         """Put `value` before the item at `path`, whose last step is an index of a list.
 
         Raises:
-            PatchError: If there is no such list, or the index is beyond its end.
+            PatchError: If the list does not exist, or the index is beyond its end.
         """
         *_, index = path
         parent = self.get(path[:-1])
@@ -177,7 +177,7 @@ class Draft(Copying):
             self._records.append(_Record("add", path, value))
 
     def _open(self, path: Path) -> Json:
-        """Return the container at `path`, which is there, safe to write to."""
+        """Return the existing container at `path`, safe to write to."""
         node = self.open_root()
         for step in path:
             node = self.open_child(node, step)

@@ -2,7 +2,7 @@
 
 The API server is laxer than the RFC: `replace` of a missing field adds it, indices count from the
 end when negative, `copy` of a missing field gives null, and null equals a missing field in `test`.
-What it refuses is refused here in its words, so that an answer offline is the answer on line.
+Its errors are errors here in the same words, so that offline and online answers are equal.
 """
 
 import json
@@ -84,7 +84,7 @@ class _Document:
 
 
 def _key(node: Json, step: str) -> str | int | None:
-    """Turn a written step into the key of an existing child; None if there is no such child."""
+    """Turn a written step into the key of an existing child; None if it does not exist."""
     if isinstance(node, dict):
         return step if step in node else None
     if isinstance(node, list) and _INDEX.fullmatch(step):

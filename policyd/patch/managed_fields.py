@@ -19,7 +19,7 @@ from policyd.patch.fields_v1 import (
 WriteKind = Literal["Apply", "Update"]
 
 MAX_UPDATE_MANAGERS = 10
-"""Managers that update which are told apart; the oldest beyond that are taken together."""
+"""Most separate managers that update; the oldest beyond that are merged."""
 
 ANCIENT = "ancient-changes"
 """The manager that replaces the oldest ones when there are too many."""
@@ -46,7 +46,7 @@ UNOWNED = field_set(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Manager:
-    """A writer of an object, told from others by all of this.
+    """A writer of an object, identified by all of these.
 
     An applier is the same whichever version it applies, so its `api_version` is empty here.
     """

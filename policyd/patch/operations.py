@@ -72,7 +72,7 @@ def pointer(path: Path) -> str:
 def steps(written: str) -> list[str]:
     """Read a JSON pointer as field names and written indices.
 
-    What stands before the first slash is skipped, as the API server does.
+    Text before the first slash is skipped, as the API server does.
     """
     names = written.split("/")[1:]
     if "~" not in written:
@@ -115,7 +115,7 @@ def difference(old: Json, new: Json) -> list[Operation]:
 
     Parts that both share (`is`) are not looked at, which makes the difference of an object and its
     changed copy as cheap as the change. Fields are visited in the order of `old`, then of `new`;
-    of lists, the common start and end are kept, and what both share between these.
+    of lists, the common start and end are kept, and shared items between these.
     """
     whole = [Operation("replace", "", value=new)]
     if type(old) is not type(new) or not isinstance(old, dict | list):

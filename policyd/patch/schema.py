@@ -59,10 +59,10 @@ class ListSchema:
 class MapSchema:
     """The schema of an object: merged as a whole if `atomic`, else field by field.
 
-    `element` is for the fields that have no name of their own; without it there are none.
-    `present` are those that the API server's own type always has, though nobody set them: nobody
-    comes to own them by setting what is inside. `optional` are lists and maps that it leaves out
-    when they are empty. `native` tells whether there is such a type.
+    `element` is for the fields that have no name of their own; without it, none are allowed.
+    `present` are those that the API server's own type always has, also if unset: no manager
+    owns them by setting a field inside. `optional` are lists and maps that it leaves out
+    when they are empty. `native` is set if there is such a type.
     """
 
     fields: Mapping[str, Schema]
@@ -73,7 +73,7 @@ class MapSchema:
     native: bool = False
 
     def field(self, name: str) -> Schema | None:
-        """Return the schema of a field; None if there is no such field."""
+        """Return the schema of a field; None if it does not exist."""
         return self.fields.get(name, self.element)
 
     def leaves_out(self, name: str, value: Json) -> bool:
@@ -198,7 +198,7 @@ def _struct(type_name: str, *, atomic: bool) -> MapSchema:
 
 def _always_present(field: kinds.FieldType) -> bool:
     if field.shape == "scalar":
-        # Most times are no pointers in Go, and are written as null when they are not set.
+        # Most times are not pointers in Go, and are written as null when they are not set.
         return field.scalar in {"time", "microtime"}
     return field.required or (field.struct is not None and field.default == {})
 
@@ -221,10 +221,10 @@ def schema_from_openapi(schema: Mapping[str, Json]) -> Schema:
     """Return the schema of a custom kind from its `openAPIV3Schema`, which is structural.
 
     `x-kubernetes-list-type`, `-list-map-keys`, `-map-type`, `-preserve-unknown-fields`,
-    `-int-or-string` and `-embedded-resource` mean what they mean to the API server.
+    `-int-or-string` and `-embedded-resource` mean the same as to the API server.
 
     Raises:
-        ConfigurationError: If it is no schema.
+        ConfigurationError: If it is not a schema.
     """
     try:
         msgspec.convert(schema, _Written)
@@ -314,6 +314,6 @@ _OPENAPI_SCALARS: Mapping[str, Scalar] = {
 
 @cache
 def _resource_fields() -> Mapping[str, Schema]:
-    """The metadata fields of every object, whatever the schema of its kind."""
+    """The metadata fields of every object, for any schema of its kind."""
     text = Shapes(scalar="string")
     return {"apiVersion": text, "kind": text, "metadata": schema_of_type("meta/v1.ObjectMeta")}

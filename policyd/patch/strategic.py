@@ -2,7 +2,7 @@
 
 Objects merge field by field and null removes, as in a merge patch. Lists are replaced, but those
 whose type says `merge` are merged: items that are objects by their merge key, scalars as a set.
-Directives in the patch say what this alone cannot:
+Directives in the patch express other changes:
 
     $patch: replace | delete              on an object, or on an item of a list that merges
     $retainKeys: [...]                    drops all other fields of the object
@@ -25,7 +25,7 @@ def _identity(item: Json, key: str | None) -> Identity:
     """Return the identity of an item of a list: its merge key, or a scalar itself.
 
     Raises:
-        PatchError: If it has no such key, or the key is no scalar.
+        PatchError: If it has no such key, or the key is not a scalar.
     """
     value = item
     if key is not None:
@@ -69,7 +69,7 @@ def _arranged(
 
 
 def _check_order(items: Sequence[Json], order: Sequence[Json], *, key: str | None) -> None:
-    """Check that the items of a patch stand in the order that the same patch demands.
+    """Check that the items of a patch are in the order that the same patch demands.
 
     Raises:
         PatchError: If they do not, or one of them is not in the order.
@@ -109,7 +109,7 @@ def apply_strategic_merge(obj: dict[str, Json], patch: Json, type_name: str) -> 
         type_name: The struct of the object in the table of kinds, such as `core/v1.Pod`.
 
     Raises:
-        PatchError: If the patch is no strategic merge patch, or does not fit the object.
+        PatchError: If the patch is not a strategic merge patch, or does not fit the object.
         KeyError: If the table has no such struct: custom kinds have no strategic merge.
     """
     if not isinstance(patch, dict):

@@ -1,8 +1,8 @@
 """Apply on the server side: merge by schema, and record which manager owns which field.
 
-Whoever applies says what he wants to be true and nothing else. What he applied once and leaves out
-now is removed, unless somebody else owns it too; what somebody else owns and he wants otherwise is
-a conflict, unless he forces it. Other writes are recorded as well: they take what they change.
+An applier states the fields that it wants, and nothing else. A field that it applied once and omits
+now is removed, unless another manager owns it too; a field that another manager owns and that would
+change is a conflict, unless forced. Other writes are recorded as well: they own what they change.
 """
 
 import json
@@ -78,19 +78,19 @@ def apply(
 
     Args:
         live: The object as it is stored; None if there is none yet.
-        applied: What the applier wants to be true, without managedFields.
+        applied: The fields that the applier wants, without managedFields.
         schema: The schema of the object's kind.
-        writer: Who applies.
-        force: Whether to take over what others own.
+        writer: The manager that applies.
+        force: Whether to take over fields of others.
 
     Returns:
         The new object with its new managedFields. `live` itself is shared where nothing changed.
 
     Raises:
         ApplyConflictError: If others own what would change, and `force` is not set.
-        SchemaError: If what is applied is not what its schema says.
+        SchemaError: If the applied object does not conform to its schema.
         FieldsError: If the managedFields of `live` cannot be read.
-        PatchError: If what is applied has managedFields.
+        PatchError: If the applied object has managedFields.
     """
     if managed_fields(applied) is not None:
         raise PatchError("metadata.managedFields must be nil", path="/metadata/managedFields")
@@ -127,9 +127,9 @@ def track_update(
 
     Args:
         old: The object as it is stored; None if it is created.
-        new: The object as it is to be stored, with whatever managedFields the request had.
+        new: The object as it is to be stored, with the managedFields of the request.
         schema: The schema of the object's kind.
-        writer: Who writes.
+        writer: The manager that writes.
 
     Returns:
         The managedFields of the new object; none if the old object had no owners.
@@ -150,11 +150,11 @@ def merge_applied(
 ) -> dict[str, Json]:
     """Merge an apply configuration into an object, without managed fields.
 
-    With `forbid_atomic`, what cannot be merged but only replaced is refused, as the API server does
+    With `forbid_atomic`, a value that can only be replaced is refused, as the API server does
     for the ApplyConfiguration of a policy. `what` leads the message of an error of its own.
 
     Raises:
-        SchemaError: If what is applied is not what its schema says.
+        SchemaError: If the applied object does not conform to its schema.
         AtomicError: If something atomic is applied although that is forbidden.
     """
     if what is None:
@@ -204,7 +204,7 @@ def _prune(merged: Json, last: FieldSet, managers: Managers, schema: Schema) -> 
     pruned = remove(merged, mine, schema)
     left = with_parents(fields_of(pruned, schema), schema)
     pruned = remove(merged, held - (left | kept), schema)
-    # What hung below a removed item without being this applier's must not go with it.
+    # Fields below a removed item that are not this applier's must be kept.
     left = with_parents(fields_of(pruned, schema), schema)
     return remove(merged, (held - left) & mine, schema) or {}
 
@@ -304,8 +304,8 @@ _SCALARS = frozenset((str, int, float, bool))
 def merge(live: Json, applied: Json, schema: Schema) -> Json:
     """Set the fields of `applied` in `live`. Nothing is removed; unchanged parts are shared.
 
-    Lists that merge keep the order of `live` where `applied` says nothing of it. Both are taken to
-    be what the schema says, and `applied` to have no duplicates.
+    Lists that merge keep the order of `live` where `applied` does not define it. Both must
+    conform to the schema, and `applied` must have no duplicates.
     """
     if applied is ABSENT:
         return live
@@ -358,8 +358,8 @@ def _merged_order(
     """Yield the items of a merged list in order.
 
     An item of the live list alone comes as its index and None, one of the applied list as its
-    name. Shared items come in the applied order; what stands between two of them in either list
-    stays between them, the live list's first.
+    name. Shared items come in the applied order; items between two of them in either list
+    stay between them, the live list's first.
     """
     known, wanted = set(live), set(applied)
     shared = iter([name for name in applied if name in known])
@@ -440,7 +440,7 @@ def without_nulls(value: Json, before: Json) -> Json:
 def trimmed(value: Json, schema: Schema) -> Json:
     """Drop empty lists and maps that the API server's own type omits.
 
-    Of a built-in kind nulls go too. A custom kind is stored as it is. What does not change is
+    Of a built-in kind nulls go too. A custom kind is stored as it is. Unchanged parts are
     shared.
     """
     if isinstance(value, dict) and schema.map is not None:

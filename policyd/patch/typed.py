@@ -47,7 +47,7 @@ class Opaque:
 
 
 class ItemError(ValueError):
-    """An item of a list cannot be told from the others."""
+    """An item of a list cannot be identified."""
 
 
 def part_for(schema: Schema, value: Json) -> Part | None:
@@ -83,7 +83,7 @@ def is_leaf(part: Part | None, *values: Json) -> bool:
 
 
 def item_element(part: ListSchema, item: Json) -> Element:
-    """Return how an item of an associative list is told from the others.
+    """Return the identity of an item in an associative list.
 
     Raises:
         ItemError: If it has nothing to tell it by.
@@ -198,8 +198,8 @@ def check(value: Json, schema: Schema, *, what: str, duplicates: bool = False) -
 
     Args:
         value: Decoded JSON.
-        schema: What it is to be.
-        what: What leads the message of an error.
+        schema: The schema that it must conform to.
+        what: The beginning of an error's message.
         duplicates: Whether lists may have several items with one key.
 
     Raises:

@@ -56,8 +56,8 @@ class RuleAtom(NamedTuple):
 def coarser(rules: Iterable[Rule], most: int) -> tuple[Rule, ...]:
     """Return rules with wildcards in the place of lists, so that they have few atoms.
 
-    A few lists of names stand for more combinations than there is memory. What the rules name is
-    among what these name: first whatever the version is, then the resource, then the group.
+    A few lists of names stand for more combinations than there is memory. The rules match a
+    subset of the result, which drops the version first, then the resource, then the group.
 
     Args:
         rules: The rules.

@@ -1,11 +1,11 @@
 """Match conditions that the API server can ask in our place, with exactly our answer.
 
 A match condition of a webhook that fails leads to the webhook's failurePolicy, not to that of the
-policy it came from. So only conditions are handed over that cannot fail: comparisons of what is
-there for sure, or was asked for by `has`, `in` or `?` before. Nothing that loops is handed over,
-since the API server counts what conditions cost, nor anything that is younger than match conditions
-of webhooks are. Only for GPUs a loop over containers stands in: so few pods ask for them that it
-spares most calls, and that the others are created while nobody answers.
+policy it came from. So only conditions are handed over that cannot fail: comparisons of fields that
+surely exist, or were tested by `has`, `in` or `?` before. No condition with a loop is handed over,
+since the API server counts what conditions cost, nor one that uses later additions than match
+conditions of webhooks. Only for GPUs a loop over containers is used: so few pods request them that
+it spares most calls, and that others can be created while no webhook answers.
 """
 
 from collections.abc import Iterable
@@ -237,7 +237,7 @@ def _chain_is_sure(operands: list[ast.ExpressionNode], known: _Known, *, conjunc
 
 
 def _learned(node: ast.ExpressionNode, *, holds: bool) -> _Known:
-    """Return the paths that are there if `node` is true, or if it is false."""
+    """Return the paths that exist if `node` is true, or if it is false."""
     match node:
         case ast.Call(function="!_", arguments=(inner,)):
             return _learned(inner, holds=not holds)
@@ -303,7 +303,7 @@ def _is_there(node: ast.ExpressionNode, known: _Known) -> bool:
 
 
 def _is_filled(node: ast.ExpressionNode, known: _Known) -> bool:
-    """Tell whether `x in node` never fails: a list, or what such fields are made of."""
+    """Tell whether `x in node` never fails: a list, or the items of such fields."""
     match node:
         case ast.ListLiteral():
             return _is_value(node, known)
@@ -341,4 +341,4 @@ _PLAIN_KINDS: Final = frozenset(
 """The kinds of `_PODS_OF`."""
 
 MAY_ASK_FOR_DEVICES: Final = _may_ask_for_devices()
-"""CEL of what a condition for devices may be true of: an outage stops that, and no other pod."""
+"""CEL for all pods for which a condition for devices may be true: an outage stops no other pods."""

@@ -1,9 +1,9 @@
 """The webhook configurations that policyd wants: a pure function to the objects.
 
-A call costs the API server some two milliseconds, whatever the answer. So only the requests that
+A call costs the API server some two milliseconds, for any answer. So only the requests that
 policies concern are sent.
 Match conditions are not free either: the API server converts the object for them, at half a
-millisecond a webhook. So nobody's new pods are asked for by whom they are made.
+millisecond a webhook. So no condition on new pods reads the user who makes them.
 """
 
 from collections import Counter
@@ -50,8 +50,8 @@ _MAKING_PODS = frozenset((kind.group, kind.plural) for kind in KINDS if kind.pla
 def exempt_groups(own_namespace: str) -> frozenset[str]:
     """Return the groups whose requests no policy is asked about, be they sent or not.
 
-    Besides nodes these are policyd's own accounts: the controller starts what it has admitted,
-    and policies saw it when it was created.
+    Besides nodes these are policyd's own accounts: the controller starts jobs that it has admitted,
+    and policies saw them at their creation.
     """
     return frozenset({NODES, f"system:serviceaccounts:{own_namespace}"})
 
@@ -92,7 +92,7 @@ class Registration:
     ca_bundle_pem: bytes = b""
     """The authorities to trust; empty for those that the API server's machine trusts."""
     left_out: tuple[str, ...] = ()
-    """Names of the resources that are not sent, whatever the rules say."""
+    """Names of the resources that are never sent, before any rule."""
 
     @property
     def unconditional(self) -> "Registration":
@@ -143,10 +143,10 @@ def _webhooks(
 
 
 def _by_author(call: DerivedWebhook) -> Iterator[tuple[DerivedWebhook, bool]]:
-    """Yield the parts of a call, and whether the API server is to ask who made the request.
+    """Yield the parts of a call, and whether the API server is to check the user of the request.
 
-    It is not where a condition would cost more than the calls that it saves: if pods are created,
-    or what makes them. The webhooks answer these at once.
+    It is not if a condition would cost more than the calls that it saves: for new pods,
+    and new owners of pods. The webhooks answer these at once.
     """
     atoms = {atom for rule in call.rules for atom in atoms_of(rule)}
     new = {

@@ -54,10 +54,10 @@ MOST_NAMED: Final = 100
 
 MOST_ATOMS: Final = 256
 """Combinations that the rules of one policy name, or of all policies of one namespace; beyond that,
-wildcards stand in the place of lists."""
+wildcards replace lists."""
 
 MOST_OF_NAMESPACES: Final = 1024
-"""Combinations that the policies of all namespaces name together. Deriving what is sent compares
+"""Combinations that the policies of all namespaces name together. The derivation compares
 each with each; wildcards come first in the namespaces that name the most."""
 
 
@@ -104,8 +104,8 @@ def queue_interests(
     Args:
         queue: Which jobs are held.
         defaulted: Namespaces with a queue for jobs that name none.
-        failure_policy: What becomes of jobs that queue, and of queues, if nobody answers. What
-            names no queue passes, but where all jobs are to have one.
+        failure_policy: The failurePolicy for jobs that queue, and for queues, if no webhook
+            answers. A job without a queue passes, unless all jobs are to have one.
     """
     selected = namespaces_of_jobs(queue)
     named = frozenset() if queue.manages_all else frozenset({IN_A_QUEUE})
@@ -154,12 +154,12 @@ def named_too_much(policies: Iterable[CompiledPolicy]) -> frozenset[str]:
 def checks_of(
     policy: CompiledPolicy, binding: CompiledBinding, *, coarse: bool = False
 ) -> Iterable[Given]:
-    """Return what is to be asked, and what must be: of a roll-out, where a step refuses.
+    """Return the wanted requests, and the required ones: of a roll-out, those that a step refuses.
 
     Args:
         policy: The policy.
         binding: By which it is applied.
-        coarse: Whether wildcards stand in the place of what its rules name.
+        coarse: Whether wildcards replace the names of its rules.
     """
     stops = fails_closed(policy)
     refuses = stops and "Deny" in binding.actions

@@ -18,9 +18,9 @@ class ExcludedRequests:
 
     Attributes:
         atom: Which they are, on any operation.
-        verbs: Whether they are left out where objects are changed, where they are checked, or both.
-        condition: CEL by which the API server leaves them out of what a wildcard covers. The
-            chart's policies on the webhooks' account look for these words.
+        verbs: Whether they are left out of mutating calls, of validating calls, or of both.
+        condition: CEL by which the API server leaves them out of a wildcard. The
+            chart's policies on the webhooks' account contain these words.
     """
 
     atom: RuleAtom

@@ -1,4 +1,4 @@
-"""The requests that the queue needs to see, whatever the policies are."""
+"""The requests that the queue needs to see, for any policies."""
 
 from typing import Final
 

@@ -22,13 +22,13 @@ Requirements = frozenset[Requirement]
 
 MOST_REQUIREMENTS: Final = 32
 MOST_VALUES: Final = 1000
-"""What one selector may ask for, and of one label: the API server looks at it at each request."""
+"""Most values of one selector, and of one label: the API server compares them at each request."""
 
 
 def requirements_of(selector: LabelSelector) -> Requirements:
     """Write a selector in one way only, so that equal ones are equal.
 
-    What the API server takes in no selector, or is too much, is left out: it would refuse the whole
+    Requirements that the API server rejects, or too many, are left out: it would refuse the whole
     configuration, those of all others with it. More is sent then, and decided by the policy.
     """
     asked = [_requirement(k, "In", {v}) for k, v in selector.match_labels.items()]

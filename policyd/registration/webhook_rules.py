@@ -1,17 +1,17 @@
 """Which requests are sent to the webhooks: derived from the policies, as narrow as possible.
 
 Every call is decided by all policies, whichever webhook sent it: so mutations keep their order, no
-answer leaves out what another webhook's policy has to say, and replicas that know different
-policies for a moment can answer each other's calls. A webhook only says what is worth a call, and
-what happens to that if nobody answers. Namespaces are cut into pieces that have nothing in common:
-what is to be changed is sent once, so that a policy that is not idempotent does its work once, and
-what is to be checked once for each failurePolicy, or twice with the same answer if that would make
-too many pieces. Of what is to be changed, webhooks that may be left out take what others do not.
+answer omits another webhook's policy, and replicas that know different
+policies for a moment can answer each other's calls. A webhook only states the requests to send, and
+the effect on them if no webhook answers. Namespaces are cut into disjoint pieces:
+a request to change is sent once, so that a policy that is not idempotent runs once, and
+a request to check once for each failurePolicy, or twice with the same answer if that would make
+too many pieces. Of requests to change, webhooks that may be left out take those that others do not.
 
-A webhook has one namespace selector and one failurePolicy. Within these, what the policies ask of
-labels, of names, and by match conditions becomes the object selector if all ask the same, and else
-one match condition: that one of the policies may want the request. What stands in the way of that
-is dropped, not guessed: a condition that only the webhooks can evaluate is evaluated there.
+A webhook has one namespace selector and one failurePolicy. Within these, the requirements of
+policies on labels, names, and match conditions become the object selector if they are all the same,
+and else one match condition: that one of the policies may want the request. A part that prevents
+this is dropped, not guessed: a condition that only the webhooks can evaluate is evaluated there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,11 +56,11 @@ from policyd.registration.requirements import (
 
 MOST_WEBHOOKS: Final = 16
 """Webhooks in one configuration. The API server looks at the selectors of all for each request, so
-that beyond this many, calls for nothing are the cheaper evil: first everything is sent that the
-selected namespaces have of the kinds, then whatever has a label in common with these namespaces."""
+that beyond this many, needless calls are cheaper: first for everything of the kinds in the
+selected namespaces, then in all namespaces with a label in common with these."""
 
 MOST_TOLD_APART: Final = 3
-"""Object selectors of what must be asked that others are cut by."""
+"""Object selectors of required requests that others are cut by."""
 
 MOST_ALTERNATIVES: Final = 16
 """Policies whose conditions are joined into one."""
@@ -102,17 +102,17 @@ def derive_webhook_rules(
     failure_policy: FailurePolicy = "Fail",
     besides: tuple[DerivedWebhook, ...] = (),
 ) -> WebhookRules:
-    """Derive what is sent from the policies: what can matter to one of them, and little else.
+    """Derive the requests to send from the policies: those that one of them needs, and few others.
 
-    What must not pass if nobody answers follows the policies that refuse: those that only warn or
-    note stop nothing. Exclude rules are left to the engine.
+    Requests that must not pass unanswered follow from policies that refuse: those that only warn or
+    audit stop nothing. Exclude rules are left to the engine.
 
     Args:
         policies: Those in force.
         queue: Which jobs are held for their queue, while Kueue's objects are checked; None if
             nothing is done for the queue.
         defaulted: Namespaces with a queue for jobs that name none.
-        failure_policy: What becomes of jobs that queue, and of queues, if nobody answers.
+        failure_policy: The failurePolicy for jobs that queue, and for queues.
         besides: Webhooks that are registered in any case.
     """
     mutate: list[Given] = []
@@ -169,7 +169,7 @@ def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterab
 
 
 def hidden_call(queue: Integrations) -> DerivedWebhook:
-    """Return what sends whatever names a queue and is of no kind that is held for one: to warn.
+    """Return the webhook for objects that name a queue, but whose kind is not queued: to warn.
 
     The API server compares labels only, for all but a few objects. Pods that are held are marked,
     so that not even the condition is asked about them.
@@ -258,7 +258,7 @@ def _apart(interests: Interests, *, once: bool) -> Interests:
 
     Args:
         interests: The interests.
-        once: What to do if there are too many pieces: send more, but once, or else some things
+        once: The fallback for too many pieces: send more, but once, or else some requests
             twice, but no more.
     """
     cut: dict[Interest, frozenset[RuleAtom]] = {}
@@ -280,7 +280,7 @@ def _calls(interests: Interests, *, once: bool) -> tuple[DerivedWebhook, ...]:
 
     Args:
         interests: The interests.
-        once: Whether each request is sent by one webhook only, whatever the failurePolicy.
+        once: Whether each request is sent by one webhook only, for any failurePolicy.
     """
     groups: dict[tuple[str, Requirements], dict[Interest, frozenset[RuleAtom]]] = {}
     for choice in ({"Fail", "Ignore"},) if once else ({"Fail"}, {"Ignore"}):
@@ -331,8 +331,8 @@ def _joined(sent: Iterable[tuple[_Sent, frozenset[RuleAtom]]]) -> dict[_Sent, fr
 def _sent_of(asking: Interests) -> Iterable[tuple[_Sent, frozenset[RuleAtom]]]:
     """Yield the selectors and conditions of the same atoms.
 
-    New objects are told apart by their labels where some must be asked about and others not, and
-    where no more than the queue asks for may be sent for it. Those that change have two sets of
+    New objects are distinguished by their labels if some must be sent and others not, and
+    if only the requests that the queue needs may be sent for it. Those that change have two sets of
     labels, and a condition is to tell them apart.
     """
     pieces = _pieces(asking)

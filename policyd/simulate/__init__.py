@@ -1,4 +1,4 @@
-"""Virtual time over the allocation core: what cycles would decide, and when. Pure.
+"""Virtual time over the allocation core: the decisions of cycles, and their times. Pure.
 
 Imports `alloc` alone. Start with `scenario`.
 """

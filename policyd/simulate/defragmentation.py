@@ -64,7 +64,7 @@ class Defragmentation(Value, frozen=True):
 
     @property
     def cost(self) -> float:
-        """What all moves cost together."""
+        """The cost of all moves."""
         return sum(move.cost for move in self.moves)
 
 

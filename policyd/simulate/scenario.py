@@ -2,7 +2,7 @@
 
 Time jumps from one event to the next: an arrival, an end, a lost pod, or a moment from which on
 cycles decide otherwise. After each, cycles are run as long as they decide something, as the
-controller does. What is admitted runs at once; what is preempted or evicted stops at once, queues
+controller does. An admitted workload runs at once; a preempted or evicted one stops at once, queues
 again at its old place, and runs from the beginning when its turn comes. A gang that lost a pod
 comes to no end.
 """
@@ -27,7 +27,7 @@ MOST_CYCLES = 1_000
 """Cycles between two events at most.
 
 Policies may let two workloads preempt each other for ever, without time going by. A queue protects
-workloads from being preempted by the same one again if it is told to.
+workloads from being preempted by the same one again if it is set to.
 """
 
 
@@ -82,7 +82,7 @@ class SimulatedCycle(Value, frozen=True):
         at: When, in seconds since the beginning.
         number: Of the cycle, from 1.
         ended: Keys of the workloads that came to their end just before, in alphabetical order.
-        plan: What was decided.
+        plan: The decisions.
         stopped: Keys of those among the ended that have run for as long as they may.
         waiting: Workloads not looked at, once nothing else is decided any more.
     """
@@ -260,7 +260,7 @@ class Simulation:
         self.state.put_workload(pending)
 
     def _take_off(self, key: str) -> None:
-        """Take a run that was stopped off what a workload may run."""
+        """Subtract a stopped run from the time that a workload may run."""
         arrival = self._arrivals[key]
         ran = self.now - self._began.pop(key, self.now)
         if arrival.most_seconds is not None:
@@ -274,5 +274,5 @@ class Simulation:
 
 
 def _asked(workload: QueuedWorkload) -> object:
-    """Return what is the same for workloads of a queue of which none fits if one does not."""
+    """Return a key that is equal for workloads of a queue of which none fits if one does not."""
     return workload.cluster_queue, workload.priority, request_key_of(workload)

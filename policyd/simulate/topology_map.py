@@ -3,7 +3,7 @@
     block b1
       rack r1    n1 AABB....   n2 CCCC####
 
-A letter is a workload's share of a node, `#` what pods take that no topology placed, `.` is free.
+A letter is a workload's share of a node, `#` pods that no topology placed, `.` is free.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _OTHERS, _FREE, _BEYOND = "#", ".", "?"
 
 
 def scarce_resource(nodes: Iterable[TopologyNode]) -> str:
-    """Return what nodes are drawn by: the devices that most of them have, or else the processor."""
+    """Return the resource that nodes are drawn by: the devices of most of them, or else cpu."""
     counts: dict[str, int] = {}
     for node in nodes:
         for name, amount in node.allocatable.items():
@@ -48,9 +48,9 @@ class TopologyMap:
 
         Args:
             levels: Those of the topology.
-            nodes: All that there are.
-            resource: What is drawn.
-            name: What a workload is called, by its key.
+            nodes: All nodes.
+            resource: The resource that is drawn.
+            name: Returns the displayed name of a workload, by its key.
         """
         self._name = name
         placed = (node for node in nodes if all(level in node.labels for level in levels))
@@ -69,8 +69,8 @@ class TopologyMap:
         """Yield the lines of a picture.
 
         Args:
-            held: Where the pods of workloads are.
-            others: What pods take that no topology placed, by node.
+            held: The places of the pods of workloads.
+            others: Usage of pods that no topology placed, by node.
         """
         shares = self._shares(held)
         above = self._levels[:-2]
@@ -113,7 +113,7 @@ class TopologyMap:
         return f"{nodes[0].labels[self._levels[-1]]} {cells.ljust(size, _FREE)}"
 
     def _shares(self, held: Mapping[str, Sequence[Placement]]) -> dict[tuple[str, ...], str]:
-        """Return what is drawn for workloads in each lowest domain."""
+        """Return the drawing of workloads in each lowest domain."""
         shares: dict[tuple[str, ...], str] = {}
         for key, placements in held.items():
             for placement in placements:

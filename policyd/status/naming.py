@@ -17,8 +17,8 @@ class Naming:
 
     Attributes:
         namespace: Whose jobs are named in any case.
-        others: How far those of others are.
-        path: What a workload is known by: the job that it stands for.
+        others: How far workloads of others are named.
+        path: The displayed name of a workload: that of its job.
     """
 
     namespace: str = ""
@@ -26,17 +26,17 @@ class Naming:
     path: Callable[[str], str] = str
 
     def one(self, key: str) -> str:
-        """Return what a single workload is called."""
+        """Return the displayed name of a single workload."""
         if self.names(key):
             return self.path(key)
         return f"a job of {team_of(key)}" if self.others == "team" else "a job of another team"
 
     def several(self, keys: Iterable[str]) -> str:
-        """Return what some workloads are called, each name once."""
+        """Return the displayed names of some workloads, each name once."""
         return ", ".join(dict.fromkeys(map(self.one, keys)))
 
     def sums(self, amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
-        """Return amounts by who has them, those of the same name together."""
+        """Return amounts by the name of the holder, summed up."""
         found: dict[str, int] = {}
         for key, amount in amounts:
             name = self.path(key) if self.names(key) else self._holder(key)
@@ -53,22 +53,22 @@ class Naming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """How workloads are named in what is about several of them.
+    """How workloads are named in messages about several of them.
 
     Attributes:
         others: How far those of other teams than the reader's are.
-        reader: The reader's namespace; "" to name in each message what its own workload is told.
+        reader: The reader's namespace; "" to name in each message those of its own workload.
     """
 
     others: OtherTeams = "names"
     reader: str = ""
 
     def to(self, key: str) -> Naming:
-        """Return how others are named in what is said of the workload of this key."""
+        """Return how others are named in the messages of the workload of this key."""
         return Naming(namespace=self.reader or team_of(key), others=self.others)
 
     def of(self, key: str) -> str:
-        """Return what the workload of this key itself is called."""
+        """Return the displayed name of the workload of this key itself."""
         return self.to(key).one(key)
 
 

@@ -51,7 +51,7 @@ def fitting_profiles(
 
 
 def gpus_wanted(workload: QueuedWorkload) -> Fraction:
-    """Return how many GPUs all pods of a workload ask for, parts counted as what they are."""
+    """Return how many GPUs all pods of a workload ask for, parts counted as fractions."""
     return sum((gpus_asked(_asked(each)) * each.count for each in workload.pod_sets), Fraction(0))
 
 
@@ -68,7 +68,7 @@ def _counts_parts(options: QueueOptions) -> bool:
 
 
 def _asked(pod_set: QueuedPodSet) -> Mapping[str, int]:
-    """Return what a pod asks for, before anything is counted as something else."""
+    """Return the requests of a pod, before resources are transformed."""
     return pod_set.requests if pod_set.place is None else pod_set.place.requests
 
 

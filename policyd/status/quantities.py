@@ -14,8 +14,8 @@ _BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 def format_amount(resource: str, amount: int) -> str:
     """Write an amount as Kubernetes writes the quantity: `1500m`, `8`, `10Gi`.
 
-    Bytes have binary suffixes where these leave no rest. So has what is no byte by name, but counts
-    like one: devices do not come by the million.
+    Bytes have binary suffixes if these leave no rest. So have resources that are not bytes by name,
+    but count like one: devices do not come by the million.
     """
     if resource == "cpu":
         return _scaled(amount, 1_000, _DECIMAL_SUFFIXES)

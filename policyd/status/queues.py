@@ -1,4 +1,4 @@
-"""Statuses of queues: whether they are active, what is pending in them, and what they hold."""
+"""Statuses of queues: whether they are active, their pending workloads, and their usage."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -100,7 +100,7 @@ def queue_status(state: CoreState, name: str) -> QueueStatus:
 
 
 def queue_figures(state: CoreState, name: str, *, local_queue: str | None = None) -> Figures:
-    """Count what waits in ClusterQueue `name` and what it holds.
+    """Count the pending workloads and the usage of ClusterQueue `name`.
 
     Args:
         state: The state to report on.
@@ -167,7 +167,7 @@ class QueuePosition(Value, frozen=True):
     """Where a workload stands among those that wait; 0 is first.
 
     Attributes:
-        workload: Who waits.
+        workload: The pending workload.
         in_cluster_queue: Its place among all of its ClusterQueue.
         in_local_queue: Its place among those of its LocalQueue.
     """
@@ -200,16 +200,16 @@ K = TypeVar("K")
 
 @dataclass(slots=True)
 class QueueCounts:
-    """What waits in a ClusterQueue or a LocalQueue, and what it holds.
+    """The pending workloads of a ClusterQueue or a LocalQueue, and its usage.
 
     Attributes:
         active: Workloads that are to be tried.
         parked: Those that wait aside; all of a queue that gives out no quota.
         reserving: Workloads with quota.
         admitted: Those of them that may run.
-        request_keys: What those ask for that are to be tried: each once that is the same.
-        parked_request_keys: The same of those that wait aside.
-        asked: What waits for quota asks for, by resource.
+        request_keys: The keys of the requests of workloads to try: equal ones once.
+        parked_request_keys: The same of inadmissible workloads.
+        asked: The requests of workloads without quota, by resource.
         reserved: Held by all with quota, by flavor and resource.
         used: Held by those that may run.
     """
@@ -234,7 +234,7 @@ class CountsOfQueues:
 
 
 def count_queues(state: CoreState) -> CountsOfQueues:
-    """Count what waits and what is held, everywhere."""
+    """Count pending workloads and usage, everywhere."""
     state.settle()
     found = CountsOfQueues({}, defaultdict(QueueCounts))
     for queue in state.queues.values():

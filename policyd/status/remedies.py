@@ -1,4 +1,4 @@
-"""What could help a workload that waits, and which constraint was nearest to being met."""
+"""Remedies for a pending workload, and the constraint that was nearest to being met."""
 
 from datetime import UTC, datetime
 from typing import Literal
@@ -42,7 +42,7 @@ class UseFlavor(Value, frozen=True):
 
     Attributes:
         flavor: Which.
-        obstacle: What keeps the pods from it.
+        obstacle: The obstacle for the pods.
         taints: Those that they would have to tolerate.
     """
 
@@ -64,7 +64,7 @@ class Shrink(Value, frozen=True):
 
 
 class AskLess(Value, frozen=True):
-    """Pods that ask for less fit, now or `later`: for how much of what each, of so many `pods`."""
+    """Smaller pods fit, now or `later`: the amounts of each, and the number of `pods`."""
 
     pod_set: str
     resource: str
@@ -78,8 +78,8 @@ class UseProfile(Value, frozen=True):
 
     Attributes:
         pod_set: Whose pod asks for a whole one.
-        profile: The resource that it would ask for.
-        share: What part of a GPU that is, such as `3/7`.
+        profile: The resource that it would request.
+        share: The part of a GPU, such as `3/7`.
         gigabytes: How much memory it has.
         nodes: On how many nodes one is free.
     """
@@ -130,7 +130,7 @@ Raise = RaiseLimit | RaiseQuota
 
 
 class RaiseAll(Value, frozen=True):
-    """What several changes bring about together, and none of them alone."""
+    """Several changes that help together, and none of them alone."""
 
     changes: tuple[Raise, ...]
 
@@ -164,7 +164,7 @@ def _flavor(obstacle: Obstacle) -> str:
 
 
 def _distance(obstacle: Obstacle) -> tuple[int, float]:
-    """Tell how far an obstacle is from being overcome: its kind, and what part is missing."""
+    """Tell how far an obstacle is from being overcome: its kind, and the missing part."""
     match obstacle:
         case Held():
             return 0, 0.0
@@ -178,7 +178,7 @@ def _distance(obstacle: Obstacle) -> tuple[int, float]:
 
 
 def nearest_lacks(refusal: Refusal) -> list[Lack]:
-    """Return what is missing of the flavor that is nearest for each pod set."""
+    """Return the missing amounts of the nearest flavor for each pod set."""
     found: dict[tuple[str, str], Lack] = {}
     for pod_set in refusal.pod_sets:
         flavors = _by_flavor((pod_set,)).values()
@@ -189,7 +189,7 @@ def nearest_lacks(refusal: Refusal) -> list[Lack]:
 
 
 def remedy_text(remedy: Remedy, naming: Naming = PLAIN) -> str:
-    """Say in a sentence what would help."""
+    """Return a remedy as a sentence."""
     match remedy:
         case Wait():
             amounts = naming.sums((each.workload, each.amount) for each in remedy.holders)

@@ -1,4 +1,4 @@
-"""Shares as a status and a person are told them."""
+"""Shares as written in a status and in text."""
 
 import math
 from decimal import Decimal
@@ -8,7 +8,7 @@ from policyd.alloc.fair_sharing import BorrowedShare
 
 
 def weighted_share(share: BorrowedShare) -> float:
-    """Return the share itself; infinite for who borrows with weight 0."""
+    """Return the share itself; infinite for a borrower with weight 0."""
     if share.ratio == 0:
         return 0.0
     return math.inf if share.weight == 0 else share.ratio / share.weight

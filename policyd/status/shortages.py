@@ -1,4 +1,4 @@
-"""Who holds what a workload waits for."""
+"""The holders of quota that a workload waits for."""
 
 from policyd.alloc.queue import FlavorResource
 from policyd.alloc.quota import QuotaNode, descendants
@@ -16,11 +16,11 @@ class Holder(Value, frozen=True):
 
 
 class Shortage(Value, frozen=True):
-    """What a workload waits for, and who holds it, the biggest holders first.
+    """The quota that a workload waits for, and its holders, the biggest first.
 
     Attributes:
-        missing: What it waits for.
-        holders: Who holds most of those whose end would help.
+        missing: The missing quota.
+        holders: The biggest holders of those whose end would help.
         others: How many hold some besides whose end would help.
     """
 
@@ -37,7 +37,7 @@ def and_others(count: int) -> str:
 def shortages(
     state: CoreState, refusal: Refusal, queue: str, *, limit: int = 3
 ) -> tuple[Shortage, ...]:
-    """Say who holds what a refused workload of ClusterQueue `queue` waits for.
+    """Return the holders of quota that a refused workload of ClusterQueue `queue` waits for.
 
     Args:
         state: The state to look at.
@@ -58,7 +58,7 @@ def _shortage(state: CoreState, missing: MissingQuota, name: str, limit: int) ->
 
 
 def helping(state: CoreState, node: QuotaNode, names: FlavorResource) -> list[Holder]:
-    """Return whose end would leave more of a flavor's resource to a queue, who holds most first.
+    """Return holders whose end would leave more of a flavor's resource to a queue, biggest first.
 
     Quota that a queue does not lend, or that this one may not borrow, does not count.
     """

@@ -16,8 +16,8 @@ from policyd.status.words import message_of
 def refused_now(state: CoreState, ticket: Ticket, options: QueueOptions) -> Refusal | None:
     """Return why a workload would be refused if it were tried now.
 
-    None if it would not, or not for what is asked and used: it fits, others would be preempted for
-    it, or it is invalid.
+    None if it would not, or not because of requests and usage: it fits, others would be preempted
+    for it, or it is invalid.
     """
     state.settle()
     if ticket.workload.objection is not None:
@@ -52,12 +52,12 @@ def turns(queue: PendingQueue, *, strict: bool) -> Iterator[tuple[Ticket, Ticket
 
 
 def behind_text(name: str, refusal: Refusal | None, naming: Naming = PLAIN) -> str:
-    """Return the message for a workload behind another one, and what that one waits for.
+    """Return the message for a workload behind another one, with the reason of that one.
 
     Args:
-        name: What the other is called.
-        refusal: Why the other waits; None if it is next.
-        naming: How those are called whom its reason names.
+        name: The name of the other.
+        refusal: The reason of the other; None if it is next.
+        naming: How its reason names workloads.
     """
     if refusal is None:
         return f"behind {name}, which is next"

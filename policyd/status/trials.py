@@ -1,4 +1,4 @@
-"""What would become of a workload that asks for something else: planned, and nothing is changed."""
+"""Trials of a workload with other requests: planned, and nothing is changed."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,7 +24,7 @@ def would_fit(state: CoreState, options: QueueOptions, workload: QueuedWorkload)
 
 
 def could_fit(state: CoreState, options: QueueOptions, workload: QueuedWorkload) -> bool:
-    """Tell whether a workload would have to wait for nothing but quota that others use."""
+    """Tell whether a workload would only have to wait for quota that others use."""
     assignment = _assigned(options, workload)
     if assignment.mode is Mode.FIT:
         return Placer(state, options, workload, assignment).placed().mode is not Mode.NO_FIT

@@ -1,6 +1,6 @@
-"""What helps a workload that waits: each remedy is tried, and named only if it does.
+"""Remedies that help a pending workload: each is tried, and named only if it helps.
 
-Others give back what they hold, the job changes, the rules of its queue change, or there is more
+Others give back their quota, the job changes, the rules of its queue change, or there is more
 quota: in that order they cost more, so the first is the cheapest.
 """
 
@@ -59,18 +59,18 @@ _POLICIES: tuple[tuple[str, str], ...] = (
 
 
 def remedies(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> tuple[Remedy, ...]:
-    """Return what would help, the cheapest first; none if nothing that is tried does.
+    """Return the remedies that help, the cheapest first; none if none does.
 
     Args:
-        state: Left as it was.
-        workload: Who waits.
-        refusal: Why.
+        state: The state, unchanged afterwards.
+        workload: The pending workload.
+        refusal: Its refusal.
     """
     return tuple(_remedies(state, workload, refusal))
 
 
 def cheapest(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> Remedy | None:
-    """Return the cheapest of `remedies`; what costs more is not tried."""
+    """Return the cheapest of `remedies`; those that cost more are not tried."""
     return next(_remedies(state, workload, refusal), None)
 
 
@@ -85,13 +85,13 @@ def _remedies(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> I
 
 @dataclass(slots=True)
 class _Trial:
-    """What is tried for one workload.
+    """The trials for one workload.
 
     Attributes:
-        state: Where.
-        workload: For whom.
-        options: What its queue has to offer.
-        lacks: What is missing of the nearest flavors.
+        state: The state.
+        workload: The workload.
+        options: The options of its queue.
+        lacks: The missing amounts of the nearest flavors.
     """
 
     state: CoreState
@@ -100,7 +100,7 @@ class _Trial:
     lacks: list[Lack]
 
     def remedies(self, refusal: Refusal) -> Iterator[Remedy]:
-        """Yield what helps, the cheapest first."""
+        """Yield the remedies that help, the cheapest first."""
         if self.lacks:
             yield from self._protections()
             yield from self._waits()
@@ -251,7 +251,7 @@ class _Trial:
                 return
 
     def _victims_by(self, policy: PreemptionPolicy) -> tuple[Victim, ...]:
-        """Return whom it would preempt by another policy of its queue; none if not enough."""
+        """Return the victims by another policy of its queue; none if they are not enough."""
         state, workload = self.state, self.workload
         spec = msgspec.structs.replace(self.options.spec, preemption=policy)
         search = FlavorSearch(state.tree, spec, state.settings)
@@ -261,7 +261,7 @@ class _Trial:
         return find_targets(state, Claim(workload, found.charges, found.short, policy=policy))
 
     def _raises(self) -> tuple[Raise, ...]:
-        """Return what must be raised for all that is asked for, in the flavors that are nearest."""
+        """Return the raises that all requests need, in the nearest flavors."""
         nearest, charges = {lack.flavor for lack in self.lacks}, dict[int, int]()
         for group in self.options.requests(self.workload).groups:
             for offers in group.searches:

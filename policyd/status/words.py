@@ -1,4 +1,4 @@
-"""What the core decided, in Kueue's words: messages of conditions and events, word for word."""
+"""The core's decisions in Kueue's words: messages of conditions and events, word for word."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ _UNSUITABLE: Mapping[UnsuitableKind, str] = {
     " {1}",
     "OtherFlavor": "could not assign {0} flavor since the original workload is assigned: {1}",
 }
-"""What no quota helps against: of a flavor, and what of it is concerned."""
+"""Obstacles that no quota removes: of a flavor, and its part concerned."""
 
 _MODES: Mapping[Mode, str] = {
     Mode.NO_FIT: "NoFit",
@@ -65,7 +65,7 @@ def message_of(refusal: Refusal, naming: Naming = PLAIN) -> str:
 
 
 def obstacle_text(obstacle: Obstacle, naming: Naming = PLAIN) -> str:
-    """Say what is in the way."""
+    """Return an obstacle as text."""
     match obstacle:
         case MissingQuota():
             missing = format_amount(obstacle.resource, obstacle.missing)
@@ -86,7 +86,7 @@ def obstacle_text(obstacle: Obstacle, naming: Naming = PLAIN) -> str:
 def considered_text(considered: Iterable[Considered], naming: Naming = PLAIN) -> str:
     """Say which flavors did not simply fit, pod set by pod set; "" if all that were tried did.
 
-    The mode, how victims would be had, how far it would borrow, and what is in the way, as the
+    The mode, how victims would be had, how far it would borrow, and the obstacles, as the
     event of an admission has them.
     """
     return " | ".join(

@@ -6,7 +6,7 @@ from itertools import count
 
 from policyd.kube.pace import Pace
 
-_TURNS = 30  # of the loop, that woken tasks get to do what they can before time goes on
+_TURNS = 30  # of the loop, in which woken tasks run before time goes on
 
 
 class FakeClock:
@@ -60,9 +60,9 @@ class FakeClock:
                 await _settle()
         self._pass(end - self._elapsed)
 
-    def pace(self, *, chance: float = 0.0) -> Pace:
-        """Return this clock as a Pace whose chance is always the same."""
-        return Pace(clock=self, sleep=self.sleep, chance=lambda: chance)
+    def pace(self, *, jitter: float = 0.0) -> Pace:
+        """Return this clock as a Pace with a constant random number."""
+        return Pace(clock=self, sleep=self.sleep, jitter=lambda: jitter)
 
     def _pass(self, seconds: float) -> None:
         self._elapsed += seconds

@@ -89,7 +89,7 @@ class FakeClient:
     ) -> T:
         """Return one object; a subresource is the whole object."""
         del subresource
-        self._fail_if_told("get", resource)
+        self._fail_if_set("get", resource)
         return _typed(self.store.get(resource, namespace, name), into)
 
     async def served(self, api_version: str) -> tuple[Resource, ...]:
@@ -103,7 +103,7 @@ class FakeClient:
         self, resource: Resource, *, into: type[T], **options: Unpack[Paging]
     ) -> ListPage[T]:
         """Return a part of a collection; `continue_` fails with 410 after `store.compact()`."""
-        self._fail_if_told("page", resource)
+        self._fail_if_set("page", resource)
         selected = self.store.select(resource, cast("Selection", options))
         return decode_page(msgspec.json.encode(page_of(self.store, selected, options)), into)
 
@@ -116,7 +116,7 @@ class FakeClient:
         **selection: Unpack[Selection],
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Iterate over the changes after `resource_version`."""
-        self._fail_if_told("watch", resource)
+        self._fail_if_set("watch", resource)
         matches = selector(resource, selection)
         seen, watched = int(resource_version), self._round
         while True:
@@ -128,7 +128,7 @@ class FakeClient:
             if watched != self._round:
                 return
             await changed.wait()
-            self._fail_if_told("watch", resource)
+            self._fail_if_set("watch", resource)
 
     async def create(
         self, resource: Resource, body: object, *, into: type[T], **options: Unpack[WriteOptions]
@@ -189,9 +189,9 @@ class FakeClient:
 
     def _note(self, write: Write) -> None:
         self.writes.append(write)
-        self._fail_if_told(write.verb, write.resource)
+        self._fail_if_set(write.verb, write.resource)
 
-    def _fail_if_told(self, verb: str, resource: Resource) -> None:
+    def _fail_if_set(self, verb: str, resource: Resource) -> None:
         for failure in self._failures:
             if failure.verb in {"", verb} and failure.plural in {"", resource.plural}:
                 failure.times -= 1

@@ -129,7 +129,7 @@ class ObjectStore:
             self._commit(resource, old, old | {"metadata": marked}, dry_run=dry_run)
 
     def compact(self) -> None:
-        """Forget the past: watches from earlier versions, and lists begun, are answered 410."""
+        """Drop the past: watches from earlier versions, and unfinished lists, are answered 410."""
         self.oldest = self.version
         self.history.clear()
         self.lists.clear()

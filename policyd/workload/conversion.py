@@ -1,6 +1,6 @@
 """Objects of the API as the allocator sees them: quantities become integers, here and nowhere else.
 
-And back again, for what the allocator decided.
+And back again, for the allocator's decisions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -125,7 +125,7 @@ def _clashes(
 ) -> Iterator[tuple[ClashReason, str]]:
     """Yield why checks of a queue cannot be used together, in Kueue's words.
 
-    Another cluster runs the whole job, whatever flavor it has here, and brings its own nodes.
+    Another cluster runs the whole job, in any flavor that it has here, and brings its own nodes.
     """
     rules = _rules(queue)
     by = {
@@ -228,11 +228,11 @@ def tolerations(given: Iterable[ApiToleration]) -> tuple[TaintToleration, ...]:
 
 
 def admission_object(admission: ReservedQuota, *, by_prefix: bool = True) -> kueue.Admission:
-    """Convert what the allocator gave to what a workload's status says.
+    """Convert the allocator's assignment to the admission in a workload's status.
 
     Args:
-        admission: What was given.
-        by_prefix: Whether nodes may be told by the prefixes of their names.
+        admission: The reserved quota.
+        by_prefix: Whether nodes may be stored by the prefixes of their names.
     """
     return kueue.Admission(
         cluster_queue=admission.cluster_queue,

@@ -98,7 +98,7 @@ def _changes(workload: Workload, around: StatusContext, now: float) -> Iterator[
         workload = with_status(workload, sync_admitted(workload, now=now, detailed=detailed))
         if is_admitted(workload):
             yield workload.status
-    # Why a workload is not admitted yet is written together with what follows from it.
+    # The reason why a workload is not admitted yet is written together with its consequences.
     yield _reserved(workload, around, now) if has_quota(workload) else workload.status
 
 
@@ -115,7 +115,7 @@ def _backs_off(workload: Workload, now: float) -> bool:
 
 
 def _requeued(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
-    """Let a workload queue again if what it was kept back for is over."""
+    """Let a workload queue again if its backoff is over."""
     if workload.spec.active and not has_quota(workload):
         workload = with_status(workload, without_backoff(workload.status))
     requeued = find_condition(workload.status.conditions, REQUEUED)
@@ -136,7 +136,7 @@ def _requeued(workload: Workload, around: StatusContext, now: float) -> Workload
 def _restarted(
     workload: Workload, reason: str, around: StatusContext, now: float
 ) -> WorkloadStatus:
-    """Let a workload queue again whose queue is no longer stopped, if `reason` is that it was."""
+    """Let a workload queue again whose queue is no longer stopped, if that was the `reason`."""
     for what, queue in (("Local", around.local_queue), ("Cluster", around.cluster_queue)):
         stopped = queue is None or queue.spec.stop_policy != "None"
         if reason == f"{what}QueueStopped" and not stopped:
@@ -159,7 +159,7 @@ def _with_checks(workload: Workload, around: StatusContext, now: float) -> Workl
 def required_checks(workload: Workload, queue: ClusterQueue) -> tuple[str, ...]:
     """Return the admission checks that a workload must pass, sorted.
 
-    Before it has quota, those that it must pass whatever flavor it gets.
+    Before it has quota, those that it must pass for any flavor.
     """
     strategy = queue.spec.admission_checks_strategy
     if strategy is None:
@@ -207,7 +207,7 @@ def _reserved(workload: Workload, around: StatusContext, now: float) -> Workload
 
 
 def _checks_text(checks: list[AdmissionCheckState], state: str) -> str:
-    """Say which checks are in a state, and what they say; in Kueue's words."""
+    """Return the checks in a state with their messages, in Kueue's words."""
     parts = [f'"{c.name}"' + (f" ({c.message})" if c.message else "") for c in checks]
     return f"AdmissionCheck{'s' * (len(checks) > 1)} in {state} state: {'; '.join(parts)}"
 
@@ -216,7 +216,7 @@ def _overdue(workload: Workload, around: StatusContext, now: float) -> WorkloadS
     rules = around.ready_rules
     waited = ready_time_left(workload, rules, now=now)
     if rules is not None and waited is not None and waited[1] <= 0:
-        return give_up_waiting(workload, rules, waited[0], now=now, chance=around.chance)
+        return give_up_waiting(workload, rules, waited[0], now=now, jitter=around.jitter)
     left = execution_left(workload, now=now)
     return workload.status if left is None or left > 0 else end_execution(workload, now=now)
 
@@ -238,9 +238,9 @@ def _in_state(workload: Workload, state: str) -> list[AdmissionCheckState]:
 
 
 def _under_stop_policy(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
-    """Evict what is admitted from a queue that is drained; release what is not from a stopped one.
+    """Evict admitted workloads of a drained queue; release unadmitted ones of a stopped queue.
 
-    A queue that is gone cannot be known to drain: what is admitted runs on.
+    A deleted queue cannot be known to drain: admitted workloads run on.
     """
     queues = (
         ("Local", workload.spec.queue_name, around.local_queue),

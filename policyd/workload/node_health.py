@@ -1,4 +1,4 @@
-"""Whether a node has failed a workload that was sent there, and what to do then: pure decisions.
+"""Whether a node has failed a workload that was placed there, and the response: pure decisions.
 
 A node that is gone has failed at once. One that is not ready, or keeps the workload's pods away,
 may come back: it has failed once none of the pods on it goes on, or after a time, as the gates say.

@@ -9,7 +9,7 @@ from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED, WAITING_
 from policyd.api.meta import condition_true, find_condition
 from policyd.jobs.lifecycle import is_on_hold
 from policyd.workload.time_limits import ReadyRules
-from policyd.workload.transitions import BLOCKED_ON_GATES, release, told_reason
+from policyd.workload.transitions import BLOCKED_ON_GATES, release, written_reason
 
 GATED = "AdmissionGated"
 DEACTIVATED = "The workload is deactivated"
@@ -29,7 +29,7 @@ BY_SCHEDULER = frozenset(
     }
 )
 _WITHOUT_DETAIL = frozenset({"Pending", "Waiting"})
-"""What the scheduling loop says without detail; with it, that is what an older release said."""
+"""Reasons of the scheduling loop without detail; with it, these are from an older release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +37,14 @@ class StatusContext:
     """The queues, limits and gates that a workload's status depends on.
 
     Attributes:
-        local_queue: Where it is submitted to; None if there is no such LocalQueue.
-        cluster_queue: The one behind it; None if there is none.
+        local_queue: Its LocalQueue; None if it does not exist.
+        cluster_queue: The ClusterQueue of that; None if it does not exist.
         inactive: Whether the ClusterQueue gives out no quota.
         objection: Why the workload cannot be considered.
-        shared: Why workloads with the same requests do not fit; None if that is not known.
-        told: Whether its condition says what was found out for it last.
+        shared: Why workloads with the same requests do not fit; None if not known.
+        written: Whether its condition has the latest reason found for it.
         ready_rules: How long its pods may take to become ready; None for no limit.
-        chance: From 0 to 1, another each time.
+        jitter: A random number from 0 to 1, a new one each time.
         gates: Feature gates.
     """
 
@@ -53,9 +53,9 @@ class StatusContext:
     inactive: bool = False
     objection: Objection | None = None
     shared: str | None = None
-    told: bool = False
+    written: bool = False
     ready_rules: ReadyRules | None = None
-    chance: float = 0.0
+    jitter: float = 0.0
     gates: Gates = DEFAULTS.gates
 
 
@@ -64,9 +64,9 @@ def unreserved(workload: Workload, around: StatusContext, now: float) -> Workloa
     if workload.spec.active and is_on_hold(workload):
         return workload.status
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)
-    told = "" if present is None else present.reason
-    if told == GATED and not (_gates(workload, around) or _held_by_gates(workload)):
-        return released(workload, around, "PendingEvaluation", CLEARED, now)  # that is told first
+    written = "" if present is None else present.reason
+    if written == GATED and not (_gates(workload, around) or _held_by_gates(workload)):
+        return released(workload, around, "PendingEvaluation", CLEARED, now)  # written first
     found = _obstacle(workload, around)
     if found is not None:
         return released(workload, around, *found, now)
@@ -74,11 +74,11 @@ def unreserved(workload: Workload, around: StatusContext, now: float) -> Workloa
         return workload.status
     detailed = around.gates.unadmitted_workloads_observability
     reason, message = "PendingEvaluation", PENDING
-    if around.shared:  # what it says is better than nothing, and corrected if need be
-        reason, message = around.shared, present.message if present and around.told else BYPASSED
+    if around.shared:  # it is better than none, and corrected if need be
+        reason, message = around.shared, present.message if present and around.written else BYPASSED
     by_scheduler = BY_SCHEDULER if detailed else BY_SCHEDULER | _WITHOUT_DETAIL
-    known = told in by_scheduler and around.shared is None
-    if known or told in {reason, told_reason(reason, detailed=detailed)}:
+    known = written in by_scheduler and around.shared is None
+    if known or written in {reason, written_reason(reason, detailed=detailed)}:
         return workload.status
     return release(workload, reason=reason, message=message, now=now, detailed=detailed)
 
@@ -94,11 +94,11 @@ def gated(workload: Workload, around: StatusContext, now: float) -> WorkloadStat
 def released(
     workload: Workload, around: StatusContext, reason: str, message: str, now: float
 ) -> WorkloadStatus:
-    """Take a reservation away, or say why there is none; without detail, no reason is told."""
+    """Release a reservation, or write why there is none; without detail, no reason is written."""
     detailed = around.gates.unadmitted_workloads_observability
     plain = {GATED: GATED, "PendingEvaluation": "Pending"}.get(reason, "Inadmissible")
-    told = reason if detailed else plain
-    return release(workload, reason=told, message=message, now=now, detailed=detailed)
+    written = reason if detailed else plain
+    return release(workload, reason=written, message=message, now=now, detailed=detailed)
 
 
 def _gates(workload: Workload, around: StatusContext) -> str:

@@ -25,7 +25,7 @@ _ORDERS: Final[Mapping[str, Order]] = {order: order for order in get_args(Order)
 
 
 class OptInError(PolicydError):
-    """An annotation of a ClusterQueue does not say what it should."""
+    """An annotation of a ClusterQueue is invalid."""
 
 
 def opt_ins_of(annotations: Mapping[str, str]) -> OptIns:
@@ -128,7 +128,7 @@ def _number(text: str) -> int:
 
 
 def protection_of(annotations: Mapping[str, str]) -> Protection:
-    """Read for how long the workloads of a ClusterQueue keep what they got.
+    """Read for how long the workloads of a ClusterQueue keep their quota.
 
     Raises:
         DurationError: If one of them is not a duration.

@@ -1,4 +1,4 @@
-"""Pod sets of workloads as the allocator sees them: what they ask, and what they got."""
+"""Pod sets of workloads as the allocator sees them: their requests, and their assignments."""
 
 from collections.abc import Mapping
 
@@ -32,12 +32,12 @@ from policyd.workload.topology_values import (
 def pod_set_values(
     workload: kueue.Workload, given_back: Mapping[str, int], rules: RequestRules
 ) -> tuple[tuple[QueuedPodSet, ...], Objection | None]:
-    """Convert the pod sets of a workload, and say what is wrong with their requests.
+    """Convert the pod sets of a workload, and return the error in their requests.
 
     Args:
         workload: The workload.
         given_back: How many pods of each pod set no longer need their quota.
-        rules: What others say about the pods' requests.
+        rules: Other objects that change or limit the pods' requests.
     """
     pod_sets = []
     objection = None
@@ -64,7 +64,7 @@ def pod_set_values(
 
 
 def _adjusted(workload: kueue.Workload, pod_set: kueue.PodSet, rules: RequestRules) -> kueue.PodSet:
-    """Return a pod set with what its pods will have once they are made."""
+    """Return a pod set with the requests that its pods will have once they are made."""
     spec = prepared(pod_set.template.spec, rules)
     for check in workload.status.admission_checks:
         for update in check.pod_set_updates:
@@ -78,7 +78,7 @@ def _adjusted(workload: kueue.Workload, pod_set: kueue.PodSet, rules: RequestRul
 
 
 def _taken(spec: PodSpec) -> dict[str, int]:
-    """Return what a pod takes of its node; what is no quantity counts as nothing."""
+    """Return a pod's requests to its node; invalid quantities count as 0."""
     try:
         return taken_by(spec)
     except QuantityError:
@@ -122,14 +122,14 @@ def assignment_value(
     spec: PodSpec | None,
     rules: RequestRules,
 ) -> PodSetFlavors:
-    """Convert what a pod set got; quota is held only for the pods that are left of it.
+    """Convert a pod set's assignment; quota is held only for its remaining pods.
 
     Args:
         assignment: Of a workload's status.
         left: How many pods of the pod set still need their quota.
         size: How many it has: fewer than were placed, if an elastic job was made smaller.
-        spec: Of its pods; None if there is no such pod set.
-        rules: What others say about the pods' requests.
+        spec: Of its pods; None if the pod set does not exist.
+        rules: Other objects that change or limit the pods' requests.
     """
     count = left if assignment.count is None else assignment.count
     usage = {}

@@ -1,6 +1,6 @@
 """How long a workload may take: to have its pods ready, to run at all, to be tried again.
 
-Each function takes a workload and the time, and says what is to be done and when to look again.
+Each function takes a workload and the time, and returns the due change and the time of the next.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ OWNERLESS_STOP_SECONDS = 120.0
 """An evicted workload without an owner has so long for its pods to end, if it has any."""
 
 JITTER = 0.0001
-"""Share of a wait that chance may add, so that workloads that failed together spread out."""
+"""Largest random share added to a wait, so that workloads that failed together spread out."""
 
 MOST_DOUBLINGS = 62
 """Beyond these a wait is longer than any limit."""
@@ -48,7 +48,7 @@ class ReadyRules:
 def ready_time_left(
     workload: Workload, rules: ReadyRules | None, *, now: float
 ) -> tuple[Cause, float] | None:
-    """Return what the pods of a workload are waited for, and how many seconds more.
+    """Return the cause of the wait for a workload's pods, and the seconds that are left.
 
     Returns:
         None if there is no limit: there are no rules, they are ready, or the workload is not
@@ -76,16 +76,16 @@ def _left(
 
 
 def give_up_waiting(
-    workload: Workload, rules: ReadyRules, cause: Cause, *, now: float, chance: float
+    workload: Workload, rules: ReadyRules, cause: Cause, *, now: float, jitter: float
 ) -> WorkloadStatus:
     """Evict a workload whose pods took too long, until its next turn; or for good, if often enough.
 
     Args:
         workload: The workload.
         rules: How often, and how long until then.
-        cause: What its pods were waited for.
+        cause: The cause of the wait for its pods.
         now: Seconds since the epoch.
-        chance: From 0 to 1.
+        jitter: A random number from 0 to 1.
     """
     state = workload.status.requeue_state
     count = (state.count if state is not None and state.count else 0) + 1
@@ -100,7 +100,7 @@ def give_up_waiting(
         cause=cause,
         now=now,
     )
-    later = _not_before(state, now + wait * (1 + JITTER * chance))
+    later = _not_before(state, now + wait * (1 + JITTER * jitter))
     counted = msgspec.structs.replace(later, count=count)
     return msgspec.structs.replace(status, requeue_state=counted)
 

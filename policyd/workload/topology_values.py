@@ -44,7 +44,7 @@ def node_spec(node: Node) -> TopologyNode:
 
 
 def _readable(quantities: Mapping[str, QuantityText]) -> dict[str, int]:
-    """Return the amounts that can be read; what a node says otherwise, it has none of."""
+    """Return the amounts that can be read; a node has none of an unreadable resource."""
     found: dict[str, int] = {}
     for name, quantity in quantities.items():
         with suppress(QuantityError):
@@ -68,7 +68,7 @@ def put_pod(nodes: Nodes, pod: QueuedPod) -> str:
 
 
 def taken_by(spec: PodSpec) -> dict[str, int]:
-    """Return what one pod takes of its node: what it requests, and ports of the node.
+    """Return the usage of one pod on its node: its requests, and ports of the node.
 
     Raises:
         QuantityError: If a quantity cannot be read.
@@ -104,13 +104,13 @@ def topology_request(
     held: TopologyPlacement | None = None,
     pinned: bool = False,
 ) -> PlacementRequest:
-    """Convert what a pod set asks of a topology; without a request, it may be anywhere.
+    """Convert a pod set's topology request; without one, it may be anywhere.
 
     Args:
         pod_set: Of a workload, adjusted as the workload's admission checks say.
         count: How many of its pods are to be placed.
-        requests: What one pod needs.
-        held: Where they were placed before.
+        requests: The requests of one pod.
+        held: Their earlier places.
         pinned: Whether they cannot go elsewhere.
     """
     asked = pod_set.topology_request or kueue.TopologyRequest()

@@ -44,8 +44,8 @@ MESSAGE_BYTES = 32 * 1024
 """Longest message of a condition."""
 
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
-_TOLD = frozenset({"AdmissionGated", "Inadmissible"})
-"""Reasons that are told in any case."""
+_ALWAYS_WRITTEN = frozenset({"AdmissionGated", "Inadmissible"})
+"""Reasons that are always written."""
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "StaleGang"})
 
 Status = Literal["True", "False"]
@@ -54,7 +54,7 @@ Status = Literal["True", "False"]
 def set_condition(workload: Workload, condition: Condition, *, now: float) -> WorkloadStatus:
     """Return the workload's status with one condition set; its time and generation are filled in.
 
-    What says the same already stays as it is.
+    An equal condition stays as it is.
     """
     old = find_condition(workload.status.conditions, condition.type)
     if old is not None and _says(old) == _says(condition):
@@ -103,16 +103,16 @@ def release(
     workload: Workload, *, reason: str, message: str, now: float, detailed: bool = True
 ) -> WorkloadStatus:
     """Take the reservation away; the workload is pending. `detailed` as in `sync_admitted`."""
-    pending = Condition(QUOTA_RESERVED, "False", told_reason(reason, detailed=detailed), message)
+    pending = Condition(QUOTA_RESERVED, "False", written_reason(reason, detailed=detailed), message)
     status = set_condition(workload, pending, now=now)
     if status.admission is not None:
         status = msgspec.structs.replace(status, admission=None)
     return sync_admitted(with_status(workload, status), now=now, detailed=detailed)
 
 
-def told_reason(reason: str, *, detailed: bool) -> str:
+def written_reason(reason: str, *, detailed: bool) -> str:
     """Return the reason of a workload that has no quota; without detail there are only two."""
-    if detailed or reason in _TOLD:
+    if detailed or reason in _ALWAYS_WRITTEN:
         return reason
     return "Waiting" if reason == "WaitingForPodsReady" else "Pending"
 
@@ -120,7 +120,7 @@ def told_reason(reason: str, *, detailed: bool) -> str:
 def with_requests(
     status: WorkloadStatus, requests: Mapping[str, Mapping[str, int]]
 ) -> WorkloadStatus:
-    """Return the status of a pending workload that says what it would need.
+    """Return the status of a pending workload with its requests.
 
     Args:
         status: The status.
@@ -143,8 +143,8 @@ def sync_admitted(workload: Workload, *, now: float, detailed: bool = True) -> W
     Args:
         workload: The workload.
         now: Seconds since the epoch.
-        detailed: Whether it is told all along why it is not, and not only that it is no longer
-            (gate UnadmittedWorkloadsObservability).
+        detailed: Whether the reason is written whenever it is not admitted, and not only when it no
+            longer is (gate UnadmittedWorkloadsObservability).
     """
     reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
     before = find_condition(workload.status.conditions, ADMITTED)
@@ -188,7 +188,7 @@ def evict(
 ) -> WorkloadStatus:
     """Begin to stop a workload; it keeps its quota until its job has stopped.
 
-    What led to a deactivation is said in the reason; any other cause is only counted.
+    The cause of a deactivation is in the reason; any other cause is only counted.
     """
     said = f"{reason}DueTo{cause}" if cause and reason == "Deactivated" else reason
     status = set_condition(workload, Condition(EVICTED, "True", said, message), now=now)
@@ -239,7 +239,7 @@ def after_eviction(
 ) -> WorkloadStatus:
     """Give the quota of an evicted workload back, now that its job has stopped.
 
-    What stands for a pod does not queue again if it `spares_pods`, as that was deleted (gate
+    A workload of a pod does not queue again if it `spares_pods`, as the pod was deleted (gate
     SkipReassignmentForPodOwnedWorkloads). `detailed` as in `sync_admitted`.
     """
     eviction = find_condition(workload.status.conditions, EVICTED)
@@ -278,7 +278,7 @@ def requeue(workload: Workload, *, reason: str, message: str, now: float) -> Wor
 
 
 def without_deactivation(status: WorkloadStatus) -> WorkloadStatus:
-    """Drop what led to a deactivation, now that it is carried out."""
+    """Drop the cause of a deactivation, now that it is carried out."""
     kept = tuple(c for c in status.conditions if c.type != DEACTIVATION_TARGET)
     return msgspec.structs.replace(status, conditions=kept, requeue_state=None)
 

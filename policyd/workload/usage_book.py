@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 Amounts = Mapping[str, int]
 
 _SPARE: Mapping[str, int] = {"cpu": 1_000, "memory": 2 * 1024**3, "ephemeral-storage": 2 * 1024**3}
-"""What a pod may take beyond its share: other webhooks add containers to it, which its workload
-knows nothing of. Devices they do not add."""
+"""Usage of a pod that is allowed beyond its share: other webhooks add containers that its workload
+does not include. They do not add devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Taker:
 
     Attributes:
         since: When it was created, in seconds since the epoch.
-        amounts: What it takes of what queues give, in canonical units.
+        amounts: Its usage of resources that queues give, in canonical units.
     """
 
     since: float
@@ -32,7 +32,7 @@ class AdmittedUsage:
     amounts: Amounts
 
     def holds(self, count: int, totals: Amounts) -> bool:
-        """Tell whether so many pods, with what they take together, are within it."""
+        """Tell whether a number of pods, with their total usage, are within it."""
         return count <= self.count and all(
             total <= self._most(name, count) for name, total in totals.items()
         )
@@ -54,7 +54,7 @@ class _Group:
 
 
 class UsageBook:
-    """Pods by the workload that they are of, and what they take together."""
+    """Pods by workload, and their total usage."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
@@ -121,7 +121,7 @@ class OutsideUsage:
         return len(self._pods)
 
     def put(self, pod: str, namespace: str, amounts: Amounts) -> None:
-        """Take in what a pod takes."""
+        """Add the usage of a pod."""
         self.forget(pod)
         self._pods[pod] = (namespace, amounts)
         self._add(namespace, amounts, 1)

@@ -68,7 +68,7 @@ def test_objects_are_had_in_the_version_that_is_asked_for(here, there, spec, exp
         (["no", "object"], NEW, "the item to convert is not an object"),
     ],
 )
-def test_what_cannot_be_converted_is_named(given, to, said):
+def test_unconvertible_parts_are_named(given, to, said):
     response = answer(queue(OLD), given, to=to)
 
     assert response["result"]["status"] == "Failure"

@@ -37,7 +37,7 @@ def test_requests_of_exempt_groups_are_not_decided_on(groups, asked):
     assert decision is (refused if asked else ALLOWED)
 
 
-def test_a_change_sees_what_the_ones_before_it_left():
+def test_a_change_sees_the_result_of_the_ones_before_it():
     def first(_request, draft):
         draft.set(("metadata", "labels", "a"), "1")
 
@@ -72,7 +72,7 @@ def test_jobs_are_left_alone_where_nothing_is_to_be_done(policies, obj):
     assert handler.mutate(parse_review(review(obj))) is policies
 
 
-def test_what_the_policies_decoded_is_not_decoded_again():
+def test_decoded_objects_of_policies_are_not_decoded_again():
     asked = parse_review(review(queued(POD)))
     decided = Decision(object=queued(POD, queue="theirs"))
     seen = []

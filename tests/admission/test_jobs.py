@@ -79,7 +79,7 @@ def test_a_job_cannot_leave_its_queue_where_there_is_a_default():
         ),
     ],
 )
-def test_who_marks_pods_of_a_queued_job_as_held_is_warned(owner, annotations, warned):
+def test_a_user_who_marks_pods_of_a_queued_job_as_held_is_warned(owner, annotations, warned):
     owners = [{"name": "a", "uid": "u", "controller": True, **owner}]
     metadata = {
         "name": "a-0",

@@ -95,14 +95,14 @@ GATE = "kueue.x-k8s.io/admission"
         pytest.param(pod(cpu="1"), pod(cpu="1000m"), "resize", id="resized-to-the-same"),
     ],
 )
-def test_what_stays_in_the_queue_may_change(old, new, subresource):
+def test_fields_of_queued_objects_may_change(old, new, subresource):
     """What decides nothing about the queue is nobody's business here."""
     made = Try("", "", "Pod", "pods", old, new, subresource=subresource)
 
     assert not is_refused(made, decider(CONFIGURED["all that could queue"]))
 
 
-def test_pods_that_nobody_holds_may_leave_and_grow():
+def test_unheld_pods_may_leave_and_grow():
     """Pods that name no queue are their authors' own, unless all pods queue."""
     old = pod(labels={})
     old["metadata"]["labels"] = {"kueue.x-k8s.io/other": "x"}

@@ -78,7 +78,7 @@ def test_the_pods_that_the_job_controller_makes_pass_as_they_are():
     assert refusals(made, JOBS) == []
 
 
-def test_whoever_wants_kueues_way_has_it():
+def test_kueues_behavior_can_be_chosen():
     believing = Integrations(makers=Makers(trusted=True))
 
     assert gates(pod(owner()), "alice", believing) is None
@@ -245,7 +245,7 @@ def whole(kind, version, spec, **metadata):
         pytest.param(job(), "", id="is-held"),
     ],
 )
-def test_who_names_a_queue_that_holds_nothing_is_told_where_to_name_it(obj, place):
+def test_a_user_who_names_a_queue_without_effect_is_told_where_to_name_it(obj, place):
     decision = warn_of_hidden(asked(obj, "alice"), ALLOWED)
 
     assert decision.allowed
@@ -275,7 +275,7 @@ def claiming(obj):
 
 @pytest.mark.parametrize("obj", [job(), pod(gated=True)], ids=["job", "pod"])
 @pytest.mark.gate("KueueDRARejectWorkloadsWhenDRADisabled")
-def test_who_would_wait_for_good_for_claimed_devices_is_told_at_once(obj):
+def test_a_workload_that_would_wait_forever_for_claimed_devices_is_reported_at_once(obj):
     asks = asked(claiming(copy.deepcopy(obj)), "alice")
     off = Integrations(off=frozenset({"KueueDRARejectWorkloadsWhenDRADisabled"}))
 

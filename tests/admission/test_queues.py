@@ -89,7 +89,7 @@ CHECK = {"controllerName": "a.com/check"}
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(obj, old, path):
+def test_impossible_values_are_refused_with_their_place(obj, old, path):
     decision = decide(obj, old)
 
     assert [denial.path for denial in decision.denials] == [path]
@@ -135,7 +135,7 @@ FINALIZER = "kueue.x-k8s.io/resource-in-use"
         pytest.param(item("LocalQueue", {}), None, id="another-kind"),
     ],
 )
-def test_what_can_be_in_use_stays_until_it_is_not(obj, finalizers):
+def test_objects_that_may_be_in_use_stay_until_they_are_not(obj, finalizers):
     request = parse_review(review(obj, resource=f"{obj['kind'].lower()}s"))
 
     decision = QueueAdmission().change(request, ALLOWED)
@@ -144,7 +144,7 @@ def test_what_can_be_in_use_stays_until_it_is_not(obj, finalizers):
     assert made["metadata"].get("finalizers") == finalizers
 
 
-def test_what_the_api_server_does_not_look_at_may_be_unreadable():
+def test_fields_that_the_api_server_ignores_may_be_unreadable():
     odd = item("Workload", {"podSets": [{"name": "main", "template": {"spec": "none"}}]})
 
     [denial] = decide(odd).denials

@@ -33,7 +33,7 @@ def unasked(*policies, queue=None, gives_queue=lambda _: False, metrics=None):
     text = "\n---\n".join(map(json.dumps, policies))
     loaded = load_policies(text, "here")
     known = PolicySet(
-        (*loaded.policies, *loaded.stand_ins), namespaces=lookup, bindings=loaded.bindings
+        (*loaded.policies, *loaded.placeholders), namespaces=lookup, bindings=loaded.bindings
     )
     return UnevaluatedReviews(
         policies=lambda: known,
@@ -149,7 +149,7 @@ def test_a_policy_that_changes_must_be_asked_for_changes():
         pytest.param({"name": "x" * 100_000}, False, id="a-name-that-hides-the-rest"),
     ],
 )
-def test_who_asks_for_what_decides(fields, allowed):
+def test_the_user_and_the_permission_decide(fields, allowed):
     chosen = policy("p", validations=NEVER)
     constraints = chosen["spec"]["matchConstraints"]
     constraints["namespaceSelector"] = {"matchLabels": {"tier": "research"}}
@@ -157,7 +157,7 @@ def test_who_asks_for_what_decides(fields, allowed):
     assert asked(unasked(chosen), rewritten(review(PADDED), **fields))["allowed"] is allowed
 
 
-def test_what_does_not_say_which_review_it_is_has_no_answer():
+def test_a_review_without_a_uid_has_no_answer():
     with pytest.raises(ReviewError):
         unasked().answers("validate")(b'{"request": {', REASON)
 
@@ -181,7 +181,7 @@ ELSEWHERE = {**POD, "metadata": {**PADDED["metadata"], "namespace": "team-b"}}
         pytest.param(None, queued(PADDED), True, id="no-queue"),
     ],
 )
-def test_what_may_queue_is_refused(queue, obj, allowed, phase):
+def test_objects_that_may_queue_are_refused(queue, obj, allowed, phase):
     resource = f"{obj['kind'].lower()}s"
 
     answer = asked(unasked(queue=queue), review(obj, resource=resource), phase)

@@ -70,7 +70,7 @@ def test_every_queue_gets_one_try_a_cycle():
     assert run(of).actions == ()
 
 
-def test_who_borrows_less_goes_first_then_priority_then_age():
+def test_smaller_borrowers_go_first_then_priority_then_age():
     of = state(
         *(queue(name, "all", gpu=4) for name in "abcd"),
         workload("old", "a", at=1, gpu=4),
@@ -90,7 +90,7 @@ def test_who_borrows_less_goes_first_then_priority_then_age():
     assert keys(plan.actions) == ["important", "older", "old"]
 
 
-def test_who_borrows_one_resource_goes_last_even_if_its_own_of_another_is_short():
+def test_a_borrower_of_one_resource_goes_last_even_if_short_of_another():
     of = state(
         queue("a", "all", groups=[group(default={"gpu": 0, "cpu": 4})]),
         queue("b", "all", groups=[group(default={"gpu": 1, "cpu": 0})]),
@@ -102,7 +102,7 @@ def test_who_borrows_one_resource_goes_last_even_if_its_own_of_another_is_short(
     assert [a.workload.key for a in run(of).actions] == ["asks-nothing", "borrows-gpu"]
 
 
-def test_who_lost_its_room_to_another_is_tried_again_at_once():
+def test_a_workload_that_lost_its_room_is_tried_again_at_once():
     of = state(
         queue("a", "all", gpu=2), queue("b", "all", gpu=2), queue("rich", "all", gpu=4),
         workload("first", "a", at=0, gpu=6), workload("second", "b", at=1, gpu=6),
@@ -134,7 +134,7 @@ def test_quota_a_queue_waits_for_is_not_borrowed_away_in_the_same_cycle():
     ]
 
 
-def test_who_may_reclaim_from_anybody_reserves_nothing():
+def test_a_queue_that_may_reclaim_from_all_reserves_nothing():
     preemption = PreemptionPolicy(reclaim_within_cohort="Any")
     of = state(
         queue("owner", "all", gpu=4, preemption=preemption), queue("guest", "all", gpu=0),
@@ -169,7 +169,7 @@ def test_a_borrower_that_waits_reserves_no_more_than_its_limit_leaves_it():
         pytest.param(True, [], id="strict-holds-the-line"),
     ],
 )
-def test_who_comes_behind_a_workload_that_does_not_fit(strict, after):
+def test_a_workload_behind_one_that_does_not_fit(strict, after):
     of = state(
         queue("q", gpu=4, strict=strict),
         workload("big", "q", at=0, gpu=5),

@@ -51,7 +51,7 @@ def told(plan):
     ]
 
 
-def test_who_gets_quota_back_waits_for_those_who_must_go():
+def test_a_workload_that_regains_quota_waits_for_its_victims():
     of = state(
         queue("owner", "all", gpu=4, preemption=ANY), queue("guest", "all", gpu=0),
         held("g", "guest", 4), workload("o", "owner", gpu=4),
@@ -73,7 +73,7 @@ def test_who_gets_quota_back_waits_for_those_who_must_go():
     assert not waits.inadmissible
 
 
-def test_nobody_is_preempted_twice_for_the_same():
+def test_no_workload_is_preempted_twice_for_the_same():
     of = state(queue("q", gpu=4, preemption=OWN), held("low", "q", 4), workload("high", "q", gpu=4, priority=1))  # fmt: skip  # noqa: E501
     run(of)
 
@@ -103,7 +103,7 @@ def two_owners(**gates):
     )  # fmt: skip
 
 
-def test_who_counted_on_the_same_victim_fits_thanks_to_it():
+def test_a_second_preemptor_of_a_victim_fits_because_of_it():
     plan = run(two_owners())
 
     assert told(plan) == [
@@ -127,7 +127,7 @@ def test_without_the_gate_it_waits_for_another_cycle():
     assert plan.recomputed == ()
 
 
-def test_who_must_choose_again_keeps_its_flavor():
+def test_a_workload_that_chooses_again_keeps_its_flavor():
     of = made(
         queue("a", "all", groups=(group(one={"gpu": 4}),), preemption=ANY),
         queue("b", "all", groups=(group(one={"gpu": 4}, two={"gpu": 4}),), preemption=ANY,
@@ -162,7 +162,7 @@ def test_gates_of_workloads_do_not_matter_where_nobody_orchestrates():
     assert told(run(of))[0] == ("preempt", "low", "InClusterQueue")
 
 
-def test_who_can_do_with_fewer_pods_gets_as_many_as_fit():
+def test_a_workload_that_accepts_fewer_pods_gets_as_many_as_fit():
     of = state(queue("q", gpu=5), workload("w", "q", QueuedPodSet(name="main", count=8, requests={"gpu": 1}, minimum=2)))  # fmt: skip  # noqa: E501
 
     (action,) = run(of).actions
@@ -180,7 +180,7 @@ def test_who_can_do_with_fewer_pods_gets_as_many_as_fit():
     ],
 )
 @pytest.mark.gate("PartialAdmission")
-def test_who_cannot_do_with_fewer_waits(gates, minimum):
+def test_a_workload_that_needs_all_pods_waits(gates, minimum):
     pods = QueuedPodSet(name="main", count=8, requests={"gpu": 1}, minimum=minimum)
     of = made(queue("q", gpu=5), workload("w", "q", pods), **gates)
 
@@ -222,7 +222,7 @@ def test_the_next_search_goes_on_where_the_last_one_stopped():
     assert told(run(of)) == [("admit", "high")]
 
 
-def test_what_fits_by_borrowing_does_not_stand_for_what_is_to_be_reclaimed():
+def test_a_fit_by_borrowing_does_not_replace_reclaiming():
     """Even where preemption is preferred, so that to borrow counts as the worse of the two."""
     rather = Fungibility(when_can_preempt="MayStopSearch", preference="PreemptionOverBorrowing")
     of = made(
@@ -322,7 +322,7 @@ def test_pod_sets_of_a_group_get_one_flavor_that_has_room_for_all():
     assert [dict(p.usage) for p in action.admission.pod_sets] == [{"cpu": 3}, {"cpu": 2, "gpu": 6}]
 
 
-def test_a_bigger_slice_needs_only_what_it_has_not_yet():
+def test_a_bigger_slice_needs_only_its_additional_pods():
     of = state(queue("q", gpu=10), held("old", "q", 6), workload("new", "q", gpu=9, replaces="old"))
 
     assert told(run(of)) == [("admit", "new")]
@@ -382,7 +382,7 @@ def test_a_workload_gets_only_flavors_it_allows():
     assert action.admission == admission("q", "two", gpu=1)
 
 
-def test_what_did_not_simply_fit_is_told():
+def test_obstacles_are_reported_unless_it_simply_fits():
     tainted = FlavorSpec(name="tainted", taints=(NodeTaint(key="k"),))
     of = made(
         queue("q", "all", groups=(group(tainted={"gpu": 4}, one={"gpu": 2}),)),
@@ -407,7 +407,7 @@ def test_a_queue_may_let_pass_what_it_has_no_quota_for():
     assert told(run(of)) == [("admit", "w")]
 
 
-def test_nobody_is_admitted_before_everybody_admitted_runs():
+def test_no_workload_is_admitted_before_all_admitted_ones_run():
     of = CoreState(QueueingSettings(blocks_until_ready=True))
     of.put_flavor(FlavorSpec(name="default"))
     for thing in (queue("a", gpu=4), queue("b", gpu=4), workload("a1", "a", gpu=1), workload("b1", "b", at=1, gpu=1)):  # fmt: skip  # noqa: E501
@@ -443,7 +443,7 @@ def test_preemptors_come_first_where_the_gate_says_so():
     assert keys(run(of).actions) == ["high", "b1"]
 
 
-def test_what_a_plan_worked_out_is_what_its_admissions_charge():
+def test_admissions_charge_the_amounts_of_their_plan():
     things = [queue(n, "all", gpu=4) for n in "abc"]
     things += [workload(f"{n}1", n, gpu=3 + i) for i, n in enumerate("abc")]
     of, other = state(*things), state(*things)

@@ -38,7 +38,7 @@ def share(of, name):
         pytest.param(0, 4, "0", 0, id="not-borrowing-with-weight-zero"),
     ],
 )
-def test_a_share_is_what_is_borrowed_by_weight(weight, gpu, text, rounded):
+def test_a_share_is_the_borrowed_amount_by_weight(weight, gpu, text, rounded):
     of = state(
         queue("a", "x", gpu=4, weight=weight), queue("b", "x", gpu=8), running("w", "a", gpu=gpu)
     )
@@ -76,7 +76,7 @@ def test_a_cohort_borrows_what_its_queues_do_beyond_its_quota():
     assert share(of, "root").ratio == 0
 
 
-def test_what_nobody_has_quota_of_is_not_borrowed():
+def test_resources_without_quota_are_not_borrowed():
     of = state(
         cohort("left", "root", gpu=0),
         cohort("right", "root", gpu=12),

@@ -41,7 +41,7 @@ def teams(choose):
 
 @settings(deadline=None)
 @given(scenarios(teams, 30))
-def test_what_is_left_over_is_divided_by_weight(drawn):
+def test_the_rest_is_divided_by_weight(drawn):
     found, lent, order = drawn
     specs = [
         queue(name, "all", gpu=quota, weight=float(weight), preemption=ANY)

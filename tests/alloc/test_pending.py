@@ -83,7 +83,7 @@ def test_looking_at_the_head_leaves_it_there():
     assert (head(queue), head(queue), len(queue)) == ("a", "a", 1)
 
 
-def test_what_is_parked_is_skipped_until_the_queue_is_woken_up():
+def test_inadmissible_workloads_are_skipped_until_the_queue_is_reactivated():
     queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
 
     park(queue, "a")
@@ -93,7 +93,7 @@ def test_what_is_parked_is_skipped_until_the_queue_is_woken_up():
     assert (head(queue), queue.inadmissible) == ("a", 0)
 
 
-def test_putting_what_is_parked_again_unchanged_leaves_it_parked():
+def test_putting_an_inadmissible_workload_again_unchanged_leaves_it_so():
     queue = pending(workload("a", "q"))
     park(queue, "a")
 
@@ -119,7 +119,7 @@ def test_a_change_of_priority_changes_the_place():
     assert drain(queue) == ["b", "a"]
 
 
-def test_who_backs_off_is_parked_and_sleeps_through_wake_ups():
+def test_a_workload_in_backoff_is_inadmissible_and_ignores_reactivation():
     queue = pending(workload("a", "q", backing_off=True))
     queue.wake()
     assert (head(queue), queue.inadmissible) == (None, 1)
@@ -128,7 +128,7 @@ def test_who_backs_off_is_parked_and_sleeps_through_wake_ups():
     assert (head(queue), queue.inadmissible) == ("a", 0)
 
 
-def test_who_starts_to_back_off_is_no_longer_tried():
+def test_a_workload_that_starts_to_back_off_is_no_longer_tried():
     queue = pending(workload("a", "q"))
 
     queue.put(workload("a", "q", backing_off=True))
@@ -153,7 +153,7 @@ def test_a_wake_up_spares_who_is_misplaced(misplaced, expected):
     assert head(queue) == expected
 
 
-def test_removing_who_is_not_there_does_nothing():
+def test_removing_a_missing_key_does_nothing():
     assert pending().remove("a") is None
 
 
@@ -171,7 +171,7 @@ def test_the_reason_of_a_failure_says_who_waits_aside(reason, strict, inadmissib
     assert becomes_inadmissible(reason, None, strict=strict) is inadmissible
 
 
-def test_who_preempted_goes_first_until_it_leaves():
+def test_a_preemptor_goes_first_until_it_leaves():
     queue = pending(workload("first", "q", priority=9), workload("preemptor", "q"))
 
     queue.requeue(
@@ -185,7 +185,7 @@ def test_who_preempted_goes_first_until_it_leaves():
     assert (before, head(queue)) == ("preemptor", "first")
 
 
-def test_nobody_passes_the_head_of_a_strict_queue_by_preempting():
+def test_no_workload_passes_the_head_of_a_strict_queue_by_preempting():
     queue = pending(workload("first", "q", priority=9), workload("preemptor", "q"))
 
     queue.requeue(preempting("preemptor"), strict=True, equivalents=True)
@@ -193,7 +193,7 @@ def test_nobody_passes_the_head_of_a_strict_queue_by_preempting():
     assert head(queue) == "first"
 
 
-def test_what_does_not_fit_is_not_tried_again_for_the_next_that_asks_for_the_same():
+def test_a_failed_request_is_not_tried_again_for_the_next_equal_one():
     queue = pending(
         workload("a", "q", gpu=8, at=1), workload("b", "q", gpu=8, at=2), workload("c", "q", at=3)
     )

@@ -50,7 +50,7 @@ def drained(index):
     return found
 
 
-def test_who_left_takes_no_room():
+def test_a_removed_workload_takes_no_room():
     index = PendingIndex()
     for n in range(1_000):
         index.push(member(n))

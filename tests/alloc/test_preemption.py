@@ -110,7 +110,7 @@ def test_equal_priority_is_preempted_by_who_waits_longer():
     assert preempted(of, claim(of, "q", at=5, gpu=4)) == [("n", IN_QUEUE)]
 
 
-def test_own_quota_is_taken_back_from_who_borrows_it():
+def test_own_quota_is_reclaimed_from_borrowers():
     of = state(
         queue("a", "x", gpu=4, preemption=RECLAIM),
         queue("b", "x", gpu=4),
@@ -343,7 +343,7 @@ def test_victims_are_enough_and_none_of_them_could_be_spared(scenario):
 
 @RATE
 @given(CLAIMS)
-def test_nobody_is_preempted_against_the_policies(scenario):
+def test_no_workload_is_preempted_against_the_policies(scenario):
     things, asked, sharing = scenario
     of = made(things, sharing)
     wanted = claim(of, **asked)
@@ -388,7 +388,7 @@ def test_victims_do_not_depend_on_the_order_in_which_things_came(scenario):
 
 @RATE
 @given(CLAIMS)
-def test_who_is_spared_without_a_try_is_who_would_be_anyway(scenario):
+def test_workloads_spared_without_a_trial_would_be_spared_anyway(scenario):
     things, asked, sharing = scenario
     of = made(things, sharing)
     wanted = claim(of, **asked)
@@ -446,7 +446,7 @@ def test_shares_get_as_equal_as_they_can(scenario):
         pytest.param(False, "low", id="elsewhere-priority-decides"),
     ],
 )
-def test_what_local_queues_used_decides_who_goes_first(by_usage, expected):
+def test_past_usage_of_local_queues_decides_the_order(by_usage, expected):
     of = state(
         queue("q", gpu=4, preemption=WITHIN, by_usage=by_usage),
         running("low", "q", priority=1, gpu=2, local_queue="ns/thrifty"),

@@ -224,7 +224,7 @@ def step_of(choose, kind):
 
 @RATE
 @given(scenarios(histories, 280))
-def test_what_is_kept_up_to_date_is_as_what_is_built_anew(steps):
+def test_incremental_state_equals_state_built_from_scratch(steps):
     of = made([])
     facts = {}
     for step, what in steps:

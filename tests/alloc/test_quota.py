@@ -94,7 +94,7 @@ def available(tree, name):
         ),
     ],
 )  # fmt: skip
-def test_what_is_available(specs, used, expected):
+def test_the_available_quota(specs, used, expected):
     tree = charged(tree_of(*specs), **used)
 
     assert {name: available(tree, name) for name in expected} == expected
@@ -118,7 +118,7 @@ def test_how_far_up_an_amount_borrows(amount, expected):
     assert tree.borrowing_level(cell(tree, "a"), amount) == expected
 
 
-def test_a_queue_without_cohort_borrows_from_nobody():
+def test_a_queue_without_cohort_does_not_borrow():
     tree = tree_of(queue("a", gpu=4))
 
     assert tree.borrowing_level(cell(tree, "a"), 5) == (0, False)
@@ -160,7 +160,7 @@ def test_a_cohort_without_object_lives_while_it_has_members():
     assert set(tree.hierarchy.cohorts) == {"all"}
 
 
-def test_a_cohort_that_nobody_names_any_more_is_gone():
+def test_a_cohort_without_references_is_removed():
     tree = tree_of(queue("a", "all", gpu=1))
 
     tree.hierarchy.put_queue("a", "", {GPU: quota(1)})

@@ -151,7 +151,7 @@ def test_pods_are_counted_where_there_is_quota_for_them():
     ]
 
 
-def test_what_others_use_is_missing_and_may_be_waited_for():
+def test_usage_of_others_is_missing_quota_that_may_be_waited_for():
     held = workload("other", "q", admission=admission("q", "on-demand", gpu=3))
 
     assignment = assign(cluster(two(spot=0), held), workload("w", "q", gpu=4))
@@ -231,7 +231,7 @@ def test_flavors_that_could_be_waited_for_are_better_than_those_that_cannot():
     assert [option.name for option in assignment.groups[0].options] == ["spot"]
 
 
-def test_workloads_with_the_same_requests_share_what_was_worked_out():
+def test_workloads_with_the_same_requests_share_the_computed_values():
     of = cluster(two())
     of.settle()
     options = of.queues["q"].options

@@ -161,7 +161,7 @@ def full(*more):
         ),
     ],
 )
-def test_whom_a_change_wakes_up(change, awake):
+def test_workloads_that_a_change_reactivates(change, awake):
     of = full()
 
     change(of)
@@ -199,7 +199,7 @@ def test_a_queue_that_comes_back_finds_its_workloads():
     assert admitted(of) == ["v"]
 
 
-def test_what_is_freed_while_the_queue_is_away_is_not_charged_later():
+def test_quota_freed_while_the_queue_is_missing_is_not_charged_later():
     of = state(queue("a", "all", gpu=4), held("w", "a", 3))
 
     of.remove_queue("a")
@@ -219,7 +219,7 @@ def test_nothing_is_left_of_a_queue_nobody_names():
     assert of.queues == {}
 
 
-def test_a_stopped_queue_admits_nobody():
+def test_a_stopped_queue_admits_no_workload():
     spec = queue("a", gpu=4)
     of = state(msgspec.structs.replace(spec, stopped=True), workload("w", "a", gpu=1))
     assert run(of).actions == ()
@@ -242,7 +242,7 @@ def test_a_queue_with_a_missing_flavor_waits_for_it():
     assert run(of).actions == ()
 
 
-def test_queues_below_a_cycle_of_cohorts_admit_nobody_until_it_is_broken():
+def test_queues_below_a_cycle_of_cohorts_admit_no_workload_until_it_is_broken():
     of = state(
         cohort("x", "y"), cohort("y", "x"), queue("a", "x", gpu=4), workload("w", "a", gpu=1)
     )
@@ -254,7 +254,7 @@ def test_queues_below_a_cycle_of_cohorts_admit_nobody_until_it_is_broken():
     assert admitted(of) == ["w"]
 
 
-def test_a_borrower_gets_what_a_cohort_above_has():
+def test_a_borrower_gets_quota_of_a_cohort_above():
     of = state(
         cohort("top", gpu=4), cohort("all", "top"), queue("a", "all", gpu=1),
         workload("w", "a", gpu=5),
@@ -265,7 +265,7 @@ def test_a_borrower_gets_what_a_cohort_above_has():
     assert action.level == 2
 
 
-def test_a_change_of_who_holds_quota_lets_searches_start_over():
+def test_a_change_of_quota_holders_restarts_searches():
     of = state(queue("q", gpu=4), workload("a", "q", admission=admission("q", gpu=2)))
     of.settle()
     before = of.queues["q"].node.generation
@@ -279,7 +279,7 @@ def test_a_change_of_who_holds_quota_lets_searches_start_over():
     ("priority", "inadmissible"),
     [pytest.param(1, 0, id="another-priority"), pytest.param(5, 1, id="the-same")],
 )
-def test_another_priority_of_who_holds_quota_wakes_up_who_waits(priority, inadmissible):
+def test_another_priority_of_a_quota_holder_reactivates_pending_workloads(priority, inadmissible):
     of = state(
         queue("q", gpu=4),
         workload("a", "q", admission=admission("q", gpu=4), priority=5),

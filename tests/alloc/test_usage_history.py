@@ -88,7 +88,7 @@ def test_a_queue_that_is_gone_has_no_weight_of_its_own():
     assert book.usage["lq"] == 0
 
 
-def test_a_seed_does_not_replace_what_is_known():
+def test_a_seed_does_not_replace_known_usage():
     book = history()
     book.seed("lq", CORE, at=0)
 

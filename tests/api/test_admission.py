@@ -97,7 +97,7 @@ def seen(head):
         ),
     ],
 )
-def test_a_head_says_who_asks_for_what(text):
+def test_a_head_names_the_user_and_the_object(text):
     head = read_head(text)
 
     assert head.whole

@@ -31,7 +31,7 @@ def test_an_empty_file_sets_nothing_and_is_fine():
     assert check_configuration(configuration) == ({}, [])
 
 
-def test_what_is_said_stays_and_the_rest_is_filled_in():
+def test_given_values_are_kept_and_the_rest_is_filled_in():
     configuration = decode_configuration(document(leaderElection={"leaseDuration": "1m"}))
 
     assert configuration.leader_election.lease_duration == "1m"
@@ -77,7 +77,7 @@ def test_v1beta1_waits_for_pods_and_shares_fairly_only_if_enabled():
         ),
     ],
 )
-def test_what_is_no_configuration_is_said(text, said):
+def test_an_invalid_configuration_is_reported(text, said):
     with pytest.raises(ConfigurationError, match=said):
         parse_configuration(text)
 
@@ -155,7 +155,7 @@ def test_lengths_of_time_are_read_as_go_writes_them(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1d"])
-def test_what_is_no_length_of_time_is_refused(text):
+def test_invalid_durations_are_refused(text):
     with pytest.raises(DurationError, match="is not a duration"):
         duration_seconds(text)
 

@@ -169,15 +169,17 @@ def test_every_field_says_what_it_means(version):
     assert undescribed(version["schema"]["openAPIV3Schema"]) == []
 
 
-def test_without_notes_only_what_is_above_the_fields_is_told():
+def test_without_notes_only_descriptions_above_fields_are_kept():
     spec = properties_of("ClusterQueue", "spec")
     assert "description" not in spec["cohortName"]
-    assert spec["preemption"]["description"] == "Whom the queue's workloads may preempt."
+    assert spec["preemption"]["description"] == (
+        "The workloads that the queue's workloads may preempt."
+    )
 
     spec = properties_of("Policy", "spec", notes=field_notes)
     assert spec["matchConditions"]["description"].startswith("Which of those it concerns, by CEL")
     rules = spec["matchConstraints"]["properties"]["resourceRules"]
-    assert rules["description"].startswith("What the policy concerns")
+    assert rules["description"].startswith("The requests that the policy matches")
 
 
 def test_no_definition_is_too_large_for_kubectl_nor_all_of_them_for_helm():

@@ -40,7 +40,7 @@ def parts(part, path=()):
 
 @pytest.mark.skipif(not kueue_schemas(), reason=WHY_NOT)
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.plural)
-def test_what_bounds_a_field_of_kueues_bounds_it_in_the_full_schema(kind):
+def test_bounds_of_fields_of_kueue_are_in_the_full_schema(kind):
     ours = dict(parts(our_schemas()[kind.plural]))
 
     missing = [
@@ -56,7 +56,7 @@ def test_what_bounds_a_field_of_kueues_bounds_it_in_the_full_schema(kind):
 
 @pytest.mark.skipif(not kueue_schemas(), reason=WHY_NOT)
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.plural)
-def test_what_kueue_requires_restricts_or_defaults_is_so_in_the_full_schema(kind):
+def test_kueues_required_fields_limits_and_defaults_are_in_the_full_schema(kind):
     ours = dict(parts(our_schemas()[kind.plural]))
     for path, said in parts(kueue_schemas()[kind.plural]):
         if path not in ours:
@@ -102,7 +102,7 @@ def smallest(part):
 
 
 @pytest.mark.parametrize("struct", sorted(STATUSES, key=lambda s: s.__name__))
-def test_what_the_full_schema_requires_of_a_status_is_written_even_if_it_is_empty(struct):
+def test_required_status_fields_of_the_full_schema_are_written_even_if_empty(struct):
     bare = schema(struct, full=True)
     given = {
         field.encode_name: smallest(bare["properties"][field.encode_name])
@@ -275,7 +275,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("new", "old"), WRONG.values(), ids=WRONG.keys())
-def test_what_the_full_schema_refuses_the_webhooks_refuse_for_the_slim_one(new, old):
+def test_the_webhooks_refuse_the_errors_of_the_full_schema_for_the_slim_one(new, old):
     plural = next(kind.plural for kind in OURS if kind.type.__name__ == new["kind"])
 
     assert errors_of(new, old, our_schemas()[plural])
@@ -299,7 +299,7 @@ RIGHT = {
 
 
 @pytest.mark.parametrize(("new", "old"), RIGHT.values(), ids=RIGHT.keys())
-def test_what_is_right_passes_all_of_them(new, old):
+def test_valid_objects_pass_all_of_them(new, old):
     plural = next(kind.plural for kind in OURS if kind.type.__name__ == new["kind"])
 
     assert errors_of(new, old, our_schemas()[plural]) == []

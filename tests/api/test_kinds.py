@@ -64,7 +64,7 @@ def test_lists_merge(struct, field, applied, patched):
         ),
     ],
 )
-def test_what_is_applied_as_a_whole(struct, field, atomic):
+def test_values_that_are_applied_as_a_whole(struct, field, atomic):
     assert fields(struct)[field].atomic is atomic
 
 

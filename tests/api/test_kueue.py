@@ -61,7 +61,7 @@ def paths(errors):
     return [(error.path, error.problem) for error in errors]
 
 
-def test_what_the_api_server_would_default_is_defaulted_on_reading():
+def test_defaults_of_the_api_server_are_set_on_reading():
     queue = msgspec.json.decode(b'{"spec": {}}', type=ClusterQueue)
 
     assert queue.spec.queueing_strategy == "BestEffortFIFO"

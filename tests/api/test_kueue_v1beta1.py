@@ -41,7 +41,7 @@ def test_a_workload_survives_the_way_there_and_back(workload):
     assert downgraded(upgraded(workload)) == workload
 
 
-def test_what_v1beta2_has_not_is_dropped_and_the_rest_renamed():
+def test_fields_that_v1beta2_lacks_are_dropped_and_the_rest_is_renamed():
     queue = {
         "apiVersion": OLD,
         "kind": "ClusterQueue",
@@ -142,7 +142,7 @@ def nested(inner):
     st.sampled_from(sorted(KINDS)),
     st.dictionaries(st.sampled_from(["spec", "status"]), st.recursive(json_values, nested)),
 )
-def test_whatever_an_object_is_it_is_converted_or_refused(way, kind, parts):
+def test_any_object_is_converted_or_refused(way, kind, parts):
     version, convert = way
     document = {"apiVersion": version, "kind": kind, **parts}
     try:

@@ -5,7 +5,7 @@ import pytest
 
 from policyd.alloc.settings import Gates
 from policyd.api.configuration.gates import DEFAULTS, LOCKED, validate_gates
-from policyd.api.configuration.left_out import LEFT_OUT, gates_in_vain
+from policyd.api.configuration.left_out import LEFT_OUT, ineffective_gates
 from tests.gates import flipped, unfounded
 
 
@@ -19,12 +19,12 @@ def test_tests_say_something_of_the_gates_that_they_are_marked_with():
     assert unfounded() == []
 
 
-def test_what_the_core_knows_is_a_gate():
+def test_settings_of_the_core_are_gates():
     assert {field.encode_name for field in msgspec.structs.fields(Gates)} <= DEFAULTS.keys()
 
 
 @pytest.mark.parametrize("name", sorted(LOCKED))
-def test_nobody_may_set_what_kueue_has_locked(name):
+def test_locked_gates_of_kueue_cannot_be_set(name):
     _, errors = validate_gates("", {name: not DEFAULTS[name]})
 
     assert "feature is locked" in errors[0].message
@@ -48,5 +48,5 @@ def test_nobody_may_set_what_kueue_has_locked(name):
         ),
     ],
 )
-def test_who_sets_what_is_left_out_is_told_why(gates, told):
-    assert list(gates_in_vain("", gates)) == told
+def test_a_user_who_sets_an_ignored_gate_gets_the_reason(gates, told):
+    assert list(ineffective_gates("", gates)) == told

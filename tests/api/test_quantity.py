@@ -73,7 +73,7 @@ def test_quantity_is_written_in_canonical_form(text, canonical):
         pytest.param(float("nan"), "must match", id="not-a-number"),
     ],
 )
-def test_what_is_no_quantity_is_refused(text, wrong):
+def test_invalid_quantities_are_refused(text, wrong):
     with pytest.raises(QuantityError, match=wrong):
         parse_quantity(text)
 

@@ -59,7 +59,7 @@ def test_queries_select(text, expected):
         ),
     ],
 )
-def test_what_is_no_query_is_said_in_the_api_servers_words(text, message):
+def test_invalid_queries_are_reported_in_the_api_servers_words(text, message):
     with pytest.raises(SelectorError) as caught:
         parse_query(text)
 

@@ -22,7 +22,7 @@ DOMAINS = st.lists(st.builds(DomainPods, st.tuples(NAMES, NAMES), st.integers(0,
 
 
 @given(DOMAINS)
-def test_what_is_written_reads_as_it_was(domains):
+def test_written_data_reads_as_before(domains):
     written = encode_topology(("block", "rack"), domains)
 
     assert list(decode_topology(written)) == domains

@@ -81,7 +81,7 @@ def test_a_planted_advisory_fails_the_audit_and_says_what_to_do(tmp_path, capsys
     assert said == "audit: plan-ted 1.5: TEST-1: it is planted; fixed in 2.0\n"
 
 
-def test_what_is_installed_counts_though_it_is_not_pinned(tmp_path):
+def test_installed_packages_count_without_a_pin(tmp_path):
     planted = advisory(part(("introduced", "0"), name="pytest"))
 
     assert audit.main(kept(tmp_path, planted), constraints(tmp_path)) == 1
@@ -101,7 +101,7 @@ def test_what_is_installed_counts_though_it_is_not_pinned(tmp_path):
         ),
     ],
 )
-def test_an_advisory_about_something_else_concerns_nobody(given):
+def test_an_advisory_about_another_package_has_no_effect(given):
     assert matches([given], [Package("planted", Version("1.0"))]) == []
 
 

@@ -60,20 +60,20 @@ def test_the_time_that_a_victim_ran_is_lost():
     }
 
 
-def test_who_waited_already_when_the_victim_began_undoes_a_decision():
+def test_a_workload_pending_before_its_victim_started_undoes_a_decision():
     found = story((0, seen("b")), (1, seen("a", "Admitted")), (3, preempted("a", "b")))
 
     assert found["undone"] == {"count": 1, "lost": 10}
 
 
-def test_a_preemptor_that_is_soon_evicted_preempted_in_vain():
+def test_a_preemptor_that_is_soon_evicted_has_preempted_without_effect():
     begins = [(0, seen("a", "Admitted")), (1, preempted("a", "b")), (2, seen("b", "Admitted"))]
 
     assert story(*begins, (50, preempted("b", "c")))["in_vain"] == 1
     assert story(*begins, (70, preempted("b", "c")))["in_vain"] == 0
 
 
-def test_who_is_evicted_twice_is_counted_as_one_that_is_evicted_again():
+def test_a_second_eviction_is_counted_as_a_repeated_one():
     once = [(0, seen("a", "Admitted")), (1, preempted("a", "b"))]
     found = story(*once, (2, seen("a")), (3, seen("a", "Admitted")), (4, preempted("a", "c")))
 

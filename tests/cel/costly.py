@@ -21,7 +21,7 @@ from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
 from policyd.cel.values import UInt
 from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_values
-from policyd.engine.model.dialects import Chance
+from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.functions import FUNCTIONS
 
 BOUND_SECONDS = 0.2
@@ -287,7 +287,7 @@ def _dice(sides):
 def environment():
     """Return an environment with all functions and macros that there are."""
     kyverno = kyverno_environment(
-        mutation=True, chance=Chance(now=lambda: 10**18, random_below=_dice)
+        mutation=True, volatile=Volatile(now=lambda: 10**18, random_below=_dice)
     )
     extended = extended_environment()
     functions = {**kyverno.functions}

@@ -131,7 +131,7 @@ def test_all_mistakes_are_said_at_once():
     assert [issue.column for issue in issues] == [1, 22, 38]
 
 
-def test_what_is_not_of_the_type_that_stands_in_for_it_is_taken_for_it_and_fails():
+def test_a_value_of_another_type_is_used_as_the_assumed_type_and_fails():
     program = compile_expression("string(object.m[?'k'].orValue(0))", ENVIRONMENT)
 
     assert program.evaluate({"object": {"m": {"k": 5}}}, Budget()) == "5"
@@ -166,7 +166,7 @@ def test_hints_name_what_was_meant(source, hint):
         pytest.param("lists.range(2) == []", (1, 33), "1.34", id="lists"),
     ],
 )
-def test_functions_are_there_from_their_version_on(source, version, since):
+def test_functions_exist_from_their_version_on(source, version, since):
     hints = " ".join(str(issue.hint) for issue in wrong_with(source, base_environment(version)))
     major, minor = map(int, since.split("."))
 

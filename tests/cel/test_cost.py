@@ -48,7 +48,7 @@ def test_cost_is_the_api_servers(source, cost):
     assert budget.spent == cost
 
 
-def test_what_is_found_in_a_list_costs_the_whole_list_each_time():
+def test_a_search_in_a_list_costs_the_whole_list_each_time():
     source = "object.list.all(x, object.list.indexOf(x) >= 0)"
     values = [{"name": "a" * 25, "number": 1}, {"name": "b" * 9, "parts": [None, 2.5, True]}]
     budget = Budget()

@@ -21,7 +21,7 @@ ENVIRONMENTS = [
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_whatever_an_environment_has_is_described(environment):
+def test_everything_in_an_environment_is_described(environment):
     described = {entry.name for entry in describe(environment)}
     names = {KNOWN.aliases.get(name, name) for name in environment.functions}
     alone = environment.macros - MATH_MACROS  # which are functions as well

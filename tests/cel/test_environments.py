@@ -64,7 +64,7 @@ def test_a_place_has_no_others(place, source):
         pytest.param("vap-1.33", "[1].sortBy(x, x)", "`sortBy` needs Kubernetes 1.34", id="macro"),
     ],
 )
-def test_what_another_place_has_is_known(name, source, hint):
+def test_the_usage_of_another_place_is_known(name, source, hint):
     with pytest.raises(CelCompileError) as caught:
         compile_expression(source, environment_named(name))
 

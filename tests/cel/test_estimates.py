@@ -140,7 +140,7 @@ def test_every_function_says_what_it_may_cost(overload):
 
 @settings(max_examples=150, deadline=None)
 @given(EXPRESSIONS)
-def test_whatever_can_be_compiled_can_be_estimated(source):
+def test_every_compilable_expression_can_be_estimated(source):
     try:
         span = estimate_cost(source, TYPED)
     except CelCompileError:

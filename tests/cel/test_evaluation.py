@@ -120,7 +120,7 @@ def test_errors_say_where(source, column, message):
         pytest.param("cel_free(1) || true", True, id="function"),
     ],
 )
-def test_what_decides_absorbs_errors(source, value):
+def test_deciding_operands_absorb_errors(source, value):
     def fail(_value):
         raise CelError("failed")
 
@@ -142,7 +142,7 @@ def test_each_operand_is_evaluated_once():
     assert CALLS == [1, 2, 3, 4]
 
 
-def test_what_is_not_needed_is_not_evaluated():
+def test_unneeded_expressions_are_not_evaluated():
     CALLS.clear()
 
     evaluate("true || count(1) == 1")

@@ -212,7 +212,7 @@ def test_text_is_written_as_it_may_be_read_again(source):
 
 @settings(max_examples=200, deadline=None)
 @given(EXPRESSIONS)
-def test_whatever_is_written_means_the_same(source):
+def test_any_written_form_means_the_same(source):
     assert shape(parse(unparse(parse(source)))) == shape(parse(source))
 
 

@@ -141,7 +141,7 @@ _DEEP = {
 
 
 @pytest.mark.parametrize("source", _DEEP.values(), ids=_DEEP.keys())
-def test_what_nests_as_deep_as_can_be_is_compiled_right(source):
+def test_the_deepest_nesting_is_compiled_correctly(source):
     environment = ENVIRONMENT.extend(variables={"a": DYN, "l": DYN})
     variables = {"a": True, "l": [1]}
     limit = sys.getrecursionlimit()

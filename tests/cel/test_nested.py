@@ -57,7 +57,7 @@ def shorter(source):
         pytest.param(None, True, id="null"),
     ],
 )
-def test_what_is_out_of_the_ordinary_is_left_to_the_function_in_full(name, gives_up):
+def test_unusual_inputs_are_left_to_the_full_function(name, gives_up):
     asked = []
     program = compile_expression(UNIQUE, nested.ENVIRONMENT)
     whole = program.run.__globals__["R_whole"]
@@ -69,7 +69,7 @@ def test_what_is_out_of_the_ordinary_is_left_to_the_function_in_full(name, gives
     assert bool(asked) is gives_up
 
 
-def test_what_costs_more_than_usual_is_evaluated_in_full():
+def test_expensive_expressions_are_evaluated_in_full():
     program = compile_expression(UNIQUE, nested.ENVIRONMENT)
     variables = {"a": {"list": [{"name": f"n{number}"} for number in range(100)]}}
     budget = Budget()

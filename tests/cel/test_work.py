@@ -25,13 +25,13 @@ from policyd.cel.environments import extended_environment
 from policyd.cel.lib.authorizer import Authorization, Authorizer
 from policyd.cel.types import DYN
 from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_values
-from policyd.engine.model.dialects import Chance
+from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.functions import FUNCTIONS
 
 _LETTERS = "dlmost"
 _EXTENDED = extended_environment().extend(variables=dict.fromkeys(_LETTERS, DYN))
 _KYVERNO = kyverno_environment(
-    chance=Chance(now=lambda: 0, random_below=lambda sides: 7 % sides)
+    volatile=Volatile(now=lambda: 0, random_below=lambda sides: 7 % sides)
 ).extend(variables=dict.fromkeys(_LETTERS, DYN), functions=FUNCTIONS)
 _MIB = 1 << 20
 
@@ -218,7 +218,7 @@ def test_a_policy_alone_may_cost_what_the_api_server_lets_it():
     assert budget.remaining > 0
 
 
-def test_what_the_authorizer_costs_is_not_taken_from_the_request():
+def test_the_cost_of_the_authorizer_is_not_charged_to_the_request():
     allowance = RequestBudget(50)
     program = compile_expression(
         "authorizer.path('/a').check('get').allowed()", admission_environment()

@@ -52,7 +52,7 @@ def test_replicas_run_on_different_nodes(whole):
 
 
 @pytest.mark.parametrize("name", [WEBHOOKS, CONTROLLER])
-def test_what_the_kubelet_asks_is_answered(whole, name):
+def test_requests_of_the_kubelet_are_answered(whole, name):
     found = whole.control_plane.kubectl("get", "deployment", name, "-n", NAMESPACE, "-o=json")
     container = json.loads(found)["spec"]["template"]["spec"]["containers"][0]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -96,7 +96,7 @@ def test_a_pod_gets_what_the_policies_inject(whole):
     assert shown["metadata"]["labels"][QUEUE] == "team-a"
 
 
-def test_what_the_policies_forbid_is_refused(whole):
+def test_violations_of_policies_are_refused(whole):
     with pytest.raises(Refused, match="GPU"):
         whole.api.create(pod("greedy", gpus=64))
 

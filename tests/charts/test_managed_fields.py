@@ -62,7 +62,7 @@ def status_written(api, name):
     return api.call("PATCH", path, patch, content_type="application/merge-patch+json")
 
 
-def test_who_wrote_a_workload_of_the_controller_is_never_noted(api, controller):
+def test_the_writer_of_the_controllers_workload_is_never_recorded(api, controller):
     created = controller.create(a_workload("ours"))
     labelled = api.patch("Workload", "ours", {"metadata": {"labels": {"a": "b"}}})
     written = status_written(controller, "ours")
@@ -71,13 +71,13 @@ def test_who_wrote_a_workload_of_the_controller_is_never_noted(api, controller):
     assert written["status"] == {"accumulatedPastExecutionTimeSeconds": 1}
 
 
-def test_who_wrote_a_workload_of_somebody_else_is_noted(api):
+def test_the_writer_of_a_foreign_workload_is_recorded(api):
     created = api.create(a_workload("anothers"))
 
     assert [operation for _, operation in noted(created)] == ["Update"]
 
 
-def test_who_applies_a_workload_keeps_its_fields(bare, api, controller):
+def test_an_applier_of_a_workload_keeps_its_fields(bare, api, controller):
     controller.create(a_workload("applied"))
     manifest = a_workload("applied")
     for priority in (1, 2):

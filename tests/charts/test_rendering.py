@@ -180,7 +180,7 @@ def test_nobody_but_nodes_reaches_metrics_unless_told(tmp_path):
     assert policy_of(objects, "controller") == {"visibility": None}
 
 
-def test_who_scrapes_and_where_the_api_server_is_can_be_told(tmp_path):
+def test_the_scraper_and_the_api_servers_address_are_configurable(tmp_path):
     scrapes = [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
     calls = [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
     values = {"networkPolicy.metricsFrom": scrapes, "networkPolicy.apiServerFrom": calls}
@@ -405,7 +405,7 @@ def policies(objects):
     return {name: item for (kind, name), item in objects.items() if kind == "Policy"}
 
 
-def test_what_the_kustomization_lists_is_installed_as_it_is(tmp_path):
+def test_files_of_the_kustomization_are_installed_unchanged(tmp_path):
     installed = policies(rendered(tmp_path, {"policies.enabled": True}))
 
     assert {name: item["spec"] for name, item in installed.items()} == {

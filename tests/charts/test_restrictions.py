@@ -64,12 +64,12 @@ def powerful(control_plane, accounts):
 
 
 @pytest.mark.parametrize("write", by_id(LEGAL))
-def test_what_a_process_does_is_taken(accounts, write):
+def test_supported_values_are_accepted(accounts, write):
     assert write.refusal(accounts[write.account]) is None
 
 
 @pytest.mark.parametrize("write", by_id(ILLEGAL))
-def test_what_no_process_does_is_refused(accounts, write):
+def test_unsupported_values_are_refused(accounts, write):
     refusal = write.refusal(accounts[write.account])
 
     assert refusal is not None

@@ -145,7 +145,7 @@ def test_kubectl_finds_the_resources(served):
     }
 
 
-def test_who_may_view_a_namespace_may_ask_for_its_queues(served):
+def test_a_viewer_of_a_namespace_may_read_its_queues(served):
     assert len(asked(served, OF_LOCAL_QUEUE, user="viewer")) == 2
     with pytest.raises(ControlPlaneError, match="forbidden"):
         asked(served, OF_CLUSTER_QUEUE, user="viewer")

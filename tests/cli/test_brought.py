@@ -90,7 +90,7 @@ def test_a_stream_of_documents_is_read_from_standard_input():
         pytest.param(BINDING, "binding `b` is for `few`, which is not here", id="binding-alone"),
     ],
 )
-def test_what_does_nothing_by_itself_is_doubtful(text, message):
+def test_parts_without_an_effect_are_doubtful(text, message):
     result = run("check", "-", text=text)
 
     assert result.exit_code == 0
@@ -143,7 +143,7 @@ def test_a_case_may_bring_its_params(folder):
     assert run("test", folder).exit_code == 0
 
 
-def test_a_case_may_say_what_the_user_may_do(tmp_path):
+def test_a_case_may_state_the_permissions_of_the_user(tmp_path):
     asking = VAP.replace("  paramKind: {apiVersion: v1, kind: ConfigMap}\n", "").replace(
         "size(object.spec.containers) <= int(params.data.most)",
         "authorizer.group('').resource('secrets').check('get').allowed()",
@@ -415,7 +415,7 @@ def test_a_kyverno_test_says_how_objects_were(kyverno_folder, old, row, result):
         pytest.param("resource: []\n", 0, "warning: unknown field `resource`", id="of-the-file"),
     ],
 )
-def test_a_field_of_a_kyverno_test_that_is_not_known_is_told(kyverno_folder, line, code, said):
+def test_an_unknown_field_of_a_kyverno_test_is_reported(kyverno_folder, line, code, said):
     (kyverno_folder / "kyverno-test.yaml").write_text((KYVERNO_TEST % "fail") + line)
     result = run("test", kyverno_folder)
 
@@ -502,7 +502,7 @@ def test_a_policy_that_is_not_read_keeps_the_rows_of_others_from_nothing(kyverno
         ),
     ],
 )
-def test_what_is_wrong_with_a_kyverno_test_is_a_finding(kyverno_folder, changed, said):
+def test_errors_in_a_kyverno_test_are_findings(kyverno_folder, changed, said):
     (kyverno_folder / "broken.yaml").write_text("a: [b")
     (kyverno_folder / "odd.yaml").write_text("policies: [no-latest]")
     text = (KYVERNO_TEST % "fail").replace(*changed)
@@ -533,7 +533,7 @@ def test_a_validation_that_no_row_violates_is_named(kyverno_folder):
         assert run("test", "--coverage", kyverno_folder).exit_code == code
 
 
-def test_what_is_said_in_jmespath_is_not_answered(kyverno_folder):
+def test_jmespath_expressions_are_not_answered(kyverno_folder):
     (kyverno_folder / "asks.yaml").write_text(
         OUTSIDE % "globalContext.Get('pods', 'names').size() == 3"
     )
@@ -557,7 +557,7 @@ def test_an_exception_from_a_policy_that_is_not_here_is_doubtful(kyverno_folder)
 
 
 @pytest.mark.parametrize("field", ["checks", "jsonPayloads"])
-def test_what_kyverno_tests_without_requests_is_not_taken_for_tested(kyverno_folder, field):
+def test_kyverno_tests_without_requests_do_not_count_as_tested(kyverno_folder, field):
     text = (KYVERNO_TEST % "fail") + f"{field}: [a.yaml]\n"
     (kyverno_folder / "kyverno-test.yaml").write_text(text)
     result = run("test", kyverno_folder)

@@ -131,7 +131,7 @@ def test_without_an_object_there_is_none(run):
         pytest.param([CHECK], "users' permissions are unknown", id="authorizer"),
     ],
 )
-def test_what_is_wrong_is_shown_with_a_caret(run, words, message):
+def test_errors_are_shown_with_a_caret(run, words, message):
     result = run("eval", *words, "-f", "web.yaml")
 
     assert result.exit_code == 1

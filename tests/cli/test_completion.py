@@ -68,7 +68,7 @@ def test_bash_takes_the_script_and_completes_by_it(tmp_path):
         pytest.param("cel functions isLe", ["isLessThan"], id="functions"),
     ],
 )
-def test_what_is_offered_fits_what_was_typed(words, offered):
+def test_suggestions_match_the_typed_word(words, offered):
     assert complete(words) == offered
 
 

@@ -56,7 +56,7 @@ def test_objects_of_the_old_version_are_written_in_the_new_one(given, expected, 
     assert code == 0
 
 
-def test_what_cannot_be_read_is_named_and_what_is_before_it_converted():
+def test_an_unreadable_document_is_named_and_earlier_ones_are_converted():
     written, told, code = convert(yaml.safe_dump(OLD) + "---\na: [\n")
 
     assert written == [NEW]
@@ -121,7 +121,7 @@ def test_a_field_of_a_wrong_type_is_named_and_the_rest_is_written():
 @pytest.mark.parametrize(
     "odd", [5, "a", [1], {"apiVersion": "v1"}, {**OLD, "kind": ["a"]}, {**OLD, "kind": {}}]
 )
-def test_what_is_no_object_is_named_and_not_passed_on(odd):
+def test_other_values_than_objects_are_named_and_not_passed_on(odd):
     written, said, code = convert(yaml.safe_dump_all([odd, OLD]))
 
     assert written == [NEW]

@@ -102,7 +102,7 @@ def test_replicas_of_another_name_are_counted_too(shown):
     assert counted["nvidia.com/mig-3g.40gb"] == 12
 
 
-def test_what_is_not_the_same_everywhere_is_warned_of(shown):
+def test_differences_between_versions_are_warnings(shown):
     assert shown(NODES).stderr == (
         "warning: nvidia.com/gpu is not the same on all nodes (1/4 of one, a whole GPU), and"
         " counts as the biggest; give the others a flavor and a quota of their own, or, if they are"
@@ -114,7 +114,7 @@ def test_a_file_without_gpus_has_no_lines(shown):
     assert len(shown([]).stdout.splitlines()) == 1
 
 
-def test_what_is_no_node_is_told(tmp_path):
+def test_other_things_than_nodes_are_reported(tmp_path):
     file = tmp_path / "nodes.yaml"
     file.write_text("{kind: Node, metadata: 3}")
 

@@ -81,7 +81,7 @@ def test_the_tables_have_every_command():
 
 @pytest.mark.parametrize("name", ENDS)
 @pytest.mark.parametrize("code", [0, 1, 2])
-def test_what_is_fine_found_or_unusable_has_one_exit_code_each(name, code, monkeypatch):
+def test_success_findings_and_unusable_input_have_one_exit_code_each(name, code, monkeypatch):
     monkeypatch.chdir(POLICY.parent)
     words, *texts = ENDS[name]
     if texts[code] is None:
@@ -243,7 +243,7 @@ STORED = [
 
 
 @pytest.mark.parametrize(("command", "option"), STORED)
-def test_what_a_service_reads_again_is_stored_until_it_ends(command, option):
+def test_data_that_a_service_reads_again_is_stored_until_it_ends(command, option):
     name = option.lstrip("-").replace("-", "_")
     runner = CliRunner()
     with (
@@ -312,7 +312,7 @@ class Bar:
 
 
 @pytest.mark.parametrize("name", [name for name in ENDS if not name.startswith("cel")])
-def test_what_takes_long_shows_how_far_it_is(name, monkeypatch):
+def test_long_work_shows_progress(name, monkeypatch):
     """Whatever a command goes through is shown if it takes longer than a second."""
     shown = []
     monkeypatch.chdir(POLICY.parent)

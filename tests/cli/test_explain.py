@@ -67,7 +67,7 @@ def test_it_says_what_each_expression_is_and_what_is_changed(folder):
         assert line in result.stdout
 
 
-def test_it_says_why_a_policy_is_lifted(folder):
+def test_the_reason_of_an_exemption_is_shown(folder):
     lifted = f"{POLICY}  exceptions: [{{users: [someone], reason: agreed, owner: ada}}]\n"
     (folder / "policy.yaml").write_text(lifted)
 
@@ -111,7 +111,7 @@ def test_a_policy_that_is_not_there_is_a_wrong_call(folder):
     assert "policy `few-gpu` not found: did you mean `few-gpus`?" in result.stderr
 
 
-def test_what_is_no_object_is_a_finding(folder):
+def test_other_values_than_objects_are_findings(folder):
     (folder / "pod.yaml").write_text("kind: Pod\n")
 
     result = run(folder)

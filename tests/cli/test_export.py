@@ -98,7 +98,7 @@ def test_its_own_bindings_are_exported_in_the_place_of_its_word(export):
     assert selector == {"matchLabels": {"tier": "research"}}
 
 
-def test_what_is_native_passes_in_the_version_that_is_asked_for(export):
+def test_native_objects_pass_in_the_requested_version(export):
     (passed,) = objects(export(NATIVE, options=["--api-version", "v1beta1"]))
 
     assert passed["apiVersion"] == "admissionregistration.k8s.io/v1beta1"
@@ -117,7 +117,7 @@ def test_what_is_native_passes_in_the_version_that_is_asked_for(export):
     ("options", "code"),
     [pytest.param([], 1, id="strictly"), pytest.param(["--partial"], 0, id="partially")],
 )
-def test_what_is_left_out_is_said_and_the_rest_comes_out(export, given, said, options, code):
+def test_omissions_are_reported_and_the_rest_is_printed(export, given, said, options, code):
     result = export(given, POLICY, options=options)
 
     assert result.exit_code == code
@@ -150,7 +150,7 @@ def test_a_policy_of_kyvernos_becomes_one_of_the_api_servers(export):
     assert bound["spec"] == {"policyName": "kyverno", "validationActions": ["Deny"]}
 
 
-def test_a_policy_of_kyvernos_that_is_lifted_is_left_out(export):
+def test_an_exempt_policy_of_kyvernos_is_left_out(export):
     result = export(KYVERNO, LIFTED, options=["--partial"])
 
     assert "exception `lifted` applies to it, and the API server has no exceptions" in result.stderr

@@ -134,7 +134,7 @@ def test_a_case_fails_if_there_are_not(assertion, said, folder):
         pytest.param(", source: Generated", 0, id="not-generated"),
     ],
 )
-def test_a_constraint_concerns_what_its_match_block_says(match, violations, folder):
+def test_a_constraint_matches_the_objects_of_its_match_block(match, violations, folder):
     result = run(folder(match=match, assertion=f"violations: {violations}"))
 
     assert result.exit_code == 0, result.output

@@ -262,7 +262,7 @@ def test_a_policy_without_a_binding_denies(folder):
         pytest.param({}, "changed, but there is no .gold.yaml", id="not-said"),
     ],
 )
-def test_what_is_changed_comes_out_as_the_gold_file_says(files, said, folder):
+def test_the_changed_object_equals_the_gold_file(files, said, folder):
     files = {"label.a.object.yaml": BARE, **files}
 
     assert said in run(folder(files, policy=MUTATING, bound=False)).output

@@ -133,7 +133,7 @@ def test_every_command_says_when_it_uses_colours(name):
         pytest.param(["cel", "functions", "indexof"], "`indexOf`", id="function"),
     ],
 )
-def test_what_was_mistyped_is_guessed(words, meant):
+def test_mistyped_words_are_guessed(words, meant):
     result = CliRunner().invoke(main, words)
 
     assert result.exit_code in (1, 2)

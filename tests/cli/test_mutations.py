@@ -85,7 +85,7 @@ def test_an_older_object_of_wrong_types_is_said_to_be_none(command, kind, rest, 
     ],
 )
 @pytest.mark.parametrize("text", ["a: [", "\x00"], ids=["open", "control"])
-def test_what_is_no_yaml_has_one_exit_code_from_a_file_and_from_standard_input(
+def test_invalid_yaml_has_one_exit_code_from_a_file_and_from_standard_input(
     command, text, tmp_path
 ):
     file = tmp_path / "cases.yaml"

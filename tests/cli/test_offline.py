@@ -171,12 +171,12 @@ def test_apply_without_a_policy_is_a_wrong_call(folder, tmp_path):
     assert "no policy in" in result.stderr
 
 
-def test_what_cannot_be_read_is_a_wrong_call(tmp_path):
+def test_unreadable_input_is_a_usage_error(tmp_path):
     with pytest.raises(click.UsageError, match=r"cannot read .*: is a directory"):
         content(tmp_path)
 
 
-def test_apply_prints_what_the_door_would_make_of_objects(folder):
+def test_apply_prints_the_objects_as_admitted(folder):
     result = apply(folder, "-f", folder / "pod.yaml", "--namespace-labels", "team=vision")
 
     assert result.exit_code == 0
@@ -371,7 +371,7 @@ def test_apply_says_what_is_denied_and_prints_the_rest(folder):
         pytest.param("apiVersion: v1\nkind: Pod\n", "Pod without `metadata`", id="no-metadata"),
     ],
 )
-def test_apply_says_what_is_no_object(folder, text, message):
+def test_apply_reports_other_values_than_objects(folder, text, message):
     result = apply(folder, "-f", "-", text=text)
 
     assert result.exit_code == 2
@@ -465,7 +465,7 @@ def test_an_unexpected_denial_fails(folder):
     assert "unexpected denial: good: too many GPUs; ask for one" in run("test", folder).stdout
 
 
-def test_what_is_not_idempotent_fails(folder):
+def test_changes_that_are_not_idempotent_fail(folder):
     policy = GOOD.replace(
         "inject: {labels: {team: {expression: \"namespaceObject.metadata.labels[?'team']\"}}}",
         "inject: {override: true, labels: {team: {expression: "

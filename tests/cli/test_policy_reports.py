@@ -32,7 +32,7 @@ def test_a_line_for_each_policy_and_namespace(run):
     assert result.exit_code == 1
 
 
-def test_what_fails_in_a_shadow_alone_fails_nothing(run):
+def test_a_failure_of_a_shadow_alone_fails_nothing(run):
     result = run(("b", "team-a"))
 
     assert "fail" in result.stdout

@@ -57,7 +57,7 @@ def run(folder, *arguments):
     return CliRunner().invoke(main, ["replay", str(recorded), *map(str, arguments)])
 
 
-def test_what_is_refused_now_and_was_not_is_said(folder):
+def test_newly_refused_objects_are_reported(folder):
     result = run(folder, "-p", folder / "new.yaml", "--against", folder / "old.yaml")
 
     assert result.exit_code == 1
@@ -68,7 +68,7 @@ def test_what_is_refused_now_and_was_not_is_said(folder):
     )
 
 
-def test_what_is_no_longer_refused_is_said(folder):
+def test_no_longer_refused_objects_are_reported(folder):
     result = run(folder, "-p", folder / "old.yaml", "--against", folder / "new.yaml")
 
     assert "CREATE Pod team-a/p2: allowed now\n  - denied: few-gpus: too many" in result.stdout
@@ -134,7 +134,7 @@ NO_PATCH = {**review(0), "response": {"allowed": True, "patch": "…"}}
         pytest.param(NO_PATCH, "string argument should contain only ASCII", id="no-patch"),
     ],
 )
-def test_what_is_no_review_is_a_finding_and_leaves_the_others_alone(folder, first, said):
+def test_an_invalid_review_is_a_finding_and_does_not_affect_others(folder, first, said):
     (folder / "reviews.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(review(0))}\n")
 
     result = run(folder, "-p", folder / "old.yaml")

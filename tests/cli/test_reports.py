@@ -197,7 +197,7 @@ def test_junit_of_apply_has_a_case_for_each_object(folder):
     assert case.find("failure").get("message") == "few-gpus: too many; ask for one"
 
 
-def test_what_coverage_lacks_fails_in_a_report(folder):
+def test_missing_coverage_fails_in_a_report(folder):
     (folder / "cases.yaml").write_text(CASES.replace("denied: too many", "allowed: true"))
 
     result = run("test", "--coverage", "-o", "junit", ".")

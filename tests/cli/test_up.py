@@ -51,7 +51,7 @@ def test_a_second_run_goes_on_with_the_state_of_the_first(up, tmp_path):
         )
 
 
-def test_a_configuration_says_what_counts_against_quota(up, tmp_path):
+def test_a_configuration_sets_the_resources_that_count_against_quota(up, tmp_path):
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text(
         "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"

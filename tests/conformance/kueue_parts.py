@@ -245,7 +245,7 @@ def run_requeue_state(path):
         if case.input["incrementCount"]:
             rules = ReadyRules(first_wait=60, longest_wait=60)
             now = until - 60
-            status = give_up_waiting(workload, rules, "WaitForStart", now=now, chance=0)
+            status = give_up_waiting(workload, rules, "WaitForStart", now=now, jitter=0)
         else:
             check = {
                 "name": "check",

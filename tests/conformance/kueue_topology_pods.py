@@ -32,7 +32,7 @@ class PodCluster:
         self.mirrors = open_mirrors(self.client, self.clock.pace())
         self.events = Events()
         self.writes = Writes(self.client, self.events, leading=lambda: True, pace=self.clock.pace())
-        self.places = PodPlaces(self.mirrors.placed, tell=lambda _change: None)
+        self.places = PodPlaces(self.mirrors.placed, notify=lambda _change: None)
 
     def put(self, mirror, body):
         """Take an object in as the watch would."""

@@ -18,7 +18,7 @@ from policyd.engine.compile.load import gather, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.review import refusal
-from policyd.engine.model.dialects import Chance, Dialect
+from policyd.engine.model.dialects import Dialect, Volatile
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import PolicyContext, authorize_nobody
 from policyd.engine.objects.match import labels_of
@@ -38,13 +38,13 @@ class Mode:
     typed: bool = False
 
 
-CLOCK = Chance(now=time.time_ns)
+CLOCK = Volatile(now=time.time_ns)
 """Kyverno's tests look at the clock on the wall."""
 
 MODES = (
-    Mode("1.36", dialect_of(chance=CLOCK)),
-    Mode("1.36-typed", dialect_of(chance=CLOCK), typed=True),
-    Mode("cel-go-0.29", dialect_of(cel_go=(0, 29), chance=CLOCK)),
+    Mode("1.36", dialect_of(volatile=CLOCK)),
+    Mode("1.36-typed", dialect_of(volatile=CLOCK), typed=True),
+    Mode("cel-go-0.29", dialect_of(cel_go=(0, 29), volatile=CLOCK)),
 )
 
 

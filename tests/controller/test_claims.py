@@ -23,7 +23,7 @@ def claiming(claim, gpus=0):
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-async def test_a_job_that_would_get_devices_by_a_claim_is_held_and_told_what_to_ask_for(claim):
+async def test_a_job_with_claimed_devices_is_held_and_gets_a_remedy(claim):
     world = World()
     world.furnish()
     async with running(world):

@@ -46,7 +46,7 @@ async def test_probes_say_what_is_waited_for():
 
 
 @pytest.mark.anyio
-async def test_a_port_that_is_taken_is_told():
+async def test_a_taken_port_is_reported():
     async with serve_health(ControllerHealth(), host="127.0.0.1", port=0) as port:
         with pytest.raises(ConfigurationError, match=f"port `{port}` on `127.0.0.1` is taken"):
             async with serve_health(ControllerHealth(), host="127.0.0.1", port=port):

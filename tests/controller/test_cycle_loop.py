@@ -28,7 +28,7 @@ def held_once(world):
     return {name.split("-")[1] for name in told}
 
 
-async def test_who_borrowed_for_a_moment_only_has_lost_nothing(world):
+async def test_a_brief_borrower_has_lost_nothing(world):
     # One cycle has the first of each queue: `own1` fits, and `loan` borrows what is left. In the
     # next one comes `own2`, and takes that back.
     world.job("own1", gpus=4)
@@ -49,7 +49,7 @@ async def test_who_borrowed_for_a_moment_only_has_lost_nothing(world):
         assert not world.suspended("loan")
 
 
-async def test_what_was_written_is_preempted_as_ever(world):
+async def test_written_workloads_are_preempted_as_usual(world):
     world.job("loan", gpus=12, queue="lq-other")
     async with running(world):
         await world.pass_time(2)

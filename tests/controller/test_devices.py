@@ -65,7 +65,7 @@ async def sweep_and_ring(world):
     await world.pass_time(3)
 
 
-async def test_who_is_in_the_way_is_moved_to_another_rack(world):
+async def test_an_obstructing_workload_moves_to_another_rack(world):
     await ask(world, consolidate="1")
 
     await sweep_and_ring(world)
@@ -77,7 +77,7 @@ async def test_who_is_in_the_way_is_moved_to_another_rack(world):
     assert "consolidation: what it had fits elsewhere" in moved["message"]
 
 
-async def test_without_the_annotation_nobody_is(world):
+async def test_without_the_annotation_none_is(world):
     await sweep_and_ring(world)
 
     assert hosts_of(world, "ring") is None
@@ -102,7 +102,7 @@ async def test_gangs_are_kept_off_nodes_that_share_their_gpus(world):
     assert hosts_of(world, "alone") is not None
 
 
-async def test_who_waits_for_a_whole_gpu_is_told_of_a_part_that_is_free(world):
+async def test_a_workload_that_waits_for_a_whole_gpu_learns_of_a_free_part(world):
     mig = "nvidia.com/mig-3g.40gb"
     queue = world.store.get(r.CLUSTER_QUEUES, "", "cq")
     resources = [{"name": name, "nominalQuota": "16"} for name in (GPU, mig)]

@@ -126,7 +126,7 @@ async def test_a_leader_that_wakes_up_after_its_term_leaves_the_statuses_to_the_
     assert not world.task.done()
 
 
-async def test_why_a_workload_waits_is_told_though_somebody_else_wrote_to_it_first(world):
+async def test_the_reason_is_written_though_another_client_wrote_first(world):
     world.job("a")
     await world.pass_time(5)
     told = world.controller.writes.status
@@ -287,7 +287,7 @@ class Patched:
         return getattr(self._client, name)
 
 
-async def test_a_workload_that_somebody_else_changes_meanwhile_is_read_anew(world):
+async def test_a_workload_that_another_client_changes_meanwhile_is_read_again(world):
     world.job("first")
     await world.pass_time(1)
     world.job("second")

@@ -142,7 +142,7 @@ async def test_a_group_goes_when_its_job_has_ended(world):
     assert groups(world) == {}
 
 
-async def test_a_job_whose_pods_name_another_scheduler_starts_and_hears_of_it(world):
+async def test_a_job_with_pods_for_another_scheduler_starts_and_gets_an_event(world):
     job(world, scheduler="default-scheduler")
     await world.pass_time(2)
 
@@ -182,7 +182,7 @@ async def test_a_job_waits_while_the_group_cannot_be_made(world, error, why):
     assert len(groups(world)) == 1
 
 
-async def test_a_group_that_somebody_else_made_stays_as_it_is(world):
+async def test_a_group_of_another_manager_stays_unchanged(world):
     name = "mine"
     meta = {"name": name, "namespace": "ns"}
     world.put(VOLCANO, {"metadata": meta, "spec": {"minMember": 3}})
@@ -265,7 +265,7 @@ async def test_a_queue_that_says_nothing_hands_nothing_over(world):
     assert world.events("GangHandedOver") == []
 
 
-async def test_an_unknown_scheduler_is_told_on_the_queue_and_nothing_starts(world):
+async def test_an_unknown_scheduler_is_reported_on_the_queue_and_nothing_starts(world):
     hand_to(world, "volcanic")
     await world.pass_time(2)
     job(world)
@@ -319,7 +319,7 @@ async def test_nothing_is_written_for_a_gang_of_which_one_role_fits(world):
     assert job_writes == []
 
 
-async def test_nobody_is_preempted_for_a_gang_that_would_not_fit_whole():
+async def test_no_workload_is_preempted_for_a_gang_that_would_not_fit_whole():
     world = World()
     world.furnish(gpus=16, preemption={"withinClusterQueue": "LowerPriority"})
     meta = {"metadata": {"name": "high"}, "value": 10}

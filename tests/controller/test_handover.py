@@ -121,7 +121,7 @@ async def test_a_word_that_cannot_be_true_is_not_waited_for_long():
         assert second.controller.election.handed_over == str(10**9)
 
 
-async def test_who_follows_a_leader_that_was_lost_reads_what_its_watch_has_not_brought_yet():
+async def test_a_successor_of_a_lost_leader_reads_what_its_watch_lacks():
     async with side_by_side() as (world, first, second):
         second.client.behind_seconds = 300
         world.create(r.WORKLOADS, of_its_own("one"))
@@ -141,7 +141,7 @@ def of_its_own(name, gpus=8):
     return {"metadata": {"name": name}, "spec": {"queueName": "lq-cq", "podSets": [pods]}}
 
 
-async def test_a_write_that_hangs_is_broken_off_before_somebody_else_leads():
+async def test_a_hanging_write_is_cancelled_before_another_process_leads():
     async with side_by_side() as (world, first, second):
         first.client.write_seconds = 60
         world.job("one")
@@ -157,7 +157,7 @@ async def test_a_write_that_hangs_is_broken_off_before_somebody_else_leads():
         assert writes == []
 
 
-async def test_who_loses_the_lease_while_it_catches_up_begins_anew_when_it_leads_again():
+async def test_a_leader_that_loses_the_lease_during_catch_up_starts_over():
     async with side_by_side() as (world, first, second):
         second.client.page_seconds = 60
         first.client.keeps_lease = False
@@ -176,7 +176,7 @@ async def test_who_loses_the_lease_while_it_catches_up_begins_anew_when_it_leads
         assert world.suspended("one") is False
 
 
-async def test_a_leader_that_wrote_nothing_passes_on_what_it_was_left():
+async def test_a_leader_that_wrote_nothing_passes_on_the_version_it_got():
     async with side_by_side() as (world, first, second):
         world.job("one")
         await world.pass_time(1)
@@ -191,7 +191,7 @@ async def test_a_leader_that_wrote_nothing_passes_on_what_it_was_left():
         assert int(lease["metadata"]["annotations"]["policyd.io/last-word"]) >= word
 
 
-async def test_who_leads_again_does_not_tell_why_somebody_waited_when_it_led_before():
+async def test_a_returning_leader_does_not_report_reasons_of_its_first_term():
     async with side_by_side() as (world, first, second):
         world.job("one")
         await world.pass_time(2)

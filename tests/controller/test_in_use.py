@@ -50,7 +50,7 @@ async def test_a_queue_stays_as_long_as_a_workload_holds_its_quota(world):
     assert finalizers(world, r.CLUSTER_QUEUES, "cq") == LEFT
 
 
-async def test_a_queue_that_nobody_uses_goes_at_once(world):
+async def test_an_unused_queue_is_deleted_at_once(world):
     delete(world, r.CLUSTER_QUEUES, "cq")
     await world.pass_time(1)
 
@@ -73,7 +73,7 @@ async def test_a_flavor_stays_as_long_as_a_queue_has_it(world):
     assert finalizers(world, r.RESOURCE_FLAVORS, "h100") == LEFT
 
 
-async def test_what_was_made_while_there_was_no_door_is_held(world):
+async def test_objects_made_without_webhooks_are_held(world):
     bare = {"labels": {"team": "a"}}
     made = (
         (r.TOPOLOGIES, "racks", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}),
@@ -94,7 +94,7 @@ async def test_what_was_made_while_there_was_no_door_is_held(world):
             world.store.get(resource, "", name)
 
 
-async def test_what_was_left_while_nobody_looked_goes_after_a_start(world):
+async def test_leftover_objects_are_deleted_after_a_start(world):
     await world.kill()
     delete(world, r.CLUSTER_QUEUES, "cq")
     await world.start()

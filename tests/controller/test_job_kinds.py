@@ -253,7 +253,7 @@ async def test_a_job_follows_the_queued_one_above_one_whose_kind_is_off(uid, by_
         assert child["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
 
 
-async def test_what_a_kind_has_made_that_others_queue_is_left_to_them():
+async def test_objects_made_by_an_external_kind_are_left_to_it():
     world = World()
     wrapper = ("workload.codeflare.dev", "AppWrapper")
     world.integrations = Integrations(external=frozenset({wrapper}), manages_all=True)

@@ -54,7 +54,7 @@ async def test_a_life_is_counted(world):
     assert world.value("admission_attempts_total", result="success") == 1
 
 
-async def test_what_waits_and_what_is_held_is_looked_up(world):
+async def test_pending_workloads_and_usage_are_looked_up(world):
     world.job("runs", gpus=6)
     await world.pass_time(2)
     world.job("waits", gpus=4)
@@ -74,7 +74,7 @@ async def test_what_waits_and_what_is_held_is_looked_up(world):
     assert world.value("local_queue_status", **LQ, active="True") == 1
 
 
-async def test_who_may_not_run_is_counted_with_the_reason_until_it_may(world):
+async def test_unadmitted_workloads_are_counted_by_reason_until_admitted(world):
     world.job("runs", gpus=6)
     await world.pass_time(2)
     for name in ("one", "two"):
@@ -133,7 +133,7 @@ async def test_an_admission_counts_for_all_cohorts_above():
             assert world.value(name, cohort=cohort, **NORMAL) == 1
 
 
-async def test_what_was_counted_of_a_cohort_goes_with_the_last_that_names_it():
+async def test_counts_of_a_cohort_are_dropped_with_its_last_reference():
     world = World()
     world.put(r.COHORTS, {"metadata": {"name": "team"}, "spec": {"parentName": "all"}})
     world.furnish(cohort="team")
@@ -151,13 +151,13 @@ async def test_what_was_counted_of_a_cohort_goes_with_the_last_that_names_it():
         assert world.value(count, cohort="team", **NORMAL) == 1
 
 
-async def test_all_names_of_kueues_metrics_are_there():
+async def test_all_names_of_kueues_metrics_exist():
     names = {family.name for family in (*COUNTED, *MEASURED)}
 
     assert len({name for name in names if not name.startswith("policyd_")}) == 64
 
 
-def test_whose_victims_others_took_is_told_of_the_latest_cycle():
+def test_a_workload_whose_victims_others_took_gets_the_reason_of_the_latest_cycle():
     metrics = ControllerMetrics()
     first = Plan(actions=(), revision=1, skipped=("a", "a", "b"), recomputed=(("a", "skipped"),))
     metrics.rivals(first)
@@ -175,7 +175,7 @@ def test_whose_victims_others_took_is_told_of_the_latest_cycle():
     assert value("kueue_preemption_target_recomputations_total", again) == 1
 
 
-def test_what_runs_is_told():
+def test_running_pods_are_reported():
     families = {family.name: family for family in ControllerMetrics().registry.collect()}
 
     (sample,) = families["kueue_build_info"].samples
@@ -221,7 +221,7 @@ async def test_an_eviction_is_counted_with_its_reason(world):
     assert world.value("cluster_queue_status", **CQ, status="pending") == 1
 
 
-async def test_nothing_is_told_of_queues_that_are_gone(world):
+async def test_deleted_queues_have_no_metrics(world):
     world.job("train")
     await world.pass_time(2)
     await finish(world, "train")

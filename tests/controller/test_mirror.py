@@ -41,7 +41,7 @@ def version(each):
     return each.metadata.resource_version
 
 
-def test_what_was_written_is_not_told_again_by_the_watch(mirror, told):
+def test_written_objects_are_not_reported_again_by_the_watch(mirror, told):
     mirror._seen(Added(obj(1)))
     mirror.wrote(obj(3))
     mirror._seen(Modified(obj(1), obj(2)))
@@ -50,7 +50,7 @@ def test_what_was_written_is_not_told_again_by_the_watch(mirror, told):
     assert told == [(None, "1"), ("1", "3")]
 
 
-def test_a_later_change_is_told(mirror, told):
+def test_a_later_change_is_reported(mirror, told):
     mirror.wrote(obj(3))
     mirror._seen(Added(obj(3)))
     mirror._seen(Modified(obj(3), obj(4)))
@@ -76,7 +76,7 @@ def test_an_object_made_again_is_told_as_a_deletion_and_a_creation(mirror, told)
     assert version(mirror.get("ns/w")) == "5"
 
 
-def test_what_is_known_to_be_gone_is_forgotten_once(mirror, told):
+def test_known_deletions_are_handled_once(mirror, told):
     mirror._seen(Added(obj(1)))
     mirror.forget("ns/w")
     mirror._seen(Deleted(obj(1)))

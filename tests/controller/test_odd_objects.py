@@ -14,7 +14,7 @@ from tests.controller.world import GPU, World, running
 ANYIO = pytest.mark.anyio
 
 
-def test_odd_values_in_every_place_stop_nobody():
+def test_odd_values_in_any_place_stop_no_process():
     assert mutated_objects(scenes=4, rounds=15).faults == ()
 
 

@@ -212,7 +212,7 @@ async def test_a_group_all_of_whose_pods_are_deleted_is_called_off(world):
     assert names(world, r.PODS) == names(world, r.WORKLOADS) == []
 
 
-async def test_a_group_is_not_called_off_that_somebody_replaces(world):
+async def test_a_replaced_group_is_not_cancelled(world):
     ring(world, "a", "b")
     await world.pass_time(1)
     before = uid(world)
@@ -266,7 +266,7 @@ async def test_no_pod_stays_that_is_in_no_queue_any_more(world):
     assert names(world, r.PODS) == []
 
 
-async def test_what_others_keep_a_pod_by_stays(world):
+async def test_gates_of_others_stay_on_a_pod(world):
     pod = world.pod("solo")
     both = [*pod["metadata"]["finalizers"], "example.com/mine"]
     world.put(r.PODS, {**pod, "metadata": {**pod["metadata"], "finalizers": both}})

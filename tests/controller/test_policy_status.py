@@ -99,7 +99,7 @@ def test_a_condition_that_stays_keeps_its_moment():
     assert broken.conditions[0].last_transition_time == timestamp(NOW + 60)
 
 
-def test_what_is_broken_by_an_edit_says_what_is_in_force_meanwhile():
+def test_a_policy_broken_by_an_edit_names_the_version_in_force():
     good = policy_status(policy(spec(), generation=3), now=NOW)
     broken = policy_status(policy(spec("1 +"), generation=4, status=good), now=NOW + 60)
     worse = policy_status(policy(spec("1 + +"), generation=5, status=broken), now=NOW + 120)
@@ -114,7 +114,7 @@ def test_what_is_broken_by_an_edit_says_what_is_in_force_meanwhile():
     assert [c.type for c in mended.conditions] == ["Ready"]
 
 
-def test_what_was_never_good_has_nothing_in_force():
+def test_a_policy_that_was_never_valid_has_nothing_in_force():
     first = policy_status(policy(spec("1 +")), now=NOW)
     again = policy_status(policy(spec("1 +"), generation=4, status=first), now=NOW)
 
@@ -282,7 +282,7 @@ async def test_each_policy_gets_its_status_once():
 
 
 @pytest.mark.anyio
-async def test_a_policy_that_is_mended_becomes_ready():
+async def test_a_fixed_policy_becomes_ready():
     async with Cluster() as cluster:
         await cluster.create("p", spec("1 +"))
         await cluster.clock.advance(1)
@@ -359,7 +359,7 @@ async def test_a_binding_waits_for_its_policy_and_the_policy_for_it():
 
 
 @pytest.mark.anyio
-async def test_a_policy_that_goes_leaves_its_binding_for_nobody():
+async def test_a_deleted_policy_leaves_its_binding_without_effect():
     async with Cluster() as cluster:
         await cluster.create("p", spec())
         await cluster.bind("b", "p")

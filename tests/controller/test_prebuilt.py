@@ -63,7 +63,7 @@ async def test_a_pod_takes_over_its_workload(world):
     assert gates(world.get(r.PODS, "alone")) == []
 
 
-async def test_a_pod_leaves_the_workload_of_somebody_else_alone(world):
+async def test_a_pod_does_not_change_the_workload_of_another(world):
     other = world.job("other")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "other", "controller": True}
     make(world, ownerReferences=[{**owner, "uid": other["metadata"]["uid"]}])

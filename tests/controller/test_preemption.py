@@ -188,7 +188,7 @@ async def test_quota_that_was_lent_is_taken_back():
         assert "preemptor path: /all/lender; preemptee path: /all/cq" in preempted["message"]
 
 
-async def test_what_is_lent_is_shared_by_weight():
+async def test_lent_quota_is_shared_by_weight():
     world = World(QueueingSettings(fair_sharing=FairSharingRules()))
     policy = {"reclaimWithinCohort": "Any"}
     furnish(world)
@@ -224,7 +224,7 @@ async def test_a_cohort_has_a_share_though_no_queue_is_below_it():
         assert "fairSharing" in world.store.get(r.COHORTS, "", "empty")["status"]
 
 
-async def test_a_cohort_tells_its_share_where_shares_decide():
+async def test_a_cohort_reports_its_share_if_shares_decide():
     world = World(QueueingSettings(fair_sharing=FairSharingRules()))
     furnish(world)
     for name, spec in (("all", {}), ("team", {"parentName": "all"})):
@@ -248,7 +248,7 @@ def holding(world, team):
     return sum(held_gpus(world.workload_of(name)) for name in jobs if name.startswith(team))
 
 
-async def test_nobody_more_is_preempted_while_a_victim_is_being_stopped(world):
+async def test_no_more_workloads_are_preempted_while_a_victim_is_being_stopped(world):
     for name in ("a", "b"):
         await start(world, name, gpus=4)
         world.set_status(r.JOBS, name, active=1)
@@ -296,7 +296,7 @@ async def test_a_preemption_survives_a_kill_at_any_write(writes, after):
         assert sum(held_gpus(w) for w in world.all(r.WORKLOADS)) == 8
 
 
-async def test_who_just_started_keeps_its_place_as_long_as_its_queue_says():
+async def test_a_recent_start_keeps_its_place_by_its_queues_setting():
     world = World()
     furnish(world)
     queue = world.store.get(r.CLUSTER_QUEUES, "", "cq")
@@ -327,7 +327,7 @@ async def test_an_annotation_that_cannot_be_read_is_named_in_the_condition(world
     assert "policyd.io/reclaim-min-runtime: `soon` is not a duration" in active["message"]
 
 
-async def test_who_preempted_it_is_read_from_its_status_also_afterwards(world):
+async def test_its_preemptor_is_read_from_its_status_afterwards(world):
     await start(world, "victim")
     await start(world, "urgent", "high")
     uid = world.workload_of("urgent")["metadata"]["uid"]

@@ -59,7 +59,7 @@ async def test_a_job_starts_on_the_nodes_that_were_made_for_it(world):
         assert requests(world) == []
 
 
-async def test_what_fails_is_asked_again_until_it_failed_too_often(world):
+async def test_a_failed_request_is_repeated_up_to_a_limit(world):
     configure(world, retryStrategy={"backoffLimitCount": 1, "backoffBaseSeconds": 60})
     world.job("train")
     async with running(world):

@@ -10,11 +10,11 @@ from policyd.api.configuration import Configuration
 from policyd.config import parse_configuration
 from policyd.controller.queues.queue_settings import (
     HEEDED,
+    ineffective_fields,
     metrics_settings,
     other_teams,
     queue_settings,
     time_limits,
-    unheeded,
 )
 from policyd.controller.retention import Retention, TimeLimits
 from policyd.errors import ConfigurationError
@@ -68,7 +68,7 @@ def test_a_configuration_says_whether_jobs_of_other_teams_are_named():
     said = configuration("visibility: {otherTeams: team}")
 
     assert (other_teams(said), other_teams(configuration(""))) == ("team", "names")
-    assert unheeded(said) == []
+    assert ineffective_fields(said) == []
     with pytest.raises(ConfigurationError, match=r"visibility\.otherTeams"):
         queue_settings(configuration("visibility: {otherTeams: nobody}"))
 
@@ -104,7 +104,7 @@ def test_a_configuration_says_whether_jobs_of_other_teams_are_named():
     ],
 )
 @pytest.mark.gate("DisableWaitForPodsReady")
-def test_a_configuration_says_what_time_does(text, limits):
+def test_a_configuration_sets_the_time_limits(text, limits):
     assert time_limits(configuration(text)) == limits
 
 
@@ -141,14 +141,14 @@ def test_all_that_is_wrong_is_said():
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_what_changes_nothing_is_named(version):
+def test_parts_without_an_effect_are_named(version):
     said = configuration("clientConnection: {qps: 7}\nfairSharing: {}", version)
 
     mapping = "resources: {deviceClassMappings: [{name: a/gpu, deviceClassNames: [gpu]}]}"
 
-    assert unheeded(said) == ["clientConnection"]
-    assert unheeded(configuration(mapping, version)) == ["resources.deviceClassMappings"]
-    assert unheeded(configuration("", version)) == []
+    assert ineffective_fields(said) == ["clientConnection"]
+    assert ineffective_fields(configuration(mapping, version)) == ["resources.deviceClassMappings"]
+    assert ineffective_fields(configuration("", version)) == []
 
 
 def test_the_page_of_differences_names_what_is_not_heeded():

@@ -90,7 +90,7 @@ async def test_a_second_job_says_what_is_missing_and_who_holds_it(world):
     assert world.suspended("second")
 
 
-async def test_who_holds_what_is_missing_is_corrected_when_only_that_changes(world):
+async def test_a_change_of_holders_alone_corrects_the_reason(world):
     world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
     world.job("first")
     await world.pass_time(1)
@@ -163,7 +163,7 @@ async def test_a_missing_class_of_pods_is_not_called_one_of_workloads(world):
     assert not world.events("WorkloadPriorityClassNotFound")
 
 
-async def test_a_missing_priority_class_is_told_and_waited_for(world):
+async def test_a_missing_priority_class_is_reported_and_waited_for(world):
     world.job("train", **{"kueue.x-k8s.io/priority-class": "gold"})
     await world.pass_time(2)
     assert world.workload_of("train") is None
@@ -187,7 +187,7 @@ async def test_a_job_that_runs_without_admission_is_suspended(world):
     assert world.events("Stopped")
 
 
-async def test_events_tell_the_story(world):
+async def test_events_record_the_steps_of_a_workload(world):
     world.job("train")
     await world.pass_time(2)
     world.end_job("train")
@@ -228,7 +228,7 @@ async def test_events_tell_the_story(world):
         ),
     ],
 )
-async def test_what_cannot_run_says_why(world, spec, message):
+async def test_a_command_that_cannot_run_states_the_reason(world, spec, message):
     world.queue("off", stopPolicy="Hold")
     world.queue("lost")
     world.store.delete(
@@ -244,7 +244,7 @@ async def test_what_cannot_run_says_why(world, spec, message):
     assert world.suspended("train")
 
 
-async def test_what_was_misplaced_is_admitted_once_it_fits(world):
+async def test_a_misplaced_workload_is_admitted_once_it_fits(world):
     world.job("train", queue="lq-late")
     await world.pass_time(1)
     assert world.condition("train", "QuotaReserved")["reason"] == "Misconfigured"
@@ -441,7 +441,7 @@ async def test_a_queue_whose_quota_cannot_be_read_says_so(world):
     assert "a quota cannot be read" in active["message"]
 
 
-async def test_a_group_waits_until_all_pods_are_there(world):
+async def test_a_group_waits_until_all_pods_exist(world):
     for index in range(3):
         world.pod(f"ring-{index}", group="ring", total=4)
     await world.pass_time(2)
@@ -646,7 +646,7 @@ async def test_statuses_of_queues_are_gathered(world):
     assert queue_writes(world) - before <= 4, "two queues, twice at most for a burst"
 
 
-async def test_what_has_changed_is_heeded_though_nothing_new_was_decided_meanwhile(world):
+async def test_changes_are_applied_without_a_new_decision(world):
     world.job("holder")
     await world.pass_time(1)
     world.job("waits")

@@ -55,7 +55,7 @@ async def test_behind_the_head_of_a_strict_queue_each_says_so_whatever_it_asks_f
     assert reason(world, "small") == ("False", "PendingEvaluation", BEHIND)
 
 
-async def test_who_is_let_in_within_a_moment_is_told_nothing_before(world):
+async def test_a_workload_admitted_within_a_moment_gets_no_reason(world):
     await fill(world, ["b"])
     world.end_job("first")
     await world.pass_time(1)
@@ -89,7 +89,7 @@ async def test_a_number_is_corrected_when_others_get_quota_and_nothing_wakes_any
     )
 
 
-async def test_once_all_is_told_nothing_is_written_or_looked_at(world):
+async def test_after_all_reasons_are_written_nothing_is_written_or_checked(world):
     await fill(world, ["b", "c"])
     await world.pass_time(30)
     writes, slept = len(world.client.writes), len(world.clock.slept)
@@ -100,7 +100,7 @@ async def test_once_all_is_told_nothing_is_written_or_looked_at(world):
     assert len(world.clock.slept) - slept < 10
 
 
-async def test_after_a_restart_nothing_is_told_twice(world):
+async def test_after_a_restart_nothing_is_reported_twice(world):
     await fill(world, ["b", "c"])
     await world.pass_time(30)
     await world.kill()
@@ -111,7 +111,9 @@ async def test_after_a_restart_nothing_is_told_twice(world):
     assert not [write for write in world.client.writes if write.resource == r.WORKLOADS]
 
 
-async def test_with_many_pending_the_oldest_are_told_first_and_few_at_a_time(world, monkeypatch):
+async def test_of_many_pending_workloads_the_oldest_get_reasons_first_and_few_at_a_time(
+    world, monkeypatch
+):
     monkeypatch.setattr(reasons, "FEW", 3)
     monkeypatch.setattr(reasons, "SLOW", 1)
     await fill(world, ["b", "c", "d", "e"])
@@ -257,7 +259,7 @@ async def test_a_job_says_itself_why_it_waits_once_for_each_change_of_the_reason
     assert "held by ns/first-pending (8)" in reason(world, "b")[2]
 
 
-async def test_who_is_preempted_is_told_for_whom_by_name(world):
+async def test_a_victim_gets_the_name_of_its_preemptor(world):
     world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
     world.queue(preemption={"withinClusterQueue": "LowerPriority"})
     world.job("low")

@@ -35,7 +35,7 @@ async def released(world, client=None, **options):
     return [each async for each in release(client or FakeClient(store=world.store), **options)]
 
 
-async def test_what_was_deleted_goes_and_what_others_keep_stays(left):
+async def test_deleted_objects_are_removed_and_finalized_ones_stay(left):
     assert await released(left) == ["pods/ns/a", "pods/ns/b"]
 
     assert names(left, r.PODS) == ["b", "plain"]
@@ -82,6 +82,6 @@ class Restless(FakeClient):
         return await super().patch(resource, name, patch, **options)
 
 
-async def test_what_changes_meanwhile_goes_nevertheless(left):
+async def test_objects_that_change_meanwhile_are_deleted_nevertheless(left):
     assert len(await released(left, Restless(store=left.store))) == 2
     assert names(left, r.PODS) == ["b", "plain"]

@@ -55,7 +55,7 @@ async def test_resources_count_as_what_the_administrator_says():
         assert world.suspended("big") is True
 
 
-async def test_who_used_less_lately_goes_first():
+async def test_a_local_queue_with_less_recent_usage_goes_first():
     sharing = UsageBasedOrder(half_life_seconds=600, sampling_seconds=60)
     world = World(QueueingSettings(admission_fair_sharing=sharing))
     world.furnish(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
@@ -81,7 +81,7 @@ async def test_who_used_less_lately_goes_first():
         assert past["lastUpdate"]
 
 
-async def test_what_was_used_before_a_restart_counts_after_it():
+async def test_usage_before_a_restart_counts_after_it():
     sharing = UsageBasedOrder(half_life_seconds=6_000, sampling_seconds=60)
     world = World(QueueingSettings(admission_fair_sharing=sharing))
     world.furnish(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})

@@ -88,7 +88,7 @@ def in_namespace(name, namespace):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.group)
-async def test_what_exists_is_reported_in_the_kind_that_is_there(api):
+async def test_existing_objects_are_reported_in_the_installed_kind(api):
     world = World(demand("object.metadata.name == 'a'"), api=api)
     await world.create(pod(name="a"), pod(name="b"), in_namespace("c", "team-b"))
 
@@ -110,7 +110,7 @@ async def test_without_a_kind_of_reports_nothing_is_listed():
 
 
 @pytest.mark.anyio
-async def test_what_did_not_change_is_not_written_again():
+async def test_unchanged_statuses_are_not_written_again():
     world = World(demand("false"))
     await world.create(pod())
 
@@ -179,7 +179,7 @@ async def test_a_namespace_that_is_left_out_is_itself_left_out():
 
 
 @pytest.mark.anyio
-async def test_what_must_not_be_listed_is_said_and_the_rest_is_reported():
+async def test_forbidden_lists_are_reported_and_the_rest_is_scanned():
     world = World(demand("false", "pods, configmaps"))
     world.client.fail(ForbiddenError("no"), verb="page", plural="configmaps")
     await world.create(pod())
@@ -203,7 +203,7 @@ async def test_a_scan_that_breaks_off_writes_nothing():
 
 
 @pytest.mark.anyio
-async def test_what_a_door_let_through_meanwhile_is_kept():
+async def test_objects_admitted_meanwhile_are_kept():
     world = World(demand("false"))
     await world.create(pod())
     await world.scan()
@@ -223,7 +223,7 @@ async def test_what_a_door_let_through_meanwhile_is_kept():
 
 
 @pytest.mark.anyio
-async def test_who_was_slower_makes_the_report_anew():
+async def test_the_slower_writer_makes_the_report_anew():
     world = World(demand("false"))
     await world.create(pod())
     await world.scan()
@@ -264,7 +264,7 @@ async def test_a_stand_by_scans_nothing_until_it_leads():
 
 
 @pytest.mark.anyio
-async def test_who_leads_no_longer_stops_before_the_next_write():
+async def test_a_former_leader_stops_before_the_next_write():
     world = Running(demand("false"), settings=ScanSettings(objects_per_second=1))
     await world.create(*(pod(name=f"pod-{n}") for n in range(50)))
     async with world:

@@ -22,7 +22,7 @@ def test_each_failure_doubles_the_wait(attempts, wait):
     assert waiting.take_ready(10 + wait) == ["a"]
 
 
-def test_who_is_taken_or_removed_waits_no_more():
+def test_removed_keys_no_longer_wait():
     waiting = SecondPass()
     for key in "ab":
         waiting.put(key, attempts=0, now=0)
@@ -32,7 +32,7 @@ def test_who_is_taken_or_removed_waits_no_more():
     assert (waiting.take_ready(5), waiting.take_ready(5)) == (["b"], [])
 
 
-def test_who_waits_keeps_its_time():
+def test_pending_workloads_keep_their_time():
     waiting = SecondPass()
     waiting.put("a", attempts=0, now=0)
 

@@ -246,7 +246,7 @@ async def test_only_in_a_group_a_pod_is_replaced_elsewhere(world, group, moves):
         assert world.condition("one", "Finished")["reason"] == "Failed"
 
 
-async def test_who_finds_no_other_place_starts_over(world):
+async def test_a_workload_without_another_place_is_requeued(world):
     await start(world, **{f"{P}podset-required-topology": RACK})
 
     world.put(r.NODES, node("b1", "b", ready="False"))

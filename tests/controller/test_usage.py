@@ -96,7 +96,7 @@ async def test_it_is_told_once_and_no_longer_counted_when_it_is_gone(world):
         pytest.param(0, {}, id="takes-nothing"),
     ],
 )
-async def test_what_takes_nothing_is_nobodys_business(world, gpus, spec):
+async def test_pods_without_usage_are_ignored(world, gpus, spec):
     bare(world, "a", gpus=gpus, **spec)
     await world.pass_time(20)
 
@@ -104,7 +104,7 @@ async def test_what_takes_nothing_is_nobodys_business(world, gpus, spec):
 
 
 @ANYIO
-async def test_what_ended_takes_nothing(world):
+async def test_ended_pods_use_nothing(world):
     bare(world, "a")
     world.set_status(r.PODS, "a", phase="Failed")
     await world.pass_time(20)
@@ -203,7 +203,7 @@ async def test_pods_that_a_job_leaves_behind_are_found(world):
 
 
 @ANYIO
-async def test_a_job_that_is_deleted_and_lingers_excuses_nobody(world):
+async def test_a_job_under_deletion_excuses_no_dependents(world):
     """A finalizer keeps the Job, nobody stops its pods, and its quota is given to others."""
     world.job("train", gpus=8)
     await world.pass_time(2)
@@ -223,7 +223,7 @@ async def test_a_job_that_is_deleted_and_lingers_excuses_nobody(world):
 
 
 @ANYIO
-async def test_what_runs_while_its_job_waits_is_outside(world):
+async def test_pods_that_run_while_their_job_waits_are_outside(world):
     world.job("big", gpus=64)
     world.job("waits", gpus=8)
     await world.pass_time(2)
@@ -244,7 +244,7 @@ async def test_a_pod_that_says_it_was_admitted_is_stopped(world):
 
 
 @ANYIO
-async def test_a_role_that_is_forged_lets_nobody_in(world):
+async def test_a_forged_role_gives_no_access(world):
     """Which pods of a group are alike, they say themselves: what they ask for is compared."""
     said = {"kueue.x-k8s.io/role-hash": "a", "kueue.x-k8s.io/pod-group-fast-admission": "true"}
     world.pod("g-0", gpus=1, group="g", total=3, **said)

@@ -82,7 +82,7 @@ def names(body):
         pytest.param("clusterqueues/cq/pendingworkloads?offset=-1&limit=1", ["first"], id="below"),
     ],
 )
-async def test_who_waits_is_told_in_order(world, path, waiting):
+async def test_pending_workloads_are_reported_in_order(world, path, waiting):
     path = path if "?" in path else f"{path}/pendingworkloads"
     async with plainly(app_of(world)) as port:
         status, body = await Caller(port)(f"{ROOT}/v1beta2/{path}")
@@ -99,7 +99,7 @@ async def test_who_waits_is_told_in_order(world, path, waiting):
         pytest.param("a:system:serviceaccount:ns:ci", False, id="called-like-one"),
     ],
 )
-async def test_who_asks_as_a_service_account_is_of_its_namespace(world, user, named):
+async def test_a_service_account_is_of_its_namespace(world, user, named):
     world.controller.cache.other_teams = "hidden"
     path = f"{ROOT}/v1beta2/clusterqueues/cq/pendingworkloads"
     async with plainly(app_of(world)) as port, aiohttp.ClientSession() as session:
@@ -160,7 +160,7 @@ async def test_places_priority_and_queue_are_told(world):
         ),
     ],
 )
-async def test_what_cannot_be_told_is_a_status(world, path, code, message):
+async def test_an_unknown_outcome_is_a_status(world, path, code, message):
     async with plainly(app_of(world)) as port:
         status, body = await Caller(port)(f"{ROOT}/v1beta2/{path}")
 

@@ -6,8 +6,8 @@ from policyd.dialects.exports import EXPORTS
 from policyd.dialects.registry import EVERY_FORMAT, FORMATS
 from policyd.engine.compile.load import load_policies
 from policyd.engine.compile.native import read_policy
+from policyd.engine.compile.placeholders import compiled_placeholders, draft_of
 from policyd.engine.compile.policies import Form, compile_policy
-from policyd.engine.compile.stand_ins import compiled_stand_ins, draft_of
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import VALIDATING
 from policyd.engine.model.dialects import Dialect, PolicyFormat, native_environments
@@ -41,8 +41,8 @@ def load_guard(document, dialect):
     return ([], [], [*findings, *made]) if isinstance(made, list) else ([made], [], findings)
 
 
-def guard_stand_ins(document, reason, dialect):
-    return compiled_stand_ins([draft_of(document, GUARD)], document, reason, dialect)
+def guard_placeholders(document, reason, dialect):
+    return compiled_placeholders([draft_of(document, GUARD)], document, reason, dialect)
 
 
 MADE_UP = PolicyFormat(
@@ -50,7 +50,7 @@ MADE_UP = PolicyFormat(
     reads=is_guard,
     guards=is_guard,
     load=load_guard,
-    stand_ins=guard_stand_ins,
+    placeholders=guard_placeholders,
     misnamed=lambda document: [document.finding("not a Guard", ("kind",))],
     environments=native_environments,
 )
@@ -77,10 +77,10 @@ def test_policies_of_the_formats_that_are_given_are_loaded(dialect, kinds):
 def test_a_format_stands_in_for_its_broken_policies():
     loaded = load_policies(FOREIGN % "nobody", "p.yaml", Dialect(formats=(MADE_UP,)))
 
-    (stand_in,) = loaded.stand_ins
+    (placeholder,) = loaded.placeholders
     assert not loaded.policies
-    assert stand_in.kind == "Guard"
-    assert "nobody" in stand_in.unusable
+    assert placeholder.kind == "Guard"
+    assert "nobody" in placeholder.unusable
 
 
 def test_a_format_says_what_is_none_of_its_kinds():

@@ -52,7 +52,7 @@ def test_the_cases_of_the_guide_pass(package):
     assert "3 passed" in run.stdout, run.stdout
 
 
-def test_what_is_registered_wrongly_ends_the_process_in_words(package):
+def test_a_wrong_registration_ends_the_process_with_a_message(package):
     points = package / "render-1.0.dist-info" / "entry_points.txt"
     points.write_text("[policyd.job_kinds]\nrender = render:Render\n")
 

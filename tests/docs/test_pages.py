@@ -55,7 +55,7 @@ def test_every_fence_is_seen(page):
 
 
 @pytest.mark.parametrize("block", YAML_BLOCKS)
-def test_yaml_says_what_its_kind_knows(block):
+def test_yaml_has_the_fields_of_its_kind(block):
     documents = [document for document in yaml.safe_load_all(block.text) if document]
     assert documents, block.place
     assert [wrong for document in documents for wrong in mistakes(document)] == []

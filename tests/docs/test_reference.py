@@ -51,7 +51,7 @@ def test_every_rule_of_findings_is_explained():
         ),
     ],
 )
-def test_a_message_is_told_with_its_hint(area, message, hint):
+def test_a_message_is_logged_with_its_hint(area, message, hint):
     told = generate_errors.messages()[area]
 
     assert any(said == message and (not hint or tried == hint) for said, tried in told)

@@ -12,7 +12,7 @@ NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE.read_tex
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
-def test_the_test_that_is_named_is_there(file, name):
+def test_the_named_test_exists(file, name):
     tree = ast.parse((PROJECT / file).read_text())
     functions = {
         node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

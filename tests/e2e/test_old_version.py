@@ -123,7 +123,7 @@ def test_a_workload_is_admitted_through_them_and_read_in_both(api):
         ({"queueingStrategy": "Random"}, "Random"),
     ],
 )
-def test_what_v1beta1_does_not_know_is_refused_by_its_schema(api, spec, said):
+def test_fields_unknown_to_v1beta1_are_refused_by_its_schema(api, spec, said):
     with pytest.raises(Refused) as refused:
         api.call("POST", old("ClusterQueue"), queue("odd", **spec), fieldValidation="Strict")
 

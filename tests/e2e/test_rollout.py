@@ -81,7 +81,7 @@ def results(api, policy_name, namespace="team-a"):
     }
 
 
-def test_what_exists_is_reported_and_a_policy_goes_from_a_note_to_a_refusal(api):
+def test_existing_objects_are_reported_and_a_policy_goes_from_audit_to_deny(api):
     api.create(plain("early"))
     rule = "!object.metadata.name.startsWith('early') && !object.metadata.name.startsWith('late')"
     api.create(policy("names", rule, enforcement="Audit"))
@@ -127,7 +127,7 @@ def refused(api, name):
     return False
 
 
-def test_what_is_let_through_is_counted_into_the_report(api):
+def test_admitted_violations_are_counted_in_the_report(api):
     api.create(policy("noted", "false", enforcement="Audit"))
     eventually(
         lambda: results(api, "noted").get("pass") or results(api, "noted").get("fail"),

@@ -18,7 +18,7 @@ from policyd.engine.offline.requests import (
     request_for,
 )
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject
-from policyd.engine.remember.alike import Parts, looked_at_alike
+from policyd.engine.remember.alike import Parts, comparable_reads
 from tests.bench.stored import namespaces, stored
 from tests.docs.pages import PROJECT
 from tests.engine import reviews
@@ -116,7 +116,7 @@ def counts(scan):
 def asked_about_each(policies):
     """A scan that asks every policy about every object."""
     scan = PolicyScan(policies)
-    scan._looked_at = {}
+    scan._reads = {}
     return scan
 
 
@@ -124,8 +124,8 @@ def same(policies, objects):
     """Look at objects both ways, and return how often validations were known to be true."""
     scan, slow = PolicyScan(policies), asked_about_each(policies)
     for one in objects:
-        scan.look_at(one)
-        slow.look_at(one)
+        scan.evaluate(one)
+        slow.evaluate(one)
     assert rows(scan) == rows(slow)
     asked = [each for plan in scan._kinds.values() for each in plan.alike]
     return sum(each._known for one in asked for each in one.validations)
@@ -136,7 +136,7 @@ def policies(loaded):
 
 
 @pytest.mark.parametrize("tries", [500, 0], ids=["compared", "given-up"])
-def test_what_is_alike_is_reported_as_if_each_were_asked(loaded, tries, monkeypatch):
+def test_equal_objects_are_reported_as_if_each_were_evaluated(loaded, tries, monkeypatch):
     monkeypatch.setattr(scan_module, "TRIES", tries)
     chance = random.Random(1)
     objects = [found(made(number, chance)) for number in range(300)]
@@ -147,7 +147,7 @@ def test_what_is_alike_is_reported_as_if_each_were_asked(loaded, tries, monkeypa
 
 
 @pytest.mark.parametrize("violations", [0, 0.3])
-def test_what_a_cluster_stores_is_reported_as_if_each_were_asked(loaded, violations):
+def test_stored_objects_are_reported_as_if_each_were_evaluated(loaded, violations):
     around = list(namespaces())
     objects = [*around, *stored(150, violations=violations, releases=1)]
     given = offline_set(loaded, namespace_lookup(around, {}), objects=around)
@@ -206,8 +206,8 @@ def _readable(objects):
 
 def seen(policies):
     """What returns the parts of an object that policies see."""
-    looked_at = [looked_at_alike(policy, "CREATE") for policy in policies]
-    trees = [tree for each in looked_at if each for tree in (each.before, *each.validations)]
+    reads = [comparable_reads(policy, "CREATE") for policy in policies]
+    trees = [tree for each in reads if each for tree in (each.before, *each.validations)]
     parts = Parts(trees)
 
     def see(value, namespace):
@@ -225,7 +225,7 @@ def seen(policies):
         pytest.param({"resourceVersion": "7"}, True, id="version"),
     ],
 )
-def test_what_policies_look_at_tells_objects_apart(loaded, change, same):
+def test_the_reads_of_policies_distinguish_objects(loaded, change, same):
     see = seen(policies(loaded).policies)
     value = made(1, random.Random(3), ("v1", "Pod"))
     other = {**value, "metadata": {**value["metadata"], **change}}
@@ -238,7 +238,7 @@ def test_what_policies_look_at_tells_objects_apart(loaded, change, same):
 @pytest.mark.parametrize(
     ("resource", "same"), [("cpu", True), ("nvidia.com/gpu", False)], ids=["cpu", "gpu"]
 )
-def test_who_counts_devices_does_not_see_the_memory(loaded, kind, resource, same):
+def test_a_count_of_devices_does_not_read_memory(loaded, kind, resource, same):
     (policy,) = (p for p in policies(loaded).policies if p.name == "cap-gpus-per-pod")
     value = made(1, random.Random(5), kind)
     other = json.loads(json.dumps(value))
@@ -321,7 +321,7 @@ MAP = "object.metadata.annotations"
         pytest.param(f"'a' in {MAP}", ["a"], ["b"], False, id="membership-of-a-list"),
     ],
 )
-def test_what_expressions_look_at_in_maps(expression, given, other, same):
+def test_the_reads_of_expressions_in_maps(expression, given, other, same):
     (policy,) = reviews.policies(demand(expression)).policies
     see = seen([policy])
     pods = [
@@ -367,7 +367,7 @@ def demand(expression):
         ),
     ],
 )
-def test_what_is_absent_is_told_from_what_is_empty(one, other):
+def test_absent_fields_differ_from_empty_ones(one, other):
     (policy,) = reviews.policies(demand("object.spec.containers.all(c, c.image != '')")).policies
     see = seen([policy])
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
@@ -380,8 +380,8 @@ def test_labels_that_are_no_texts_are_told_from_those_that_are(tmp_path):
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}
     for labels in ({"a": "b", "c": "d"}, {"a": "b", "c": 1}, {"a": "b", "c": "e"}):
         one = found({**pod, "metadata": {"name": "n", "namespace": "ns", "labels": labels}})
-        scan.look_at(one)
-        slow.look_at(one)
+        scan.evaluate(one)
+        slow.evaluate(one)
 
     assert rows(scan) == rows(slow)
     assert [count for count, _, _ in rows(scan).values()] == [2]
@@ -403,7 +403,7 @@ def test_a_policy_that_looks_at_names_is_asked_about_each(tmp_path):
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}
 
     for name in "abab":
-        scan.look_at(found({**pod, "metadata": {"name": name, "namespace": "ns"}}))
+        scan.evaluate(found({**pod, "metadata": {"name": name, "namespace": "ns"}}))
 
     assert {key.result: number for key, (number, _) in counts(scan).items()} == {
         "pass": 2,

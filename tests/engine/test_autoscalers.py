@@ -150,12 +150,12 @@ def test_annotations_that_say_nothing_are_left_out(text):
     assert without_zero(seen(given, "v2")) == scaler("v2", annotations={"x": "y"})
 
 
-def test_what_is_no_autoscaler_is_not_converted():
+def test_other_kinds_than_autoscalers_are_not_converted():
     with pytest.raises(VersionError, match="not a HorizontalPodAutoscaler"):
         seen(scaler("v1", {"maxReplicas": "many"}), "v2")
 
 
-def test_what_a_policy_for_the_other_version_changes_comes_back_in_the_object_s_own():
+def test_a_change_for_the_other_version_comes_back_in_the_object_s_own():
     policy = """\
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy

@@ -51,7 +51,7 @@ def test_two_values_of_one_field_are_a_conflict():
         pytest.param(APPLY, JSON_PATCH % ("a~0b", '"y"'), id="patch-and-configuration"),
     ],
 )
-def test_what_is_sure_to_concern_both_is_a_conflict(one, other):
+def test_certain_overlaps_are_conflicts(one, other):
     assert len(found(one, other)) == 1
 
 
@@ -78,7 +78,7 @@ def test_what_is_sure_to_concern_both_is_a_conflict(one, other):
         pytest.param(JSON_PATCH % ("-", '"a"'), JSON_PATCH % ("-", '"b"'), id="elements-of-a-list"),
     ],
 )
-def test_what_may_be_meant_is_none(one, other):
+def test_ambiguous_names_have_no_suggestion(one, other):
     assert found(one, other) == []
 
 

@@ -97,7 +97,7 @@ def test_lists_merge_as_the_definition_says(fields, changed):
         pytest.param("other: 1", ".spec.other: field not declared in schema", id="unknown-field"),
     ],
 )
-def test_what_does_not_fit_the_definition_is_refused(fields, wrong):
+def test_objects_that_violate_the_definition_are_refused(fields, wrong):
     (message,) = applied(fields)[0]
 
     assert wrong in message

@@ -25,7 +25,7 @@ def named(spec, *names, **fields):
     return [policy(extra + spec.replace("%s", name), name=name) for name in names]
 
 
-def test_what_was_evaluated_counts_and_what_was_not_refuses():
+def test_evaluated_policies_count_and_unevaluated_ones_refuse():
     decision = policies(*named(REFUSING, "a", "b", "c")).validate(request(pod()), after(1))
 
     # Each policy asks before its conditions, and after them if it has some.
@@ -103,7 +103,7 @@ def greedy(*names):
     return [policy(GREEDY % loops, name=name) for name in names]
 
 
-def test_what_one_policy_may_cost_it_may_in_any_company():
+def test_the_budget_of_a_policy_does_not_depend_on_others():
     decision = policies(*greedy("a")).validate(request(pod()))
 
     assert decision.failures == ()

@@ -88,7 +88,7 @@ def test_a_place_within_a_scalar_is_found_in_the_file(text, place, expected):
         pytest.param("[" * 100_000, (1, 201), "nested too deep", id="deep"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_place(text, place, message):
+def test_unreadable_data_is_reported_with_its_place(text, place, message):
     documents, findings = read_documents(text, "f.yaml")
 
     assert not documents
@@ -179,7 +179,7 @@ ALIASES = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
         pytest.param(f"a: {'9' * 400}", "the number is too large", id="decimal"),
     ],
 )
-def test_what_stands_for_too_much_is_not_read(text, said):
+def test_oversized_expansions_are_not_read(text, said):
     documents, findings = read_documents(f"good: 1\n---\n{text}", "a.yaml")
 
     assert [document.value for document in documents] == [{"good": 1}]

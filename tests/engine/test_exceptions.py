@@ -47,7 +47,7 @@ BOTH = ["too many", "name"]
         ),
     ],
 )
-def test_an_exception_lifts_what_it_says(terms, left):
+def test_an_exception_exempts_from_the_named_parts(terms, left):
     assert excepted(terms)[0] == left
 
 
@@ -63,5 +63,5 @@ def test_an_exception_ends(now, left):
     assert excepted('users: [someone], until: "2027-01-31"', now=now)[0] == left
 
 
-def test_why_something_is_lifted_is_told_to_the_audit_log():
+def test_the_reason_of_an_exemption_is_in_the_audit_log():
     assert excepted("owner: ops, users: [someone]")[1] == {"lifted-by": "p: INC-1 (ops)"}

@@ -155,7 +155,7 @@ def test_a_mutation_sees_what_the_one_before_left():
     assert two.matched
 
 
-def test_what_fails_is_said_with_what_becomes_of_it():
+def test_a_failure_is_reported_with_its_effect():
     text = policy('validations: [{expression: "object.spec.nothing == 1", message: wrong}]')
 
     (one,) = explained(text)
@@ -175,7 +175,7 @@ def test_the_api_servers_own_policies_are_asked_as_it_asks_them():
     assert not one.decision.allowed
 
 
-def test_validations_that_an_exception_lifts_are_marked():
+def test_exempt_validations_are_marked():
     text = policy(
         """
         validations: [{name: v, expression: "false", message: wrong}]

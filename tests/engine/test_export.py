@@ -166,7 +166,7 @@ def policy(body, *, groups='""', resources="pods"):
         ),
     ],
 )
-def test_what_needs_policyd_is_not_exported_and_said(body, said):
+def test_policies_that_need_policyd_are_reported_and_not_exported(body, said):
     _, objects, findings = exported(policy(body))
 
     assert not objects
@@ -249,7 +249,7 @@ exceptions:
         pytest.param(UserInfo(username="bob", groups=("ops",)), ["not a"], id="one-validation"),
     ],
 )
-def test_exceptions_lift_the_same(user, said):
+def test_exceptions_exempt_alike(user, said):
     loaded, objects, _ = exported(policy(EXCEPTION))
     native = gather(load_document(Document(obj, "export")) for obj in objects)
     pod = {

@@ -9,7 +9,7 @@ from policyd.dialects.kyverno.environments import kyverno_environment
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.remember.footprint import footprint
-from policyd.engine.remember.footprint_expressions import BY_CHANCE
+from policyd.engine.remember.footprint_expressions import VOLATILE
 from policyd.engine.remember.footprint_tree import UnboundedError
 from tests.engine.reviews import policies, policy
 
@@ -30,14 +30,14 @@ def paths(type_, at=""):
     return {path for name, type_ in fields for path in paths(type_, f"{at}.{name}".lstrip("."))}
 
 
-def looked_at(*specs):
+def reads(*specs):
     given = policies(*(policy(spec, f"p{number}") for number, spec in enumerate(specs)))
     type_, _ = footprint(given.policies)
     return paths(type_) - ALWAYS
 
 
 def asked(expression, variables=""):
-    return looked_at(f"{variables}\nvalidations:\n- expression: |-\n    {expression}")
+    return reads(f"{variables}\nvalidations:\n- expression: |-\n    {expression}")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def asked(expression, variables=""):
         ),
     ],
 )  # fmt: skip
-def test_what_an_expression_looks_at(expression, expected):
+def test_the_reads_of_an_expression(expression, expected):
     assert asked(expression) == expected
 
 
@@ -212,7 +212,7 @@ validations:
 - {expression: object.spec.hostIPC != true, messageExpression: string(object.metadata.name)}
 """
 
-    assert looked_at(spec) == {"spec.hostIPC"}
+    assert reads(spec) == {"spec.hostIPC"}
 
 
 @pytest.mark.parametrize(
@@ -237,8 +237,8 @@ validations:
         pytest.param("nodeSelector: {a: b}", {"spec.nodeSelector"}, id="node-selector"),
     ],
 )  # fmt: skip
-def test_what_is_injected_is_merged_with_what_is_there(inject, expected):
-    assert looked_at(f"inject: {{{inject}}}") == expected
+def test_injected_values_are_merged_with_existing_ones(inject, expected):
+    assert reads(f"inject: {{{inject}}}") == expected
 
 
 PATCH = "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{%s}]'}}]"
@@ -271,7 +271,7 @@ APPLY = "mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expres
     ],
 )  # fmt: skip
 def test_mutations_look_at_what_is_where_they_write(spec, expected):
-    assert looked_at(spec) == expected
+    assert reads(spec) == expected
 
 
 def test_the_path_of_a_patch_may_begin_with_a_variable():
@@ -279,17 +279,17 @@ def test_the_path_of_a_patch_may_begin_with_a_variable():
 
     spec = variables + PATCH % 'op: "add", path: variables.at + "/os/name", value: 1'
 
-    assert looked_at(spec) == {"spec.os", "x"}
+    assert reads(spec) == {"spec.os", "x"}
 
 
-def test_what_a_path_may_be_is_found_once_for_each_variable():
+def test_the_values_of_a_path_are_found_once_for_each_variable():
     lines = ["variables:", "- {name: v0, expression: \"'/spec/os'\"}"]
     for number in range(60):
         choice = f"request.name == '' ? variables.v{number} : variables.v{number}"
         lines.append(f'- {{name: v{number + 1}, expression: "{choice}"}}')
     patch = PATCH % 'op: "add", path: variables.v60, value: {}'
 
-    assert looked_at("\n".join([*lines, patch])) == {"spec.os"}
+    assert reads("\n".join([*lines, patch])) == {"spec.os"}
 
 
 SELECTOR = """
@@ -352,12 +352,12 @@ def test_selectors_look_at_the_labels_they_name():
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_told(spec):
+def test_undeterminable_reads(spec):
     with pytest.raises(UnboundedError):
-        looked_at(spec)
+        reads(spec)
 
 
-def test_what_depends_on_the_name_of_the_resource_cannot_be_told():
+def test_reads_that_depend_on_a_resource_name_cannot_be_determined():
     named = policy("validations: [{expression: 'true'}]").replace(
         'resources: ["*"]', 'resources: ["*"], resourceNames: [a]'
     )
@@ -400,7 +400,7 @@ def kyvernos(expression):
         ),
     ],
 )
-def test_what_kyvernos_macros_look_at(expression, expected):
+def test_the_reads_of_kyvernos_macros(expression, expected):
     type_, _ = footprint(kyvernos(expression))
 
     assert paths(type_) - ALWAYS == expected
@@ -416,7 +416,7 @@ def test_what_kyvernos_macros_look_at(expression, expected):
         pytest.param("images.containers.size() > 0", id="images"),
     ],
 )
-def test_what_kyvernos_policies_ask_of_the_world_cannot_be_told(expression):
+def test_external_reads_of_kyvernos_policies_cannot_be_determined(expression):
     with pytest.raises(UnboundedError):
         footprint(kyvernos(expression))
 
@@ -426,7 +426,7 @@ def test_all_functions_that_change_their_mind_are_known():
 
     names = {o.name for overloads in functions.values() for o in overloads if not o.constant}
 
-    assert {name.rpartition(".")[2] for name in names} == BY_CHANCE
+    assert {name.rpartition(".")[2] for name in names} == VOLATILE
 
 
 def test_choices_that_multiply_are_given_up():

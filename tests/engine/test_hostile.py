@@ -125,7 +125,7 @@ def test_every_object_is_answered(obj):
         pytest.param(b"not json", id="no-json"),
     ],
 )
-def test_hostile_text_is_refused_with_a_reason_and_harms_nobody_else(text):
+def test_hostile_text_is_refused_with_a_reason_and_harms_no_other(text):
     policies = every_kind()
     asked = raw_request(text)
     decision = policies.review(asked)

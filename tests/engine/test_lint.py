@@ -105,7 +105,7 @@ def test_a_kind_where_a_resource_should_be_is_doubtful(name):
     assert found(resource=name) == [f"no rule can match `{name}`: there is no such resource"]
 
 
-def test_resources_that_nobody_knows_are_fine():
+def test_unknown_resources_are_valid():
     assert found(resource="buildconfigs", group="build.openshift.io") == []
     assert found(resource="widgets", group="example.org") == []
 
@@ -205,7 +205,7 @@ def test_a_validation_that_copes_is_fine(expression):
     assert doubts(validating(expression)) == []
 
 
-def test_what_is_only_updated_is_tried_as_an_update():
+def test_policies_for_updates_are_tried_with_updates():
     assert (
         "no such key: labels"
         in doubts(validating("oldObject.metadata.labels.a == 'b'"), operation="UPDATE")[0]

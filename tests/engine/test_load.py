@@ -351,7 +351,7 @@ LARGE = r"(\pL{100}){3}"
         pytest.param(bounded(*["1 +"] * 500), "300 more findings are not shown", id="findings"),
     ],
 )
-def test_what_a_document_may_take_is_bounded_and_the_others_go_on(text, said):
+def test_the_work_of_a_document_is_bounded_and_others_continue(text, said):
     for _ in range(2):  # what is compiled already counts as well
         loaded = load_policies(f"{text}---\n{bounded('true').replace('name: p', 'name: q')}", "a")
 
@@ -360,7 +360,7 @@ def test_what_a_document_may_take_is_bounded_and_the_others_go_on(text, said):
         assert len(loaded.findings) <= 201
 
 
-def test_what_comes_from_an_api_server_is_no_deeper_than_what_is_read():
+def test_objects_of_an_api_server_are_no_deeper_than_the_readable_depth():
     value = []
     for _ in range(50_000):
         value = [value]

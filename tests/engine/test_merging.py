@@ -240,7 +240,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("merge", "obj", "value", "expected"), TABLE)
-def test_what_is_set_joins_what_is_there(merge, obj, value, expected):
+def test_set_fields_join_existing_ones(merge, obj, value, expected):
     assert merged(merge, obj, value) == expected
 
 
@@ -328,7 +328,7 @@ def test_resource_defaults(given_, expected):
     assert result["spec"]["initContainers"][0]["resources"] == expected
 
 
-def test_what_the_whole_pod_states_needs_no_default_in_containers():
+def test_amounts_of_the_whole_pod_need_no_default_in_containers():
     pod = spec(resources={"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}})
     pod["spec"]["containers"] = [{"name": "c"}]
 

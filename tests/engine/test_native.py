@@ -168,7 +168,7 @@ def test_a_failing_expression_is_said_as_the_api_server_says_it():
         ),
     ],
 )
-def test_what_fails_on_another_type_is_said_in_the_api_server_s_words(expression, message):
+def test_errors_on_another_type_are_in_the_api_server_s_words(expression, message):
     variables = [{"name": "v", "expression": "object.spec.nothing"}]
     decision = validated({"validations": [{"expression": expression}], "variables": variables})
 
@@ -428,7 +428,7 @@ def test_nor_do_they_concern_questions_about_users(group, kind):
     assert policy_set(written, binding(written)).validate(request(asked)).matched == ()
 
 
-def test_audit_annotations_are_told_under_the_policy_s_name():
+def test_audit_annotations_are_under_the_policy_s_name():
     decision = validated(
         {
             "auditAnnotations": [
@@ -447,7 +447,7 @@ def test_an_audit_annotation_that_fails_refuses():
     assert not validated({"auditAnnotations": annotations}).allowed
 
 
-def test_what_several_bindings_say_in_an_audit_annotation_is_listed_once():
+def test_equal_audit_annotations_of_bindings_are_listed_once():
     kind = {"apiVersion": "v1", "kind": "ConfigMap"}
     annotation = {"key": "most", "valueExpression": "string(params.data.most)"}
     policy = validating({"paramKind": kind, "auditAnnotations": [annotation]})
@@ -650,7 +650,7 @@ READ = "unable to convert unstructured object to apps/v1, Kind=Deployment: "
         ),
     ],
 )
-def test_what_can_be_no_part_of_the_object_refuses_in_the_api_server_s_words(mutation, message):
+def test_impossible_parts_of_an_object_are_refused_in_the_api_server_s_words(mutation, message):
     policy = mutating(mutation, rules=[rule("apps", "v1", "deployments")])
     decision, _ = mutate(DEPLOYMENT, policy, binding(policy))
 
@@ -676,7 +676,7 @@ LABELS = "Object{metadata: Object.metadata{%s}}"
         ),
     ],
 )
-def test_what_the_api_server_takes_in_an_object_is_applied(mutation, labels):
+def test_changes_that_the_api_server_accepts_are_applied(mutation, labels):
     policy = mutating(mutation)
     given = pod() | {"metadata": {"name": "a", "namespace": "ns", "annotations": {"x": "y"}}}
     _, result = mutate(given, policy, binding(policy))
@@ -735,7 +735,7 @@ def test_a_null_to_test_for_is_never_there(value, changed):
         ),
     ],
 )
-def test_what_is_no_object_of_its_kind_any_more_is_an_error_of_the_api_server(
+def test_an_object_that_changed_its_kind_is_an_error_of_the_api_server(
     operation, message, failure_policy
 ):
     policy = mutating(
@@ -771,7 +771,7 @@ def test_a_test_that_fails_changes_nothing():
     assert result == pod()
 
 
-def test_what_the_built_in_type_has_no_place_for_is_gone_before_the_next_mutation():
+def test_fields_unknown_to_the_built_in_type_are_dropped_before_the_next_mutation():
     policy = mutating(
         "[JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}]",
         "[JSONPatch{op: 'add', path: '/metadata/annotations/a', value: 'b'}]",
@@ -798,7 +798,7 @@ def test_a_policy_runs_again_if_others_changed_the_object_and_it_wants_to(reinvo
 
 
 @pytest.mark.parametrize(("written", "refused"), [(True, True), (False, False)])
-def test_what_is_written_is_changed_as_the_api_server_would_send_it(written, refused):
+def test_written_objects_are_mutated_as_the_api_server_would_send_them(written, refused):
     policy = mutating("[JSONPatch{op: 'add', path: '/metadata/labels/a', value: 'b'}]")
     decision, _ = mutate(pod(labels={}), policy, binding(policy), written=written)
 
@@ -824,7 +824,7 @@ def test_mutations_see_what_is_written_as_the_api_server_would_send_it():
         pytest.param(("a", "z"), "3", id="one-after"),
     ],
 )
-def test_a_policy_runs_again_whoever_changed_the_object(others, seen):
+def test_a_policy_runs_again_after_any_change_of_the_object(others, seen):
     counting = mutating(f"{LABEL}.orValue({{}})))}}}}}}", name="m", reinvocationPolicy="IfNeeded")
     label = "Object{metadata: Object.metadata{labels: {'%s': 'x'}}}"
     policies = [counting, *(mutating(label % name, name=name) for name in others)]
@@ -846,7 +846,7 @@ def test_a_policy_runs_again_only_if_it_still_concerns_the_object():
     assert result["metadata"]["labels"] == {"seen": "1", "stage": "old"}
 
 
-def test_what_is_deleted_is_not_changed_nor_asked_about():
+def test_deleted_objects_are_not_changed_nor_evaluated():
     conditions = [{"name": "c", "expression": "object.metadata.name == 'a'"}]
     policy = mutating("Object{}", matchConditions=conditions)
     decision = policy_set(policy, binding(policy)).mutate(request(pod(), "DELETE"))
@@ -873,9 +873,7 @@ def test_a_bad_expression_quarantines_its_policy_alone():
         ),
     ],
 )
-def test_what_the_api_server_drops_is_doubtful_and_what_it_refuses_is_wrong(
-    change, message, severity
-):
+def test_dropped_fields_are_doubtful_and_refused_ones_are_errors(change, message, severity):
     policy = validating({"validations": [{"expression": "true"}], **change})
     loaded = load_policies(yaml.safe_dump(policy), "p.yaml")
 

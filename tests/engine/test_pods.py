@@ -90,7 +90,7 @@ def test_limits_are_counted_by_themselves():
         pytest.param("example.com/gpu", False, id="someone-elses"),
     ],
 )
-def test_what_counts_as_a_gpu(resource, counts):
+def test_resources_that_count_as_a_gpu(resource, counts):
     assert is_gpu(resource) is counts
 
 
@@ -305,7 +305,7 @@ containers = st.lists(counts.map(lambda n: asking(**{"nvidia.com/gpu": n})), max
 
 
 @given(containers, containers)
-def test_a_pod_needs_what_its_hungriest_moment_needs(running, starting):
+def test_a_pod_needs_the_most_of_any_moment(running, starting):
     def amounts(listed):
         return [each["resources"]["requests"]["nvidia.com/gpu"] for each in listed]
 

@@ -59,7 +59,7 @@ def test_higher_priority_mutates_first():
     assert labels_of(mutated(policies(first, second), pod())) == {"queue": "early"}
 
 
-def test_what_a_later_policy_sets_is_seen_in_the_second_round():
+def test_a_later_change_is_seen_in_the_second_round():
     reads = policy(
         """
         matchConditions: [{name: x, expression: "object.metadata.?labels.?late.hasValue()"}]
@@ -177,7 +177,7 @@ def test_a_false_condition_outweighs_one_that_fails():
         ),
     ],
 )
-def test_what_cannot_be_evaluated_follows_the_failure_policy(spec, wanted):
+def test_a_failed_evaluation_follows_the_failure_policy(spec, wanted):
     fails = policies(policy(spec)).review(request(pod()))
     ignores = policies(policy(f"failurePolicy: Ignore\n{spec}")).review(request(pod()))
 
@@ -203,7 +203,7 @@ def test_a_policy_that_fails_half_way_changes_nothing():
     assert labels_of(mutated(policies(breaks, works), obj)) == {"works": "x"}
 
 
-def test_what_was_done_before_a_failure_stays():
+def test_changes_before_a_failure_stay():
     works = policy("inject: {objectLabels: {works: x}}", "a-works")
     breaks = policy("failurePolicy: Ignore\ninject: {schedulingGates: [{name: g}]}", "b-breaks")
     obj = pod()
@@ -278,7 +278,7 @@ def test_a_denial_names_the_template_if_there_are_several():
     assert [d.path for d in one] == [""]
 
 
-def test_what_makes_no_pods_asks_for_nothing():
+def test_kinds_without_pods_request_nothing():
     text = policy("validations: [{expression: pod.gpus() == 0 && workload.pods() == 0}]")
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
 
@@ -357,7 +357,7 @@ def test_other_objects_get_labels_and_annotations_only():
     }
 
 
-def test_what_cannot_change_any_more_is_left_alone_on_update():
+def test_immutable_fields_are_not_changed_on_update():
     changed_pod = mutated(policies(EVERYWHERE), pod(), "UPDATE", old=pod())
     changed_job = mutated(policies(EVERYWHERE), job(parallelism=4), "UPDATE", old=job())
 
@@ -380,7 +380,7 @@ def test_a_deployment_is_kept_as_it_should_be_on_update():
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
-def test_what_is_not_stored_is_not_changed(operation):
+def test_unstored_fields_are_not_changed(operation):
     asked = msgspec.structs.replace(request(pod(), "DELETE"), operation=operation)
 
     assert policies(EVERYWHERE).mutate(asked).operations == ()

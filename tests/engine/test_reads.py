@@ -42,11 +42,11 @@ from tests.engine.reviews import mutated, pod, policies, policy
         pytest.param("object.spec.containers[0] == variables.x", EVERYTHING, id="first-item"),
     ],
 )
-def test_what_an_expression_looks_at(source, expected):
+def test_the_reads_of_an_expression(source, expected):
     assert reads_of([source]) == frozenset(expected)
 
 
-def test_a_change_matters_to_who_looks_at_it_or_at_everything():
+def test_a_change_matters_to_readers_of_it_or_of_everything():
     assert meet(frozenset({"labels"}), frozenset({"labels", "x"}))
     assert meet(frozenset({"labels"}), EVERYTHING)
     assert not meet(frozenset({"tolerations"}), frozenset({"labels"}))

@@ -18,7 +18,7 @@ def said(obj):
 
 
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in REFUSED.items()])
-def test_what_the_api_server_refuses_is_said(obj):
+def test_refusals_of_the_api_server_are_reported(obj):
     (message,) = said(obj)
 
     assert message.startswith("the API server refuses it: ")
@@ -32,12 +32,12 @@ def test_a_version_that_it_has_not_is_said():
 
 @pytest.mark.parametrize("odd", [5, "a", True, [5], [None], [[]], {}, {"a": []}])
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])
-def test_what_is_misshapen_is_left_to_who_reads_it(obj, odd):
+def test_misshapen_values_are_left_to_their_readers(obj, odd):
     for field in obj["spec"]:
         list(lint_document(Document({**obj, "spec": {**obj["spec"], field: odd}}, "p.yaml")))
     list(lint_document(Document({**obj, "kind": odd}, "p.yaml")))
 
 
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])
-def test_what_it_takes_is_fine(obj):
+def test_accepted_values_are_valid(obj):
     assert said(obj) == []

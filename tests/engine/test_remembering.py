@@ -97,7 +97,7 @@ def test_a_change_is_made_to_each_pod_again():
     assert not asked(request(pod(name="d")))  # there are no labels to add one to
 
 
-def test_what_is_remembered_has_no_pod_of_another():
+def test_cached_decisions_hold_no_data_of_other_pods():
     remembering = Remembering(policies(policy(LABEL)), "mutate")
     objects = [remembering.decide(request(pod(name=name, labels={}))).object for name in "ab"]
 
@@ -170,7 +170,7 @@ def test_and_not_where_none_does():
 MAKER = "validations: [{expression: maker == 'Job'}]"
 
 
-def test_who_makes_a_pod_is_asked_anew_for_each_account():
+def test_the_maker_of_a_pod_is_evaluated_for_each_account():
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "b", "controller": True}
     asked = policies(policy(MAKER))
     remembering = Remembering(asked, "validate")
@@ -250,7 +250,7 @@ def test_policies_apply_whatever_comes_of_looking_at_them(monkeypatch):
         pytest.param(b'{"spec": {', id="no-json"),
     ],
 )
-def test_what_is_misshapen_is_decided_on(misshapen):
+def test_misshapen_objects_are_decided_on(misshapen):
     asked = Asked(IMAGES)
 
     assert not asked(raw_request(misshapen))
@@ -284,7 +284,7 @@ def test_none_is_remembered_if_none_may_be():
     assert not asked(request(pod()))
 
 
-def test_what_takes_too_much_room_is_not_remembered():
+def test_oversized_decisions_are_not_cached():
     asked = Asked(IMAGES)
     large = request(with_image("x" * LONGEST_FOOTPRINT))
     asked(large)
@@ -385,7 +385,7 @@ CHANGING = [
 
 @pytest.mark.parametrize("phase", PHASES)
 @given(data=st.data())
-def test_what_is_recalled_is_what_would_be_decided(phase, data):
+def test_cached_decisions_equal_new_ones(phase, data):
     specs = LOOKING if phase == "validate" else CHANGING
     chosen = data.draw(st.lists(st.sampled_from(specs), min_size=1, max_size=3, unique=True))
     asked = Asked(*chosen, phase=phase)

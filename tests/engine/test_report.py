@@ -45,7 +45,7 @@ def found(obj, plural="pods"):
 def look(text, obj=None, plural="pods"):
     """Scan an object, and say what was found: policy, validation, result, enforcement, count."""
     scan = PolicyScan(policies(text))
-    scan.look_at(found(obj or pod(), plural))
+    scan.evaluate(found(obj or pod(), plural))
     return {
         (namespace, key.policy, key.validation, key.result, key.enforcement): row.count
         for namespace, rows in scan.book.namespaces.items()
@@ -102,7 +102,7 @@ def demand(expression, more=""):
         pytest.param(policy("inject: {queueName: a}"), {}, id="demands-nothing"),
     ],
 )
-def test_what_exists_is_asked(text, expected):
+def test_existing_objects_are_evaluated(text, expected):
     assert look(text) == expected
 
 
@@ -115,7 +115,7 @@ def test_what_exists_is_asked(text, expected):
         pytest.param("['*']", 1, id="any"),
     ],
 )
-def test_what_is_asked_depends_on_the_operations(operations, expected):
+def test_the_evaluated_policies_depend_on_the_operations(operations, expected):
     text = demand("request.operation == 'CREATE' || oldObject == object").replace(
         'operations: ["*"]', f"operations: {operations}"
     )
@@ -123,10 +123,10 @@ def test_what_is_asked_depends_on_the_operations(operations, expected):
     assert sum(look(text).values()) == expected
 
 
-def test_what_an_exception_lifts_is_reported_as_skipped():
+def test_exempt_objects_are_reported_as_skipped():
     lifted = "exceptions: [{namespaces: [team-a], reason: agreed, owner: ada}]"
     scan = PolicyScan(policies(demand("false", lifted)))
-    scan.look_at(found(pod()))
+    scan.evaluate(found(pod()))
 
     ((key, row),) = scan.book.namespaces["team-a"].items()
     assert (key, row.count) == (ResultKey("p", "", "skip", ""), 1)
@@ -143,7 +143,7 @@ def test_a_shadow_is_reported_beside_the_policy():
     shadow = policy('shadowOf: p\nvalidations: [{expression: "false", name: v}]', name="p2")
     scan = PolicyScan(policies(demand("true"), shadow))
 
-    scan.look_at(found(pod()))
+    scan.evaluate(found(pod()))
 
     assert set(scan.book.namespaces["team-a"]) == {
         ResultKey("p", "", "pass", ""),
@@ -155,7 +155,7 @@ def test_a_result_counts_all_objects_and_names_the_first():
     scan = PolicyScan(policies(demand("false")))
 
     for number in range(50):
-        scan.look_at(found(pod(name=f"pod-{number}")))
+        scan.evaluate(found(pod(name=f"pod-{number}")))
 
     [row] = scan.book.namespaces["team-a"].values()
     assert row.count == 50
@@ -273,7 +273,7 @@ def test_a_result_keeps_the_moment_since_when_it_is_so():
     assert not same_report(first, more)
 
 
-def test_what_was_let_through_is_counted_beside_what_was_found():
+def test_admitted_violations_are_counted_beside_found_ones():
     report = scanned(OPEN, "team-a", rows(p=1), None, now=NOW)
 
     report = admitted(
@@ -296,7 +296,7 @@ def test_what_was_let_through_is_counted_beside_what_was_found():
         pytest.param(FORGOTTEN_SECONDS + 60, False, id="a-day-later"),
     ],
 )
-def test_what_was_only_let_through_is_forgotten_after_a_day(later, kept):
+def test_admitted_violations_are_dropped_after_a_day(later, kept):
     report = admitted(OPEN, "team-a", {FAIL: ResultCount(count=3, message="no")}, None, now=NOW)
 
     report = scanned(OPEN, "team-a", {}, report, now=NOW + later)
@@ -380,7 +380,7 @@ def test_kyverno_s_policies_say_whether_they_are_for_what_exists(text, switched,
     assert bool(PolicyScan(PolicySet(loaded.policies, namespaces=lookup)).policies) == scanned_
 
 
-def test_what_others_wrote_into_a_report_is_not_taken_for_ours():
+def test_results_of_others_in_a_report_are_not_ours():
     ours = scanned(OPEN, "team-a", rows(p=1), None, now=NOW)
     [result] = ours["results"]
     foreign = [{"policy": "x"}, "nonsense", {**result, "source": "other"}, {"source": "policyd"}]

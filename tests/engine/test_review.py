@@ -129,7 +129,7 @@ def test_policies_answer_a_review():
         pytest.param(b" " * (MAXIMUM_REVIEW_BYTES + 1), "bytes, more than", id="too-large"),
     ],
 )
-def test_what_is_no_review_is_the_callers_fault(body, message):
+def test_an_invalid_review_is_the_callers_fault(body, message):
     with pytest.raises(ReviewError, match=message):
         parse_review(body)
 

@@ -93,7 +93,7 @@ def test_a_policy_that_does_not_match_says_nothing_of_its_rollout():
     assert asked.review(request(pod())).audit_annotations == {}
 
 
-def test_what_cannot_be_evaluated_is_weighed_by_its_step_too():
+def test_a_failed_evaluation_follows_the_enforcement_of_its_step():
     text = policy(
         "inject: {queueName: {expression: object.spec.nothing}}\n"
         "rollout: [{enforcement: Warn, namespaces: [team-a]}]"
@@ -116,7 +116,7 @@ def test_a_mutation_can_be_rolled_out_to_a_part():
 
 
 @given(st.lists(st.integers(0, 100), min_size=2, max_size=4), st.text(min_size=1, max_size=8))
-def test_a_higher_percentage_takes_nobody_back(percentages, name):
+def test_a_higher_percentage_removes_no_workload(percentages, name):
     place = place_of("p", name)
     picked = [place < percent for percent in sorted(percentages)]
 
@@ -134,7 +134,7 @@ def test_places_are_spread_evenly_and_differ_by_policy():
     assert same < 100
 
 
-def test_whom_a_warning_reaches_first_is_refused_first():
+def test_the_first_requests_warned_are_the_first_refused():
     asked = staged("{enforcement: Deny, percent: 10}", "{enforcement: Warn, percent: 40}")
     outcomes = {}
     for number in range(200):
@@ -210,7 +210,7 @@ def test_a_workload_goes_by_one_name(obj, expected):
     assert workload_name(Facts(request(obj), surroundings)) == expected
 
 
-def test_what_is_deleted_goes_by_the_object_that_was():
+def test_a_deletion_is_decided_by_the_old_object():
     surroundings = PolicyContext(namespaces=namespace_lookup((), {}))
     deleted = request(owned("Job", "train"), "DELETE")
 
@@ -285,7 +285,7 @@ def test_steps_that_cannot_be_meant_are_refused(steps, message, where):
         ),
     ],
 )
-def test_what_must_be_bound_does_nothing_before(spec, applies):
+def test_unbound_policies_do_nothing(spec, applies):
     loaded = load_policies(policy('validations: [{expression: "false"}]\n' + spec), "p.yaml")
     asked = PolicySet(loaded.policies, namespaces=namespace_lookup((), {}))
 

@@ -76,7 +76,7 @@ TRUE, FALSE = 'validations: [{expression: "true"}]', 'validations: [{expression:
         ),
     ],
 )
-def test_what_would_be_answered_otherwise(old, new, expected):
+def test_the_differences_between_answers(old, new, expected):
     found = differences(both(old, new))
 
     assert [(each.phase, each.outcome) for each in found] == expected

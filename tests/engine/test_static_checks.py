@@ -144,7 +144,7 @@ spec:
 """
 
 
-def test_a_policy_of_the_api_server_is_used_whatever_is_found():
+def test_a_policy_of_the_api_server_is_used_despite_findings():
     checks = ", ".join(CHECK.format(path) for path in "abc")
 
     loaded = load_policies(NATIVE.replace("CHECKS", checks), "p.yaml")

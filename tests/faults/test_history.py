@@ -65,5 +65,5 @@ def test_a_life_without_faults_is_counted():
         ),
     ],
 )
-def test_what_must_not_be_is_named(history, fault):
+def test_forbidden_values_are_named(history, fault):
     assert judged(*history)[1] == [fault]

@@ -83,7 +83,7 @@ def test_jobs_begin_suspended(obj, suspended):
         ),
     ],
 )
-def test_what_names_no_queue_gets_that_of_its_namespace_unless_its_owner_could(obj, queue):
+def test_objects_without_a_queue_get_that_of_their_namespace_unless_their_owner_could(obj, queue):
     draft = defaulted(obj, JobContext(default_queue=True))
 
     metadata = draft.object["metadata"]
@@ -93,7 +93,7 @@ def test_what_names_no_queue_gets_that_of_its_namespace_unless_its_owner_could(o
 
 
 @pytest.mark.parametrize("labels", [{}, QUEUE], ids=["without-a-queue", "with-a-queue"])
-def test_a_new_train_job_gets_the_patch_that_nobody_may_add_later(labels):
+def test_a_new_train_job_gets_the_patch_that_cannot_be_added_later(labels):
     api_version = "trainer.kubeflow.org/v1alpha1"
     spec = defaulted({**job(labels), "apiVersion": api_version, "kind": "TrainJob"}).object["spec"]
 
@@ -177,7 +177,7 @@ def test_kinds_that_the_queue_does_not_know_are_left_alone():
         pytest.param(job(owners=["a"]), "$.metadata.ownerReferences[0]", id="owners-of-a-job"),
     ],
 )
-def test_what_is_not_of_its_kind_is_refused_with_its_place(obj, place):
+def test_objects_of_another_kind_are_refused_with_their_place(obj, place):
     with pytest.raises(MisshapenError, match=re.escape(f"- at `{place}`")):
         defaulted(obj)
 

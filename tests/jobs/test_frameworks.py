@@ -95,7 +95,7 @@ def test_namespaces_are_chosen_by_their_labels():
     assert not chosen("").covers({"kubernetes.io/metadata.name": "kube-system"})
 
 
-def test_what_belongs_to_a_kind_that_others_queue_is_left_to_them():
+def test_objects_of_an_external_kind_are_left_to_it():
     found = chosen("integrations: {frameworks: [batch/job], externalFrameworks: [Spruce.v1.x.io]}")
     owner = {"apiVersion": "x.io/v2", "kind": "Spruce", "name": "a", "uid": "b", "controller": True}
     job = {"metadata": {"labels": {QUEUE: "a"}, "ownerReferences": [owner]}, "spec": {}}

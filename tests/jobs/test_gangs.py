@@ -134,7 +134,7 @@ def test_a_gang_of_two_roles(scheduler, specs):
         pytest.param("Native", {"policyd.io/pod-group": "train"}, {}, id="native"),
     ],
 )
-def test_what_its_pods_must_say(scheduler, labels, annotations):
+def test_the_required_labels_of_its_pods(scheduler, labels, annotations):
     marks = told(scheduler, *two(), queue="research").marks
 
     assert marks["worker"] == Marks(labels=labels, annotations=annotations)

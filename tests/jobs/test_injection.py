@@ -84,7 +84,7 @@ def test_updates_of_ready_checks_are_added():
         pytest.param({"cpu": "h100", "gpu": "a100"}, StartError, id="flavors-disagree"),
     ],
 )
-def test_what_cannot_be_given(flavors, error):
+def test_unsupported_inputs(flavors, error):
     with pytest.raises(error):
         injections(workload(flavors), FLAVORS)
 
@@ -99,7 +99,7 @@ def given():
     return injections(workload({"cpu": "h100"}), FLAVORS)[0]
 
 
-def test_what_was_there_stays_and_nothing_is_added_twice():
+def test_existing_items_stay_and_none_is_added_twice():
     draft = Draft({"spec": {"template": TEMPLATE}})
 
     for _ in range(2):

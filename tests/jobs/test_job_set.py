@@ -63,7 +63,7 @@ def test_jobs_that_succeeded_give_their_pods_back():
     assert (pods.name, pods.count) == ("a", 8)
 
 
-def test_what_is_given_back_is_told_in_the_order_of_the_pod_sets():
+def test_returned_pods_are_reported_in_the_order_of_pod_sets():
     status = [{"name": name, "succeeded": 1} for name in ("b", "a")]
     found = job_set(replicated("a"), replicated("b"), replicatedJobsStatus=status)
 

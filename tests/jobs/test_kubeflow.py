@@ -84,7 +84,7 @@ def test_pod_sets_follow_the_order_of_roles(kind, specs, replicas, counts):
         pytest.param({}, {"Worker": pods()}, "", id="nobody"),
     ],
 )
-def test_who_names_the_priority(policy, replicas, named):
+def test_sources_of_the_priority(policy, replicas, named):
     found = job("pytorchReplicaSpecs", replicas, policy)
 
     assert TRAINING["PyTorchJob"].priority_class(found) == named

@@ -105,19 +105,19 @@ def test_an_offset_that_is_no_number_holds_all_pods(offset):
     assert departures(workload({"n1": 2, "n2": 1}), pods) == []
 
 
-def test_an_offset_of_a_pod_that_has_ended_holds_nobody():
+def test_an_offset_of_an_ended_pod_holds_no_pod():
     pods = [pod("a", 1, phase="Failed", annotations={OFFSET: "one"}), pod("b", 0)]
 
     assert places(departures(workload({"n1": 1}), pods)) == {"b": "n1"}
 
 
-def test_nobody_goes_to_a_failed_node():
+def test_no_pod_goes_to_a_failed_node():
     found = departures(workload({"n1": 1, "n2": 1}, failed=["n1"]), [pod("a", 0), pod("b", 1)])
 
     assert places(found) == {"b": "n2"}
 
 
-def test_nobody_goes_before_there_is_an_admission_or_without_its_label():
+def test_no_pod_is_ungated_before_an_admission_or_without_its_label():
     stranger = QueuedPod(
         metadata=ObjectMeta(name="x", namespace="ns", annotations={WORKLOAD: "wl"})
     )

@@ -148,7 +148,7 @@ def test_workers_of_an_elastic_cluster_are_gated_and_its_head_is_not(kind, body,
     assert "schedulingGates" not in made["headGroupSpec"]["template"]["spec"]
 
 
-def test_what_submits_a_job_counts_where_it_runs():
+def test_the_submitter_of_a_job_counts_where_it_runs():
     for mode, names in (("HTTPMode", 1), ("SidecarMode", 2), ("K8sJobMode", 1)):
         job = read(RAY_JOB, ray_job(submissionMode=mode))
         head, *rest = RAY_JOB.pod_sets(job)
@@ -237,7 +237,7 @@ NO_HEAD = {"headGroupSpec": {"template": {"spec": {"containers": []}}}}
         ),
     ],
 )
-def test_what_the_door_refuses(spec, path):
+def test_refusals_of_the_webhooks(spec, path):
     found = validate_job(ray_job(spec), group="ray.io", kind="RayJob")
 
     assert [each.path for each in found] == ([] if path is None else [f"spec.{path}"])
@@ -313,7 +313,7 @@ def test_an_elastic_service_is_as_big_as_the_cluster_that_serves():
     assert RAY_SERVICE.elastic.notes(sized) == {"kueue.x-k8s.io/raycluster-generation": "3"}
 
 
-def test_what_is_wrong_with_the_cluster_of_a_service_is_said_where_it_is():
+def test_errors_in_the_cluster_of_a_service_are_reported_at_their_place():
     (error,) = validate_job(
         ray_service({"enableInTreeAutoscaling": True}), None, group="ray.io", kind="RayService"
     )

@@ -36,7 +36,7 @@ def told(known, *, admitted=True):
         pytest.param(told(("True", "Recovered")), True, None, id="still-run-again"),
     ],
 )
-def test_whether_pods_run_is_told_when_that_is_news(before, ready, expected):
+def test_changes_of_ready_pods_are_reported(before, ready, expected):
     news = readiness(before, ready=ready)
 
     assert (news.reason if news else None) == expected

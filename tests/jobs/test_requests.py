@@ -34,7 +34,7 @@ def counted(**resources):
     return RequestRules(resources=msgspec.convert(resources, ResourcesConfiguration))
 
 
-def test_what_is_not_said_comes_from_the_namespace_and_the_runtime():
+def test_unset_requests_come_from_the_namespace_and_the_runtime():
     rules = RequestRules(
         limits=limits(default={"cpu": "4"}, defaultRequest={"cpu": "3"}),
         overheads={"kata": {"memory": "1Ki"}},
@@ -113,6 +113,6 @@ def test_requests_that_cannot_be_are_named_with_their_place(spec, rules, said):
     assert str(refused.value) == said
 
 
-def test_what_is_no_quantity_is_refused():
+def test_invalid_quantities_are_refused():
     with pytest.raises(InvalidRequestsError, match="quantities must match"):
         requests_of(pod(requests={"cpu": "a lot"}))

@@ -94,7 +94,7 @@ def test_slices_and_groups_exclude_each_other():
     assert all("may not be set when" in each for each in found)
 
 
-def test_what_asks_for_nothing_is_no_request():
+def test_a_template_without_annotations_has_no_request():
     assert topology_request({}) is None
     assert topology_request({SLICE: "rack"}) is None
     assert topology_request({}, pod_index_label="i").pod_index_label == "i"

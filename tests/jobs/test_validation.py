@@ -241,7 +241,7 @@ def without(*gates):
     ],
 )
 @pytest.mark.gate("AdmissionGatedBy", "ElasticJobsViaWorkloadSlices", "TASMultiLayerTopology")
-def test_what_a_feature_gate_turns_off_is_not_checked_or_not_there(new, old, gate, refused):
+def test_a_disabled_feature_gate_disables_its_checks_and_fields(new, old, gate, refused):
     assert (bool(wrong(new, old)), bool(wrong(new, old, around=without(gate)))) == refused
 
 
@@ -311,7 +311,7 @@ def test_a_running_job_of_a_namespace_with_a_default_queue_keeps_its_own_for_two
     assert [field for field, _ in found] == [f"metadata.labels[{QUEUE}]"] * 2
 
 
-def test_what_is_wrong_with_a_job_does_not_keep_it_from_going():
+def test_errors_in_a_job_do_not_prevent_its_deletion():
     going = job({QUEUE: "my queue"})
     going["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
 
@@ -343,9 +343,7 @@ def of_kind(labels, annotations, **spec):
         ),
     ],
 )
-def test_what_was_wrong_before_keeps_nobody_from_changing_the_rest(
-    group, kind, labels, annotations, spec
-):
+def test_existing_errors_do_not_prevent_other_changes(group, kind, labels, annotations, spec):
     old, new = (of_kind(labels, annotations, team=team, **spec) for team in "ab")
 
     assert validate_job(new, group=group, kind=kind)

@@ -41,7 +41,7 @@ async def world(request):
         yield world
 
 
-async def test_what_is_created_can_be_got(world):
+async def test_created_objects_can_be_read(world):
     client, _ = world
 
     created = await client.create(PODS, pod("a", priority=7), into=Pod)
@@ -101,7 +101,7 @@ async def test_a_name_is_given_once(world):
         pytest.param(lambda c: c.delete(PODS, "no", namespace="ml"), id="delete"),
     ],
 )
-async def test_what_is_not_there_is_not_found(world, ask):
+async def test_missing_objects_are_not_found(world, ask):
     client, _ = world
 
     with pytest.raises(NotFoundError, match='pods "no" not found'):

@@ -110,7 +110,7 @@ async def test_credentials_that_are_given(write, user, expected):
     assert await header(connection) == expected
 
 
-def test_what_a_context_says_of_its_cluster(write):
+def test_a_context_states_its_cluster(write):
     cluster = {
         "server": "https://api.lab:6443/",
         "insecure-skip-tls-verify": True,
@@ -127,7 +127,7 @@ def test_what_a_context_says_of_its_cluster(write):
     assert connection.namespace == "ml"
 
 
-def test_who_is_impersonated_is_asked_for_by_headers(write):
+def test_impersonated_users_are_requested_by_headers(write):
     user = {
         "as": "ann",
         "as-uid": "u1",
@@ -328,7 +328,7 @@ OTHER_KEY = base64.b64encode(pair()[1]).decode()
         ),
     ],
 )
-def test_what_is_wrong_is_said(write, content, context, message, hint):
+def test_errors_are_reported(write, content, context, message, hint):
     with pytest.raises(ConfigurationError, match=message) as caught:
         connect(write(content), context=context)
 
@@ -398,9 +398,7 @@ async def test_a_plugin_is_asked_again_shortly_before_its_token_expires(write, p
         pytest.param('{"token": 7}', "failed: Expected `str`", id="not-a-token"),
     ],
 )
-def test_a_plugin_that_fails_is_an_error_and_not_a_request_of_nobody(
-    write, plugin, status, message
-):
+def test_a_failing_plugin_is_an_error_and_not_an_anonymous_request(write, plugin, status, message):
     with pytest.raises(ConfigurationError, match=message) as caught:
         connect(write(config(user=plugin(status, installHint="get it at the desk"))))
 

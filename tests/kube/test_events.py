@@ -58,7 +58,7 @@ async def test_an_event_says_what_happened_to_what_and_when(world):
     }
 
 
-async def test_what_belongs_to_the_cluster_has_its_events_in_default(world):
+async def test_cluster_objects_have_their_events_in_default(world):
     client, _, recorder = world
 
     recorder.record(QUEUE, reason="Stopped", message="by hand")
@@ -67,7 +67,7 @@ async def test_what_belongs_to_the_cluster_has_its_events_in_default(world):
     assert stored(client)[0]["metadata"]["namespace"] == "default"
 
 
-async def test_what_happens_again_is_counted_with_the_latest_message(world):
+async def test_repeated_events_are_counted_with_the_latest_message(world):
     client, clock, recorder = world
 
     for left in (3, 2, 1):
@@ -80,7 +80,7 @@ async def test_what_happens_again_is_counted_with_the_latest_message(world):
     assert event["firstTimestamp"] < event["lastTimestamp"]
 
 
-async def test_what_repeats_before_it_is_written_is_written_once(world):
+async def test_repeated_statuses_are_written_once(world):
     client, _, recorder = world
 
     for _ in range(10):
@@ -166,7 +166,7 @@ async def test_each_object_has_an_allowance_that_fills_up_again(world):
     assert recorder.left_out == 15 + 37
 
 
-async def test_what_waits_is_bounded(world):
+async def test_the_queue_of_requests_is_bounded(world):
     _, _, recorder = world
 
     for number in range(MOST_WAITING + 10):
@@ -176,7 +176,7 @@ async def test_what_waits_is_bounded(world):
     assert recorder.left_out == 10
 
 
-async def test_what_the_server_refuses_is_left_out_and_the_rest_goes_on(world):
+async def test_refused_objects_are_left_out_and_the_rest_continues(world):
     client, _, recorder = world
     client.fail(ForbiddenError("the namespace is being deleted"), verb="create")
 

@@ -70,7 +70,7 @@ async def informing(reader, *, pace, told=None, **selection):
 async def over_http():
     """A server that can go wrong, and a client whose waits take no time."""
     clock = FakeClock()
-    pace = Pace(clock=clock, sleep=clock.skip, chance=lambda: 0.0)
+    pace = Pace(clock=clock, sleep=clock.skip, jitter=lambda: 0.0)
     async with (
         serving() as server,
         HttpClient(server.connection, limits=Limits(tries=1), pace=pace) as client,
@@ -95,7 +95,7 @@ def watch_requests(server):
     return [path for _, path, _, _ in server.requests if "watch=" in path]
 
 
-async def test_a_change_is_told_with_what_was_before_and_after():
+async def test_a_change_is_reported_with_the_old_and_the_new_object():
     client, clock, seen = FakeClient(), FakeClock(), []
     add(client.store, "a")
 
@@ -146,7 +146,7 @@ async def test_the_next_page_is_asked_for_while_one_is_taken_in():
     assert asked[499] == ("p499", 2)
 
 
-async def test_what_is_being_listed_is_not_known_up_to_any_version():
+async def test_a_running_list_has_no_known_version():
     async with over_http() as (server, client, pace):
         add(server.store, "a")
         informer = Informer(client, PODS, into=Pod, pace=pace)
@@ -218,7 +218,7 @@ async def test_a_watch_is_resumed_from_the_last_bookmark():
         assert "resourceVersion=40&" in watch_requests(server)[1]
 
 
-async def test_a_deletion_that_nobody_saw_is_told_after_the_next_list():
+async def test_an_unseen_deletion_is_reported_after_the_next_list():
     client, clock, told = FakeClient(), FakeClock(), Told()
     add(client.store, "a")
     add(client.store, "b")
@@ -453,7 +453,7 @@ async def test_contact_and_trouble_can_be_asked_for():
         assert (informer.last_contact, informer.last_error) == (0.75, None)
 
 
-async def test_what_a_listener_raises_ends_the_informer():
+async def test_an_exception_of_a_listener_ends_the_informer():
     client, clock = FakeClient(), FakeClock()
     add(client.store, "a")
 
@@ -558,7 +558,7 @@ def readable(store):
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(STEPS, max_size=25))
-def test_whatever_happens_the_store_comes_to_equal_the_server(steps):
+def test_the_store_always_converges_to_the_server(steps):
     async def scenario():
         async with over_http() as (server, client, pace):
             told = Told()

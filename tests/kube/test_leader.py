@@ -114,7 +114,7 @@ async def test_a_clean_stop_hands_over_within_a_second():
         assert lease(store)["leaseTransitions"] == b.election.transitions == 1
 
 
-async def test_who_stops_leaves_word_for_the_next():
+async def test_a_stopping_leader_leaves_a_handover():
     async def leave():
         await clock.sleep(0.5)
         return "as far as 7"
@@ -136,7 +136,7 @@ async def test_who_stops_leaves_word_for_the_next():
     await b.stop()
 
 
-async def test_who_cannot_say_its_last_word_lets_the_lease_run_out():
+async def test_a_leader_that_cannot_write_its_handover_lets_the_lease_expire():
     async def leave():
         await asyncio.Event().wait()
 
@@ -225,7 +225,7 @@ async def test_a_leader_frozen_past_its_term_does_not_lead_when_it_wakes():
     store = ObjectStore(clock)
     frozen = FakeClock()
     sleeper = Candidate(
-        store, "a", clock, pace=Pace(clock=clock, sleep=frozen.sleep, chance=lambda: 0.0)
+        store, "a", clock, pace=Pace(clock=clock, sleep=frozen.sleep, jitter=lambda: 0.0)
     )
     await frozen.advance(0)
     before = sleeper.leading

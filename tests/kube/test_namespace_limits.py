@@ -5,7 +5,7 @@ import pytest
 from policyd.kube.namespace_limits import NamespaceLimits
 
 
-def test_what_there_is_no_room_for_is_left_out_and_named():
+def test_policies_beyond_the_room_are_left_out_and_named():
     limits = NamespaceLimits(2, 1000)
 
     assert [limits.put("a", name, 2) for name in ("x", "y", "z")] == [True, True, False]

@@ -11,27 +11,27 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(
-    ("chance", "expected"),
+    ("jitter", "expected"),
     [
         pytest.param(0.0, [0.5, 1.0, 2.0, 2.5], id="least"),
         pytest.param(1.0, [1.0, 2.0, 4.0, 5.0], id="most"),
     ],
 )
-def test_waits_double_up_to_the_longest_and_are_spread(chance, expected):
-    backoff = Backoff(1.0, 5.0, chance=lambda: chance)
+def test_waits_double_up_to_the_longest_and_are_spread(jitter, expected):
+    backoff = Backoff(1.0, 5.0, jitter=lambda: jitter)
 
     assert [backoff.next() for _ in range(4)] == expected
 
 
 def test_many_failures_do_no_harm():
-    backoff = Backoff(1.0, 5.0, chance=lambda: 1.0)
+    backoff = Backoff(1.0, 5.0, jitter=lambda: 1.0)
     backoff.failures = 10**6
 
     assert backoff.next() == 5.0
 
 
 def test_after_a_success_the_first_wait_comes_again():
-    backoff = Backoff(1.0, 5.0, chance=lambda: 1.0)
+    backoff = Backoff(1.0, 5.0, jitter=lambda: 1.0)
     backoff.next()
     backoff.reset()
 

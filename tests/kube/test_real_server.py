@@ -144,7 +144,7 @@ async def test_a_dry_run_stores_nothing(client):
         await client.get(PODS, "a", namespace="ml", into=dict)
 
 
-async def test_what_breaks_the_rules_is_invalid_field_by_field(client):
+async def test_violations_of_rules_are_reported_by_field(client):
     body = pod("a")
     body["spec"]["containers"] = [{"name": "UPPER", "image": "x"}]
 
@@ -168,7 +168,7 @@ async def test_credentials_are_told_from_permissions(control_plane):
             await client.page(NAMESPACES, into=dict)
 
 
-async def test_who_is_impersonated_is_who_asks(control_plane, tmp_path):
+async def test_an_impersonated_user_is_the_user_of_the_request(control_plane, tmp_path):
     config = json.loads(control_plane.kubeconfig.read_text())
     for user in config["users"]:
         user["user"] |= {"as": "ann", "as-groups": ["ml", "ops"], "as-user-extra": {"a/b": ["c"]}}

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def talking(**limits):
     clock = FakeClock()
-    pace = Pace(clock=clock, sleep=clock.skip, chance=lambda: 0.0)
+    pace = Pace(clock=clock, sleep=clock.skip, jitter=lambda: 0.0)
     async with (
         serving() as server,
         HttpClient(server.connection, limits=Limits(**limits), pace=pace) as client,
@@ -71,7 +71,7 @@ LATER = [
 
 @pytest.mark.parametrize("verb", ["get", "page", "replace", "merge-patch", "delete"])
 @pytest.mark.parametrize(("fault", "error"), LATER)
-async def test_what_may_be_done_twice_is_tried_again(verb, fault, error):
+async def test_idempotent_requests_are_retried(verb, fault, error):
     async with talking() as (server, client, clock):
         add(server.store, "a")
         server.faults.extend([fault, fault])
@@ -85,7 +85,7 @@ async def test_what_may_be_done_twice_is_tried_again(verb, fault, error):
 
 @pytest.mark.parametrize("verb", ["create", "json-patch"])
 @pytest.mark.parametrize(("fault", "error"), LATER)
-async def test_what_may_not_be_done_twice_is_not(verb, fault, error):
+async def test_other_requests_are_not_retried(verb, fault, error):
     async with talking() as (server, client, clock):
         add(server.store, "a")
         server.faults.append(fault)
@@ -255,7 +255,7 @@ async def test_hints(answer, error, hint):
     assert (hint is None) == (caught.value.hint is None)
 
 
-async def test_nobody_at_the_address_is_said_so():
+async def test_an_unreachable_address_is_reported():
     async with HttpClient(
         ApiConnection(server="http://127.0.0.1:1"), limits=Limits(tries=1)
     ) as client:

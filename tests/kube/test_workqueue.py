@@ -186,7 +186,7 @@ async def test_two_workers_never_have_the_same_key():
     assert [worker.result() for worker in workers] == ["a", "a"]
 
 
-async def test_what_is_swept_takes_turns_with_what_is_added():
+async def test_swept_keys_take_turns_with_added_ones():
     queue, clock = make()
     queue.sweep("abcd")
     queue.add("x")
@@ -277,7 +277,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=30))
-def test_what_was_added_is_worked_on_once_it_is_due_and_never_twice_at_once(steps):
+def test_added_keys_run_when_due_and_never_twice_at_once(steps):
     async def scenario():
         model = Model()
         for step, *details in steps:

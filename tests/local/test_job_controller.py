@@ -108,7 +108,7 @@ def test_a_job_ends(given, existing, condition):
     assert work.create == ()
 
 
-def test_what_has_ended_is_left_alone():
+def test_ended_workloads_are_not_changed():
     ended = reconcile(job(), pods("Succeeded"), NOW).status
 
     again = reconcile(msgspec.structs.replace(job(), status=ended), pods("Succeeded"), NOW + 60)

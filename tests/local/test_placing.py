@@ -103,5 +103,5 @@ def test_a_fitting_node_is_chosen(spec, candidates, expected):
         ),
     ],
 )
-def test_a_pod_that_fits_nowhere_is_told_why(spec, candidates, message):
+def test_a_pod_that_fits_nowhere_gets_the_reason(spec, candidates, message):
     assert choose_node(pod(**spec), {"cpu": 100, "pods": 1}, candidates) == Unschedulable(message)

@@ -52,7 +52,7 @@ def admitted(of):
     return got
 
 
-def test_who_fits_elsewhere_makes_room():
+def test_a_workload_that_fits_elsewhere_makes_room():
     of = world(running("a"), wants_big())
 
     assert moved(of) == ["a"]
@@ -71,7 +71,7 @@ def test_who_fits_elsewhere_makes_room():
         ),
     ],
 )
-def test_nobody_is_stopped_otherwise(things, fields):
+def test_no_other_workload_is_stopped(things, fields):
     assert moved(world(*things, wants_big(), **fields)) == []
 
 

@@ -102,7 +102,7 @@ def test_a_profile_is_a_part_of_a_gpu(resource, product, share):
 
 
 @pytest.mark.parametrize("resource", [GPU, "cpu", "nvidia.com/mig-strange", "amd.com/mig-1g.5gb"])
-def test_what_is_no_profile_has_none(resource):
+def test_other_resources_have_no_profile(resource):
     assert profile_of(resource) is None
 
 
@@ -213,7 +213,7 @@ def shared_and_whole():
     )
 
 
-def test_who_wants_whole_gpus_stays_off_shared_ones():
+def test_a_workload_for_whole_gpus_stays_off_shared_ones():
     asked = request(4, requests={GPU: 1}, rule=shared_gpus)
 
     assert only(shared_and_whole(), asked) == {"x2": 4}
@@ -225,7 +225,7 @@ def test_the_reason_says_how_many_nodes_share_their_gpus():
     assert only(shared_and_whole(), asked).endswith("Total nodes: 2; excluded: sharedGPUs: 1")
 
 
-def test_who_does_not_goes_anywhere():
+def test_others_are_placed_anywhere():
     assert sum(only(shared_and_whole(), request(8, requests={GPU: 1})).values()) == 8
 
 

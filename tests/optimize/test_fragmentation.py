@@ -44,7 +44,7 @@ def hosts(levels=LEVELS, **amounts):
         pytest.param({}, 0, 0, id="no-nodes"),
     ],
 )
-def test_what_is_free_on_nodes_in_use_is_fragments(amounts, free, fragments):
+def test_free_devices_of_nodes_in_use_are_fragments(amounts, free, fragments):
     found = fragmentation(hosts(**amounts).trees[FLAVOR], GPU)
 
     assert found == (free, fragments)
@@ -113,7 +113,7 @@ def test_a_rack_in_pieces_goes_before_one_with_a_whole_node(mode, level):
     assert only(nodes, gpus(2, mode, level, tie_break=fragments_first)) == {"c": 2}
 
 
-def test_what_is_better_otherwise_still_goes_first():
+def test_a_better_option_still_goes_first():
     nodes = hosts(b_r1_a=(4, 0), b_r2_b=(8, 3))
 
     assert only(nodes, gpus(4, "Required", HOSTNAME, tie_break=fragments_first)) == {"a": 4}

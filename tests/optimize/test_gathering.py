@@ -50,7 +50,7 @@ def test_parked_workloads_are_tried_a_moment_after_something_came_free():
     assert of.extension.next_due() is None
 
 
-def test_what_comes_free_meanwhile_does_not_make_it_longer():
+def test_quota_that_becomes_free_meanwhile_does_not_delay_it():
     of = gathering(workload("waits", "q", gpu=4))
     of.remove_workload("runs-q")
     planned(of)
@@ -61,7 +61,7 @@ def test_what_comes_free_meanwhile_does_not_make_it_longer():
     assert of.extension.next_due() == SECONDS
 
 
-def test_who_is_more_important_comes_at_once():
+def test_a_more_important_workload_is_decided_at_once():
     of = gathering(workload("waits", "q", gpu=4, priority=1))
     of.remove_workload("runs-q")
     of.put_workload(workload("urgent", "q", gpu=4, priority=2))
@@ -69,7 +69,7 @@ def test_who_is_more_important_comes_at_once():
     assert admitted(of) == ["urgent"]
 
 
-def test_who_is_less_important_passes_nobody_who_is_parked():
+def test_less_important_workloads_do_not_pass_inadmissible_ones():
     of = gathering(workload("waits", "q", gpu=4, priority=2))
     of.remove_workload("runs-q")
     of.put_workload(workload("small", "q", gpu=1, priority=1))
@@ -85,7 +85,7 @@ def test_who_is_less_important_passes_nobody_who_is_parked():
         pytest.param({"gpu": 1, "queue_name": "other"}, id="who-is-in-another-queue"),
     ],
 )
-def test_who_would_not_be_tried_in_its_queue_lets_others_pass(inadmissible):
+def test_a_workload_not_tried_in_its_queue_lets_others_pass(inadmissible):
     wanted = {"gpu": 4, "queue_name": "q", **inadmissible}
     of = gathering(workload("waits", priority=2, **wanted), workload("full", "q", gpu=8))
     of.remove_workload("runs-q")
@@ -102,7 +102,7 @@ def test_who_would_not_be_tried_in_its_queue_lets_others_pass(inadmissible):
         pytest.param("nowhere", 0.0, id="for-a-queue-that-is-gone"),
     ],
 )
-def test_where_nobody_was_preempted_lately_nobody_waits(queue_name, after):
+def test_without_recent_preemptions_no_workload_waits(queue_name, after):
     of = gathering(workload("waits", "q", gpu=4), queue("elsewhere"))
     of.now += LATELY_SECONDS
     of.extension.preempting(workload("preemptor", queue_name))
@@ -112,7 +112,7 @@ def test_where_nobody_was_preempted_lately_nobody_waits(queue_name, after):
     assert admitted(of) == ["waits"]
 
 
-def test_where_nobody_is_parked_there_is_nothing_to_wait_for():
+def test_without_inadmissible_workloads_there_is_nothing_to_wait_for():
     of = gathering()
     of.remove_workload("runs-q")
     planned(of)

@@ -74,7 +74,7 @@ def test_the_order_follows_what_is_admitted():
     assert [key[0] for key in got].count("a") == 5
 
 
-def test_what_one_does_not_want_is_divided_among_the_others():
+def test_the_unneeded_part_of_one_is_divided_among_the_others():
     assert deserved(12, {"a": 2, "b": 20, "c": 20}, {"b": 3.0}) == {"a": 2.0, "b": 7.5, "c": 2.5}
 
 
@@ -88,7 +88,7 @@ def demands(choose):
 
 @settings(deadline=None)
 @given(scenarios(demands, 25))
-def test_all_is_divided_by_weight_and_nobody_gets_more_than_it_asks(demand):
+def test_all_is_divided_by_weight_and_none_gets_more_than_its_requests(demand):
     total, asked, weights = demand
     due = deserved(total, asked, weights)
 

@@ -92,7 +92,7 @@ def where(move):
     return {name: n for (name,), n in pods.placement.domains}
 
 
-def test_who_is_in_the_way_of_a_rack_moves_to_another():
+def test_an_occupant_of_a_rack_moves_to_another():
     of = world(anywhere("a", 2, on={"r1-0": 2}), gang("new", 2, gpu=4), r1=(4, 4), r2=(2, 2))
 
     found = plan(of, "new")
@@ -134,7 +134,7 @@ def test_who_is_in_the_way_of_a_rack_moves_to_another():
         pytest.param([], {"r1": (4, 3), "r2": (4,)}, id="not-even-on-an-empty-cluster"),
     ],
 )
-def test_nobody_is_moved_if_it_does_not_help(things, racks):
+def test_no_workload_is_moved_if_it_does_not_help(things, racks):
     assert plan(world(*things, gang("new", 2, gpu=4), **racks), "new") is None
 
 
@@ -311,7 +311,7 @@ def assert_all_fit(of, found):
 
 @settings(deadline=None)
 @given(crowds())
-def test_who_crowds_a_rack_is_found_without_trying_all_sets_and_all_fit_then_too(crowd):
+def test_an_occupant_of_a_rack_is_found_without_trying_all_sets(crowd):
     racks, running, wanted = crowd
     of = world(*running, wanted, **racks)
     exact = plan(of, "new", most=4)
@@ -328,7 +328,7 @@ def test_who_crowds_a_rack_is_found_without_trying_all_sets_and_all_fit_then_too
 # Carried out.
 
 
-def test_nobody_is_moved_without_the_annotation():
+def test_no_workload_is_moved_without_the_annotation():
     of = world(
         anywhere("a", 2, on={"r1-0": 2}), gang("new", 2, gpu=4), opt_ins=OptIns(),
         r1=(4, 4), r2=(2, 2),

@@ -22,11 +22,11 @@ def scene(make, opt_ins):
     return of
 
 
-def test_a_reservation_holds_up_who_is_behind():
+def test_a_reservation_holds_up_the_workloads_behind():
     assert keys(plan_cycle(scene(state, WANTS)).actions) == []
 
 
-def test_without_the_optimizer_a_queue_gets_what_kueue_gives():
+def test_without_the_optimizer_a_queue_decides_as_kueue():
     kueue = plan_cycle(scene(builders.state, NO_OPT_INS))
     plan = plan_cycle(scene(builders.state, WANTS))
 

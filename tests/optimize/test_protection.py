@@ -25,7 +25,7 @@ def protected(**seconds):
         ),
     ],
 )
-def test_who_just_started_is_protected_if_its_queue_says_so(protection, now, own, reclaimed):
+def test_a_recent_start_is_protected_by_its_queues_setting(protection, now, own, reclaimed):
     of = state(
         queue("a", "x", gpu=4, preemption=RECLAIM),
         queue("b", "x", gpu=4, preemption=WITHIN, opt_ins=OptIns(protection=protection)),
@@ -37,14 +37,14 @@ def test_who_just_started_is_protected_if_its_queue_says_so(protection, now, own
     assert bool(preempted(of, claim(of, "a", gpu=4))) == reclaimed
 
 
-def test_who_is_stopped_already_is_protected_no_longer():
+def test_a_stopping_workload_is_no_longer_protected():
     spec = queue("q", gpu=8, preemption=WITHIN, opt_ins=protected(preemption=60))
     of = state(spec, running("a", "q", evicted=True, gpu=8))
 
     assert preempted(of, claim(of, "q", priority=1, gpu=4)) == [("a", IN_QUEUE)]
 
 
-def test_who_was_preempted_is_not_soon_preempted_again_by_the_same_one():
+def test_a_victim_is_not_soon_preempted_again_by_the_same_one():
     spec = queue("q", gpu=8, preemption=WITHIN, opt_ins=protected(repetition=60))
     victim = msgspec.structs.replace(running("victim", "q", at=90, gpu=8), preempted_by="new")
     of = state(spec, victim)
@@ -58,7 +58,7 @@ def test_who_was_preempted_is_not_soon_preempted_again_by_the_same_one():
     assert preempted(of, again) == [("victim", IN_QUEUE)]
 
 
-def test_who_preempted_somebody_before_is_known_after_others_did_too():
+def test_an_earlier_preemptor_is_known_after_later_ones():
     spec = queue("q", gpu=8, preemption=WITHIN, opt_ins=protected(repetition=60))
     of = state(spec, workload("victim", "q", gpu=8, preempted_by="new"))
     put(of, msgspec.structs.replace(running("victim", "q", gpu=8), preempted_by="another"))

@@ -91,7 +91,7 @@ def test_the_first_must_have_waited_for_as_long_as_its_queue_says(opt_ins, now, 
     assert settled(of, now) == (["other"] if starts else [])
 
 
-def test_while_nobody_knows_when_it_starts_nobody_takes_what_it_needs():
+def test_its_quota_is_kept_while_its_start_is_unknown():
     of = state(
         queue("q", gpu=10, opt_ins=AT_ONCE),
         holding("running", gpu=6),
@@ -102,7 +102,7 @@ def test_while_nobody_knows_when_it_starts_nobody_takes_what_it_needs():
     assert settled(of) == []
 
 
-def test_who_can_never_fit_holds_up_nobody():
+def test_a_workload_that_can_never_fit_holds_up_none():
     of = state(
         queue("q", gpu=10, opt_ins=AT_ONCE),
         workload("gang", "q", gpu=11),
@@ -145,7 +145,7 @@ def test_the_reasons_name_the_reservation():
     assert other.pod_sets[0].obstacles == (Held(workload="gang", start=HOUR, own=False),)
 
 
-def test_who_was_held_up_is_tried_again_when_the_reservation_is_gone():
+def test_delayed_workloads_are_tried_again_after_the_reservation():
     of = state(
         queue("q", gpu=10, opt_ins=AT_ONCE),
         holding("running", gpu=6, ends=HOUR),
@@ -197,7 +197,7 @@ def promised(of):
 
 @settings(deadline=None)
 @given(scenarios(setting, 70))
-def test_what_was_promised_is_kept_whoever_goes_before(scenario):
+def test_reserved_quota_is_kept_before_any_other_workload(scenario):
     queues, coming = scenario
     simulation = Simulation(state(cohort("all"), *queues), coming)
     promises = {}
@@ -231,7 +231,7 @@ def stream(count, **fields):
         pytest.param(OptIns(reserve_seconds=300.0), 351.0, id="on-it-waits-little-longer"),
     ],
 )
-def test_a_stream_of_small_jobs_starves_nobody(wants, started):
+def test_a_stream_of_small_jobs_starves_no_workload(wants, started):
     gang = Arrival(workload=workload("gang", "q", gpu=6), at=5.0, run_seconds=60.0)
     simulation = Simulation(state(queue("q", gpu=6, opt_ins=wants)), [gang, *stream(501)])
 

@@ -100,7 +100,7 @@ def test_there_are_places_for_all_exactly_if_every_placement_there_is_says_so(qu
         assert sum(used) <= of.allocatable["gpu"]
 
 
-def test_who_comes_later_keeps_the_first_from_the_only_place_that_it_can_have():
+def test_a_later_workload_keeps_the_first_from_its_only_place():
     """Alone, the first would go where it fits exactly."""
     nodes = hosts(b_r_a=2, b_s_b=4)
     first = request(2, "Required", HOSTNAME)
@@ -109,7 +109,7 @@ def test_who_comes_later_keeps_the_first_from_the_only_place_that_it_can_have():
     assert together(nodes, first, later) == ([{"b": 2}, {"a": 2}], False)
 
 
-def test_what_no_order_finds_is_found_by_spreading_pods_otherwise():
+def test_spreading_pods_finds_places_that_no_order_finds():
     """One after the other, the first keeps together what the second needs in halves."""
     nodes = hosts(b_r_x=3, b_r_y=3)
 
@@ -124,7 +124,7 @@ def test_a_search_says_that_it_gave_up():
     assert together(nodes, request(3, gpu=2), request(1, gpu=2), steps=0) == (None, True)
 
 
-def test_who_cannot_be_placed_alone_ends_the_search_at_once():
+def test_an_unplaceable_workload_ends_the_search_at_once():
     assert together(hosts(b_r_x=4), request(5), request(1), steps=0) == (None, False)
 
 

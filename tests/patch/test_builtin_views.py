@@ -82,7 +82,7 @@ def test_a_type_writes_what_it_has(given, expected):
         ),
     ],
 )
-def test_what_is_never_left_out_is_there(kind, type_name, spec, expected):
+def test_required_parts_are_present(kind, type_name, spec, expected):
     given = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec}
 
     assert typed_view(given, type_name)[0]["spec"] == expected
@@ -97,7 +97,7 @@ def test_a_number_that_does_not_fit_is_quoted(value, shown):
         typed_view(pod(priority=value), POD)
 
 
-def test_a_field_that_nobody_knows_is_named():
+def test_an_unknown_field_is_named():
     read, unknown = typed_view(pod(containers=[{"name": "a", "nme": "b"}]), POD)
 
     assert unknown == ["spec.containers[0].nme"]
@@ -112,7 +112,7 @@ def test_a_field_that_nobody_knows_is_named():
         pytest.param("core/v1.ServicePort", "zero", {"targetPort"}, id="zero"),
     ],
 )
-def test_what_the_tags_of_a_type_say(struct, what, expected):
+def test_the_tags_of_a_type(struct, what, expected):
     assert unset(struct, what) == expected
 
 
@@ -159,7 +159,7 @@ PATHS = st.sampled_from(
 
 
 @given(st.lists(st.tuples(PATHS, VALUES), max_size=3))
-def test_what_became_of_an_object_is_read_as_if_it_were_read_anew(changes):
+def test_a_changed_object_equals_the_object_read_again(changes):
     changed = BEFORE
     for path, value in changes:
         with suppress(PatchError):

@@ -159,7 +159,7 @@ def test_operations_are_minimal(changes, expected):
         ),
     ],
 )
-def test_what_does_not_fit_is_said_with_its_place(change, message):
+def test_invalid_values_are_reported_with_their_place(change, message):
     draft = Draft(POD)
 
     with pytest.raises(PatchError) as raised:
@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_said_with_its_place(change, message):
     assert draft.object == POD
 
 
-def test_what_did_not_change_is_shared():
+def test_unchanged_parts_are_shared():
     draft = Draft(POD)
 
     draft.set(("metadata", "labels", "x"), "1")

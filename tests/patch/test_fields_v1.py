@@ -83,7 +83,7 @@ def test_another_spelling_is_the_same_element():
         pytest.param({"f:a": 1}, id="a-number-below"),
     ],
 )
-def test_what_is_no_set_is_refused(written):
+def test_invalid_sets_are_refused(written):
     with pytest.raises(FieldsError):
         decode_fields(written)
 
@@ -95,7 +95,7 @@ def test_a_path_is_named_as_in_conflicts():
 
 
 @given(SETS)
-def test_what_is_written_is_read_back(fields):
+def test_written_data_is_read_back(fields):
     assert decode_fields(encode_fields(fields)) == fields
 
 

@@ -149,7 +149,7 @@ def test_the_dialect_of_the_api_server(operation, path, expected):
         ),
     ],
 )
-def test_what_does_not_apply_is_said_in_the_api_servers_words(operation, message):
+def test_inapplicable_patches_are_reported_in_the_api_servers_words(operation, message):
     with pytest.raises(PatchError) as raised:
         patched(OBJECT, operation)
 
@@ -184,7 +184,7 @@ def test_a_failed_test_is_an_error_of_its_own(path, value):
         pytest.param([1], id="not-an-operation"),
     ],
 )
-def test_what_is_not_a_patch_is_refused(patch):
+def test_invalid_patches_are_refused(patch):
     with pytest.raises(PatchError, match="not a JSON patch"):
         parse_operations(patch)
 
@@ -299,7 +299,7 @@ def test_the_difference_leads_from_one_to_the_other(old, new):
     assert difference(old, old) == []
 
 
-def test_what_both_lists_share_is_kept_wherever_it_stands():
+def test_items_of_both_lists_are_kept_at_any_position():
     first, second, third = ({"name": name} for name in "abc")
     old = {"env": [first, second, third]}
     new = {"env": [{"name": "0"}, first, {"name": "B"}, {"name": "x"}, third, {"name": "9"}]}

@@ -68,7 +68,7 @@ def test_a_list_of_a_built_in_kind_knows_its_keys_and_their_defaults():
     assert ports.defaults == {"containerPort": 0, "protocol": "TCP"}
 
 
-def test_what_a_type_always_has_is_told_from_pointers_and_options():
+def test_fields_that_a_type_always_has_differ_from_pointers_and_options():
     container = below(POD, "spec", "containers").list.element.map
 
     assert {"spec", "status", "metadata"} <= below(POD).map.present
@@ -176,7 +176,7 @@ def test_values_without_schema(schema, expected):
         ),
     ],
 )
-def test_what_does_not_fit_is_said_in_the_api_servers_words(schema, value, message):
+def test_invalid_objects_are_reported_in_the_api_servers_words(schema, value, message):
     with pytest.raises(SchemaError) as raised:
         check(value, schema, what="")
 
@@ -187,7 +187,7 @@ def test_null_fits_everywhere():
     check({"spec": {"containers": None, "priority": None}, "metadata": None}, POD, what="")
 
 
-def test_what_the_api_servers_type_leaves_out_is_trimmed():
+def test_fields_that_the_api_servers_type_omits_are_trimmed():
     pod = {
         "metadata": {"labels": {}, "annotations": {"a": "1"}, "deletionGracePeriodSeconds": None},
         "spec": {"containers": [{"name": "a", "env": [], "resources": {}}], "volumes": []},

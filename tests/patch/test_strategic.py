@@ -162,7 +162,7 @@ def test_other_strategies_go_when_keys_are_retained():
     assert result == {"spec": {"strategy": {"type": "Recreate"}}}
 
 
-def test_what_a_patch_does_not_name_is_shared():
+def test_parts_that_a_patch_does_not_name_are_shared():
     result = patched({"metadata": {"labels": {"c": "3"}}})
 
     assert result["spec"] is POD["spec"]
@@ -215,7 +215,7 @@ def test_what_a_patch_does_not_name_is_shared():
         ),
     ],
 )
-def test_what_is_no_strategic_merge_patch_is_refused(patch, message):
+def test_invalid_strategic_merge_patches_are_refused(patch, message):
     with pytest.raises(PatchError) as raised:
         patched(patch)
 

@@ -48,7 +48,7 @@ def owners(obj):
     }
 
 
-def test_an_applier_owns_what_he_applied():
+def test_an_applier_owns_the_fields_that_it_applied():
     live = applied(None, {"a": "1"}, "ann", now=1.0)
 
     assert managed_fields(live) == [
@@ -63,7 +63,7 @@ def test_an_applier_owns_what_he_applied():
     ]
 
 
-def test_what_an_applier_leaves_out_is_removed():
+def test_fields_that_an_applier_omits_are_removed():
     live = applied(None, {"a": "1", "b": "2"}, "ann")
 
     live = applied(live, {"a": "1"}, "ann")
@@ -71,7 +71,7 @@ def test_what_an_applier_leaves_out_is_removed():
     assert live["data"] == {"a": "1"}
 
 
-def test_what_another_owns_too_stays():
+def test_fields_that_another_manager_owns_are_kept():
     live = applied(None, {"a": "1", "b": "2"}, "ann")
     live = applied(live, {"a": "1"}, "bob")
 
@@ -131,7 +131,7 @@ def test_an_update_takes_what_it_changes_from_the_applier():
     assert owners(live) == {("ann", "Apply"): ["a"], ("bob", "Update"): ["b"]}
 
 
-def test_who_owns_nothing_any_more_is_forgotten():
+def test_owners_of_nothing_are_removed():
     live = applied(None, {"a": "1"}, "ann")
 
     live = applied(live, {"a": "2"}, "bob", force=True)
@@ -163,7 +163,7 @@ def test_a_subresource_is_another_manager():
     assert raised.value.conflicts[0].manager.subresource == ""
 
 
-def test_what_a_path_does_not_write_is_not_owned():
+def test_fields_that_a_path_does_not_write_are_not_owned():
     pod = {"metadata": {"name": "p", "labels": {"a": "1"}}, "status": {"phase": "Running"}}
     ignoring = writer("ann", ignored=field_set([("f:status",)]))
 
@@ -291,7 +291,7 @@ def test_a_policy_may_not_apply_what_is_atomic(wanted, path):
     assert merge_applied(template(), wanted, DEPLOYMENT)
 
 
-def test_what_is_applied_and_already_so_gives_the_object_itself():
+def test_applying_equal_values_returns_the_object_itself():
     obj = template({"name": "a", "image": "i"})
 
     assert merge_applied(obj, copy.deepcopy(template({"name": "a"})), DEPLOYMENT) is obj

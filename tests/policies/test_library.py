@@ -221,7 +221,7 @@ def test_a_pod_that_only_says_that_it_is_of_a_job_queues_by_itself():
     ("folder", "cases", "case"),
     [param for param in every_case() if _is_left_to_its_maker(param.values[2])],
 )
-def test_what_is_left_to_its_maker_is_asked_about_if_a_user_names_one(folder, cases, case):
+def test_maker_fields_are_evaluated_if_a_user_names_one(folder, cases, case):
     sent = msgspec.structs.replace(case, user=CaseUser(username="alice"))
 
     assert run_case(case, cases, load(folder)).problems == ()

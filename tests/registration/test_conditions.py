@@ -47,7 +47,7 @@ def holds(expression, **variables):
         "true",
     ],
 )
-def test_what_cannot_fail_is_handed_over(expression):
+def test_conditions_that_cannot_fail_are_handed_over(expression):
     assert exported([expression], Rule(operations=("CREATE",))) == (expression,)
 
 
@@ -77,7 +77,7 @@ def test_what_cannot_fail_is_handed_over(expression):
         pytest.param("object.metadata.?labels['a'] == 'b'", "CREATE", id="an-optional-as-it-is"),
     ],
 )
-def test_what_may_fail_or_loop_is_asked_at_the_door(expression, operations):
+def test_conditions_that_may_fail_or_loop_are_evaluated_by_the_webhooks(expression, operations):
     assert exported([expression], Rule(operations=(operations,))) == ()
 
 
@@ -103,7 +103,7 @@ def test_in_the_place_of_gpus_the_api_server_asks_whether_there_may_be_any(expre
         "pod.claims() >= 0",
     ],
 )
-def test_what_may_be_true_without_gpus_is_sent_whole(expression):
+def test_conditions_that_may_hold_without_gpus_are_sent_whole(expression):
     assert exported([expression], Rule(operations=("CREATE", "UPDATE"))) == ()
 
 
@@ -133,7 +133,7 @@ MAY_ASK = compile_expression(MAY_ASK_FOR_DEVICES, ENVIRONMENT, wants="bool")
     specs,
     st.sampled_from([("", "v1", "Pod"), ("batch", "v1", "Job"), ("apps", "v1", "Deployment")]),
 )
-def test_whatever_has_gpus_may_have_them(spec, kind):
+def test_every_object_with_gpus_may_have_them(spec, kind):
     group, version, name = kind
     held = spec if name == "Pod" else {"template": {"spec": spec}}
     obj = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": name, "spec": held}

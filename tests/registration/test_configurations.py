@@ -59,7 +59,7 @@ def test_only_what_names_a_queue_is_sent_for_the_sake_of_jobs():
     assert {group for rule in queues["rules"] for group in rule["apiGroups"]} == {"kueue.x-k8s.io"}
 
 
-def test_what_names_a_queue_and_is_of_no_kind_that_is_held_is_sent_to_be_warned_of():
+def test_objects_of_other_kinds_that_name_a_queue_are_sent_for_a_warning():
     wanted = registration(rules=derive_webhook_rules([], queue=EVERYTHING))
 
     *_, hidden = validating_configuration(wanted)["webhooks"]
@@ -195,7 +195,7 @@ def test_nodes_and_policyd_itself_are_not_held_up(groups, sent):
         ),
     ],
 )
-def test_who_asks_is_not_asked_for_where_pods_are_made(rules, asking, not_asking):
+def test_new_pods_are_not_filtered_by_user(rules, asking, not_asking):
     wanted = registration(
         rules=derive_webhook_rules([policy(*rules, validations=True)], queue=None)
     )
@@ -251,7 +251,7 @@ def test_a_url_stands_for_a_service():
 
 @pytest.mark.anyio
 class TestPublication:
-    async def test_configurations_are_made_once_and_mended_when_somebody_changed_them(self):
+    async def test_configurations_are_created_once_and_restored_after_changes(self):
         client = FakeClient()
         publication = Publication(client, wanted)
         authority = Authority.create(now=1_800_000_000.0).certificate_pem
@@ -321,7 +321,7 @@ class TestPublication:
         [webhook] = made["webhooks"]
         assert "matchConditions" not in webhook
 
-    async def test_what_somebody_else_wrote_into_a_bundle_is_no_trust_in_us(self):
+    async def test_a_bundle_of_others_is_not_trust_in_our_authority(self):
         client = FakeClient()
         authority = Authority.create(now=1_800_000_000.0).certificate_pem
         await Publication(client, wanted).publish(authority)
@@ -396,7 +396,7 @@ class TestFormerName:
             bundles = {w["clientConfig"]["caBundle"] for w in kept["webhooks"]}
             assert bundles == {base64.b64encode(renewed).decode()}
 
-    async def test_who_may_not_delete_it_says_once_how_to(self):
+    async def test_a_process_without_the_right_to_delete_logs_the_command_once(self):
         client = FakeClient()
         with_former(client)
         publication = Publication(client, wanted)
@@ -410,7 +410,7 @@ class TestFormerName:
         assert [line["hint"] for line in told] == [FORMER_HINT]
         assert len(await former(client)) == 2
 
-    async def test_who_may_not_read_it_registers_all_the_same(self):
+    async def test_a_process_without_the_right_to_read_registers_nevertheless(self):
         class Limited(FakeClient):
             async def get(self, resource, name, **options):
                 if name == FORMER_NAME:

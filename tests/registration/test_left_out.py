@@ -43,7 +43,7 @@ def call(*resources, group="", operations=("CREATE",)):
         pytest.param(call("roles", group=RBAC), "validate", ["roles"], (), id="roles-checked"),
     ],
 )
-def test_what_is_left_of_a_call(given, verb, resources, left_out):
+def test_the_rest_of_a_call(given, verb, resources, left_out):
     kept = list(leave_out([given], verb, BOTH))
 
     assert [list(each.rules[0].resources) for each in kept] == ([resources] if resources else [])
@@ -56,14 +56,14 @@ def test_nothing_is_left_out_unless_that_is_asked_for():
     assert list(leave_out(given, "mutate", ())) == given
 
 
-def test_what_a_policy_is_about_in_vain_is_known():
+def test_unused_parts_of_a_policy_are_known():
     given = [call("secrets", "pods"), call("*", group="*")]
 
     assert named_in_vain(given, "validate", BOTH) == {"secrets"}
     assert named_in_vain(given[1:], "validate", BOTH) == set()
 
 
-def test_what_a_wildcard_covers_is_left_out_by_a_condition():
+def test_a_condition_excludes_resources_from_a_wildcard():
     wide = (call("*", group="*"),)
     wanted = Registration(
         endpoint=ServiceEndpoint(namespace="queue", name="webhooks"),

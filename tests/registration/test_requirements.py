@@ -24,7 +24,7 @@ def selects(selector, labels):
 
 
 @given(selectors, labels)
-def test_what_is_selected_is_in_one_piece_and_no_other(given, found):
+def test_selected_namespaces_are_in_one_piece_only(given, found):
     pieces = apart(given)
 
     all_pieces = {piece for each in pieces.values() for piece in each}
@@ -35,7 +35,7 @@ def test_what_is_selected_is_in_one_piece_and_no_other(given, found):
 
 
 @given(selectors, labels)
-def test_what_one_selects_all_together_select(given, found):
+def test_the_union_of_separate_selections_is_the_whole(given, found):
     together = common(given)
 
     assert selects(together, found) or not any(selects(each, found) for each in given)

@@ -384,7 +384,7 @@ def in_a_queue(calls):
         ),
     ],
 )
-def test_what_is_sent_is_as_little_as_webhooks_can_say(policies, expected):
+def test_webhooks_receive_as_few_requests_as_possible(policies, expected):
     assert shown(derive_webhook_rules(policies, queue=None).validate) == expected
     assert derive_webhook_rules(policies[::-1], queue=None) == derive_webhook_rules(
         policies, queue=None
@@ -542,7 +542,7 @@ def of_pods(call):
     return any("pods" in each.resources for each in call.rules)
 
 
-def test_what_becomes_of_jobs_in_an_outage_may_be_chosen():
+def test_the_failure_policy_of_jobs_is_configurable():
     rules = derive_webhook_rules([], queue=EVERYTHING, failure_policy="Ignore")
 
     assert {call.failure_policy for call in rules.mutate + rules.validate} == {"Ignore"}
@@ -653,7 +653,7 @@ requests = st.fixed_dictionaries(
 
 @given(st.lists(policies_, max_size=5), requests)
 @settings(max_examples=100, deadline=None)
-def test_whatever_a_policy_wants_is_sent_and_refused_if_it_must_be(policies, request_):
+def test_each_request_of_a_policy_is_sent_and_refused_if_required(policies, request_):
     calls = derive_webhook_rules(policies, queue=None).validate
 
     for each in policies:
@@ -666,7 +666,7 @@ def test_whatever_a_policy_wants_is_sent_and_refused_if_it_must_be(policies, req
 
 @given(st.lists(policies_, max_size=5), requests)
 @settings(max_examples=100, deadline=None)
-def test_whatever_a_policy_wants_is_sent_once_for_mutation(policies, request_):
+def test_each_request_of_a_policy_is_sent_once_for_mutation(policies, request_):
     calls = derive_webhook_rules(policies, queue=None).mutate
     wanted = any(wants(each, request_) for each in policies)
 
@@ -777,7 +777,7 @@ TEAM_A = "kubernetes.io/metadata.name"
         ),
     ],
 )
-def test_while_a_policy_is_rolled_out_an_outage_stops_those_whom_it_refuses(steps, expected):
+def test_during_a_rollout_an_outage_stops_only_requests_that_it_refuses(steps, expected):
     audited = policy(rule(), validations=True, enforcement="Audit", rollout=steps)
 
     calls = derive_webhook_rules([audited], queue=None).validate

@@ -29,7 +29,7 @@ def test_a_pod_is_held_whose_owner_has_another_uid(api, owner):  # noqa: F811 - 
     eventually(lambda: not api.exists("Pod", "left", "team-a"), what="it is deleted")
 
 
-def test_a_pod_runs_for_an_owner_that_is_there(api, owner):  # noqa: F811 - the fixture
+def test_a_pod_runs_for_an_existing_owner(api, owner):  # noqa: F811 - the fixture
     made = api.create(of(owner, pod("part", gpus=0, labels={QUEUE: "team-a"})))
 
     assert "finalizers" not in made["metadata"]

@@ -21,7 +21,7 @@ GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 NOW = "2026-01-01T00:00:00Z"
 
 
-def test_who_is_gated_does_not_keep_quota_that_somebody_gave_it(api):
+def test_a_gated_workload_does_not_keep_quota(api):
     gated = job("gated", run_for="2s")
     gated["metadata"]["annotations"] = {GATED_BY: "example.com/budget"}
     api.create(gated)
@@ -59,7 +59,7 @@ def test_who_is_gated_does_not_keep_quota_that_somebody_gave_it(api):
     eventually(lambda: admitted(api, "gated"), what="without its gate it is admitted")
 
 
-def test_workloads_of_a_queue_on_hold_are_preempted_for_nobody(api):
+def test_workloads_of_a_queue_on_hold_are_not_preempted(api):
     api.create(of_class("research", job("held", "team-b", gpus=12, pods=2, run_for="600s")))
     eventually(lambda: admitted(api, "held", "team-b"), what="team-b borrows")
     api.patch("ClusterQueue", "team-b", {"spec": {"stopPolicy": "Hold"}})

@@ -26,7 +26,7 @@ def test_a_job_and_its_pods_agree_on_the_queue(api):
     assert "nvidia.com/gpu" in [t["key"] for t in tolerations]
 
 
-def test_a_forbidden_pod_is_denied_with_what_to_do(api):
+def test_a_forbidden_pod_is_denied_with_a_remedy(api):
     greedy = pod("greedy", gpus=64)
 
     with pytest.raises(Refused) as refusal:
@@ -93,7 +93,7 @@ def test_a_dry_run_shows_the_result_and_stores_nothing(api):
     assert not api.exists("Pod", "ghost", "team-a")
 
 
-def test_what_the_author_set_is_kept(api):
+def test_values_of_the_author_are_kept(api):
     mine = pod("mine")
     mine["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 

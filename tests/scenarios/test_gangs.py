@@ -73,7 +73,7 @@ def pods_of(api, name):
     return [p for p in api.find("Pod", "team-a") if p["metadata"]["name"].startswith(f"{name}-")]
 
 
-def test_a_gang_is_told_before_its_pods_are_made(told):
+def test_a_gang_is_published_before_its_pods_are_made(told):
     api, path, scheduler = told
     api.create(scheduled_by(scheduler, job("ring", pods=4)))
 

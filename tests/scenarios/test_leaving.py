@@ -98,7 +98,7 @@ def test_no_field_manager_takes_over_what_it_is_found_by(api, tenant, waits):
     assert api.get("Pod", "waits", "team-a")["metadata"]["labels"][MANAGED] == "true"
 
 
-def test_nobody_binds_what_is_gated(tenant, waits):
+def test_gated_pods_are_not_bound(tenant, waits):
     """The API server itself sees to it."""
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "waits"}}
     target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-1"}}
@@ -146,7 +146,7 @@ def test_a_job_does_not_get_another_owner(api, tenant):
     assert "ownerReferences" not in api.get("Job", "waits", "team-a")["metadata"]
 
 
-def test_what_grows_while_it_runs_queues_again(api, tenant):
+def test_a_workload_that_grows_while_running_queues_again(api, tenant):
     """The pods that came too soon are gone with the others, until there is quota for all."""
     grows = job("grows", gpus=2, pods=2, run_for="60s")
     del grows["spec"]["completions"]
@@ -166,7 +166,7 @@ def test_what_grows_while_it_runs_queues_again(api, tenant):
     )
 
 
-def test_what_a_deployment_is_scaled_to_queues(cluster, api, tenant):
+def test_the_replicas_of_a_scaled_deployment_queue(cluster, api, tenant):
     """Its scale is no part of it that the webhooks see; the pods that come of it are."""
     if cluster.name == "embedded":
         pytest.skip("the embedded cluster has no controller of Deployments")
@@ -215,7 +215,7 @@ def test_nothing_grows_while_it_waits(cluster, api, tenant):
     assert "requests more `cpu` than it was queued with" in refusal.message
 
 
-def test_who_may_edit_a_namespace_writes_no_status(cluster, api):
+def test_an_editor_of_a_namespace_writes_no_status(cluster, api):
     """Labels can be changed by way of a status; Kubernetes' roles for users do not give that."""
     if cluster.name == "embedded":
         pytest.skip("the embedded server asks nobody for rights")

@@ -61,7 +61,7 @@ def test_a_field_of_another_type_is_refused_by_its_place(api, queue, wrong, plac
     assert f"{place}: Invalid value" in str(refused.value)
 
 
-def test_what_is_wrong_in_the_older_version_is_refused(api, queue):
+def test_errors_in_the_older_version_are_refused(api, queue):
     patch = {"spec": {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": []}]}}
     path = f"{QUEUES.format(version='v1beta1')}/old"
 

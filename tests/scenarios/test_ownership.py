@@ -79,7 +79,7 @@ def test_the_pods_of_the_job_itself_run_without_gates(api, owner):
     assert not own["spec"].get("schedulingGates")
 
 
-def test_gpus_of_what_nobody_knows_are_queued_for(api):
+def test_gpus_of_unknown_kinds_are_queued_for(api):
     unknown = {"apiVersion": "example.com/v1", "kind": "Cron", "name": "a", "uid": "b"}
 
     made = api.create(of({**unknown, "controller": True}, pod("of-nothing", gpus=1)))

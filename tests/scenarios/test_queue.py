@@ -44,7 +44,7 @@ def test_a_job_runs_through(api):
     assert workload["status"]["admission"]["clusterQueue"] == "team-a"
 
 
-def test_what_claims_devices_is_refused_by_policies_and_held_by_the_queue(api):
+def test_claims_of_devices_are_refused_by_policies_and_held_by_the_queue(api):
     claims = [{"name": "gpu", "resourceClaimTemplateName": "whole-gpu"}]
     asks = job("claims", gpus=0)
     asks["spec"]["template"]["spec"]["resourceClaims"] = claims
@@ -228,7 +228,7 @@ def test_a_group_of_pods_starts_whole_or_not_at_all(api):
     assert sum(p["count"] for p in workload["spec"]["podSets"]) == 4
 
 
-def test_the_events_of_a_job_tell_its_story(api):
+def test_the_events_of_a_job_record_its_steps(api):
     api.create(job("story", run_for="1s"))
     eventually(lambda: finished(api, "story"), what="the job is complete")
 

@@ -58,7 +58,7 @@ def in_line(api, names):
     return [text for name, text in said.items() if name not in own] == [behind] * 3
 
 
-def test_who_is_preempted_says_for_whom(api):
+def test_a_victim_names_its_preemptor(api):
     api.create(of_class("research", job("low", run_for="120s")))
     eventually(lambda: admitted(api, "low"), what="the job is admitted")
     with preempting(api, "team-a", withinClusterQueue="LowerPriority"):

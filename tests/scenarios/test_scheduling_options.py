@@ -28,7 +28,7 @@ def limited(seconds, item):
     return item
 
 
-def test_what_a_gang_waits_for_is_held_for_it_and_short_jobs_go_before_it(api):
+def test_room_is_held_for_a_waiting_gang_and_short_jobs_go_before_it(api):
     with asking(api, "team-a", reserve_after="0s"):
         api.create(limited(3600, job("holder", run_for="600s")))
         eventually(lambda: admitted(api, "holder"), what="the holder is admitted")

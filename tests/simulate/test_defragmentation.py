@@ -61,7 +61,7 @@ def test_a_plan_is_drawn_as_if_it_were_carried_out_and_then_taken_back():
     assert of.ledger.nodes.held == before
 
 
-def test_who_waits_in_a_queue_that_is_not_there_has_no_plan():
+def test_a_workload_of_a_missing_queue_has_no_plan():
     of = in_the_way()
     found = plan(of)
     of.remove_queue("q")
@@ -194,7 +194,7 @@ def test_json_has_it_beside_the_steps(scenario):
     ]
 
 
-def test_who_waits_for_more_than_moves_can_give_is_told(scenario):
+def test_a_workload_beyond_the_reach_of_moves_gets_the_reason(scenario):
     lines = simulated("--until", "30m", "--defragment", "2", scenario()).splitlines()
     assert not any("would start it" in line for line in lines), "nobody waits yet"
 
@@ -244,7 +244,7 @@ status:
 """
 
 
-def test_what_runs_in_a_cluster_can_be_planned_for(scenario):
+def test_running_workloads_of_a_cluster_can_be_planned_for(scenario):
     """As `kubectl get -o yaml` has it: with statuses, and some that are finished."""
     file = Path(scenario())
     furniture, _ = file.read_text().split(

@@ -65,7 +65,7 @@ def test_no_tree_uses_more_than_it_has_and_usage_is_what_is_held(scenario):
 
 @settings(deadline=None)
 @given(ASKING)
-def test_who_hangs_is_all_that_is_left_and_only_where_nobody_stops_it(scenario):
+def test_only_a_hanging_call_is_left_if_it_is_never_stopped(scenario):
     simulation = made(scenario)
     list(steps(simulation))
 

@@ -23,7 +23,7 @@ def claiming(scenario):
 
 @settings(deadline=None)
 @given(SCENARIOS)
-def test_who_was_preempted_for_starts_as_soon_as_its_victims_have_stopped(scenario):
+def test_a_preemptor_starts_as_soon_as_its_victims_have_stopped(scenario):
     owed = {}
 
     for step in steps(made(claiming(scenario))):

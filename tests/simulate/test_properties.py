@@ -110,7 +110,7 @@ def test_usage_is_what_is_held_now(scenario):
 
 @RATE
 @given(SCENARIOS)
-def test_who_gets_fewer_pods_gets_no_fewer_than_it_needs(scenario):
+def test_partial_admission_gives_no_fewer_pods_than_needed(scenario):
     simulation = made(scenario)
 
     for step in steps(simulation):
@@ -125,7 +125,7 @@ def test_who_gets_fewer_pods_gets_no_fewer_than_it_needs(scenario):
 
 @RATE
 @given(SCENARIOS)
-def test_nobody_is_preempted_twice_in_a_cycle_nor_for_a_stranger(scenario):
+def test_no_workload_is_preempted_twice_in_a_cycle_nor_for_a_stranger(scenario):
     simulation = made(scenario)
 
     for step in steps(simulation):

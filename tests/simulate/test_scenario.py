@@ -26,7 +26,7 @@ def arrival(key, at=0.0, runs=None, **fields):
     return Arrival(workload=workload(key, "q", **fields), at=at, run_seconds=runs)
 
 
-def test_who_waits_starts_when_another_ends():
+def test_a_pending_workload_starts_when_another_ends():
     of = state(queue("q", gpu=4))
 
     assert run(of, arrival("a", runs=60, gpu=4), arrival("b", at=10, gpu=4)) == [
@@ -58,7 +58,7 @@ def test_time_ends_where_it_is_told_to():
     assert run(state(queue("q", gpu=4)), arrival("a", at=5, gpu=1), until=4) == []
 
 
-def test_who_comes_at_the_same_time_is_considered_together():
+def test_concurrent_arrivals_are_considered_together():
     of = state(queue("q", gpu=4))
 
     (first, *_) = Simulation(of, [arrival("a", gpu=4), arrival("b", gpu=4, priority=1)]).steps()
@@ -183,14 +183,14 @@ def cluster(*objects):
     return "---".join([QUEUES, *objects])
 
 
-def test_what_runs_in_a_cluster_ends_after_its_maximum_execution_time(simulate):
+def test_running_workloads_of_a_cluster_end_after_their_maximum_execution_time(simulate):
     steps = json.loads(simulate(cluster(ADMITTED, waiting("next")), "-o", "json").stdout)
 
     assert (steps[1]["time"], steps[1]["stopped"]) == (540.0, ["ns/runs"])
     assert [(a["action"], a["workload"]) for a in steps[1]["actions"]] == [("Admit", "ns/next")]
 
 
-def test_what_is_preempted_has_less_of_its_maximum_execution_time_left():
+def test_a_preempted_workload_has_less_maximum_execution_time_left():
     of = state(queue("q", gpu=4, preemption=PreemptionPolicy(within_cluster_queue="LowerPriority")))
     low = Arrival(workload=workload("low", "q", gpu=4), most_seconds=60.0)
     high = arrival("high", at=40, runs=10, gpu=4, priority=1)
@@ -222,7 +222,7 @@ def test_each_of_several_equal_workloads_is_said_to_wait(simulate):
     ]
 
 
-def test_who_is_behind_the_head_of_a_strict_queue_is_said_to_wait(simulate):
+def test_workloads_behind_the_head_of_a_strict_queue_are_reported_as_waiting(simulate):
     strict = cluster(ADMITTED, waiting("a", extra="priority: 1"), waiting("b")).replace(
         "namespaceSelector: {}", "namespaceSelector: {}\n  queueingStrategy: StrictFIFO"
     )
@@ -287,7 +287,7 @@ def test_a_job_with_a_workload_is_simulated_once(simulate):
         ),
     ],
 )
-def test_what_is_not_simulated_is_said(simulate, text, said):
+def test_unsimulated_features_are_reported(simulate, text, said):
     result = simulate(cluster(text))
 
     assert result.exit_code == 0
@@ -322,7 +322,7 @@ def test_a_scenario_may_come_from_standard_input(simulate):
         pytest.param(("---", "{"), "not YAML", id="no-yaml"),
     ],
 )
-def test_what_is_wrong_with_a_scenario_is_said(simulate, change, said):
+def test_errors_in_a_scenario_are_reported(simulate, change, said):
     result = simulate(SCENARIO.replace(*change))
 
     assert result.exit_code == 2

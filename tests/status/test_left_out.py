@@ -52,7 +52,7 @@ def test_nodes_that_are_not_counted(nodes, said):
     assert not_counted(made, "h100") == said
 
 
-def test_a_node_that_is_gone_is_missed_by_nobody():
+def test_a_deleted_node_does_not_matter():
     made = state(queue("a"), flavors=())
     made.put_flavor(FLAVOR)
     made.ledger.nodes.put(spec("a1", ready=False))

@@ -131,7 +131,7 @@ def test_a_simulation_tells_a_team_of_others_as_far_as_is_wanted(words, others, 
     assert unsaid is None or not re.findall(f".*{unsaid}.*", text)
 
 
-def test_without_a_reader_each_workload_is_told_what_its_own_team_is():
+def test_without_a_reader_each_workload_gets_the_names_of_its_own_team():
     """A row names its own workload; what it says of other teams' does not."""
     rows = simulated("hidden", "--explain").splitlines()
 
@@ -204,7 +204,7 @@ def forgetful(source, known):
                 yield f"{source.name}:{node.lineno} {name}"
 
 
-def test_whoever_writes_about_workloads_says_how_others_are_named():
+def test_messages_about_workloads_set_the_names_of_others():
     """None of the functions that name workloads is called without."""
     known = dict(functions_that_name())
     assert {"message_of", "remedy_text", "held_by", "considered_text", "as_json"} <= known.keys()
@@ -214,7 +214,7 @@ def test_whoever_writes_about_workloads_says_how_others_are_named():
     assert [each for each in forgotten if not each.startswith(ABOUT_NO_WORKLOAD)] == []
 
 
-def test_one_function_decides_who_is_named():
+def test_one_function_decides_which_workloads_are_named():
     readers = [
         f"{source.name}:{node.lineno}"
         for source in SOURCES

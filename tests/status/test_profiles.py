@@ -124,7 +124,7 @@ def test_nothing_is_suggested_that_would_not_do(wants, nodes, fields):
     assert suggested(world(wants, *nodes, **fields)) == []
 
 
-def test_what_others_hold_on_nodes_is_not_free():
+def test_usage_of_others_on_nodes_is_not_free():
     of = world(
         asking(place=True),
         node("a", has={BIG: 1}),

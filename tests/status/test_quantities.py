@@ -35,7 +35,7 @@ def test_amounts_are_written_as_quantities(resource, amount, expected):
 
 
 @given(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(1 - 2**63, 2**63 - 1))
-def test_what_is_written_reads_back_as_the_same(resource, amount):
+def test_written_data_reads_back_as_equal(resource, amount):
     quantity = parse_quantity(format_amount(resource, amount))
 
     assert (quantity.milli() if resource == "cpu" else quantity.value()) == amount

@@ -118,7 +118,7 @@ def test_the_figures_of_a_local_queue_count_its_workloads_only():
     assert (figures.pending, figures.reserving, figures.uses[0].reserved) == (1, 1, 1)
 
 
-def test_a_queue_nobody_knows_has_no_figures():
+def test_an_unknown_queue_has_no_figures():
     figures = queue_figures(state(), "q")
 
     assert (figures.pending, figures.reserving, figures.admitted, figures.uses) == (0, 0, 0, ())
@@ -133,7 +133,7 @@ def crowded():
     )  # fmt: skip
 
 
-def test_who_holds_the_missing_quota_the_biggest_first():
+def test_holders_of_missing_quota_are_sorted_by_size():
     of = crowded()
     (refused,) = plan_cycle(of).actions
 
@@ -172,7 +172,7 @@ def test_kueues_message_stays_as_it_is():
     )
 
 
-def test_quota_that_was_taken_away_is_held_by_nobody():
+def test_released_quota_is_held_by_no_workload():
     of = crowded()
     (refused,) = plan_cycle(of).actions
     for key in ("a/small", "b/big", "b/more", "b/same"):
@@ -226,7 +226,7 @@ def test_places_are_in_the_order_of_turns(waiting, expected):
     assert positions(state(queue("q", gpu=1), *waiting)) == expected
 
 
-def test_who_preempted_others_is_first_where_others_could_take_what_it_made_free():
+def test_a_preemptor_is_first_if_others_could_take_its_quota():
     waiting = [waits("a", "ns/x", at=1), waits("b", "ns/y", at=2)]
     given = state(queue("q", gpu=1), *waiting)
     pending = given.queues["q"].pending
@@ -242,7 +242,7 @@ def test_who_preempted_others_is_first_where_others_could_take_what_it_made_free
     assert positions(given) == [("b", 0, 0), ("a", 1, 0)]
 
 
-def test_a_queue_that_nobody_knows_has_no_places():
+def test_an_unknown_queue_has_no_places():
     assert places(state(), "q") == []
 
 
@@ -257,7 +257,7 @@ def test_a_queue_that_nobody_knows_has_no_places():
         pytest.param(queue("other", gpu=8), (0, 2), id="all-are-in-a-queue-that-is-not-there"),
     ],
 )
-def test_who_waits_is_active_or_parked(given, waiting):
+def test_pending_workloads_are_active_or_inadmissible(given, waiting):
     found = count_queues(
         state(
             given,
@@ -272,7 +272,7 @@ def test_who_waits_is_active_or_parked(given, waiting):
     assert sum(each.active for each in found.local_queues.values()) == waiting[0]
 
 
-def test_what_is_held_counts_for_both_queues_and_what_runs_by_itself():
+def test_held_quota_counts_for_both_queues_and_for_pods_alone():
     found = count_queues(
         state(
             queue("q", gpu=8),

@@ -132,7 +132,7 @@ TAINTED = FlavorSpec(name="tainted", taints=(NodeTaint(key="k", value="v"),))
         ),
     ],
 )
-def test_what_would_help_is_told_the_cheapest_first(things, expected):
+def test_remedies_are_reported_the_cheapest_first(things, expected):
     assert told(state(*things)) == expected
 
 
@@ -216,7 +216,7 @@ amounts = st.integers(0, 5)
 
 
 @given(st.data())
-def test_what_is_told_helps(data):
+def test_named_remedies_help(data):
     """Whoever follows a remedy of rules or of size sees the workload admitted, or preempting."""
     draw = data.draw
     limit = draw(st.none() | amounts)

@@ -33,7 +33,7 @@ def why(of, key="w"):
     return refused_now(of, ticket, found.options)
 
 
-def test_who_asks_for_the_same_is_behind_the_first_and_others_are_behind_nobody():
+def test_equal_requests_are_behind_the_first_and_others_are_not():
     of = settled(
         queue("q", gpu=4), running("a", "q", gpu=4), workload("w1", "q", gpu=2, at=1),
         workload("w2", "q", gpu=2, at=2), workload("other", "q", gpu=3, at=3),
@@ -110,7 +110,7 @@ def test_nobody_says_why_who_would_not_be_refused(things):
         ),
     ],
 )
-def test_what_the_one_before_needs(things, text):
+def test_the_needs_of_the_one_before(things, text):
     of = state(*things)
 
     assert behind_text("w", why(of)) == text
@@ -131,7 +131,7 @@ def test_of_who_is_preempting_it_is_said_for_how_many_it_waits():
         ("hidden", "a job of another team", {"a/mine": 1, "other teams": 6}),
     ],
 )
-def test_what_others_are_called(others, one, sums):
+def test_the_names_of_others(others, one, sums):
     naming = Naming(namespace="a", others=others)
 
     assert naming.one("b/x") == one

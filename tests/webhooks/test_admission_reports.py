@@ -79,7 +79,7 @@ async def test_nothing_is_written_more_often_than_now_and_then():
         pytest.param(demand("Audit", "true"), id="in-order"),
     ],
 )
-async def test_what_is_not_stored_or_not_wrong_is_not_counted(spec):
+async def test_unstored_and_correct_objects_are_not_counted(spec):
     async with World() as world:
         world.take(spec)
         await world.clock.advance(EVERY_SECONDS + 1)
@@ -87,7 +87,7 @@ async def test_what_is_not_stored_or_not_wrong_is_not_counted(spec):
         assert world.client.writes == []
 
 
-async def test_what_cannot_be_written_is_kept():
+async def test_unwritable_values_are_kept():
     async with World() as world:
         world.client.fail(UnavailableError("busy"), verb="create")
         world.take(demand("Audit"))
@@ -112,7 +112,7 @@ async def test_without_a_kind_of_reports_counts_are_forgotten():
         assert properties["admitted"] == "1"
 
 
-async def test_what_has_no_room_is_left_out():
+async def test_parts_without_room_are_left_out():
     async with World() as world:
         found = ShadowDifference(shadow="s", of="p", phase="validate", outcome="denied")
         for number in range(MOST_ROWS + 10):
@@ -123,7 +123,7 @@ async def test_what_has_no_room_is_left_out():
         assert len(world.client.writes) == MOST_ROWS
 
 
-async def test_what_a_shadow_would_answer_otherwise_is_counted():
+async def test_different_verdicts_of_a_shadow_are_counted():
     async with World() as world:
         found = ShadowDifference(shadow="s", of="p", phase="validate", outcome="denied")
         world.counts.take_difference(parse_review(review()), found)

@@ -143,7 +143,7 @@ def test_a_review_that_is_not_read_is_refused_by_a_verdict(body, length, reason)
     assert client.app.endpoints[b"/validate"].room.taken == 0
 
 
-def test_what_is_too_large_is_answered_when_its_beginning_is_there():
+def test_an_oversized_review_is_answered_by_its_beginning():
     sent = Sent(client_for(nothing), TOO_LARGE)
     sent.answered()
 
@@ -199,7 +199,7 @@ def test_a_caller_that_is_gone_leaves_no_room_taken():
     assert client.app.endpoints[b"/validate"].room.taken == 0
 
 
-def test_who_answers_what_is_not_judged_is_told_its_beginning_and_the_reason():
+def test_the_handler_of_unevaluated_reviews_gets_the_beginning_and_the_reason():
     told_to = []
 
     def unjudged(head, reason):
@@ -217,7 +217,7 @@ def test_who_answers_what_is_not_judged_is_told_its_beginning_and_the_reason():
     assert told_to == [(UID, "the review is nested too deep")]
 
 
-def test_what_is_too_large_and_says_no_uid_is_told_so():
+def test_an_oversized_review_without_a_uid_is_reported():
     status, body = Sent(client_for(nothing), b" " * (MAXIMUM_REVIEW_BYTES + 1)).answered()
 
     assert (status, json.loads(body)["reason"]) == (413, "RequestEntityTooLarge")
@@ -288,7 +288,7 @@ def call(method="POST", url="/mutate", content=b"{}", headers=JSON):
         ),
     ],
 )
-def test_what_is_no_call_is_refused_in_one_sentence(given, code, sentence):
+def test_an_invalid_call_is_refused_in_one_sentence(given, code, sentence):
     client = client_for()
 
     response = client.request(**given)
@@ -299,7 +299,7 @@ def test_what_is_no_call_is_refused_in_one_sentence(given, code, sentence):
     assert client.post("/mutate", content=b"{}", headers=JSON).status_code == 200
 
 
-def test_what_is_no_review_is_refused_with_the_reason():
+def test_an_invalid_review_is_refused_with_the_reason():
     async def refuse(_body, _out_of_time):
         raise ReviewError("not an AdmissionReview: no uid")
 

@@ -53,7 +53,7 @@ def test_a_body_in_one_piece_is_not_copied():
     assert body.whole() is piece
 
 
-def test_what_is_taken_comes_back():
+def test_given_values_are_returned():
     room = BodyBudget()
     one, other = Coming(room, b"abc", b"d"), Coming(room, b"ef")
     assert room.taken == 6
@@ -86,7 +86,7 @@ def test_one_that_takes_more_than_there_is_is_given_up_itself():
     assert room.taken == 0
 
 
-def test_what_came_in_whole_is_given_up_for_nobody():
+def test_a_complete_body_is_never_dropped():
     room = BodyBudget(light=100)
     whole = Coming(room, b"x" * 90)
     room.complete(whole.body)
@@ -196,7 +196,7 @@ class Caller(asyncio.Transport):
         self.aborted = True
 
 
-def test_whoever_leaves_answers_for_the_longest_is_hung_up_on():
+def test_the_connection_with_the_oldest_unread_answers_is_closed():
     room = BodyBudget()
     first, second, third = Caller(), Caller(), Caller()
     for caller in (first, second, first, third):

@@ -107,7 +107,7 @@ def test_only_new_jobs_in_a_queue_are_held(tmp_path, body, paths):
     assert [operation["path"] for operation in operations] == paths
 
 
-def test_what_the_queue_refuses_and_what_policies_refuse_comes_in_one_answer(tmp_path):
+def test_refusals_of_the_queue_and_of_policies_come_in_one_answer(tmp_path):
     refusing = policy("no", validations=[{"expression": "false", "message": "never"}])
     client = client_with(tmp_path, refusing)
 
@@ -196,7 +196,7 @@ def nested(levels):
     ],
 )
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_what_is_no_review_is_refused_and_the_next_one_is_answered(tmp_path, path, body, sentence):
+def test_an_invalid_review_is_refused_and_the_next_one_is_answered(tmp_path, path, body, sentence):
     policies = [policy("any", validations=[{"expression": "true"}], inject={"queueName": "a"})]
     client = client_with(tmp_path, *policies)
 
@@ -322,13 +322,13 @@ def test_a_pod_that_is_none_is_told_where(tmp_path, path):
         pytest.param({"kind": "Pod", "apiVersion": "v1", "metadata": {}}, id="bare"),
     ],
 )
-def test_objects_that_nobody_knows_pass(tmp_path, obj):
+def test_unknown_objects_pass(tmp_path, obj):
     body = review(obj, resource="gadgets")
 
     assert response(ask(client_with(tmp_path), "/validate", body))["allowed"]
 
 
-def test_whoever_is_refused_again_and_again_does_not_fill_the_log(tmp_path):
+def test_repeated_refusals_do_not_fill_the_log(tmp_path):
     broken = policy("broken", validations=[{"expression": "object.nothing == 1"}])
     refusing = policy("no", validations=[{"expression": "false"}])
     client = client_with(tmp_path, refusing, broken, clock=FakeClock())
@@ -344,7 +344,7 @@ def test_whoever_is_refused_again_and_again_does_not_fill_the_log(tmp_path):
     )
 
 
-def test_whoever_sends_what_cannot_be_judged_does_not_fill_the_log(tmp_path):
+def test_unevaluable_requests_do_not_fill_the_log(tmp_path):
     client = client_with(tmp_path, clock=FakeClock())
 
     with capture_logs() as log:

@@ -49,7 +49,7 @@ async def test_an_entry_holds_what_is_answered(tmp_path, path, expression, said)
         assert await policies.ask(expression) == said
 
 
-async def test_what_the_entry_says_is_sent(tmp_path):
+async def test_the_body_of_the_entry_is_sent(tmp_path):
     headers = [{"key": "Team", "value": "ml"}]
     data = [{"key": "image", "value": "x"}, {"key": "gpus", "value": 8}]
     call = {"method": "POST", "data": data, "service": {"headers": headers}}
@@ -102,7 +102,7 @@ async def test_a_call_without_an_answer_says_why(tmp_path, call, why):
         assert why in await policies.ask("('teams').name")
 
 
-async def test_what_is_no_answer_is_not_kept(tmp_path):
+async def test_failed_answers_are_not_cached(tmp_path):
     async with holding(tmp_path, path="/api/missing") as (policies, server):
         await policies.ask("('teams').name")
         await policies.ask("('teams').name")

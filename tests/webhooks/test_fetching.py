@@ -16,7 +16,7 @@ BASIC = "Basic bWU6czNjcmV0"
 LOOPBACK = frozenset({"127.0.0.1"})
 
 
-def test_what_is_sent_shows_no_password():
+def test_logged_requests_show_no_password():
     message = Message(method="GET", url=URL("https://a"), headers={"Authorization": BASIC})
     assert BASIC not in repr(message)
 
@@ -142,7 +142,7 @@ async def test_a_redirect_does_not_lead_to_the_machine_or_its_network(target):
 
 
 @pytest.mark.anyio
-async def test_what_leads_round_and_round_is_given_up():
+async def test_endless_redirects_are_given_up():
     async with serving() as (server, fetcher):
         with pytest.raises(FetchError, match="more than 3 redirects"):
             await fetcher.fetch(get(server, "/round", redirects=3))

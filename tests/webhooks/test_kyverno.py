@@ -138,7 +138,7 @@ async def test_a_policy_of_a_namespace_concerns_that_one_alone():
         assert case.denials("team-b") == ["never"]
 
 
-async def test_what_changes_counts_at_once_and_a_broken_change_does_not():
+async def test_changes_count_at_once_and_broken_ones_do_not():
     case = Case(NEW)
     case.create(NEW, spec=spec())
 
@@ -172,7 +172,7 @@ async def test_a_status_changes_nothing():
         assert (told_of_the_status, case.changes) == (before, before + 1)
 
 
-async def test_exceptions_of_the_cluster_lift_nothing():
+async def test_exceptions_of_the_cluster_have_no_effect():
     case = Case(NEW, EXCEPTIONS)
     case.create(NEW, spec=spec())
     named = {"policyRefs": [{"name": "a", "kind": "ValidatingPolicy"}]}

@@ -108,7 +108,7 @@ async def test_of_what_changes_again_and_again_the_newest_alone_is_loaded():
         assert case.taken[-1] == ("", "p", 999)
 
 
-async def test_what_came_and_went_is_not_loaded():
+async def test_objects_that_were_removed_meanwhile_are_not_loaded():
     async with loading() as case, asyncio.timeout(10):
         case.free.clear()
         case.note("first")
@@ -147,7 +147,7 @@ async def test_one_that_goes_wrong_leaves_the_others_alone(error):
         assert not case.allows()
 
 
-async def test_what_is_wrong_at_the_start_is_told():
+async def test_errors_at_the_start_are_reported():
     async with loading() as case:
 
         def fail():

@@ -292,7 +292,7 @@ CONVERTING = ["--serve-v1beta1", "--register"]
         ),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence_and_a_hint_and_exit_2(files, given, message, hint):
+def test_unusable_input_is_one_sentence_with_a_hint_and_exit_2(files, given, message, hint):
     with process(*given(files)) as running:
         assert running.wait(DEADLINE_SECONDS) == 2
         said = [line for line in running.stderr.read().splitlines() if not line.startswith("{")]

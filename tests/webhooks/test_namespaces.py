@@ -63,7 +63,7 @@ async def test_a_namespace_that_the_informer_does_not_know_yet_is_asked_for():
     assert client.gets == 1
 
 
-async def test_what_the_informer_knows_counts_from_then_on():
+async def test_the_informers_objects_count_from_then_on():
     client, known = await client_with_team_a(), Namespaces()
     await known.fetch(client, ABOUT_A_POD)
     new = await client.get(NAMESPACES, "team-a", into=Namespace)
@@ -81,7 +81,7 @@ async def test_what_the_informer_knows_counts_from_then_on():
         pytest.param(ABOUT_A_NODE, id="what-belongs-to-the-cluster"),
     ],
 )
-async def test_what_is_in_no_namespace_asks_for_none(request_):
+async def test_cluster_objects_request_no_namespace(request_):
     client = CountingClient()
 
     await Namespaces().fetch(client, request_)
@@ -89,7 +89,7 @@ async def test_what_is_in_no_namespace_asks_for_none(request_):
     assert client.gets == 0
 
 
-async def test_many_who_wait_ask_once():
+async def test_concurrent_readers_ask_once():
     client, known = await client_with_team_a(answering=False), Namespaces()
 
     async with asyncio.TaskGroup() as group:

@@ -56,7 +56,7 @@ BAD = with_spec(validations=[{"expression": "object.foo("}])
         pytest.param(binding(policy="a"), "spec.policy", "did you mean", id="binding"),
     ],
 )
-def test_what_could_not_be_used_is_refused_with_its_place_and_a_hint(obj, path, words):
+def test_unusable_input_is_refused_with_its_place_and_a_hint(obj, path, words):
     denials = validate_own(asked(obj)).denials
 
     (found,) = [denial for denial in denials if denial.path == path]
@@ -102,7 +102,7 @@ def test_no_policy_is_asked_about_policies_so_that_each_can_be_repaired(tmp_path
     assert decide(parse_review(review())) is not ALLOWED
 
 
-def test_nothing_is_refused_if_nobody_answers():
+def test_nothing_is_refused_without_an_answer():
     assert OWN_CALL.failure_policy == "Ignore"
 
 

@@ -173,7 +173,7 @@ async def test_params_that_may_not_be_read_leave_it_to_the_failure_policy(failur
         await case.answers(answer)
 
 
-async def test_what_was_known_counts_while_the_api_server_cannot_be_reached():
+async def test_the_last_known_state_counts_while_the_api_server_is_unreachable():
     client = FakeClient()
     await create_word(client, "known")
 
@@ -243,7 +243,7 @@ async def test_a_selector_picks_params_each_in_its_turn():
     assert [denial.message for denial in decision.denials] == ["a", "b"]
 
 
-async def test_what_a_file_brings_comes_before_what_the_api_server_has(tmp_path):
+async def test_policies_of_files_have_priority_over_those_of_the_api_server(tmp_path):
     client = FakeClient()
     await create_word(client, "served")
     await create_word(client, "other", name="other")
@@ -302,7 +302,7 @@ async def test_only_the_namespaces_that_bindings_name_are_watched(refs, listed):
         assert set(client.listed) == listed
 
 
-async def test_what_was_watched_counts_until_more_is_known():
+async def test_watched_objects_count_until_newer_ones_are_known():
     client = FakeClient()
     await create_word(client, "here")
 

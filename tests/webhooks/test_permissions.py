@@ -40,7 +40,7 @@ class Asked(FakeClient):
     async def create(self, resource, body, *, into, **options):
         assert resource == SUBJECT_ACCESS_REVIEWS
         self.specs.append(body["spec"])
-        self._fail_if_told("create", resource)
+        self._fail_if_set("create", resource)
         await self.let.wait()
         about = body["spec"].get("resourceAttributes") or body["spec"]["nonResourceAttributes"]
         allowed = about["verb"] in self.verbs
@@ -151,7 +151,7 @@ async def test_questions_are_asked_in_the_api_servers_words(tmp_path, expression
     assert asked == {"groups": ["system:authenticated"]} | spec
 
 
-async def test_what_is_asked_together_is_asked_at_once(tmp_path):
+async def test_combined_questions_are_sent_at_once(tmp_path):
     client = Asked("b")
     client.let.clear()
     case = Case(tmp_path, client, *(MAY.format(verb) for verb in "abc"))
@@ -226,7 +226,7 @@ async def test_a_review_asks_no_more_than_it_may(tmp_path):
     assert len(client.specs) == MOST_QUESTIONS
 
 
-async def test_what_nobody_asks_costs_no_call(tmp_path):
+async def test_unrequested_data_costs_no_call(tmp_path):
     client = Asked()
 
     assert await Case(tmp_path, client, "true").refusal() == ""

@@ -128,7 +128,7 @@ def test_policies_of_the_api_servers_kinds_apply_where_a_file_binds_them(tmp_pat
     assert not case.policies.validate(parse_review(review())).allowed
 
 
-def test_what_was_decided_by_other_policies_is_forgotten(tmp_path, case):
+def test_decisions_of_former_policies_are_dropped(tmp_path, case):
     request = parse_review(review())
     for expression in ("object.metadata.name != ''", "object.metadata.name == ''"):
         write(tmp_path / "policy.yaml", policy("p", validations=[{"expression": expression}]))
@@ -246,7 +246,7 @@ def allows(case):
     return case.policies.validate(parse_review(review())).allowed
 
 
-def test_a_file_that_was_never_good_refuses_what_it_was_to_guard(tmp_path, case):
+def test_a_file_that_was_never_valid_refuses_the_requests_of_its_policy(tmp_path, case):
     write(tmp_path / "a.yaml", policy("new", validations=BROKEN))
 
     case.policies.read_files([tmp_path])
@@ -255,7 +255,7 @@ def test_a_file_that_was_never_good_refuses_what_it_was_to_guard(tmp_path, case)
     assert case.figure("policyd_policies_count") == 0
 
 
-def test_what_is_new_in_a_file_that_an_edit_broke_is_guarded_as_well(tmp_path, case):
+def test_new_policies_in_a_broken_file_have_placeholders_too(tmp_path, case):
     always = [{"expression": "true"}]
     file = write(tmp_path / "a.yaml", policy("old", validations=always))
     case.policies.read_files([tmp_path])
@@ -279,7 +279,7 @@ def test_a_file_that_cannot_be_read_at_all_refuses_nothing_of_its_own(tmp_path, 
     assert case.figure("policyd_policy_mistakes_count") == 1
 
 
-def test_a_broken_object_refuses_until_it_is_mended_or_gone(case):
+def test_a_broken_object_refuses_until_it_is_fixed_or_deleted(case):
     broken = stored("a", validations=BROKEN)
     again = stored("a", validations=[{"expression": "nobody() || true"}])
 
@@ -303,7 +303,7 @@ def bound_by(**spec):
     return stored_as("b", {"policyName": "a", **spec}, kind="PolicyBinding")
 
 
-def test_a_broken_binding_refuses_until_it_is_mended_or_gone(case):
+def test_a_broken_binding_refuses_until_it_is_fixed_or_deleted(case):
     always = [{"expression": "true"}]
     case.take(stored("a", validations=always, requiresBinding=True))
     assert allows(case)
@@ -325,7 +325,7 @@ def kyvernos(**spec):
     return stored_as("a", given, kind="ValidatingPolicy", group="policies.kyverno.io")
 
 
-def test_a_broken_policy_of_kyvernos_refuses_until_it_is_mended_or_gone(case):
+def test_a_broken_policy_of_kyvernos_refuses_until_it_is_fixed_or_deleted(case):
     broken = kyvernos(validations=BROKEN)
     good = kyvernos(validations=[{"expression": "true"}])
 
@@ -351,7 +351,9 @@ def fail_on(name, monkeypatch):
     monkeypatch.setattr(module, "load_document", load)
 
 
-def test_a_policy_that_we_fail_on_refuses_what_it_was_to_guard(tmp_path, case, monkeypatch):
+def test_a_policy_that_fails_to_load_refuses_the_requests_that_it_matches(
+    tmp_path, case, monkeypatch
+):
     write(tmp_path / "p.yaml", policy("bad", validations=ALWAYS), policy("good", validations=NEVER))
     fail_on("bad", monkeypatch)
     case.policies.read_files([tmp_path])
@@ -363,7 +365,7 @@ def test_a_policy_that_we_fail_on_refuses_what_it_was_to_guard(tmp_path, case, m
     assert case.figure("policyd_policy_mistakes_count") == 1
 
 
-def test_an_object_that_we_fail_on_refuses_what_it_was_to_guard(case, monkeypatch):
+def test_an_object_that_fails_to_load_refuses_the_requests_that_it_matches(case, monkeypatch):
     fail_on("bad", monkeypatch)
     case.take(stored("bad", validations=ALWAYS))
     assert not case.policies.validate(parse_review(review())).allowed

@@ -386,7 +386,7 @@ async def test_an_idle_connection_is_closed_where_the_server_ends(connect):
     assert connection.transport.closed
 
 
-async def test_what_came_in_is_not_kept_beyond_the_answer(connect):
+async def test_a_request_body_is_not_kept_after_the_answer(connect):
     connection = connect()
 
     await connection.send(WHOLE)

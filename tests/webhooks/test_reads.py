@@ -223,7 +223,7 @@ async def test_a_change_counts_at_once(tmp_path):
         ),
     ],
 )
-async def test_what_cannot_be_read_fails_the_policy_with_a_word(tmp_path, expression, why):
+async def test_unreadable_data_fails_the_policy_with_a_message(tmp_path, expression, why):
     async with watching("v1/configmaps", "v1/pods") as (client, objects):
         client.fail(ForbiddenError("pods is forbidden"), plural="pods", times=100_000)
         await objects.first_lists(0.1)

@@ -114,7 +114,7 @@ async def test_an_image_is_what_its_registry_says(tmp_path, expression, said):
     assert await says(tmp_path, asked) == said
 
 
-async def test_a_token_that_everybody_gets_is_fetched(tmp_path):
+async def test_a_token_for_all_users_is_fetched(tmp_path):
     registry = Registry(token="let-me")
     assert await says(tmp_path, 'image.GetMetadata("ghcr.io/team/app:1.2").tag', registry) == "1.2"
     asked = [url for url in registry.asked if "tokens" in url]
@@ -142,7 +142,7 @@ BLOB_URL = f"https://ghcr.io/v2/team/app/blobs/{CONFIG[0]}"
         pytest.param(BLOB_URL, b"{}", "has another digest", id="another-configuration"),
     ],
 )
-async def test_what_a_registry_answers_wrongly_is_said(tmp_path, url, body, said):
+async def test_a_wrong_answer_of_a_registry_is_reported(tmp_path, url, body, said):
     registry = Registry()
     registry.answers[url] = body
     asked = 'image.GetMetadata("ghcr.io/team/app:1.2").tag'
@@ -233,7 +233,7 @@ async def test_where_tokens_are_leads_nowhere_else(tmp_path):
         pytest.param("", "`https://ghcr.io` requires a password", id="no-way"),
     ],
 )
-async def test_a_password_is_told_nobody_else(tmp_path, challenge, why):
+async def test_a_password_is_sent_to_no_other_host(tmp_path, challenge, why):
     registry = Closed(challenge)
     assert why in await told(tmp_path, registry)
     assert registry.told == []

@@ -133,7 +133,7 @@ def test_a_switch_serves_the_new_authoritys_certificate_and_trusts_both():
     assert split_bundle(state.bundle_pem) == (NEW.certificate_pem, OLD.certificate_pem)
 
 
-def test_what_is_kept_survives_the_secret():
+def test_the_kept_certificate_survives_the_secret():
     state = kept(upcoming=NEW, retired=OLD.certificate_pem)
 
     assert read_secret(write_secret(state)) == state
@@ -203,9 +203,9 @@ def issued_by(authority_pem, leaf):
     return True
 
 
-@settings(deadline=None, max_examples=50)  # keys are drawn: how long that takes is chance
+@settings(deadline=None, max_examples=50)  # keys are drawn: the time that takes varies
 @given(st.lists(st.sampled_from([60.0, 3600.0, DAY, 20 * DAY, 100 * DAY]), max_size=12))
-def test_whatever_the_pauses_the_steps_of_a_moment_come_to_an_end(pauses):
+def test_steps_of_a_moment_end_after_any_pauses(pauses):
     state, now = KeptCertificates(), NOW
     for pause in pauses:
         now += pause

@@ -100,7 +100,7 @@ async def test_a_certificate_that_did_not_change_is_not_put_to_use_again():
     assert [write.verb for write in client.writes] == ["create"]
 
 
-async def test_who_loses_the_race_reads_again_and_serves_what_is_kept():
+async def test_the_loser_of_a_race_reads_again_and_serves_the_kept_certificate():
     client, clock = FakeClient(), FakeClock()
     winner, loser = Replica(client, clock), Replica(client, clock)
     await winner.refresh()
@@ -154,7 +154,7 @@ async def test_an_authority_is_replaced_with_both_trusted_meanwhile():
     assert set(await kept_in(client)) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
 
 
-async def test_what_else_the_secret_carries_is_left_alone():
+async def test_other_data_of_the_secret_is_kept():
     client, clock = FakeClient(), FakeClock()
     metadata = {"name": "webhooks", "namespace": "policyd", "labels": {"by": "chart"}}
     await client.create(SECRETS, {"metadata": metadata, "type": "Opaque"}, into=dict)

@@ -126,7 +126,7 @@ async def test_lines_are_bounded_and_say_why():
     assert lines[0]["reason"] == "p2, shadow of p, would deny: Deny: not so"
 
 
-async def test_what_deciding_asks_is_waited_for():
+async def test_decisions_wait_for_external_data():
     asked = []
 
     async def inquire(decide, request, out_of_time):
@@ -166,7 +166,7 @@ async def test_policies_that_change_have_other_shadows():
     assert world.told == [("team-a", "denied")]
 
 
-def test_what_a_shadow_may_refuse_is_sent_but_stops_nothing():
+def test_requests_of_a_shadow_are_sent_but_not_refused():
     old = policy(rule("pods"), validations=True)
     spec = {
         "shadowOf": "p",

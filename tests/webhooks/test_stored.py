@@ -147,7 +147,7 @@ async def test_pages_of_policies_are_small():
         assert asked == [(OF_NAMESPACES.plural, POLICIES_AT_A_TIME)]
 
 
-async def test_what_only_the_name_is_kept_of_denies_all_that_it_might_guard():
+async def test_a_policy_kept_by_name_only_denies_all_that_it_may_match():
     case = Case(1)
     for number in range(3):
         case.create(f"p{number}", OF_NAMESPACES, "team-b")

@@ -261,7 +261,7 @@ async def answered(server, **settings):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_whoever_shows_no_certificate_is_not_answered(tmp_path, version):
+async def test_a_client_without_a_certificate_is_not_answered(tmp_path, version):
     versions = {"maximum_version": version}
     async with running_server(echo, callers_pem=CALLER[0]) as server:
         assert await answered(server, **versions, **caller(tmp_path))
@@ -321,7 +321,7 @@ async def test_bounds_hold_whoever_reads_http(http):
     assert server.ended["head_too_large"] == 1
 
 
-async def test_nobody_is_answered_who_does_not_speak_tls():
+async def test_a_client_without_tls_is_not_answered():
     async with running_server(echo) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"POST /mutate HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}")

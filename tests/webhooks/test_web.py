@@ -52,7 +52,7 @@ async def test_an_answer_is_what_kyverno_makes_of_it(tmp_path, expression, said)
         assert await policies.ask(expression) == said
 
 
-async def test_what_is_sent_arrives(tmp_path):
+async def test_sent_data_arrives(tmp_path):
     async with asking(tmp_path) as (policies, server):
         call = 'http.Post("URL/api/teams?a=b", {"image": "x"}, {"Team": "ml"}).name'
         assert await policies.ask(call) == "ml"

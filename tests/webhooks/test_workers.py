@@ -96,7 +96,7 @@ async def test_a_heavy_review_is_decided_by_a_worker_while_others_are_on_the_loo
     assert await heavy is ALLOWED
 
 
-async def test_what_takes_long_on_the_loop_is_begun_again_by_a_worker():
+async def test_long_work_on_the_loop_is_restarted_by_a_worker():
     executor, clock = Later(), Ticking()
     began = []
 
@@ -157,7 +157,7 @@ async def test_a_few_heavy_reviews_are_decided_at_a_time():
     assert [each.result() for each in deciding] == [ALLOWED] * 5
 
 
-async def test_who_stops_waiting_frees_a_worker_only_when_it_is_done():
+async def test_a_cancelled_caller_frees_a_worker_only_at_its_end():
     executor = Later()
     workers = workers_of(executor, workers=1)
     first = asyncio.ensure_future(workers.decide(allow, HEAVY, never))
@@ -176,7 +176,7 @@ async def test_who_stops_waiting_frees_a_worker_only_when_it_is_done():
     assert await second is ALLOWED
 
 
-async def test_what_a_worker_raises_is_raised():
+async def test_an_exception_of_a_worker_is_raised():
     def fail(_request, _out_of_time):
         raise ValueError("a bug")
 

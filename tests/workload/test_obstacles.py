@@ -97,7 +97,7 @@ HELD = {"clusterQueue": "cq", "podSetAssignments": []}
         pytest.param(Gates(admission_gated_by=False), "QuotaReserved", id="not-heeded"),
     ],
 )
-def test_quota_is_taken_back_from_who_is_gated(admitted, gates, reason):
+def test_quota_is_taken_back_from_gated_workloads(admitted, gates, reason):
     conditions = [
         {"type": kind, "status": status, "reason": kind, "message": "said"}
         for kind, status in (("QuotaReserved", "True"), ("Admitted", admitted))
@@ -127,7 +127,7 @@ def test_quota_is_taken_back_from_who_is_gated(admitted, gates, reason):
         pytest.param("Waiting", {"gates": TERSE}, id="for-pods-of-others"),
     ],
 )
-def test_what_the_scheduling_loop_said_stays(reason, around):
+def test_reasons_of_the_scheduling_loop_stay(reason, around):
     given = workload(reason=reason)
 
     around = StatusContext(local_queue=LOCAL, cluster_queue=CLUSTER, **around)
@@ -143,11 +143,11 @@ def test_what_the_scheduling_loop_said_stays(reason, around):
         pytest.param(False, BYPASSED, id="what-was-said-before-does-not"),
     ],
 )
-def test_why_nobody_fits_who_asks_for_the_same_is_told_without_loss(is_told, message):
+def test_the_reason_of_equal_requests_is_reported_without_loss(is_told, message):
     given = workload(reason="PendingEvaluation")
 
     around = StatusContext(
-        local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", told=is_told
+        local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", written=is_told
     )
     status = next_status(given, around, now=NOW)
 
@@ -178,7 +178,7 @@ def test_every_preemption_gate_of_the_spec_has_a_state(known, wanted):
     ]
 
 
-def test_who_backs_off_has_his_gates_meanwhile():
+def test_a_workload_in_backoff_keeps_its_gates():
     waits = {"requeueState": {"count": 1, "requeueAt": "2100-01-01T00:00:00Z"}}
     given = workload(preemptionGates=[{"name": "a"}])
     given = msgspec.structs.replace(given, status=msgspec.convert(waits, type(given.status)))

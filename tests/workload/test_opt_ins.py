@@ -45,7 +45,7 @@ def test_an_annotation_says_what_is_wanted(name, text, expected):
         pytest.param("gang-wait", "soon", "`soon` is not a duration", id="gang-wait"),
     ],
 )
-def test_what_cannot_be_meant_is_said(name, text, said):
+def test_meaningless_input_is_reported(name, text, said):
     with pytest.raises(OptInError, match=said) as caught:
         opt_ins_of({f"policyd.io/{name}": text})
 

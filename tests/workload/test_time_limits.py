@@ -133,7 +133,7 @@ async def test_a_job_that_waits_may_run_for_ever_again():
         assert event.get("count", 1) == 1
 
 
-async def test_what_is_finished_is_deleted_after_its_retention():
+async def test_finished_workloads_are_deleted_after_their_retention():
     world = furnished(retention=Retention(after_finished=60))
     async with running(world):
         world.job("done")
@@ -364,7 +364,7 @@ def test_an_evicted_workload_queues_again_when_what_kept_it_is_over(given, reque
     assert (state is not None and state.requeue_at is not None) is waits
 
 
-async def test_what_has_finished_is_not_deactivated():
+async def test_finished_workloads_are_not_deactivated():
     world = furnished()
     conditions = [
         {"type": kind, "status": "True", "reason": "r", "message": "m"}

@@ -142,7 +142,7 @@ def test_saying_the_same_again_changes_nothing():
     assert first.status.resource_requests[0].resources == {"cpu": "1500m"}
 
 
-def test_without_detail_every_reason_is_the_same_and_nobody_is_told_what_never_was():
+def test_without_detail_every_reason_is_the_same_and_none_is_written_newly():
     status = waiting(workload(), now=NOW, detailed=False)
 
     assert said(status) == {"QuotaReserved": ("False", "Pending", "m")}
@@ -157,7 +157,7 @@ def test_without_detail_every_reason_is_the_same_and_nobody_is_told_what_never_w
         pytest.param("False", False, "NoReservationUnsatisfiedChecks", id="both-without-detail"),
     ],
 )
-def test_who_is_admitted_no_longer_is_told_why(reserved, detailed, reason):
+def test_a_workload_that_is_no_longer_admitted_gets_the_reason(reserved, detailed, reason):
     told = [("QuotaReserved", reserved), ("Admitted", "True")]
     conditions = [{"type": kind, "status": status, "reason": "R"} for kind, status in told]
     before = workload(conditions=conditions, admissionChecks=[check("Pending")])
@@ -179,7 +179,7 @@ def test_a_patch_holds_what_changed_and_the_version_it_is_based_on():
     assert sorted(patch["status"]) == ["admission", "conditions"]
 
 
-def test_what_has_finished_stays_as_it_ended():
+def test_finished_workloads_stay_as_they_ended():
     ended = t.with_status(workload(), t.finish(workload(), reason="A", message="a", now=NOW))
 
     assert t.finish(ended, reason="B", message="b", now=NOW + 1) == ended.status

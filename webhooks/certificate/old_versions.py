@@ -26,7 +26,7 @@ class OldVersions:
         self._versions = old_versions(notes=field_notes)
 
     async def publish(self, ca_bundle_pem: bytes) -> tuple[Json, ...]:
-        """Bring all definitions that are there up to date; return their clientConfigs.
+        """Bring all existing definitions up to date; return their clientConfigs.
 
         Raises:
             ApiError: If the API server does not answer, or does not allow it.

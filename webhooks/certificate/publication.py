@@ -53,7 +53,7 @@ class _NotOursError(Exception):
 
 
 class Publication:
-    """The two configurations: made and kept up if asked, else only told whom to trust.
+    """The two configurations: created and kept if set to, else only given the certificate to trust.
 
     Args of the constructor:
         client: The API server.
@@ -79,7 +79,7 @@ class Publication:
     async def publish(self, ca_bundle_pem: bytes) -> frozenset[bytes]:
         """Bring all up to date, and return the authorities that all of them trust now.
 
-        A conflict with another replica is no failure: it wants the same, and the next round sees.
+        A conflict with another replica is not a failure: both write the same, and check later.
 
         Raises:
             ApiError: If the API server does not answer, or does not allow it.
@@ -95,7 +95,7 @@ class Publication:
         converting = await self._old_versions.publish(ca_bundle_pem) if self._old_versions else ()
         return await self._trusted(ca_bundle_pem, converting)
 
-    def _tell_left_out(self, wanted: Registration) -> None:
+    def _log_left_out(self, wanted: Registration) -> None:
         """Log once that policies name resources that are not sent."""
         sent = (("mutate", wanted.rules.mutate), ("validate", wanted.rules.validate))
         found = set().union(*(named_in_vain(c, verb, wanted.left_out) for verb, c in sent))
@@ -109,7 +109,7 @@ class Publication:
         It may be older, or know other functions, than the policies were written for. More calls
         than needed are better than none.
         """
-        self._tell_left_out(wanted)
+        self._log_left_out(wanted)
         try:
             await self._keep_both(wanted)
         except InvalidError as error:
@@ -132,7 +132,7 @@ class Publication:
         self.missing = tuple(missing)
 
     async def _keep(self, resource: Resource, wanted: Json) -> bool:
-        """Bring one up to date; tell whether it is there."""
+        """Bring one up to date; tell whether it exists."""
         try:
             current = await self._current(resource)
             if current is None:
@@ -202,7 +202,7 @@ def _bundles(configs: Iterable[Json]) -> Iterable[frozenset[bytes]]:
         try:
             yield frozenset(split_bundle(base64.b64decode(text)))
         except (ConfigurationError, binascii.Error):
-            yield frozenset()  # another text is there: no authority of policyd is trusted
+            yield frozenset()  # another text is set: no authority of policyd is trusted
 
 
 class FormerConfigurations:

@@ -17,7 +17,7 @@ from webhooks.protocol import ReviewProtocol
 GRACE_SECONDS = 15
 """How long reviews in flight, and callers that do not hang up, may hold the server when it stops.
 
-A pod is killed 30 seconds after it was told to end, and by default 5 of them pass before this.
+A pod is killed 30 seconds after its termination begins, and by default 5 of them pass before this.
 """
 
 LINGER_SECONDS = 0.1
@@ -27,8 +27,8 @@ LINGER_SECONDS = 0.1
 class LiveContext:
     """A server's TLS context, whose certificate can be replaced at any time.
 
-    Each certificate has a context of its own. A handshake is given the newest; connections that
-    stand keep theirs. So a replacement is never seen half done, whatever the kind of its key.
+    Each certificate has a context of its own. A handshake is given the newest; existing
+    connections keep theirs. So a replacement is never seen half done, for any kind of key.
     """
 
     def __init__(self, pair: CertificatePair, *, callers_pem: bytes = b"") -> None:

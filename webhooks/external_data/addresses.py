@@ -70,7 +70,7 @@ def read_address(text: str) -> URL | None:
 
 
 def _is_plain_host(host: str) -> bool:
-    """Tell whether a host is a name, or an address as everybody writes it."""
+    """Tell whether a host is a name, or an address in its usual form."""
     if not host:
         return False
     if _NUMBER.search(host.rstrip(".").rpartition(".")[2]):

@@ -37,12 +37,12 @@ _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 
 
 class FetchError(PolicydError):
-    """There is no answer, or none that can be taken."""
+    """There is no answer, or none that is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedResponse:
-    """An answer, whatever its status.
+    """An answer with any status.
 
     Attributes:
         status: HTTP's.

@@ -26,8 +26,8 @@ from webhooks.external_data.inquiries import ExternalAnswer, Inquiries, Unanswer
 
 log = structlog.get_logger(__name__)
 
-THERE_SECONDS: Final = 60.0
-"""How long it counts that an owner is there: the pods of one job ask once."""
+EXISTS_SECONDS: Final = 60.0
+"""How long the existence of an owner is cached: the pods of one job ask once."""
 GONE_SECONDS: Final = 1.0
 
 
@@ -80,9 +80,9 @@ class Owners:
             return ExternalAnswer(value=False, seconds=GONE_SECONDS)
         except ForbiddenError as error:
             log.warning("owner_unknown", kind=resource.kind, name=name, reason=str(error))
-            return ExternalAnswer(value=True, seconds=THERE_SECONDS)
+            return ExternalAnswer(value=True, seconds=EXISTS_SECONDS)
         same = found.metadata.uid == uid
-        return ExternalAnswer(value=same, seconds=THERE_SECONDS if same else GONE_SECONDS)
+        return ExternalAnswer(value=same, seconds=EXISTS_SECONDS if same else GONE_SECONDS)
 
 
 async def include_own_account(authors: Authors, writer: Writer) -> None:

@@ -108,10 +108,10 @@ class Permissions:
 
 def question(user: UserInfo, permission: AuthorizedAction) -> Json:
     """Return the spec of the SubjectAccessReview, without empty fields."""
-    return _given(_who(user, permission.service_account) | _what(permission))
+    return _given(_user_spec(user, permission.service_account) | _attributes_spec(permission))
 
 
-def _who(user: UserInfo, service_account: str) -> dict[str, Json]:
+def _user_spec(user: UserInfo, service_account: str) -> dict[str, Json]:
     if service_account:
         namespace, _, name = service_account.partition("/")
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
@@ -124,7 +124,7 @@ def _who(user: UserInfo, service_account: str) -> dict[str, Json]:
     }
 
 
-def _what(permission: AuthorizedAction) -> dict[str, Json]:
+def _attributes_spec(permission: AuthorizedAction) -> dict[str, Json]:
     if permission.path:
         path = {"path": permission.path, "verb": permission.verb}
         return {"nonResourceAttributes": path}

@@ -199,7 +199,7 @@ class _Repository:
         return {"Authorization": f"Bearer {said.token or said.access_token}"}
 
     def _is_its_own(self, host: str) -> bool:
-        """Tell whether a host may be told the password of the registry."""
+        """Tell whether a host may get the password of the registry."""
         own = self._base.raw_host or ""
         above = "." in host and own.endswith(f".{host}")
         return host in self._named or host == own or above or (own, host) in _TOKENS_AT
@@ -223,7 +223,7 @@ def _server(text: str) -> tuple[str, URL]:
     """Return a registry as references name it, and where it is.
 
     Raises:
-        ConfigurationError: If it is no host.
+        ConfigurationError: If it is not a host.
     """
     scheme, _, host = text.rpartition("://")
     try:

@@ -76,7 +76,7 @@ class Web:
         """Return the answer: an object with its `statusCode`, or that and a `body`.
 
         Raises:
-            WebError: If the address is not declared, or the body is no JSON.
+            WebError: If the address is not declared, or the body is not JSON.
             PendingError: If it is to be asked first.
             UnansweredError: If there is no answer.
         """
@@ -88,9 +88,9 @@ class Web:
         """Return the answer to the call of an entry.
 
         Raises:
-            WebError: If the address is not declared, or the body is no JSON.
+            WebError: If the address is not declared, or the body is not JSON.
             PendingError: If it is to be asked first.
-            UnansweredError: If there is no answer, or none of use.
+            UnansweredError: If there is no answer, or none that is usable.
         """
         if call.certificates:
             return self.trusting(call.certificates).call(call._replace(certificates=""))
@@ -180,7 +180,7 @@ def _encoded(body: Json) -> bytes:
 
 
 def _said(fetched: FetchedResponse) -> Json:
-    """Return an answer as Kyverno does: null if it is no JSON."""
+    """Return an answer as Kyverno does: null if it is not JSON."""
     try:
         body = msgspec.json.decode(fetched.body)
     except (ValueError, RecursionError):

@@ -54,7 +54,7 @@ class ReportedCounts:
         self._add(_namespace(request), key, str(found))
 
     async def run(self) -> NoReturn:
-        """Add counts to reports until cancelled; without reports, they are forgotten."""
+        """Add counts to reports until cancelled; without reports, they are dropped."""
         while True:
             await self._pace.sleep(EVERY_SECONDS)
             try:

@@ -1,6 +1,6 @@
 """Log lines that any caller can cause: a number each second, and how many were left out.
 
-Otherwise, a caller that reaches the port, or a user who may create pods, could fill the log.
+Otherwise, a caller that reaches the port, or a user who can create pods, could fill the log.
 """
 
 from collections import Counter

@@ -63,8 +63,8 @@ class Verdicts:
     Args of the constructor:
         metrics: Where they are counted.
         path: The path.
-        clock: Tells when another line may be logged.
-        then: Told of each decision on a request that is not dry.
+        clock: The clock that limits the rate of log lines.
+        then: Called with each decision on a request that is not a dry run.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class Shadows:
         self._count = metrics.shadow_reviews
         self._clock = clock
         self._inquire = inquire
-        self._tell = tell
+        self._report = tell
         self._exempt = exempt
         self._waiting: deque[tuple[Phase, AdmissionRequest, tuple[Shadow, ...]]] = deque()
         self._bytes = 0
@@ -114,7 +114,7 @@ class Shadows:
             return
         self._count.labels(phase, found.outcome).inc()
         if found.outcome != "same":
-            self._tell(request, found)
+            self._report(request, found)
             self._log(request, found)
 
     async def _ask(self, ask: Ask, request: AdmissionRequest) -> Decision:

@@ -1,8 +1,8 @@
 """The policies in force: read from files and from the API server, swapped as a whole.
 
 Policies stay in force until their replacement can be used. A file or object that an edit breaks
-keeps its last good policies. Where there are none, a stand-in denies the requests that the broken
-policy was to guard, as its failurePolicy says: a typing mistake lets nothing in.
+keeps its last good policies. Without any, a placeholder denies the requests that the broken
+policy was to guard, as its failurePolicy says: a typing error allows nothing.
 """
 
 import threading
@@ -29,7 +29,7 @@ from policyd.engine.evaluate.policy_set import PHASES, Phase, PolicySet
 from policyd.engine.model.compiled import OWN, CompiledBinding, CompiledPolicy
 from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.decision import ALLOWED, Decision
-from policyd.engine.model.dialects import DEFAULT_DIALECT, Chance, Dialect
+from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, Volatile
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
 from policyd.engine.objects.match import NamespaceLookup
@@ -50,7 +50,7 @@ FILE: Final = "file"
 """The kind in the keys of files."""
 
 _CLOCK = SystemClock()
-_DIALECT = dialect_of(chance=Chance(now=lambda: int(_CLOCK.now() * 1e9)))
+_DIALECT = dialect_of(volatile=Volatile(now=lambda: int(_CLOCK.now() * 1e9)))
 """Policies of every format, which may read the clock."""
 
 
@@ -144,7 +144,7 @@ class PoliciesInForce:
     def put_in_force(self, assembled: Assembled) -> None:
         """Decide by other policies from now on."""
         self._use(assembled)
-        self._tell()
+        self._notify()
 
     def _use(self, assembled: Assembled) -> None:
         self._assembled = assembled
@@ -159,15 +159,15 @@ class PoliciesInForce:
         chosen = _by_name(
             (
                 *files.policies,
-                *files.stand_ins,
+                *files.placeholders,
                 *stored.policies,
-                *stored.stand_ins,
+                *stored.placeholders,
                 *guards(self._names_only.values()),
             )
         )
-        bindings = (*files.bindings, *files.binding_stand_ins)
+        bindings = (*files.bindings, *files.binding_placeholders)
         taken = {binding.name for binding in bindings if binding.policy_kind == OWN}
-        others = (*stored.bindings, *stored.binding_stand_ins)
+        others = (*stored.bindings, *stored.binding_placeholders)
         surroundings = PolicyContext(
             namespaces=self._namespaces,
             params=self._params,
@@ -257,7 +257,7 @@ class PoliciesInForce:
             loaded = _loaded(document, dialect)
         self._mistakes[key] = _note(loaded.findings)
         is_good = last is not None and bool(last.policies or last.bindings)
-        # A policy beyond the limits gives up its last good version, too, which takes memory.
+        # A policy beyond the limits loses its last good version, too, which takes memory.
         if policy.unusable or not (loaded.broken and is_good):
             self._loaded[key] = loaded
         self._names_only.pop(key, None)
@@ -266,7 +266,7 @@ class PoliciesInForce:
         self._swap()
 
     def drop(self, key: PolicyKey) -> None:
-        """Forget a policy or binding that the API server no longer has."""
+        """Remove a policy or binding that the API server no longer has."""
         self._forget(key)
         self._swap()
 
@@ -280,9 +280,9 @@ class PoliciesInForce:
         self._metrics.policy_mistakes.set(sum(self._mistakes.values()))
         if not self.beside:
             self._assembled = None
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._params.changed.set()
         self._changed()
 
@@ -319,8 +319,8 @@ def _last_good(last: Loaded, broken: Loaded) -> Loaded:
         last,
         policies=(*last.policies, *new(broken.policies)),
         bindings=(*last.bindings, *unbound(broken.bindings)),
-        stand_ins=new(broken.stand_ins),
-        binding_stand_ins=unbound(broken.binding_stand_ins),
+        placeholders=new(broken.placeholders),
+        binding_placeholders=unbound(broken.binding_placeholders),
     )
 
 
@@ -340,7 +340,7 @@ def files_of(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: None
 
 
 def _loaded(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
-    """Load a document; one that we fail on has a stand-in, and does not keep others from theirs."""
+    """Load a document; one that fails gets a placeholder, and does not affect others."""
     try:
         return load_document(document, dialect, cpu_limit())
     except Exception as error:  # a bug must not let through the requests that the policy guards
@@ -349,7 +349,7 @@ def _loaded(document: Document, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
 
 
 def _loaded_from(file: Path) -> Loaded:
-    """Load the policies of a file; one that is no file of policies is a mistake like any other."""
+    """Load the policies of a file; another file is an error like any other."""
     try:
         return load_policies(read_file(file), str(file), _DIALECT, _loaded)
     except FileError as error:

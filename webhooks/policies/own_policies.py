@@ -1,7 +1,7 @@
 """Policies and their bindings as they are written: refused if they could not be used.
 
-They are checked as the API server checks its own, so that a mistake is told at once, and not in a
-status that is easily overlooked. No policy applies to them, and an outage does not deny them: a
+They are checked as the API server checks its own, so that an error is reported at once, and not in
+a status that is easily overlooked. No policy applies to them, and an outage does not deny them: a
 repair of a policy must not require working policies.
 """
 
@@ -51,7 +51,7 @@ def validate_own(
 
     Args:
         request: The request.
-        lacks_room: Returns why it would not be loaded, whatever its spec.
+        lacks_room: Returns why it would not be loaded, with any spec.
     """
     if request.kind.group != GROUP:
         return ALLOWED

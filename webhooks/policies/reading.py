@@ -23,7 +23,7 @@ from webhooks.shared import Start, WebhookServer
 
 
 async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
-    """Read all policies and the data that they read, and start what keeps both current."""
+    """Read all policies and the data that they read, and start the tasks that keep both current."""
     settings, pace = server.settings, server.pace
     inquiries = Inquiries(clock=pace.clock)
     http, images = _external(server, inquiries, start)

@@ -162,7 +162,7 @@ class OwnPolicies:
             log.warning("bindings_not_served", hint=hint)
             return False
         except ApiError:
-            return True  # the informer logs what is wrong, and tries again
+            return True  # the informer logs the error, and tries again
         return True
 
 

@@ -1,9 +1,9 @@
 """Policies and bindings as the API server stores them, and how many of them are kept in memory.
 
 A spec stays JSON text until it is loaded: decoded, it takes ten times as much. Beyond the limits of
-a namespace, a policy is not loaded and denies what it was to guard, as one with mistakes does. As
-many again are kept for that. Of any further policy only the name is kept, and one policy denies
-everything that it might have guarded.
+a namespace, a policy is not loaded and denies the requests that it matches, as one with errors
+does. As many again are kept for that. Of any further policy only the name is kept, and one policy
+denies everything that it might have guarded.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class PolicyKey(NamedTuple):
 
 
 class PolicyMetadata(Wire, frozen=True):
-    """The metadata of a policy that its meaning depends on, and what an informer needs."""
+    """The metadata of a policy that its meaning depends on, and fields for an informer."""
 
     name: str
     namespace: str = ""
@@ -55,7 +55,7 @@ class StoredPolicy(Wire, frozen=True):
     name_only: bool = False
     """Whether the rest of it is not kept."""
     may_deny: bool = True
-    """Whether it denies what it guards if it cannot be evaluated."""
+    """Whether it denies the requests that it matches if it cannot be evaluated."""
 
     @property
     def key(self) -> PolicyKey:
@@ -105,7 +105,7 @@ class StoredPolicy(Wire, frozen=True):
 
 
 class _Failing(Wire, frozen=True):
-    """The field of a spec that says what happens when the policy cannot be evaluated."""
+    """The field of a spec with the behavior if the policy cannot be evaluated."""
 
     failure_policy: Any = "Fail"
 
@@ -114,7 +114,7 @@ class PolicyLimits:
     """The limits of the policies in memory, of each namespace and of the cluster.
 
     Args of the constructor:
-        most: Policies that are loaded, and as many again that deny what they guard.
+        most: Policies that are loaded, and as many again that deny the requests that they match.
         most_bytes: Their length, likewise.
     """
 
@@ -156,7 +156,7 @@ class PolicyLimits:
 
 
 def guards(policies: Iterable[StoredPolicy]) -> tuple[CompiledPolicy, ...]:
-    """Return the stand-ins for policies of which only the name is kept, one a namespace."""
+    """Return the placeholders for policies of which only the name is kept, one a namespace."""
     reasons = {p.metadata.namespace: p.unusable for p in policies if p.may_deny}
     return tuple(_guard(namespace, reasons[namespace]) for namespace in sorted(reasons))
 

@@ -165,7 +165,7 @@ class Watch:
             running.cancel()
 
     async def _found(self) -> Resource:
-        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, chance=self._pace.chance)
+        backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, jitter=self._pace.jitter)
         while True:
             try:
                 for resource in await self._reader.served(self._api_version):

@@ -1,4 +1,4 @@
-"""Flavors for pod sets: what a queue's flavors could give, and what the search found of that."""
+"""Flavors for pod sets: the options of a queue, and the results of the search."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -36,14 +36,14 @@ Note = tuple[int, int, int, bool]
 
 @dataclass(slots=True, eq=False)
 class FlavorOption:
-    """What one flavor would give of a group of resources.
+    """The amounts that one flavor would give of a group of resources.
 
     Attributes:
         name: The flavor.
         resources: Which resources it would give.
         charges: How much of each, by cell, in the same order.
-        obstacles: Why it is unsuitable, whatever is free; none if it is not.
-        barred: Whether it is not even tried, for that.
+        obstacles: Why it is unsuitable, however much is free; empty if it is suitable.
+        barred: Whether it is not even tried because of them.
     """
 
     name: str
@@ -59,7 +59,7 @@ class FlavorOption:
 
 @dataclass(slots=True, eq=False)
 class PodSetRequests:
-    """What a pod set asks of a queue; without `totals`, it `follows` flavors of its group."""
+    """The requests of a pod set to a queue; without `totals`, it `follows` flavors of its group."""
 
     name: str
     count: int
@@ -68,7 +68,7 @@ class PodSetRequests:
     _assignments: dict[tuple[FlavorOption, ...], PodSetFlavors] = field(default_factory=dict)
 
     def assignment(self, options: tuple[FlavorOption, ...]) -> PodSetFlavors:
-        """Return what the pod set gets with one option of each group; the same value each time."""
+        """Return the pod set's flavors by one option of each group; the same value each time."""
         found = self._assignments.get(options)
         if found is None:
             taken = {
@@ -87,7 +87,7 @@ class PodSetRequests:
 
 @dataclass(slots=True, eq=False)
 class GroupRequests:
-    """What pod sets that must have the same flavors ask of a queue; most often it is one.
+    """The requests of pod sets that must have the same flavors; most often it is one pod set.
 
     There is a search for each group of resources; then, unless "", one is `uncovered`.
     """
@@ -106,7 +106,7 @@ class Attempt:
         level: How far up the tree that one would borrow.
         hardest: The mode of the resource that is hardest to get: only if all fit it fits.
         borrowing: How far up the tree any of them would borrow at most.
-        notes: What is missing.
+        notes: The missing amounts.
     """
 
     option: FlavorOption
@@ -118,7 +118,7 @@ class Attempt:
 
     @property
     def obstacles(self) -> tuple[Obstacle, ...]:
-        """What is in the way; made when it is asked for, since most is never read."""
+        """The obstacles, made when they are read, since most never are."""
         option = self.option
         return option.obstacles or tuple([_obstacle(option, note) for note in self.notes])
 
@@ -139,12 +139,12 @@ def _obstacle(option: FlavorOption, note: Note) -> Obstacle:
 
 @dataclass(slots=True, eq=False)
 class SearchResult:
-    """What was found for one group of resources.
+    """The result of the search for one group of resources.
 
     Attributes:
         option: The best flavor's, None if none will do.
-        attempt: How it would be had; None if it simply fits.
-        attempts: What was tried and did not simply fit.
+        attempt: How the request would be met; None if it simply fits.
+        attempts: The attempts that did not simply fit.
         barred: Obstacles that kept flavors from being tried.
         tried: The place of the flavor to start after the next time; -1 to start over.
     """
@@ -163,13 +163,13 @@ class SearchResult:
         return FIT if self.attempt is None else self.attempt.hardest
 
     def obstacles(self) -> list[Obstacle]:
-        """Return what stands in the way of flavors."""
+        """Return the obstacles of all flavors."""
         return self.barred + [each for attempt in self.attempts for each in attempt.obstacles]
 
 
 @dataclass(slots=True, eq=False)
 class GroupResult:
-    """What was found for pod sets that must have the same flavors, by group of resources.
+    """The results for pod sets that must have the same flavors, by group of resources.
 
     The search ends with the first that has none. The mode is the worst; NO_FIT without coverage.
     """
@@ -188,7 +188,7 @@ class GroupResult:
         return tuple([each.option for each in self.searches if each.option is not None])
 
     def obstacles(self) -> tuple[Obstacle, ...]:
-        """Return what stands in the way: of what does not fit, only the last search counts."""
+        """Return the obstacles: if it does not fit, only the last search counts."""
         last = self.searches[-1:]
         if self.mode is NO_FIT and not (last and last[0].option is None):
             return (Unsuitable(kind="NotCovered", name=self.requests.uncovered),)
@@ -223,9 +223,9 @@ class Progress(Value, frozen=True):
     Attributes:
         tried: By group of pod sets and of resources, the place of the last flavor tried; -1 if the
             search is to start over.
-        request_key: What was searched for; the search of something else starts over.
-        generation: Of what the queue may have, when it was searched, in which cycle.
-        version: Of the tree, when it was searched.
+        request_key: The requests that were searched for; a search for others starts over.
+        generation: Of the queue's quota at the search, and of the cycle.
+        version: Of the tree at the search.
         stops: How far searches came before, since the tree changed.
     """
 
@@ -254,20 +254,20 @@ class Progress(Value, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Assignment:
-    """What the search found for a workload.
+    """The result of the search for a workload.
 
     Attributes:
         groups: Results in order; the search ends with the first that cannot fit.
-        charges: What it would use, by cell. Not to be changed: it may be shared.
-        mode: How it would get it: as the worst of its groups.
+        charges: Amounts to use, by cell. Not to be changed: it may be shared.
+        mode: How it would be met: the worst mode of its groups.
         level: How far up the tree it borrows, 0 without borrowing.
         hindered: Whether a flavor was tried that did not simply fit.
         unfinished: Whether there are flavors that have not been tried.
         placements: Where pods go, by pod set.
         delayed: Pod sets that get their place once there is quota.
         unplaced: Why pods cannot be placed, by pod set.
-        occupied: Cells of flavors on whose nodes others must make room.
-        held: What the workload has already, if it only needs places.
+        occupied: Cells of flavors on whose nodes other workloads must make room.
+        held: The quota that the workload has already, if it only needs places.
     """
 
     groups: list[GroupResult] = field(default_factory=list)
@@ -335,13 +335,13 @@ class Assignment:
 
     @property
     def pod_sets(self) -> tuple[PodSetFlavors, ...]:
-        """What its pod sets get, or have already, but for places."""
+        """The flavors that its pod sets get, or have already, without places."""
         if self.held is not None:
             return self.held.pod_sets
         return tuple([p.assignment(g.options) for g in self.groups for p in g.requests.pod_sets])
 
     def admission(self, cluster_queue: str) -> ReservedQuota:
-        """Return what the workload gets; only if it fits."""
+        """Return the quota to reserve; only if the workload fits."""
         if self._admission is None:
             pod_sets = self.pod_sets
             if self.placements or self.delayed:
@@ -360,7 +360,7 @@ class Assignment:
         return replace(pod_set, placement=place, pod_requests=requests, delay=delay)
 
     def shortfall(self, tree: QuotaTree) -> tuple[PodSetRefusal, ...]:
-        """Say what is missing now, though it was there when the flavors were chosen."""
+        """Return the quota that is missing now, but was available when the flavors were chosen."""
         missing: dict[int, MissingQuota] = {}
         refusals: list[PodSetRefusal] = []
         for group in self.groups:
@@ -382,7 +382,7 @@ class Assignment:
         return most_severe([r.reason() for r in self.groups if r.mode is NO_FIT])
 
     def refusals(self) -> tuple[PodSetRefusal, ...]:
-        """Say what stands in the way of which pod set."""
+        """Return the obstacles of each pod set."""
         hindered = [group for group in self.groups if group.mode is not FIT]
         refusals = (each for group in hindered for each in _refusals(group, group.obstacles()))
         found = {each.name: each for each in refusals}
@@ -412,15 +412,15 @@ def _refusals(group: GroupResult, obstacles: tuple[Obstacle, ...]) -> Iterator[P
 
 @dataclass(slots=True, eq=False)
 class Requests:
-    """What a workload asks of a queue, worked out once: which cells, and how much of each.
+    """The requests of a workload to a queue, computed once: cells, and the amount of each.
 
     Attributes:
-        groups: What its pod sets ask, those together that must have the same flavors.
-        request_key: What it was worked out from; equal keys ask the same.
-        plain: What it gets if the first flavors have room without borrowing; None if they are
+        groups: The requests of its pod sets, those together that must have the same flavors.
+        request_key: The value that it was computed from; equal keys mean equal requests.
+        plain: The assignment if the first flavors have room without borrowing; None if they are
             unsuitable.
-        totals: What the pods of each pod set need together, by name and resource.
-        known: What was found for these requests in a `version` of the tree.
+        totals: The need of all pods of each pod set, by name and resource.
+        known: The results for these requests in a `version` of the tree.
     """
 
     groups: tuple[GroupRequests, ...]
@@ -436,7 +436,7 @@ class Requests:
 
 
 def _plain(groups: tuple[GroupRequests, ...]) -> Assignment | None:
-    """Return what is had of the first flavors: with room there, they are chosen in any queue."""
+    """Return the assignment of the first flavors: with room there, any queue chooses them."""
     assignment = Assignment()
     for group in groups:
         if group.uncovered or any(not found or found[0].obstacles for found in group.searches):

@@ -1,4 +1,4 @@
-"""The flavors that a queue can give, with names turned into cells, and what suits a workload.
+"""The flavors of a queue, with names turned into cells, and the ones that suit a workload.
 
 This costs more than deciding: it is done once for all workloads with the same requests, and again
 only when the queue changes.
@@ -28,7 +28,7 @@ _MOST_REQUESTS = 1_000
 
 
 class QueueOptions:
-    """What a queue can give: its flavors and their quotas.
+    """The flavors of a queue and their quotas.
 
     Attributes:
         missing: Flavors it names that do not exist.
@@ -71,7 +71,7 @@ class QueueOptions:
     def requests(
         self, workload: QueuedWorkload, counts: Sequence[int] = (), request_key: object = None
     ) -> Requests:
-        """Work out what a workload asks of the queue, with as many pods as it wants or `counts`."""
+        """Compute a workload's requests to the queue, for its wanted pods or `counts`."""
         key = request_key or request_key_of(workload, counts)
         requests = self._requests.get(key)
         if requests is None:
@@ -81,7 +81,7 @@ class QueueOptions:
         return requests
 
     def trial_requests(self, workload: QueuedWorkload, counts: Sequence[int] = ()) -> Requests:
-        """Work out what a workload would ask that is not in the queue; it is not remembered."""
+        """Compute the requests of a workload that is not in the queue; the result is not kept."""
         requests = Requests(self._groups(workload, counts), request_key_of(workload, counts))
         requests.plain = requests.plain if self.search.in_order else None
         return requests
@@ -163,7 +163,7 @@ class QueueOptions:
         if not pod_set.placed:
             return None if levels is None or self.places_all else "TopologyOnly"
         if levels is None:
-            # What is counted as quota alone, pods do not have on their node: it has no place.
+            # Resources that are counted as quota alone are not on nodes: they have no place.
             group = next(g for g in self.spec.groups if flavor.name in [f.name for f in g.flavors])
             beside = asked is not None and asked.requests.keys().isdisjoint(group.resources)
             return None if beside else "TopologyMissing"
@@ -172,11 +172,11 @@ class QueueOptions:
 
 
 class RequestKey:
-    """Stands for what workloads of one queue ask that ask the same; it is equal to no other."""
+    """Identifies equal requests of workloads in one queue; it is equal to no other key."""
 
 
 def request_key_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> object:
-    """Return what is equal for workloads that ask the same of a queue."""
+    """Return a key that is equal for workloads with the same requests to a queue."""
     return tuple(counts), workload.allowed_flavors, tuple([_asked_by(p) for p in workload.pod_sets])
 
 
@@ -187,7 +187,7 @@ def _asked_by(p: QueuedPodSet) -> tuple[object, ...]:
 
 
 def replacing(requests: Requests, admission: ReservedQuota) -> Requests:
-    """Return what a workload asks beyond the one that it replaces, of the same flavors."""
+    """Return a workload's requests beyond those of the one it replaces, of the same flavors."""
     had = {each.name: each for each in admission.pod_sets}
     groups: list[GroupRequests] = []
     for group in requests.groups:
@@ -215,7 +215,7 @@ def _beyond(option: FlavorOption, olds: Sequence[PodSetFlavors]) -> FlavorOption
 def search_order(resource: str) -> int:
     """Return the 64-bit FNV-1a hash of a resource's name: the order in which Kueue visits them.
 
-    It decides nothing but which of several obstacles is met, and so named, first.
+    It only decides which of several obstacles is found, and so named, first.
     """
     order = 0xCBF29CE484222325
     for byte in resource.encode():

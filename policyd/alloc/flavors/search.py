@@ -150,7 +150,7 @@ class FlavorSearch:
         return attempt
 
     def _weigh(self, attempt: Attempt, need: tuple[int, int], oracle: Oracle | None) -> Found:
-        """Say how a resource would be had, and note what of it is not there."""
+        """Return how a resource's need would be met, and note the missing amount."""
         (cell, needed), tree = need, self.tree
         potential = tree.potential[cell]
         if needed > potential:

@@ -123,7 +123,7 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
 def _options(
     search: Search, levels: Iterable[_Level], *, borrowing: bool, own: bool = True
 ) -> list[_Option]:
-    """Return the candidates in the order of choice, but for those spared if the claim borrows."""
+    """Return the candidates in the order of choice, without those spared if the claim borrows."""
     never = borrowing and search.policy.borrow_within_cohort == "Never"
     options = [
         option
@@ -165,7 +165,7 @@ def _levels(search: Search) -> Iterator[_Level]:
 
 
 def _fill(tree: QuotaTree, charges: Mapping[int, int]) -> tuple[bool, dict[int, int]]:
-    """Tell whether a node has the quota for all of `charges`, and what it passes on upwards."""
+    """Tell whether a node has quota for all of `charges`; return the rest for its parent too."""
     usage, subtree, guaranteed = tree.usage, tree.subtree, tree.guaranteed
     fits = all(usage[cell] + amount <= subtree[cell] for cell, amount in charges.items())
     rest = {

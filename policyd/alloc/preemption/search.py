@@ -1,4 +1,4 @@
-"""What searches for victims have in common: the claim, the candidates, and trying them out."""
+"""The common parts of searches for victims: the claim, the candidates, the trials."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cmp_to_key
@@ -20,16 +20,16 @@ CandidateRank = tuple[bool, bool, int, float, str]
 
 
 class Claim(NamedTuple):
-    """What others are to be preempted for.
+    """The request that others are to be preempted for.
 
     Attributes:
         workload: The preemptor; its ClusterQueue is in the state, and has a specification.
         charges: How much it needs, by cell of its queue; all pod sets together.
         short: The cells of `charges` of which there is not enough: a victim holds some of these.
-        removed: Keys of workloads that are no candidates, since their usage is gone already.
+        removed: Keys of workloads that are not candidates, since their usage is already released.
         places: Whether the pods could be placed, with the usage the tree has when it is called;
-            None if they go anywhere.
-        policy: What it may preempt, if not by its queue's policy.
+            None if places do not matter.
+        policy: Its preemption policy, if not that of its queue.
         ignores_protection: Whether workloads are candidates too that are protected for now.
     """
 
@@ -115,7 +115,7 @@ class Search:
         return sorted(found, key=itemgetter(0))
 
     def within_nominal(self, node: QuotaNode) -> bool:
-        """Tell whether a node has all it uses of what the claim lacks."""
+        """Tell whether a node is within its nominal quota of the resources that the claim lacks."""
         usage, subtree, cells = self.tree.usage, self.tree.subtree, node.cells
         for names in self.names:
             cell = cells.get(names, NOWHERE)
@@ -153,7 +153,7 @@ class Search:
                 self.ledger.release(holding)
 
     def _left_over(self, *, charged: bool) -> dict[int, int]:
-        """Return what is left over by the claim, by the pool or cell that it takes from."""
+        """Return the rest that the claim leaves, by the pool or cell that it takes from."""
         available, pools = self.tree.available, self.tree.pool
         return {
             cell if pools[cell] < 0 else pools[cell]: available(cell) - (0 if charged else amount)
@@ -201,7 +201,7 @@ def in_order(
 ) -> list[T]:
     """Sort items by their `candidate`, those to be preempted first at the front.
 
-    Of the same ClusterQueue those go first whose LocalQueue `used` more, whatever their priority.
+    Of the same ClusterQueue those go first whose LocalQueue `used` more, before any priority.
     """
     if not used:
         return sorted(found, key=lambda each: candidate(each).rank)

@@ -1,7 +1,7 @@
 """Targets: the smallest, least important set of workloads to preempt so that another fits.
 
 `find_targets` answers for a workload with flavors chosen; `PreemptionOracle` for one flavor and
-resource too, while flavors are still being chosen. Both leave the tree as it was. `Reach` tells
+resource too, while flavors are still being chosen. Both leave the tree as it was. `Reach` finds
 without a search that there are no targets, as most often: the workload of the lowest priority in a
 queue stands for all that hold its quota.
 """
@@ -31,7 +31,7 @@ def find_targets(state: CoreState, claim: Claim) -> tuple[Victim, ...]:
 
 
 class PreemptionOracle:
-    """Tells what a workload could have by preemption, while nothing changes; searches once."""
+    """Finds the quota that preemption could free, while nothing changes; searches once."""
 
     def __init__(
         self, state: CoreState, workload: QueuedWorkload, removed: Collection[str] = ()

@@ -1,4 +1,4 @@
-"""Arithmetic of assignments: join and shorten them; what is kept when pods or nodes come and go."""
+"""Arithmetic of assignments: join and shorten them; keep parts when pods or nodes come and go."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -69,7 +69,7 @@ def without_node(assignment: TopologyPlacement, host: str) -> tuple[TopologyPlac
 
 
 class Repair(NamedTuple):
-    """Where pods stay, what the lost ones request, and the domain they must be in, if any."""
+    """Where pods stay, the request for the lost ones, and their required domain, if any."""
 
     kept: TopologyPlacement
     request: PlacementRequest
@@ -79,7 +79,7 @@ class Repair(NamedTuple):
 def repair_of(
     tree: TopologyTree, request: PlacementRequest, held: TopologyPlacement, host: str
 ) -> Repair | None:
-    """Find out what a pod set lost of what it held with a node; None if nothing."""
+    """Return what a pod set lost with a node; None if nothing."""
     kept, lost = without_node(held, host)
     if not lost:
         return None
@@ -101,7 +101,7 @@ def _domain(
     broken: list[SliceLayer],
     lost: int,
 ) -> int | None:
-    """Return where lost pods have to be: with the rest of their slice, or of what is required."""
+    """Return where lost pods have to be: with their slice, or in their required domain."""
     pods = {tree.leaves[name]: n for name, n in kept.domains if name in tree.leaves}
     if not pods:
         return None
@@ -116,7 +116,7 @@ def _domain(
 def _incomplete(
     tree: TopologyTree, pods: dict[int, int], layer: SliceLayer, lost: int
 ) -> int | None:
-    """Return the first domain whose slices are whole again with what was lost."""
+    """Return the first domain whose slices are whole again with the lost pods."""
     if layer.level not in tree.levels:
         return None
     level, counts = tree.levels.index(layer.level), Counter[int]()
@@ -134,7 +134,7 @@ class KeptPlaces(NamedTuple):
 
 
 def kept_places(workers: PlacementRequest, leader: PlacementRequest | None) -> KeptPlaces | None:
-    """Return what pod sets keep of what they held; None if they are to be placed from scratch.
+    """Return the places that pod sets keep; None if they are to be placed from scratch.
 
     Of fewer pods, the first ones stay; for more, places are added. Only whole slices are kept.
     """

@@ -33,7 +33,7 @@ class Balance(NamedTuple):
 
 
 def balance(room: DomainRoom) -> tuple[Fit, DomainRoom] | None:
-    """Place slices evenly: return domains, and room for just what they get; None if it fails."""
+    """Place slices evenly: return domains, and exactly the room that they get; None if it fails."""
     found = best_balance(room)
     if found is None:
         return None
@@ -141,7 +141,7 @@ def share_evenly(room: DomainRoom, domains: list[int], *, threshold: int) -> lis
 
 
 def _thresholds(room: DomainRoom, siblings: list[int]) -> list[int]:
-    """Return what every domain could get at least: at best, and so that a leader has room too."""
+    """Return the least that every domain could get: at best, and so that a leader has room too."""
     goal, tree = room.goal, room.tree
     lower = siblings
     if goal.level < goal.slice_level:

@@ -1,7 +1,7 @@
-"""How many pods of one kind go into each domain, and what keeps them from it, kept up to date.
+"""Counts of pods of one kind that fit in each domain, and obstacles there, kept up to date.
 
-Nothing is counted until it is asked for. Then all leaves are counted, a column at a time; from then
-on only leaves that changed, and what changed goes up to the domains around them.
+Nothing is counted until it is read. Then all leaves are counted, a column at a time; from then on
+only changed leaves, and their changes go up to the domains around them.
 """
 
 from collections import Counter, OrderedDict
@@ -22,7 +22,7 @@ _Leaf = tuple[int, TopologyNode]
 
 
 class NodeNeeds(Value, frozen=True):
-    """What pods need of a node besides amounts."""
+    """The needs of pods on a node besides amounts."""
 
     selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[Term, ...] = ()
@@ -30,7 +30,7 @@ class NodeNeeds(Value, frozen=True):
     rule: NodeRule | None = None
 
     def obstacle(self, node: TopologyNode) -> str:
-        """Return what keeps the pods from a node, in Kueue's words; "" if nothing does."""
+        """Return the obstacle for the pods on a node, in Kueue's words; "" if there is none."""
         taint = untolerated(node.taints, self.tolerations)
         if taint is not None:
             return f'taint "{_written(taint)}"'
@@ -79,7 +79,7 @@ def _written(taint: NodeTaint) -> str:
 
 
 class Obstacles:
-    """What keeps pods from leaves of a topology, `by_leaf`, kept up to date.
+    """The obstacles for pods on leaves of a topology, `by_leaf`, kept up to date.
 
     Only leaves that are nodes have obstacles: of others it is not known where a pod will be.
     """
@@ -110,7 +110,7 @@ class Obstacles:
                 self._look_at(leaf)
 
     def _look_at_all(self) -> None:
-        """Look at all nodes, a requirement at a time; what goes before is said last."""
+        """Check all nodes, a requirement at a time; the obstacle of the first is set last."""
         needs, found = self._needs, self.by_leaf
         nodes = [(leaf, self._tree.node(leaf)) for leaf in self._tree.leaves.values()]
         if needs.rule is not None:
@@ -136,10 +136,10 @@ _REMEMBERED = 64
 
 
 class PodKind(Value, frozen=True):
-    """What makes pods take the same room.
+    """The properties of pods that take the same room.
 
     Requests are more than 0, in the order of resources' names. Another pod, `beside` these, takes
-    its own before. With `empty`, what workloads hold is left out of account.
+    its own before. With `empty`, the usage of workloads is not counted.
     """
 
     requests: Requests
@@ -149,7 +149,7 @@ class PodKind(Value, frozen=True):
 
 
 def requests_of(requests: Mapping[str, int], *, ports: bool = True) -> Requests:
-    """Return what a pod takes of a node, itself included.
+    """Return the requests of a pod to a node, itself included.
 
     Where leaves are not nodes `ports` are left out: it is not known which are free.
     """
@@ -171,7 +171,7 @@ class Counts:
         self._shape = -1
 
     def refresh(self) -> None:
-        """Count what changed."""
+        """Count changed leaves again."""
         tree = self._tree
         mark, before = tree.changed.mark, self._mark
         if mark == before:
@@ -279,7 +279,7 @@ class CountCache:
 
 
 def _recent(known: OrderedDict[K, V], key: K, make: Callable[[K], V]) -> V:
-    """Return the value of a key, made if it is not known; forget those not asked for lately."""
+    """Return the value of a key, made if it is not known; drop those not used recently."""
     found = known.get(key)
     if found is None:
         found = known[key] = make(key)

@@ -20,20 +20,20 @@ Units = Column | dict[int, int]
 
 
 class DomainRoom:
-    """What goes into each domain, by its number.
+    """The room in each domain, by its number.
 
     Without leaders `beside` and `slices_beside` are the same lists as `pods` and `slices`.
 
     Attributes:
         tree: Whose domains.
-        goal: What is to be placed.
+        goal: The pods to place.
         pods: How many pods.
         slices: How many slices; 0 below the level of slices.
         beside: How many pods if a leader goes there too.
         slices_beside: How many slices then.
         leaders: 1 where a leader goes, 0 where none does.
-        score: How much of what pods would prefer the nodes there meet; None if it does not matter.
-        ties: What decides between domains that are as good; None if their names do.
+        score: How well the nodes there meet the preferences of pods; None if there are none.
+        ties: Decides between equally good domains; None if their names do.
     """
 
     __slots__ = (
@@ -41,7 +41,7 @@ class DomainRoom:
     )  # fmt: skip
 
     def __init__(self, tree: TopologyTree, goal: Goal, pods: Units) -> None:
-        """Start with what goes where if slices are single pods and there are no leaders."""
+        """Start with the room for slices of single pods without leaders."""
         self.tree = tree
         self.goal = goal
         self.pods: Units = pods
@@ -190,7 +190,7 @@ class Feasibility:
         leader: PlacementRequest | None,
         circumstances: PlacementCircumstances,
     ) -> None:
-        """Count what of a request, and of its leader if there is one, goes where."""
+        """Count the room for a request, and for its leader if there is one."""
         self._tree = cache.tree
         self._within = circumstances.within
         flavor = self._tree.flavor

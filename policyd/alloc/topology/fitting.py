@@ -23,7 +23,7 @@ class Short(NamedTuple):
 
 
 class DomainShare(NamedTuple):
-    """What goes to a domain."""
+    """The share of a domain."""
 
     domain: int
     pods: int
@@ -34,7 +34,7 @@ def choose(room: DomainRoom) -> Fit | Short:
     """Find the lowest level, from the one that was asked for upwards, that holds everything.
 
     Required pods are in one domain of their level. Preferred ones are in one domain of it, or else
-    in one of the next level up, and so on; in several of the highest if there is no other way.
+    in one of the next level up, and so on; in several of the highest otherwise.
     Unconstrained ones are in one domain of their level, or else in several of it.
     """
     goal, level = room.goal, room.goal.level
@@ -62,8 +62,8 @@ def holds(room: DomainRoom) -> bool:
 def distribute(room: DomainRoom, fit: Fit, *, balanced: bool = False) -> list[DomainShare]:
     """Share everything out to domains of the lowest level, as few as the order allows.
 
-    Above the level of slices, what is in the chosen domains is one pool. From there on down every
-    domain gives its share to those in it. What `balanced` domains got stays with them.
+    Above the level of slices, the chosen domains are one pool. From there on down every
+    domain gives its share to those in it. The shares of `balanced` domains stay with them.
     """
     goal, tree = room.goal, room.tree
     whole = DomainShare(-1, goal.count, goal.leaders)
@@ -115,7 +115,7 @@ def take(
 
 
 def is_whole(room: DomainRoom, shares: Iterable[DomainShare]) -> bool:
-    """Tell whether nothing is missing of what was to be placed."""
+    """Tell whether all pods were placed."""
     whole = [(share.pods, share.leaders) for share in shares]
     goal = room.goal
     return (sum([n for n, _ in whole]), sum([n for _, n in whole])) == (goal.count, goal.leaders)

@@ -1,4 +1,4 @@
-"""What a request asks of a topology, as a goal in numbers of levels."""
+"""A topology request, as a goal in numbers of levels."""
 
 from itertools import pairwise
 
@@ -44,7 +44,7 @@ class Goal(Value, frozen=True):
 def goal_of(
     tree: TopologyTree, request: PlacementRequest, *, leaders: int, gates: Gates
 ) -> Goal | Unusable:
-    """Look up the levels of a request, or say what is wrong with it."""
+    """Look up the levels of a request, or return its error."""
     layers = request.slices if gates.tas_multi_layer_topology else request.slices[:1]
     level = level_of(tree, request)
     outer = layers[0] if layers else SliceLayer(level=tree.levels[-1], size=1)

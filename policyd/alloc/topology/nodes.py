@@ -1,4 +1,4 @@
-"""The cluster's nodes, what pods use of them, and what workloads hold, kept up to date."""
+"""The cluster's nodes, and their usage by pods and workloads, kept up to date."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ class DomainUsage:
     """Usage of domains by their names.
 
     Attributes:
-        used: What is used of each domain; amounts of 0 may stay.
+        used: Usage of each domain; amounts of 0 may stay.
         trees: The topologies of which these are domains.
     """
 
@@ -32,7 +32,7 @@ class DomainUsage:
     trees: list[TopologyTree] = field(default_factory=list)
 
     def charge(self, placement: Placement, sign: int) -> None:
-        """Use more, or with a `sign` of -1 less, by what pods use where they are."""
+        """Use more, or with a `sign` of -1 less, by the usage of placed pods."""
         requests = {**placement.requests, PODS: 1}
         for domain, count in placement.assignment.domains:
             used = self.used.setdefault(domain, {})
@@ -41,7 +41,7 @@ class DomainUsage:
 
 
 class OtherPod(NamedTuple):
-    """A pod that no topology placed: where it runs, and what it takes there."""
+    """A pod that no topology placed: its node, and its usage there."""
 
     node: str
     requests: Mapping[str, int]
@@ -51,11 +51,11 @@ class Nodes:
     """Nodes, pods that are not ours, and the topologies that flavors put them in.
 
     Attributes:
-        trees: Topologies by the flavor they are of.
-        counts: What was counted of each of them.
-        rooms: Nodes by name, with what they have for workloads.
-        taken: What pods that no topology placed take, by node and resource.
-        held: What is held, by workload.
+        trees: Topologies by flavor.
+        counts: The counts of each of them.
+        rooms: Nodes by name, with their room for workloads.
+        taken: Usage of pods that no topology placed, by node and resource.
+        held: Holdings, by workload.
     """
 
     def __init__(self, *, overlapping: bool = True) -> None:
@@ -71,7 +71,7 @@ class Nodes:
         self._log: dict[str, tuple[Placement, ...]] | None = None
 
     def put(self, node: TopologyNode) -> None:
-        """Add a node, or change it. Costs what it changes."""
+        """Add or change a node. The cost is proportional to the change."""
         before = self.rooms.get(node.name)
         if before is not None and before.node == node:
             return
@@ -84,7 +84,7 @@ class Nodes:
             tree.put(room)
 
     def remove(self, name: str) -> None:
-        """Remove a node, if it is there."""
+        """Remove a node, if it exists."""
         assert self._log is None, "nodes do not change during a trial"
         if self.rooms.pop(name, None) is not None:
             for tree in self.trees.values():
@@ -130,14 +130,14 @@ class Nodes:
             tree.put(room)
 
     def remove_flavor(self, name: str) -> None:
-        """Remove a flavor, if it is there, and with it the topology of its nodes."""
+        """Remove a flavor, if it exists, and with it the topology of its nodes."""
         tree = self.trees.pop(name, None)
         if tree is not None:
             del self.counts[name]
             self._domain_usage(name, tree.to_nodes).trees.remove(tree)
 
     def hold(self, workload: str, holdings: Sequence[Placement]) -> None:
-        """Charge what a workload holds, instead of what it held before."""
+        """Charge a workload's holdings in place of its former ones."""
         before = self.held.get(workload, ())
         if self._log is not None:
             self._log.setdefault(workload, before)
@@ -158,7 +158,7 @@ class Nodes:
         self.hold(workload, ())
 
     def usage(self, flavor: str) -> dict[str, dict[str, int]]:
-        """Return what is used in each lowest domain that anything is used in, by its values."""
+        """Return the usage of each lowest domain that is in use, by its values."""
         tree = self.trees[flavor]
         return {
             ",".join(domain): {name: amount for name, amount in used.items() if amount}
@@ -168,7 +168,7 @@ class Nodes:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Take back, at the end of the block, whatever is held and dropped in it."""
+        """Undo, at the end of the block, all changes of holdings in it."""
         log: dict[str, tuple[Placement, ...]] = {}
         outer, self._log = self._log, log
         try:
@@ -181,7 +181,7 @@ class Nodes:
 
     @contextmanager
     def assuming(self) -> Iterator[list[Placement]]:
-        """Yield what `assume` adds to; at the end of the block it is given back."""
+        """Yield a list that `assume` adds to; at the end of the block, all of it is given back."""
         assumed: list[Placement] = []
         try:
             yield assumed

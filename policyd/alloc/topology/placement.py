@@ -1,7 +1,7 @@
 """Placement: where the pods of a workload go.
 
-Pod sets of a group are placed together. Each group has a `goal` in levels of the topology; what is
-feasible in each domain is counted, then domains are chosen and share the pods out to leaves, evenly
+Pod sets of a group are placed together. Each group has a `goal` in levels of the topology; the
+room in each domain is counted, then domains are chosen and share the pods out to leaves, evenly
 if `balanced`. Pods of elastic workloads stay where they are; those of a failed node are repaired.
 """
 
@@ -32,7 +32,7 @@ from policyd.alloc.topology.values import (
 )
 
 Outcome = TopologyPlacement | Refusal
-"""What becomes of a pod set."""
+"""The result for a pod set."""
 
 Outcomes = dict[str, Outcome]
 Assignments = dict[str, TopologyPlacement]
@@ -61,16 +61,16 @@ def place(
 ) -> Outcomes:
     """Find places for the pod sets of one workload; nothing is charged.
 
-    Flavors are taken by name, pod sets in their order, those of a group together; each sees what
-    those before it took. The first that cannot be placed ends the search.
+    Flavors are taken by name, pod sets in their order, those of a group together; each sees the
+    usage of those before it. The first that cannot be placed ends the search.
 
     Args:
-        nodes: What there is.
+        nodes: The nodes and their usage.
         requests: The workload's pod sets by the flavor that they got.
         gates: Which of Kueue's rules apply.
         empty: Whether to place as if no workload had places, only pods that are not ours.
-        failed_node: Host name of a node whose pods need another place. What the pod sets hold
-            elsewhere stays; those that hold nothing are left out.
+        failed_node: Host name of a node whose pods need another place. Places of the pod sets
+            elsewhere are kept; pod sets that hold nothing are left out.
 
     Returns:
         By pod set, its assignment or why it has none; pod sets after one with a refusal are
@@ -99,8 +99,8 @@ def fits(
 ) -> bool:
     """Tell whether `place` would find places, sooner than it finds them.
 
-    What is asked again and again while workloads are dropped in a trial costs what was dropped, and
-    a look at the domains of the levels that are asked for.
+    A repeated check while workloads are dropped in a trial costs the dropped amounts, and a look
+    at the domains of the requested levels.
     """
     groups = _grouped(requests)
     with nodes.assuming() as assumed:
@@ -111,7 +111,7 @@ def fits(
 
 
 class _Search:
-    """One workload's search for places; what was found is taken when something else is sought."""
+    """One workload's search for places; later searches count its results as used."""
 
     def __init__(
         self, nodes: Nodes, gates: Gates, assumed: list[Placement], *, empty: bool
@@ -124,7 +124,7 @@ class _Search:
         self._circumstances = PlacementCircumstances(empty=empty, scored=scored)
 
     def placed(self, flavor: str, members: Sequence[PlacementRequest]) -> Outcomes:
-        """Place pod sets of the same group; those of elastic workloads beside what they hold."""
+        """Place pod sets of the same group; those of elastic workloads beside their held places."""
         group = _group_of(flavor, members)
         if isinstance(group, Unusable):
             return {member.pod_set: group for member in members}
@@ -148,7 +148,7 @@ class _Search:
         return isinstance(feasible, Feasibility) and holds(feasible.room)
 
     def repaired(self, flavor: str, members: Sequence[PlacementRequest], host: str) -> Outcomes:
-        """Find another place for what pod sets lost with a node, each by itself."""
+        """Find another place for the pods that pod sets lost with a node, each by itself."""
         outcomes: Outcomes = {}
         for member in members:
             if member.held is not None:

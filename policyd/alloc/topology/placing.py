@@ -59,7 +59,7 @@ class Placer:
         return not (self._unusable or self._delayed)
 
     def placed(self) -> Assignment:
-        """Return the assignment with places, or changed to what is left without them."""
+        """Return the assignment with places, or its next best result without them."""
         assignment = self._assignment
         if assignment.mode is Mode.NO_FIT or self.nothing:
             return assignment
@@ -179,7 +179,7 @@ def _unusable(
     request: PlacementRequest,
     flavors: Sequence[str],
 ) -> Unusable | None:
-    """Return why a pod set cannot be placed with its flavors, whatever nodes there are."""
+    """Return why a pod set cannot be placed with its flavors, regardless of nodes."""
     if not options.topologies:
         return Unusable(kind="NoTopology", names=())
     if not flavors:

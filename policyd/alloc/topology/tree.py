@@ -1,9 +1,9 @@
-"""The topology of one flavor's nodes: domains, what is free in the lowest, and what changed.
+"""The topology of one flavor's nodes: domains, the free amounts of the lowest, and changes.
 
-Layout. Domains are numbers, and what is known of them are flat lists: a placement reads a column of
+Layout. Domains are numbers, and their properties are flat lists: a placement reads a column of
 integers and walks by `parent` and `children`. A domain of the lowest level is a *leaf*. Numbers of
-domains that went are used again. Lists by level are put in order when they are asked for after
-domains came or went; a change of what a node has, or of what is used there, costs a few integers.
+domains that went are used again. Lists by level are put in order when they are read after
+domains came or went; a change of a node's amounts, or of its usage, costs a few integers.
 """
 
 from bisect import insort
@@ -31,7 +31,7 @@ UNREAD: Mark = (-1, 0)
 
 @dataclass(slots=True, eq=False)
 class ChangeLog:
-    """Numbers of what changed, in order. Forgotten when there are too many of them."""
+    """Numbers of changed leaves, in order; cleared when there are too many."""
 
     _entries: list[int] = field(default_factory=list)
     _era: int = 0
@@ -42,7 +42,7 @@ class ChangeLog:
         return self._era, len(self._entries)
 
     def extend(self, numbers: Sequence[int]) -> None:
-        """Note what changed."""
+        """Note changed leaves."""
         if len(self._entries) + len(numbers) > _LONGEST:
             self.forget()
         self._entries += numbers
@@ -53,7 +53,7 @@ class ChangeLog:
         self._era += 1
 
     def since(self, mark: Mark) -> set[int] | None:
-        """Return what changed since, once each; None if that may be anything."""
+        """Return the leaves that changed since, once each; None if that is not known."""
         era, position = mark
         return set(self._entries[position:]) if era == self._era else None
 
@@ -105,7 +105,7 @@ class Table:
             column.append(0)
 
     def clear(self, leaf: int) -> None:
-        """Forget a leaf, so that its number can be another's."""
+        """Clear a leaf, so that its number can be used again."""
         for column in self.columns.values():
             column[leaf] = 0
         for taken in self.taken.values():
@@ -143,9 +143,9 @@ class TopologyTree:
         at: By level, its domains in the order of their values.
         leaves: Leaves by the values that assignments name them with.
         names: By domain, if it is a leaf, its name in assignments.
-        free: By resource and leaf, what can still be had; may be negative.
-        capacity: By resource and leaf, what could be had if workloads held nothing.
-        changed: Leaves whose amounts changed, or that came.
+        free: By resource and leaf, the free amount; may be negative.
+        capacity: By resource and leaf, the free amount if workloads held nothing.
+        changed: Leaves whose amounts changed, or that were added.
         changed_nodes: Those whose node changed in more than amounts.
         shape: Grows when domains come or go.
         twins: Names of nodes with the same host name; only the first by name is used.
@@ -155,7 +155,7 @@ class TopologyTree:
     def __init__(
         self, flavor: FlavorSpec, levels: tuple[str, ...], used: Mapping[DomainValues, Amounts]
     ) -> None:
-        """Start without nodes, but with what is used of them should they come."""
+        """Start without nodes, but with the usage of nodes that may be added."""
         self.flavor = flavor
         self.levels = levels
         self.to_nodes = bool(levels) and levels[-1] == HOSTNAME
@@ -252,7 +252,7 @@ class TopologyTree:
             self.unusable[name] = room.node
 
     def remove(self, name: str) -> None:
-        """Forget a node."""
+        """Remove a node."""
         self.unusable.pop(name, None)
         room = self._rooms.pop(name, None)
         if room is None:
@@ -271,7 +271,7 @@ class TopologyTree:
             self._attach(domain, self._rooms[twins[0]])
 
     def add(self, name: str, amounts: Amounts, sign: int) -> None:
-        """Change what a node has, by amounts; it may be one that the flavor does not use."""
+        """Change a node's amounts; it may be one that the flavor does not use."""
         room = self._rooms.get(name)
         if room is None:
             return
@@ -281,7 +281,7 @@ class TopologyTree:
             self._shift(self.leaves[domain], amounts, sign, self.free, self.capacity)
 
     def charge(self, placement: Placement, sign: int, *tables: Table) -> None:
-        """Take from tables what pods take where they are; leaves that are not there have none."""
+        """Subtract the usage of placed pods from tables; unknown leaves are skipped."""
         leaves = self.leaves
         pods = [(leaves[d], n) for d, n in placement.assignment.domains if d in leaves]
         for resource, amount in {**placement.requests, PODS: 1}.items():

@@ -1,4 +1,4 @@
-"""Nodes, what pod sets ask of a topology, and where they go: amounts and names."""
+"""Nodes, and the topology requests and placements of pod sets: amounts and names."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -13,7 +13,7 @@ NODE_NAME_FIELD = "field:metadata.name"
 """Key of a requirement on a node's name (matchFields); no label can have it."""
 
 HOST_PORT = "hostPort/"
-"""What begins the names of ports of nodes as resources, of which every node has one."""
+"""The prefix of a node port's name as a resource, of which every node has one."""
 
 PODS = "pods"
 """The resource of which every pod needs one."""
@@ -28,8 +28,8 @@ class TopologyNode(Value, frozen=True):
     Attributes:
         name: Unique among nodes.
         labels: Its labels; those of a topology's levels say where it is.
-        allocatable: What it has for pods, in canonical units; `pods` is one of the resources.
-        taints: What keeps pods away.
+        allocatable: Amounts for pods, in canonical units; `pods` is one of the resources.
+        taints: Taints that keep pods away.
         ready: Whether its condition Ready is True.
         schedulable: Whether new pods may go there (no `spec.unschedulable`).
     """
@@ -76,20 +76,20 @@ Mode = Literal["Required", "Preferred", "Unconstrained"]
 
 
 NodeRule = Callable[[TopologyNode], str]
-"""Names what keeps pods from a node; "" if nothing does."""
+"""Returns the obstacle for pods on a node; "" if there is none."""
 
 TieBreak = Callable[[Any, Mapping[str, int]], list[int]]
-"""Given a topology's tree and what one pod needs, ranks its domains: the highest goes first."""
+"""Given a topology's tree and one pod's requests, ranks its domains: the highest goes first."""
 
 
 class PlacementRequest(Value, frozen=True):
-    """What one pod set asks of a topology.
+    """The topology request of one pod set.
 
     Attributes:
         pod_set: Its name.
         count: How many pods to place.
-        requests: What one pod needs, in canonical units; one of `pods` goes without saying.
-        mode: How pods keep together.
+        requests: Requests of one pod, in canonical units; one of `pods` is implied.
+        mode: How close the pods must be.
         level: In domains of which level; "" for the lowest, or the highest if there are slices.
         slices: Layers of slices, the outermost first.
         group: Pod sets of the same group are placed together; "" for none.
@@ -100,8 +100,8 @@ class PlacementRequest(Value, frozen=True):
         held: Its assignment so far, which is kept, or repaired if a node failed.
         pinned: Whether it cannot go elsewhere, since its workload stands for an existing pod.
         short: Whether some of its pods have ended, so that its last slice may lack some.
-        rule: What else keeps its pods from nodes; None if nothing does.
-        tie_break: What decides between places that are as good; None if their names do.
+        rule: A further rule for nodes; None if there is none.
+        tie_break: Decides between equally good places; None if their names do.
     """
 
     pod_set: str
@@ -156,7 +156,7 @@ class NoRoom(Value, frozen=True):
             was required.
         best: The domain of that level with most room; () if there is none.
         nodes: How many nodes, or domains of the lowest level, were looked at.
-        excluded: How many of these could not take a single pod, by what kept it away.
+        excluded: How many of these could not take a single pod, by the obstacle.
         layers: Of slices within slices, the outermost first: the level, for how many slices the
             best domain has room when each layer is counted alone, and how many there are to be.
     """

@@ -1,4 +1,4 @@
-"""Kueue's Configuration: what the administrator sets for all queues, as Kueue reads it.
+"""Kueue's Configuration: the administrator's settings for all queues, as Kueue reads them.
 
 Imports `api` and `errors`. Start with `kinds` (its fields) and `validation`.
 """
@@ -44,7 +44,7 @@ def decode_configuration(document: Json) -> Configuration:
         document: Decoded JSON or YAML; None, as of an empty file, sets nothing.
 
     Raises:
-        ConfigurationError: If it is no Configuration, or a field is unknown or of the wrong type.
+        ConfigurationError: If it is not a Configuration, or a field is unknown or mistyped.
     """
     if document is None:
         document = {"apiVersion": API_VERSION, "kind": "Configuration"}

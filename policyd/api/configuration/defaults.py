@@ -1,4 +1,4 @@
-"""What Kueue takes for what a Configuration does not say, in either version.
+"""Kueue's defaults for unset fields of a Configuration, in either version.
 
 Works on decoded JSON, since the versions differ in a few fields only. As in Kueue, an empty text
 and a duration of zero say nothing, except where zero switches something off.
@@ -70,7 +70,7 @@ def with_defaults(document: Fields) -> Fields:
 
 
 def _fill(given: Fields, defaults: Fields) -> Fields:
-    """Return `given` with what it does not say taken from `defaults`, at every depth."""
+    """Return `given` with unset fields taken from `defaults`, at every depth."""
     filled = dict(given)
     for name, default in defaults.items():
         value = given.get(name)
@@ -109,7 +109,7 @@ def _fill_multi_kueue(filled: Fields) -> None:
 
 
 def _fill_old(filled: Fields) -> None:
-    """Fill in what v1beta1 switches on by fields named `enable`."""
+    """Fill in the parts that v1beta1 enables by fields named `enable`."""
     waiting = filled.get("waitForPodsReady") or {}
     if waiting.get("enable"):
         waiting = _waiting(waiting, timeout="5m0s", blocks=True)
@@ -126,7 +126,7 @@ def _waiting(given: Fields, *, timeout: str, blocks: bool) -> Fields:
 
 
 def _fill_optional(filled: Fields) -> None:
-    """Fill in what is only there if its part of the Configuration is."""
+    """Fill in fields that are only set if their part of the Configuration is."""
     if filled.get("admissionFairSharing") is not None:
         sampling = {"usageSamplingInterval": "5m0s"}
         filled["admissionFairSharing"] = _fill(filled["admissionFairSharing"], sampling)

@@ -33,7 +33,7 @@ Errors = Iterator[FieldError]
 def validate_mappings(
     resources: ResourcesConfiguration | None, gates: Mapping[str, bool]
 ) -> list[FieldError]:
-    """Return what is wrong with the mappings of device classes to resources."""
+    """Return the errors in the mappings of device classes to resources."""
     mappings = resources.device_class_mappings if resources else ()
     path = "resources.deviceClassMappings"
     errors = list(_too_many(path, len(mappings), _MOST_MAPPINGS))

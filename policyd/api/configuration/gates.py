@@ -33,7 +33,7 @@ def all_gates(given: Mapping[str, bool]) -> dict[str, bool]:
 def validate_gates(
     text: str, given: Mapping[str, bool] | None
 ) -> tuple[dict[str, bool], list[FieldError]]:
-    """Return what gates are set to, and what is wrong with that.
+    """Return the values of gates, and the errors in them.
 
     Args:
         text: Gates from the command line: `A=true,B=false`.

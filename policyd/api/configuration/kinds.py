@@ -30,7 +30,7 @@ class WebhookListener(Strict, frozen=True):
 
 
 class LeaderElectionConfiguration(Strict, frozen=True):
-    """Who of several replicas writes."""
+    """The election of the replica that writes."""
 
     leader_elect: bool | None = None
     lease_duration: DurationText = ""
@@ -108,7 +108,7 @@ class RequeuingStrategy(Strict, frozen=True):
 
 
 class WaitForPodsReady(Strict, frozen=True):
-    """How long pods may take to get ready, and what happens then."""
+    """How long pods may take to get ready, and the response if they take longer."""
 
     timeout: DurationText = ""
     block_admission: bool | None = None
@@ -200,7 +200,7 @@ class FairSharingConfiguration(Strict, frozen=True):
 
 
 class AdmissionFairSharingConfiguration(Strict, frozen=True):
-    """What LocalQueues used so far orders their workloads."""
+    """Order of workloads by the past usage of their LocalQueues."""
 
     usage_half_life_time: DurationText = "0s"
     usage_sampling_interval: DurationText = "0s"
@@ -237,7 +237,7 @@ class DeviceSource(Strict, frozen=True):
 
 
 class DeviceClassSource(Strict, frozen=True):
-    """What is charged for a device, instead of the device: one of the two."""
+    """The amounts charged for a device, instead of the device: one of the two."""
 
     counter: DeviceSource | None = None
     capacity: DeviceSource | None = None
@@ -281,13 +281,13 @@ class VisibilityServer(Strict, frozen=True):
 
 
 class Visibility(Strict, frozen=True):
-    """What one team is told of others: policyd's own, Kueue has no such field."""
+    """How much a team sees of others: policyd's own field, Kueue has none."""
 
     other_teams: str | None = None
 
 
 class Configuration(Strict, frozen=True):
-    """What the administrator of Kueue sets for all queues."""
+    """The settings of Kueue's administrator for all queues."""
 
     api_version: str = API_VERSION
     kind: str = "Configuration"

@@ -1,4 +1,4 @@
-"""Feature gates of Kueue's that policyd leaves out: what it does whatever they say, and why."""
+"""Feature gates of Kueue's without effect here: policyd's fixed behavior, and the reason."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -6,43 +6,43 @@ from typing import Final, NamedTuple
 from policyd.api.configuration.gates import validate_gates
 
 
-class UnheededGate(NamedTuple):
-    """What policyd does whatever a gate says.
+class FixedGate(NamedTuple):
+    """The fixed behavior of policyd for a gate.
 
     Attributes:
-        on: Whether that is what Kueue does with the gate on.
-        reason: Why there is no choice.
+        on: Whether that is Kueue's behavior with the gate on.
+        reason: The reason for the fixed behavior.
     """
 
     on: bool
     reason: str
 
 
-_CACHES = UnheededGate(
+_CACHES = FixedGate(
     on=True, reason="it makes Kueue faster and changes nothing; what is known is kept"
 )
-_DEVICES = UnheededGate(on=False, reason="devices of ResourceClaims are not counted")
-_CLUSTERS = UnheededGate(on=False, reason="jobs are not sent to other clusters")
-_ABSENT_KINDS = UnheededGate(on=False, reason="no module reads jobs of that kind")
+_DEVICES = FixedGate(on=False, reason="devices of ResourceClaims are not counted")
+_CLUSTERS = FixedGate(on=False, reason="jobs are not sent to other clusters")
+_ABSENT_KINDS = FixedGate(on=False, reason="no module reads jobs of that kind")
 
-LEFT_OUT: Final[Mapping[str, UnheededGate]] = {
-    "ConcurrentAdmission": UnheededGate(
+LEFT_OUT: Final[Mapping[str, FixedGate]] = {
+    "ConcurrentAdmission": FixedGate(
         on=False, reason="a workload is tried for one flavor at a time; variants are not made"
     ),
-    "DeferRayServiceFinalizationForRedisCleanup": UnheededGate(
+    "DeferRayServiceFinalizationForRedisCleanup": FixedGate(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
     ),
-    "ElasticJobsViaWorkloadSlicesWithTAS": UnheededGate(
+    "ElasticJobsViaWorkloadSlicesWithTAS": FixedGate(
         on=True, reason="jobs that grow and shrink are placed by topologies, if their queue has one"
     ),
-    "FailureRecoveryPolicy": UnheededGate(
+    "FailureRecoveryPolicy": FixedGate(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
     ),
     "KueueDRAIntegration": _DEVICES,
     "KueueDRAIntegrationConsumableCapacity": _DEVICES,
     "KueueDRAIntegrationExtendedResource": _DEVICES,
     "KueueDRAIntegrationPartitionableDevices": _DEVICES,
-    "ManagedJobsNamespaceSelectorAlwaysRespected": UnheededGate(
+    "ManagedJobsNamespaceSelectorAlwaysRespected": FixedGate(
         on=True,
         reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",
     ),
@@ -55,36 +55,34 @@ LEFT_OUT: Final[Mapping[str, UnheededGate]] = {
     "MultiKueueManagerQuotaAutomation": _CLUSTERS,
     "MultiKueueOrchestratedPreemption": _CLUSTERS,
     "MultiKueueRemoteSpecSync": _CLUSTERS,
-    "RemoveFinalizersWithStrictPatch": UnheededGate(
+    "RemoveFinalizersWithStrictPatch": FixedGate(
         on=True, reason="a finalizer is only taken from the version that was read"
     ),
-    "SchedulerLibraryIntegration": UnheededGate(
+    "SchedulerLibraryIntegration": FixedGate(
         on=False, reason="pods are placed by policyd's own search; the scheduler binds them"
     ),
-    "ShortWorkloadNames": UnheededGate(
+    "ShortWorkloadNames": FixedGate(
         on=False, reason="names stay as they are in a cluster that runs"
     ),
-    "SkipAncestorCheckForDeletedWorkloads": UnheededGate(
+    "SkipAncestorCheckForDeletedWorkloads": FixedGate(
         on=True, reason="nothing is looked up for a workload that is gone"
     ),
     "SparkApplicationIntegration": _ABSENT_KINDS,
     "TASCacheNodeMatchResults": _CACHES,
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,
-    "TLSOptions": UnheededGate(
+    "TLSOptions": FixedGate(
         on=False, reason="versions and ciphers are those of the system's TLS library"
     ),
     "VectorizedResourceRequests": _CACHES,
-    "VisibilityOnDemand": UnheededGate(
-        on=True, reason="it is served where `--visibility-port` says"
-    ),
-    "WorkloadRequestUseMergePatch": UnheededGate(on=True, reason="every status is a merge patch"),
+    "VisibilityOnDemand": FixedGate(on=True, reason="it is served where `--visibility-port` says"),
+    "WorkloadRequestUseMergePatch": FixedGate(on=True, reason="every status is a merge patch"),
 }
-"""By gate. All others do what Kueue's do; tests that flip them show it."""
+"""By gate. All others work as Kueue's do; tests that flip them show it."""
 
 
-def gates_in_vain(text: str, given: Mapping[str, bool] | None) -> Iterable[str]:
-    """Yield a sentence for each gate that is set to what policyd leaves out.
+def ineffective_gates(text: str, given: Mapping[str, bool] | None) -> Iterable[str]:
+    """Yield a sentence for each gate whose setting has no effect.
 
     Args:
         text: Gates from the command line: `A=true,B=false`.
@@ -94,5 +92,5 @@ def gates_in_vain(text: str, given: Mapping[str, bool] | None) -> Iterable[str]:
     for name, on in sorted(gates.items()):
         left_out = LEFT_OUT.get(name)
         if left_out is not None and left_out.on is not on:
-            told, stays = ("true", "off") if on else ("false", "on")
-            yield f"feature gate `{name}` is set to {told}, but stays {stays}: {left_out.reason}"
+            value, stays = ("true", "off") if on else ("false", "on")
+            yield f"feature gate `{name}` is set to {value}, but stays {stays}: {left_out.reason}"

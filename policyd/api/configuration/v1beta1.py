@@ -9,7 +9,7 @@ _STRATEGIES = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 
 
 def upgraded(document: Fields) -> Fields:
-    """Return a Configuration as v1beta2 has it: what is not enabled is not there."""
+    """Return a Configuration as v1beta2 has it: parts that are not enabled are absent."""
     if document.get("apiVersion") != OLD_API_VERSION:
         return document
     converted: Fields = {**document, "apiVersion": API_VERSION}
@@ -24,7 +24,7 @@ def upgraded(document: Fields) -> Fields:
 
 
 def downgraded(document: Fields) -> Fields:
-    """Return a Configuration as v1beta1 has it: what is there is enabled."""
+    """Return a Configuration as v1beta1 has it: parts that are set are enabled."""
     if document.get("apiVersion") != API_VERSION:
         return document
     converted = {**document, "apiVersion": OLD_API_VERSION}
@@ -44,4 +44,4 @@ _UNSAID: dict[str, Fields] = {
     "fairSharing": {"preemptionStrategies": _STRATEGIES},
     "waitForPodsReady": {"timeout": "5m0s", "blockAdmission": True},
 }
-"""What v1beta1 means where it says no more than `enable`."""
+"""The meaning of `enable` alone in v1beta1."""

@@ -1,4 +1,4 @@
-"""What must hold for a Configuration: pure functions from its parts to field errors.
+"""Validation of a Configuration: pure functions from its parts to field errors.
 
 The rules, the paths and, where it states them, the words are Kueue's.
 """
@@ -54,7 +54,7 @@ Errors = Iterator[FieldError]
 def validate_configuration(
     configuration: Configuration, gates: Mapping[str, bool]
 ) -> list[FieldError]:
-    """Return what is wrong with a Configuration.
+    """Return the errors in a Configuration.
 
     Args:
         configuration: With its defaults.
@@ -90,7 +90,7 @@ def _seconds(text: DurationText) -> float:
     try:
         return duration_seconds(text or "0s")
     except DurationError:
-        return 1.0  # what is no length at all is said where it is checked
+        return 1.0  # an invalid duration is reported by its own check
 
 
 def _waiting(configuration: Configuration) -> Errors:
@@ -281,7 +281,7 @@ def _is_address(text: str) -> bool:
 
 
 def length_errors(path: str, text: DurationText | None) -> Errors:
-    """Yield what is wrong with a duration: it may not be negative; None is not given."""
+    """Yield the errors in a duration: it may not be negative; None is unset."""
     if text is None:
         return
     try:
@@ -305,7 +305,7 @@ _LABEL_NAME: Final = "^[a-zA-Z][a-zA-Z0-9_]*$"
 
 
 def validate_custom_labels(labels: tuple[CustomLabel, ...]) -> list[FieldError]:
-    """Return what is wrong with the labels that metrics take from objects."""
+    """Return the errors in the labels that metrics take from objects."""
     path, seen = "metrics.customLabels", set()
     errors: list[FieldError] = []
     if len(labels) > _MOST_LABELS:
@@ -367,7 +367,7 @@ def _tracked(path: str, label: CustomLabel) -> Errors:
 
 
 def validate_multi_kueue(multi: MultiKueue | None) -> Errors:
-    """Yield what is wrong with the part `multiKueue`."""
+    """Yield the errors in the part `multiKueue`."""
     path = "multiKueue"
     if multi is None:
         return

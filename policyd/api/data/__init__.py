@@ -1,9 +1,9 @@
 """Kubernetes' own kinds, as `kubernetes.json` has them: `make generate` renews it.
 
-The file says which sources each part comes from. It is read once, and decoded part by part where a
-part is first used: `policyd.api.kinds` reads how fields merge, `policyd.patch.builtin_types` what
-Go writes of them, and the embedded cluster their protobuf numbers and the columns of tables. Of a
-field's record each takes the keys that its own class names.
+The file names the sources of each part. It is read once, and decoded part by part where a
+part is first used: `policyd.api.kinds` reads how fields merge, `policyd.patch.builtin_types` the
+fields that Go writes, and the embedded cluster their protobuf numbers and the columns of tables. Of
+a field's record each takes the keys that its own class names.
 
 `kueue-gates.json`, Kueue's feature gates, is kept by hand: no build of ours needs Kueue's sources.
 
@@ -25,7 +25,7 @@ class KubernetesTables(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the file, still encoded."""
 
     sources: dict[str, str]
-    """What each part was generated from, with versions."""
+    """The sources of each part, with versions."""
     version: str
     """The version of Kubernetes, such as `v1.36.3`."""
     resources: msgspec.Raw

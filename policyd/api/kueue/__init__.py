@@ -1,7 +1,7 @@
-"""Kueue's objects, `kueue.x-k8s.io/v1beta2`, trimmed to what policyd reads and writes.
+"""Kueue's objects, `kueue.x-k8s.io/v1beta2`, trimmed to the fields that policyd reads and writes.
 
-Fields have the meaning that Kueue gives them. What the API server would default is defaulted on
-reading too, so that objects from files and from tests behave like stored ones.
+Fields have the meaning that Kueue gives them. Fields that the API server would default are
+defaulted on reading too, so that objects from files and from tests behave like stored ones.
 
 Imports `api` and `errors`. Start with `queues` and `workload`.
 """

@@ -1,4 +1,4 @@
-"""What a cluster is made of, in the queue's eyes: flavors, topologies, priorities, checks."""
+"""The parts of a cluster that the queue uses: flavors, topologies, priorities, checks."""
 
 from typing import Annotated, Final
 
@@ -24,7 +24,7 @@ _KIND: Final = "[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?"
 
 
 class ResourceFlavorSpec(Wire, frozen=True):
-    """A kind of node: its labels and taints, and what pods sent there tolerate in addition."""
+    """A kind of node: its labels and taints, and additional tolerations of its pods."""
 
     node_labels: Annotated[
         dict[str, str], msgspec.Meta(extra_json_schema={"maxProperties": 8}), ATOMIC
@@ -33,7 +33,7 @@ class ResourceFlavorSpec(Wire, frozen=True):
     node_taints: Annotated[tuple[Taint, ...], at_most(8)] = ()
     """Taints of the nodes: workloads that do not tolerate them do not get this flavor."""
     tolerations: Annotated[tuple[Toleration, ...], at_most(8)] = ()
-    """What pods that get this flavor tolerate in addition."""
+    """Additional tolerations of pods that get this flavor."""
     topology_name: SubdomainName = ""
     """The Topology of the nodes, where pods are placed by it."""
 
@@ -79,7 +79,7 @@ class WorkloadPriorityClass(Wire, frozen=True):
     kind: str = "WorkloadPriorityClass"
     metadata: ObjectMeta = ObjectMeta()
     description: Annotated[str, texts(2_048)] = ""
-    """Who should use it, and for what."""
+    """The users and purposes it is for."""
 
 
 class ParametersReference(Wire, frozen=True):
@@ -96,7 +96,7 @@ class ParametersReference(Wire, frozen=True):
 
 
 class AdmissionCheckSpec(Wire, frozen=True):
-    """Who carries the check out, and with which parameters."""
+    """The controller of the check, and its parameters."""
 
     controller_name: Annotated[str, texts(253, shortest=1), REQUIRED] = ""
     """The controller that carries the check out, such as `kueue.x-k8s.io/provisioning-request`."""

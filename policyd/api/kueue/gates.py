@@ -1,4 +1,4 @@
-"""Feature gates that change what is valid."""
+"""Feature gates that change validation."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ValidationGates(msgspec.Struct, frozen=True, rename="pascal"):
-    """Kueue's feature gates that change what is valid, with Kueue's defaults."""
+    """Kueue's feature gates that change validation, with Kueue's defaults."""
 
     admission_gated_by: bool = True
     concurrent_admission: bool = False

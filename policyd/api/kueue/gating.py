@@ -1,4 +1,4 @@
-"""Who is waited for before something may queue: the names in an annotation, `a.com/b, c.com/d`."""
+"""The gates of a job before it may queue: the names in an annotation, `a.com/b, c.com/d`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,13 +9,13 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 
 LONGEST_GATE: Final = 63
-"""Letters of a whole name, as of who else manages jobs."""
+"""Letters of a whole name, as for external managers of jobs."""
 _PATH: Final = f"metadata.annotations[{ADMISSION_GATED_BY}]"
 _OF_URLS: Final = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
 def gating_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
-    """Yield what is wrong with the names; an annotation without names gates nothing."""
+    """Yield the errors in the names; an annotation without names gates nothing."""
     text = annotations.get(ADMISSION_GATED_BY, "")
     names = [part.strip() for part in text.split(",")] if text else []
     for index, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""What the full schema says of single fields, checked where the slim one is installed.
+"""The limits of the full schema on single fields, checked where the slim one is installed.
 
 A check is made once for each wire type, from the same annotations as the schemas.
 """
@@ -24,14 +24,14 @@ from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import FULL
 
 Check = Callable[[Any, Any, str], Iterator[FieldError]]
-"""Says what is wrong with a value, given what it was, at a path."""
+"""Yields the errors in a value at a path, given its old value."""
 
 _RULES: Final[Mapping[str, str]] = {
     f"^{LABEL}$": LABEL_RULE,
     f"^{SUBDOMAIN}$": SUBDOMAIN_RULE,
     rf"^({SUBDOMAIN}/)?({KEY_NAME})$": "must be a label key, as `example.com/name`",
 }
-"""What a pattern means."""
+"""The description of a pattern."""
 
 _BITS: Final = {"int32": 31, "int64": 63}
 
@@ -50,7 +50,7 @@ class _Field(NamedTuple):
 
 
 def _is_absent(value: Json, default: Json) -> bool:
-    """Tell whether a field may have been left out; what is in an object is looked at anyhow."""
+    """Tell whether a field may have been left out; the fields of an object are checked anyhow."""
     return value == default and not isinstance(value, msgspec.Struct)
 
 

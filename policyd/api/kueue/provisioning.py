@@ -1,4 +1,4 @@
-"""Nodes that an autoscaler is asked for: what is asked by default, and the request itself."""
+"""Nodes requested from an autoscaler: the default parameters, and the request itself."""
 
 from typing import Annotated, Literal
 
@@ -47,14 +47,14 @@ class NodeSelectorUpdate(Wire, frozen=True):
 
 
 class ProvisioningUpdates(Wire, frozen=True):
-    """What pods get when their nodes are there."""
+    """Updates of pods when their nodes are provisioned."""
 
     node_selector: Annotated[tuple[NodeSelectorUpdate, ...], keyed("key", limit=8)] = ()
     """Node labels that pods select in addition."""
 
 
 class ProvisioningRequestConfigSpec(Wire, frozen=True):
-    """What an autoscaler is asked, for pods that request one of some resources, or for all."""
+    """The request to an autoscaler, for pods that request one of some resources, or for all."""
 
     provisioning_class_name: Annotated[SubdomainName, limits(minLength=1), REQUIRED] = ""
     """How the autoscaler provides the nodes."""
@@ -62,13 +62,13 @@ class ProvisioningRequestConfigSpec(Wire, frozen=True):
         dict[str, Annotated[str, texts(255)]],
         msgspec.Meta(extra_json_schema={"maxProperties": 100}),
     ] = {}
-    """What the autoscaler is told besides."""
+    """Additional parameters for the autoscaler."""
     managed_resources: Annotated[tuple[str, ...], unordered(limit=100)] = ()
     """Pods that request none of these need no new nodes; all pods do if left out."""
     retry_strategy: Annotated[RetryStrategy, DEFAULTED] = RetryStrategy()
     """How often a request that failed is made again."""
     pod_set_updates: ProvisioningUpdates | None = None
-    """What pods get when their nodes are there."""
+    """Updates of pods when their nodes are provisioned."""
     pod_set_merge_policy: MergePolicy | None = None
     """Which pod sets are asked for as one."""
 
@@ -104,7 +104,7 @@ class ProvisioningRequestSpec(Wire, frozen=True):
 
 
 class ProvisioningRequestStatus(Wire, frozen=True):
-    """What the autoscaler answered."""
+    """The answer of the autoscaler."""
 
     conditions: Conditions = ()
     provisioning_class_details: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What must hold for ClusterQueues, Cohorts and LocalQueues beyond their schemas."""
+"""Validation of ClusterQueues, Cohorts and LocalQueues beyond their schemas."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -38,7 +38,7 @@ _LEAST_WEIGHT: Final = parse_quantity("1n")
 def validate_cluster_queue(
     queue: ClusterQueue, old: ClusterQueue | None = None, *, gates: ValidationGates = DEFAULT_GATES
 ) -> list[FieldError]:
-    """Return what is wrong with a ClusterQueue, given what it was before."""
+    """Return the errors in a ClusterQueue, given the old one."""
     spec, before = queue.spec, old.spec if old is not None else None
     alone = "must be nil when cohort is empty" if not spec.cohort_name else ""
     errors = list(_groups(spec.resource_groups, alone, capped=True))
@@ -58,7 +58,7 @@ def validate_cluster_queue(
 
 
 def validate_cohort(cohort: Cohort) -> list[FieldError]:
-    """Return what is wrong with a Cohort."""
+    """Return the errors in a Cohort."""
     alone = "must be nil when parent is empty" if not cohort.spec.parent_name else ""
     return [
         *_groups(cohort.spec.resource_groups, alone, capped=False),
@@ -67,7 +67,7 @@ def validate_cohort(cohort: Cohort) -> list[FieldError]:
 
 
 def validate_local_queue(queue: LocalQueue, old: LocalQueue | None = None) -> list[FieldError]:
-    """Return what is wrong with a LocalQueue, given what it was before."""
+    """Return the errors in a LocalQueue, given the old one."""
     name = queue.spec.cluster_queue
     errors = list(_fair_sharing(queue.spec.fair_sharing))
     if old is not None and old.spec.cluster_queue != name:

@@ -81,7 +81,7 @@ class FlavorFungibility(Wire, frozen=True):
     when_can_preempt: FungibilityPolicy = "TryNextFlavor"
     """Whether a flavor that fits by preemption is taken, or the next one is tried."""
     preference: FungibilityPreference | None = None
-    """What is preferred where no flavor fits without borrowing or preempting."""
+    """The preference if no flavor fits without borrowing or preempting."""
 
 
 class BorrowWithinCohort(Wire, frozen=True):
@@ -94,7 +94,7 @@ class BorrowWithinCohort(Wire, frozen=True):
 
 
 class ClusterQueuePreemption(Wire, frozen=True):
-    """Whom the queue's workloads may preempt."""
+    """The workloads that the queue's workloads may preempt."""
 
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
     """Whose workloads, in queues that borrow, are preempted to get the queue's own quota back."""
@@ -126,7 +126,7 @@ class FairSharing(Wire, frozen=True):
     """How much a queue or cohort weighs against its siblings."""
 
     weight: QuantityText = 1
-    """The share is what is borrowed, divided by this; with 0, others always go first."""
+    """The share is the borrowed amount, divided by this; with 0, others always go first."""
 
 
 class AdmissionScope(Wire, frozen=True):
@@ -156,7 +156,7 @@ class ConcurrentAdmissionPolicy(Wire, frozen=True):
     """Whether variants of a workload try several flavors at once."""
 
     migration: Annotated[Migration, REQUIRED] = Migration()
-    """What happens after the first flavor has admitted the workload."""
+    """The behavior after the first flavor has admitted the workload."""
 
 
 class ClusterQueueSpec(Wire, frozen=True):
@@ -173,9 +173,9 @@ class ClusterQueueSpec(Wire, frozen=True):
     flavor_fungibility: Annotated[FlavorFungibility, DEFAULTED] = FlavorFungibility()
     """Whether to try the next flavor before borrowing or preempting in this one."""
     preemption: Annotated[ClusterQueuePreemption, DEFAULTED] = ClusterQueuePreemption()
-    """Whom the queue's workloads may preempt."""
+    """The workloads that the queue's workloads may preempt."""
     admission_checks_strategy: AdmissionChecksStrategy | None = None
-    """What must be settled besides quota before workloads start."""
+    """The checks that must pass besides quota before workloads start."""
     stop_policy: StopPolicy = "None"
     """`Hold` admits no workloads; `HoldAndDrain` also evicts those that are admitted."""
     fair_sharing: FairSharing | None = None
@@ -192,13 +192,13 @@ class ResourceUsage(Wire, frozen=True):
     name: str
     """The resource, such as `nvidia.com/gpu`."""
     total: QuantityText = 0
-    """How much is used, what is borrowed included."""
+    """The usage, borrowed amounts included."""
     borrowed: QuantityText = 0
     """How much of that exceeds the queue's own quota."""
 
 
 class FlavorUsage(Wire, frozen=True):
-    """What is used of one flavor."""
+    """The usage of one flavor."""
 
     name: SubdomainName
     """The ResourceFlavor."""
@@ -220,14 +220,14 @@ class FairSharingStatus(Wire, frozen=True):
 
 
 class ClusterQueueStatus(Wire, frozen=True):
-    """What a ClusterQueue is: whether it is active, what is reserved, used, and waiting."""
+    """The state of a ClusterQueue: conditions, reservations, usage, and pending workloads."""
 
     conditions: Conditions = ()
     """`Active` says whether workloads can be admitted, and why not."""
     flavors_reservation: FlavorUsages = ()
-    """What workloads with reserved quota hold, by flavor."""
+    """Quota of workloads with a reservation, by flavor."""
     flavors_usage: FlavorUsages = ()
-    """What admitted workloads hold, by flavor."""
+    """Quota of admitted workloads, by flavor."""
     pending_workloads: Int32 = 0
     """Workloads that wait for quota."""
     reserving_workloads: Int32 = 0
@@ -249,7 +249,7 @@ class ClusterQueue(Wire, frozen=True):
 
 
 class CohortSpec(Wire, frozen=True):
-    """Quota shared by what is below, and the cohort above."""
+    """Quota shared by the queues and cohorts below, and the cohort above."""
 
     parent_name: SubdomainName = ""
     """The cohort above; none for a root."""
@@ -267,7 +267,7 @@ class CohortStatus(Wire, frozen=True):
 
 
 class Cohort(Wire, frozen=True):
-    """Queues and cohorts that share what they do not use."""
+    """Queues and cohorts that share unused quota."""
 
     api_version: str = API_VERSION
     kind: str = "Cohort"
@@ -297,7 +297,7 @@ class LocalQueueResourceUsage(Wire, frozen=True):
 
 
 class LocalQueueFlavorUsage(Wire, frozen=True):
-    """What a LocalQueue's workloads use of one flavor."""
+    """The usage of one flavor by a LocalQueue's workloads."""
 
     name: SubdomainName
     """The ResourceFlavor."""
@@ -308,7 +308,7 @@ class LocalQueueFlavorUsage(Wire, frozen=True):
 
 
 class AdmissionFairSharingStatus(Wire, frozen=True):
-    """What a LocalQueue consumed, older consumption counting less."""
+    """The consumption of a LocalQueue, older consumption counting less."""
 
     consumed_resources: dict[str, QuantityText] = msgspec.field(default_factory=no_amounts)
     """By resource: an average over time."""
@@ -322,14 +322,14 @@ class LocalQueueFairSharingStatus(Wire, frozen=True):
     weighted_share: Int64 = msgspec.field(default_factory=int)
     """Not used for LocalQueues, and 0."""
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
-    """What was consumed, where past usage counts."""
+    """The consumption, if past usage counts."""
 
 
 LocalQueueFlavorUsages = Annotated[tuple[LocalQueueFlavorUsage, ...], keyed("name", limit=256)]
 
 
 class LocalQueueStatus(Wire, frozen=True):
-    """What a LocalQueue is: whether one can submit, and what its workloads hold."""
+    """The state of a LocalQueue: whether one can submit, and the quota of its workloads."""
 
     conditions: Conditions = ()
     """`Active` says whether one can submit, and why not."""
@@ -340,9 +340,9 @@ class LocalQueueStatus(Wire, frozen=True):
     admitted_workloads: Annotated[Int32, at_least(0)] = 0
     """Workloads that are admitted and not finished."""
     flavors_reservation: LocalQueueFlavorUsages = ()
-    """What workloads with reserved quota hold, by flavor."""
+    """Quota of workloads with a reservation, by flavor."""
     flavors_usage: LocalQueueFlavorUsages = ()
-    """What admitted workloads hold, by flavor."""
+    """Quota of admitted workloads, by flavor."""
     fair_sharing: LocalQueueFairSharingStatus | None = None
     """The LocalQueue's past consumption, where that counts."""
 

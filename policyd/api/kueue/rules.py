@@ -1,4 +1,4 @@
-"""What the full schemas of Kueue's kinds say by CEL, of one object or of its change.
+"""The CEL rules of the full schemas of Kueue's kinds, for one object or for its change.
 
 The webhooks check the same in `queue_validation.py`, `validation.py` and `workload_validation.py`,
 where the slim schemas are installed.
@@ -15,11 +15,11 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class CelRule(NamedTuple):
-    """What must be true of an object, by CEL.
+    """A rule for an object in CEL.
 
     Attributes:
-        holds: True of what may be stored; `self` is the object, `oldSelf` what it was.
-        message: What is wrong otherwise.
+        holds: True of an object that may be stored; `self` is the object, `oldSelf` the old one.
+        message: The error if it is false.
     """
 
     holds: str

@@ -1,9 +1,9 @@
 """A topology assignment as its domains and their pods, and as the API writes it.
 
-Domains that stand next to each other share what their names have in common: one text for all, or a
-prefix and suffix around what differs. Names of nodes of one pool begin alike, so that an assignment
-by host name may be cheaper in several runs, one a prefix, than in one. The API bounds the number of
-runs and their length, which bounds how many runs are worth trying.
+Adjacent domains share the common parts of their names: one text for all, or a
+prefix and suffix around the differences. Names of nodes of one pool begin alike, so that an
+assignment by host name may be cheaper in several runs, one a prefix, than in one. The API bounds
+the number of runs and their length, which bounds how many runs are worth trying.
 """
 
 from collections import Counter
@@ -83,7 +83,7 @@ def _slice(run: Run) -> TopologySlice:
 
 
 def _values(column: Sequence[str]) -> LevelValues:
-    """Write what all values of a level have in common once; where both ends overlap, at the end."""
+    """Write the common parts of a level's values once; if both ends overlap, at the end."""
     if all(value == column[0] for value in column):
         return LevelValues(universal=column[0])
     shortest, end = min(map(len, column)), _shared([value[::-1] for value in column])

@@ -1,8 +1,8 @@
 """Kueue's objects of version v1beta1, turned into v1beta2 and back.
 
-Works on decoded JSON, so that whatever policyd does not read survives. What one version cannot say
-is dropped on the way to it. What is given is not changed; the result may share parts with it. What
-is read must be of the types in `v1beta1_shapes.py`.
+Works on decoded JSON, so that fields that policyd does not read survive. A field that one version
+lacks is dropped on the way to it. The argument is not changed; the result may share parts with it.
+Values that are read must be of the types in `v1beta1_shapes.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -140,7 +140,7 @@ def _downgrade_cluster_queue(spec: Fields, _status: Fields) -> None:
 
 
 def _drop_admission_fair_sharing(_spec: Fields, status: Fields) -> None:
-    """Drop what only LocalQueues still have."""
+    """Drop the part that only LocalQueues still have."""
     if status.get("fairSharing"):
         status["fairSharing"] = _without(status["fairSharing"], "admissionFairSharingStatus")
 
@@ -204,7 +204,7 @@ def _convert_topology(status: Fields, convert: Callable[[Fields], Fields]) -> No
 
 
 def _slices(assignment: Fields) -> Fields:
-    """Write a list of domains as one slice, in which what all have in common stands once."""
+    """Write a list of domains as one slice, in which common values are written once."""
     domains, levels = assignment.get("domains") or [], assignment.get("levels") or []
     converted = _without(assignment, "domains")
     if domains:
@@ -286,7 +286,7 @@ KINDS: Final = frozenset(
         "WorkloadPriorityClass",
     }
 )
-"""What v1beta1 has; all others are passed on with the newer version's name."""
+"""The kinds of v1beta1; all others are passed on with the newer version's name."""
 
 _UPGRADES: Final = {
     "AdmissionCheck": _upgrade_admission_check,

@@ -1,7 +1,7 @@
-"""The types of what a conversion between v1beta1 and v1beta2 looks into, of either version.
+"""The types that a conversion between v1beta1 and v1beta2 reads, of either version.
 
-An object is checked against them before it is converted, so that the steps can rely on them. What
-they do not name is passed on as it is, of whatever type.
+An object is checked against them before it is converted, so that the steps can rely on them. Other
+fields are passed on unchanged, of any type.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class FairSharingShape(Shape, frozen=True):
 
 
 class ClusterQueueSpecShape(Shape, frozen=True):
-    """What is renamed, or has other words."""
+    """The fields that are renamed, or have other values."""
 
     admission_checks: tuple[str, ...] | None = None
     flavor_fungibility: dict[str, str | None] | None = None
@@ -47,7 +47,7 @@ class PodSetShape(Shape, frozen=True):
 
 
 class WorkloadSpecShape(Shape, frozen=True):
-    """What says the priority, and the pod sets."""
+    """The priority, and the pod sets."""
 
     priority_class_name: str | None = None
     priority_class_source: str | None = None
@@ -117,19 +117,19 @@ class TopologyShape(Shape, frozen=True):
 
 
 class AssignmentShape(Shape, frozen=True):
-    """What a pod set got."""
+    """The assignment of a pod set."""
 
     topology_assignment: TopologyShape | None = None
 
 
 class AdmissionShape(Shape, frozen=True):
-    """What pod sets got."""
+    """The assignments of pod sets."""
 
     pod_set_assignments: tuple[AssignmentShape, ...] | None = None
 
 
 class WorkloadStatusShape(Shape, frozen=True):
-    """What became of a workload."""
+    """The status of a workload."""
 
     admission: AdmissionShape | None = None
 

@@ -1,7 +1,7 @@
-"""What must hold for an object beyond its schema: pure functions from an object to field errors.
+"""Validation of objects beyond their schemas: pure functions from an object to field errors.
 
-The rules, the paths and, where it states them, the words are Kueue's. What Kueue's own schemas say
-by CEL is said here as well, since ours are slim. Queues and workloads have modules of their own.
+The rules, the paths and, where it states them, the words are Kueue's. Rules that are CEL in
+Kueue's schemas are here as well, since ours are slim. Queues and workloads have their own modules.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,9 +56,9 @@ class FieldError(NamedTuple):
     """Something wrong with one field.
 
     Attributes:
-        path: Where, as `spec.resourceGroups[0].flavors[1].name`.
-        value: What is there.
-        message: What is wrong with it.
+        path: The place, as `spec.resourceGroups[0].flavors[1].name`.
+        value: The value there.
+        message: The error.
         problem: The kind of mistake.
         schema: Whether Kueue's own schemas say so, and not its webhooks: such an object is
             invalid (422), and the others are forbidden (403).
@@ -85,7 +85,7 @@ class FieldError(NamedTuple):
 def validate_resource_flavor(
     flavor: ResourceFlavor, old: ResourceFlavor | None = None
 ) -> list[FieldError]:
-    """Return what is wrong with a ResourceFlavor, given what it was before."""
+    """Return the errors in a ResourceFlavor, given the old one."""
     spec = flavor.spec
     errors = list(label_errors(spec.node_labels, "spec.nodeLabels"))
     if spec.topology_name and not spec.node_labels:
@@ -99,7 +99,7 @@ def validate_resource_flavor(
 
 
 def validate_topology(topology: Topology, old: Topology | None = None) -> list[FieldError]:
-    """Return what is wrong with a Topology, given what it was before."""
+    """Return the errors in a Topology, given the old one."""
     labels = [level.node_label for level in topology.spec.levels]
     errors = []
     for index, label in enumerate(labels):
@@ -113,7 +113,7 @@ def validate_topology(topology: Topology, old: Topology | None = None) -> list[F
             message = "can only be used at the lowest level of topology"
             errors.append(FieldError(path, label, message, schema=True))
     before = labels if old is None else [level.node_label for level in old.spec.levels]
-    # With nodes at the bottom, a level in between is only another way to say what is near.
+    # With nodes at the bottom, a level in between only describes nearness in another way.
     if before != labels and {_HOSTNAME} != {*before[-1:], *labels[-1:]}:
         errors.append(FieldError("spec.levels", labels, _LEVELS, schema=True))
     return errors
@@ -122,7 +122,7 @@ def validate_topology(topology: Topology, old: Topology | None = None) -> list[F
 def validate_admission_check(
     check: AdmissionCheck, old: AdmissionCheck | None = None
 ) -> list[FieldError]:
-    """Return what is wrong with an AdmissionCheck, given what it was before."""
+    """Return the errors in an AdmissionCheck, given the old one."""
     spec = check.spec
     errors = []
     if not spec.controller_name:
@@ -146,7 +146,7 @@ def validate_admission_check(
 
 
 def label_errors(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with labels."""
+    """Yield the errors in labels."""
     for key, value in labels.items():
         for problem in label_key_problems(key):
             yield FieldError(path, key, problem)
@@ -155,7 +155,7 @@ def label_errors(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 
 
 def annotation_errors(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with annotations."""
+    """Yield the errors in annotations."""
     for key in annotations:
         for problem in label_key_problems(key.lower()):
             yield FieldError(path, key, problem)
@@ -166,14 +166,14 @@ def annotation_errors(annotations: Mapping[str, str], path: str) -> Iterator[Fie
 
 
 def selector_errors(selector: LabelSelector, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a label selector."""
+    """Yield the errors in a label selector."""
     yield from label_errors(selector.match_labels, f"{path}.matchLabels")
     for index, requirement in enumerate(selector.match_expressions):
         yield from _requirement(requirement, f"{path}.matchExpressions[{index}]")
 
 
 def toleration_errors(tolerations: tuple[Toleration, ...], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with tolerations."""
+    """Yield the errors in tolerations."""
     for index, toleration in enumerate(tolerations):
         where = f"{path}[{index}]"
         for problem in label_key_problems(toleration.key) if toleration.key else ():
@@ -204,7 +204,7 @@ def _effect(toleration: Toleration, path: str) -> Iterator[FieldError]:
 
 
 def amount_errors(quantity: QuantityText, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with an amount: that it is none, or negative."""
+    """Yield the errors in an amount: it is invalid, or negative."""
     try:
         if parse_quantity(quantity).sign() < 0:
             yield FieldError(path, str(quantity), NEGATIVE)

@@ -1,4 +1,4 @@
-"""The pending workloads of a queue as they are told: Kueue's group `visibility.kueue.x-k8s.io`."""
+"""The pending workloads of a queue as reported: Kueue's group `visibility.kueue.x-k8s.io`."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from policyd.api.meta import ObjectMeta, Wire
 
 GROUP: Final = "visibility.kueue.x-k8s.io"
 VERSIONS: Final = ("v1beta2", "v1beta1")
-"""The preferred one first; they differ in nothing but their name."""
+"""The preferred one first; they differ only in their name."""
 KIND: Final = "PendingWorkloadsSummary"
 
 DEFAULT_LIMIT: Final = 1_000
@@ -32,7 +32,7 @@ class PendingWorkload(Wire, frozen=True):
 
 
 class PendingWorkloadsSummary(Wire, frozen=True):
-    """Who waits in a queue."""
+    """The pending workloads of a queue."""
 
     api_version: str
     kind: str

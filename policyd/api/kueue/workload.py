@@ -1,4 +1,4 @@
-"""The unit of queueing: a job's demand, and what became of it."""
+"""The unit of queueing: the requests of a job, and their status."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -113,7 +113,7 @@ class PreemptionGate(Wire, frozen=True):
 
 
 class WorkloadSpec(Wire, frozen=True):
-    """What a job demands, and of which queue."""
+    """The requests of a job, and its queue."""
 
     pod_sets: Annotated[tuple[PodSet, ...], keyed("name", limit=18), SOME, REQUIRED] = ()
     """The pods that are admitted together: identical ones are one entry."""
@@ -122,13 +122,13 @@ class WorkloadSpec(Wire, frozen=True):
     priority_class_ref: PriorityClassReference | None = None
     """The class that `priority` is from."""
     priority: Int32 | None = None
-    """Decides who goes first, and who may be preempted."""
+    """Decides which workloads go first, and which may be preempted."""
     active: bool = True
     """Whether it may be admitted; `false` evicts it."""
     maximum_execution_time_seconds: Annotated[Int32, at_least(1)] | None = None
     """How long it may be admitted in all; it is deactivated then."""
     preemption_gates: Annotated[tuple[PreemptionGate, ...], keyed("name", limit=8)] = ()
-    """What must open before others are preempted for it."""
+    """Gates that must open before others are preempted for it."""
 
 
 class IndividualValues(Wire, frozen=True):
@@ -137,9 +137,9 @@ class IndividualValues(Wire, frozen=True):
     roots: Annotated[tuple[LevelValue, ...], at_most(100_000), SOME]
     """The part that differs, for each domain."""
     prefix: LevelValue = ""
-    """What all begin with."""
+    """The common prefix."""
     suffix: LevelValue = ""
-    """What all end in."""
+    """The common suffix."""
 
 
 class LevelValues(Wire, frozen=True):
@@ -170,7 +170,7 @@ class TopologySlice(Wire, frozen=True):
     values_per_level: Annotated[tuple[LevelValues, ...], at_most(16), SOME, REQUIRED] = (
         msgspec.field(default_factory=no_items)
     )
-    """What the node labels of the domains are, for each level."""
+    """The values of the domains' node labels, for each level."""
     pod_counts: PodCounts = msgspec.field(default_factory=PodCounts)
     """How many pods each domain gets."""
 
@@ -189,7 +189,7 @@ class TopologyAssignment(Wire, frozen=True):
 
 
 class PodSetAssignment(Wire, frozen=True):
-    """What one pod set got: a flavor for each resource, and the quota it holds."""
+    """The assignment of one pod set: a flavor for each resource, and its quota."""
 
     name: Annotated[LabelName, msgspec.Meta(extra_json_schema={"default": DEFAULT_POD_SET})] = (
         msgspec.field(default_factory=default_pod_set)
@@ -207,12 +207,12 @@ class PodSetAssignment(Wire, frozen=True):
 
 
 class Admission(Wire, frozen=True):
-    """The ClusterQueue whose quota is reserved, and what each pod set got."""
+    """The ClusterQueue whose quota is reserved, and the assignment of each pod set."""
 
     cluster_queue: SubdomainName
     """The ClusterQueue."""
     pod_set_assignments: Annotated[tuple[PodSetAssignment, ...], keyed("name", limit=18)] = ()
-    """What each pod set got."""
+    """The assignment of each pod set."""
 
 
 class RequeueState(Wire, frozen=True):
@@ -234,7 +234,7 @@ class ReclaimablePod(Wire, frozen=True):
 
 
 class PodSetUpdate(Wire, frozen=True):
-    """What an admission check wants added to the pods of a pod set."""
+    """The additions of an admission check to the pods of a pod set."""
 
     name: LabelName
     """The pod set."""
@@ -258,17 +258,17 @@ class AdmissionCheckState(Wire, frozen=True):
     last_transition_time: Annotated[datetime | None, WRITTEN] = None
     """When the state last changed."""
     message: Annotated[str, texts(32_768)] = msgspec.field(default_factory=str)
-    """What the check's controller says of it."""
+    """The message of the check's controller."""
     requeue_after_seconds: Annotated[Int32, limits(minimum=0)] | None = None
     """How long to wait before another try, with `Retry`."""
     retry_count: Annotated[Int32, limits(minimum=0)] | None = None
     """How often the check has asked for another try."""
     pod_set_updates: Annotated[tuple[PodSetUpdate, ...], at_most(18)] = ()
-    """What the check adds to the pods."""
+    """The additions of the check to the pods."""
 
 
 class PodSetRequest(Wire, frozen=True):
-    """What a pod set requested in total when it was last considered."""
+    """The requests of a pod set in total when it was last considered."""
 
     name: LabelName
     """The pod set."""
@@ -282,13 +282,13 @@ class EvictionCount(Wire, frozen=True):
     reason: Cause
     """The reason of the eviction."""
     underlying_cause: Cause
-    """What was behind that reason, if anything."""
+    """The cause of that reason, if any."""
     count: Annotated[Int32, at_least(0)]
     """How often."""
 
 
 class SchedulingStats(Wire, frozen=True):
-    """What happened to the workload so far."""
+    """The history of the workload."""
 
     evictions: Annotated[
         tuple[EvictionCount, ...], keyed("reason", "underlyingCause", limit=256)
@@ -315,7 +315,7 @@ class PreemptionGateState(Wire, frozen=True):
 
 
 class WorkloadStatus(Wire, frozen=True):
-    """What became of a workload."""
+    """The status of a workload."""
 
     conditions: Conditions = ()
     """Among them QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Finished."""
@@ -328,11 +328,11 @@ class WorkloadStatus(Wire, frozen=True):
     admission_checks: Annotated[tuple[AdmissionCheckState, ...], keyed("name", limit=8)] = ()
     """Where each of its admission checks stands."""
     resource_requests: Annotated[tuple[PodSetRequest, ...], keyed("name", limit=18)] = ()
-    """What each pod set asked for when it was last considered."""
+    """The requests of each pod set when it was last considered."""
     accumulated_past_execution_time_seconds: Int32 | None = None
     """How long it was admitted before it was last evicted."""
     scheduling_stats: SchedulingStats | None = None
-    """What happened to it so far."""
+    """The history of the workload."""
     nominated_cluster_names: Annotated[tuple[ClusterName, ...], at_most(20)] = ()
     """Clusters that it may be sent to."""
     cluster_name: ClusterName | None = None
@@ -354,10 +354,10 @@ class Workload(Wire, frozen=True):
 
 
 def workload_body(workload: Workload, templates: Sequence[Json]) -> dict[str, Json]:
-    """Return what to send to create `workload`, with the pod templates whole.
+    """Return the body to create `workload`, with the pod templates whole.
 
-    Reading a Workload keeps of its templates only what the queue needs. Writing one takes the
-    templates of the job as they are.
+    A Workload that was read has only the parts of its templates that the queue needs. Writing one
+    takes the templates of the job as they are.
 
     Args:
         workload: The workload to create; the templates in it are not sent.

@@ -29,7 +29,7 @@ def is_elastic(workload: Workload, gates: ValidationGates) -> bool:
 
 
 def change_errors(new: Workload, old: Workload, gates: ValidationGates) -> Iterator[FieldError]:
-    """Yield what may not be changed, or not so; of pod templates, what the queue reads is seen."""
+    """Yield forbidden changes; of pod templates, only fields that the queue reads count."""
     if is_reserved(old):
         yield from _pod_set_changes(new, old, gates)
         yield from _class_changes(new, old)
@@ -73,7 +73,7 @@ def _class_changes(new: Workload, old: Workload) -> Iterator[FieldError]:
 
 
 def _reclaimed_again(new: Workload, old: Workload, gates: ValidationGates) -> Iterator[FieldError]:
-    """Yield what holds quota again that was given back."""
+    """Yield the pod sets that reclaim quota that was given back."""
     now = {p.name: p.count for p in new.status.reclaimable_pods}
     for before in old.status.reclaimable_pods:
         if is_elastic(new, gates) and has_shrunk(new, before.name):

@@ -1,4 +1,4 @@
-"""What must hold for Workloads beyond their schema, created or changed."""
+"""Validation of Workloads beyond their schema, created or changed."""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ _CPU: Final = "cpu"
 def validate_workload(
     workload: Workload, old: Workload | None = None, *, gates: ValidationGates = DEFAULT_GATES
 ) -> list[FieldError]:
-    """Return what is wrong with a Workload, given what it was before."""
+    """Return the errors in a Workload, given the old one."""
     spec = workload.spec
     errors = [error for i, p in enumerate(spec.pod_sets) for error in _pod_set(p, i, gates)]
     errors.extend(_partial(workload, gates))
@@ -179,7 +179,7 @@ def _units(resource: str, quantity: str | int) -> int:
     try:
         parsed = parse_quantity(quantity)
     except QuantityError:
-        return 0  # the API server refuses what is no quantity
+        return 0  # the API server refuses an invalid quantity
     return parsed.milli() if resource == _CPU else parsed.value()
 
 
@@ -221,7 +221,7 @@ _EITHER: Final = "either universal or individual is needed, and not both"
 
 
 def placement_errors(new: Workload, old: Workload | None) -> Iterator[FieldError]:
-    """Yield what is wrong with the topology assignments that a workload had not before."""
+    """Yield the errors in the new topology assignments of a workload."""
     known = () if old is None else _placements(old)
     for index, placement in enumerate(_placements(new)):
         if placement is not None and placement not in known:

@@ -1,4 +1,4 @@
-"""Hold the result of a check: the type of each node, and what each name refers to."""
+"""Hold the result of a check: the type of each node, and the reference of each name."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class TypeReference(NamedTuple):
 
 
 class FunctionReference(NamedTuple):
-    """A call of the overloads that fit; a namespace before the name is no receiver."""
+    """A call of the overloads that fit; a namespace before the name is not a receiver."""
 
     overloads: tuple[Overload, ...]
     has_receiver: bool

@@ -1,7 +1,7 @@
 """Check an expression against its environment: names, types, overloads.
 
-The result says, for every node, its type and what its name refers to. Everything wrong is reported,
-not only the first thing; what cannot be typed counts as dyn from there on.
+The result says, for every node, its type and the reference of its name. All errors are reported,
+not only the first; a node that cannot be typed counts as dyn from there on.
 """
 
 from typing import Final

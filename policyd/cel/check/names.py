@@ -164,10 +164,10 @@ class Checker:
         if name in ELSEWHERE:
             return f"`{name}` is there in {ELSEWHERE[name]} only"
         if len(self.checked.issues) >= MAX_ISSUES:
-            return None  # nobody sees it
+            return None  # it is not visible
         known = {known for known, _ in self.scopes}
         known.update(self.environment.variables, self.environment.functions)
-        # A method of that name is no help where a variable is meant.
+        # A method of that name does not help if a variable is meant.
         return did_you_mean(name, (word for word in known - {name} if word[:1].isalpha()))
 
     # --- fields and elements
@@ -238,7 +238,7 @@ class Checker:
         key = self.check(node.index)
         held = unwrapped(operand)
         if is_dyn(held) and optional:
-            # cel-go knows no more of it than that it is found: what stands in for it decides.
+            # cel-go only knows that it exists: its replacement decides.
             return DYN if held is operand else optional_of(self.found.fresh())
         element = self.element_of(node, held, key)
         return optional_of(unwrapped(element)) if optional else element

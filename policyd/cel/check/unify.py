@@ -1,7 +1,7 @@
 """Infer the types of type variables, by comparing types.
 
-The rules are cel-go's: a variable takes the first type it meets, and a more general one later;
-dyn fits everything; null fits what has no value of its own to be zero.
+The rules are cel-go's: a variable takes the first type that it is unified with, and a more general
+one later; dyn fits everything; null fits types without a zero value of their own.
 """
 
 from itertools import count

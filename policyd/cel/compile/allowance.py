@@ -1,7 +1,7 @@
-"""Bound what compiling may take: characters, expressions, and instructions of patterns.
+"""Bound the work of compiling: characters, expressions, and instructions of patterns.
 
-Who writes a policy does not wait for it alone: while it is compiled, others do. The allowance is
-that of one document. It counts work and not seconds, so that a policy is used everywhere or
+The author of a policy does not wait for it alone: while it is compiled, others wait. The allowance
+is that of one document. It counts work and not seconds, so that a policy is used everywhere or
 nowhere; where a caller waits, the time is checked, too.
 """
 

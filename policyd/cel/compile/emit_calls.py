@@ -196,7 +196,7 @@ def _emit_string_test(generator: Generator, node: ast.Call, name: str, atoms: li
 
 
 def _emit_matches(generator: Generator, node: ast.Call, atoms: list[Atom]) -> Atom | None:
-    """Write a match with a constant pattern; None if that is no pattern."""
+    """Write a match with a constant pattern; None if that is not a pattern."""
     pattern = str(atoms[1].value and atoms[1].value[0])
     try:
         match = generator.constant(matcher(pattern))
@@ -235,8 +235,8 @@ def _emit_size(
 def _emit_or(generator: Generator, node: ast.Call, target: ast.ExpressionNode) -> Atom:
     """Write `or` or `orValue`: the alternative is evaluated only if it is needed.
 
-    It costs nothing itself. Before version 0.28, cel-go gives back a receiver that is no optional,
-    whatever it is.
+    It costs nothing itself. Before version 0.28, cel-go returns a receiver that is not an optional,
+    of any type.
     """
     operand = generator.emit_named(target)
     flat = node.function == "or"

@@ -165,7 +165,7 @@ def emit_optional_map(generator: Generator, node: ast.OptionalMap) -> Atom:
     """Write `optMap` or `optFlatMap`.
 
     cel-go asks the operand whether it has a value, and evaluates it again to get it: where there is
-    one, the operand costs twice what it costs.
+    one, the operand's cost counts twice.
     """
     again, result = generator.temporary(), generator.temporary()
     generator.line(f"{again} = c")

@@ -1,7 +1,7 @@
 """Generate a fast second version of nested loops, for the usual values.
 
-This function takes out of inner loops what does not change there, looks a value up instead of
-looping for it, and charges at once what all rounds cost alike. It gives up where something is out
+This function moves constant parts out of inner loops, looks a value up instead of
+looping for it, and charges the common cost of all rounds at once. It gives up if something is out
 of the ordinary: a field that is missing, a value that is neither an integer nor a text, an element
 for which `all` does not hold, a cost that is not small. It has no effects, so that the function in
 full, which is compiled when it is first needed, can begin from the start then.
@@ -23,13 +23,13 @@ class NestedLoop:
 
     Attributes:
         parent: The loop around it.
-        home: The loop in whose rounds what is looped over changes. If that is not the parent,
-            rows of what is needed of each element are made there.
+        home: The loop in whose rounds the list to loop over changes. If that is not the parent,
+            rows of the needed parts of each element are made there.
         element: The name of an element.
         row: Lines that need the element, and nothing else that changes.
         body: Lines that need more.
-        counted: What a round costs besides, by names of `row`.
-        fixed: What each round costs besides, by names from before the loop.
+        counted: Further costs of a round, by names of `row`.
+        fixed: Further costs of each round, by names from before the loop.
         is_in_place: Whether there are no rows, and all rounds are charged before the first.
     """
 
@@ -97,7 +97,7 @@ def mentions(node: ast.ExpressionNode, variable: str) -> bool:
 
 _ACCUMULATOR: Final = cost.IDENTIFIER
 _EQUALITIES: Final = {"_==_": "==", "_!=_": "!="}
-# What each round of a loop costs besides its body.
+# The cost of each round of a loop besides its body.
 _ROUNDS: Final = {"all": 2 + _ACCUMULATOR, "exists": 3 + _ACCUMULATOR}
 _CHECK: Final = "if c > m: R_give_up()"
 _MOST_LINES: Final = 300
@@ -108,7 +108,7 @@ _DEEPEST: Final = 12
 def write_nested(checked: Checked) -> str | None:
     """Return the source of a fast function `cel` for usual values; None if there is none.
 
-    It calls `R_whole` where it gives up.
+    It calls `R_whole` if it gives up.
     """
     if not isinstance(checked.tree, ast.Comprehension | ast.Logic):
         return None

@@ -121,7 +121,7 @@ def _emit_deep_equality(
         return generator.assign(f"{no}R_equal({both})", "bool", node.position)
     result = Atom(generator.temporary(), "bool")
     a, b, code = left.code, right.code, result.code
-    # Nearly everything costs 1; what does not is charged the difference.
+    # Nearly everything costs 1; others are charged the difference.
     generator.charge(1)
     plain = f"{code} = {a} {'!=' if negated else '=='} {b}"
     kind = generator.assign(f"type({a})").code
@@ -148,7 +148,7 @@ def _charge_literal(generator: Generator, left: Atom, right: Atom) -> None:
     elif left.kind in _SIZELESS:
         generator.charge(traversal(size))
     elif size:
-        # Only what is empty costs less.
+        # Only empty values cost less.
         full = f"{left.code} is None or {left.code}" if right.kind == "null_type" else left.code
         generator.line(f"c += 1 if {full} else {exact}")
 

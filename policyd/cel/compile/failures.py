@@ -23,7 +23,7 @@ def translate(error: BaseException) -> CelError:
     """Return an error of generated code as one of CEL, with the position of its line.
 
     A KeyError or TypeError of the generated line itself is a failed selection. Anything else that
-    is no CelError is a bug, and must not pass for an error of the expression.
+    is not a CelError is a bug, and must not pass for an error of the expression.
     """
     frame, position, probe = _failed_line(error.__traceback__)
     if isinstance(error, CelError):
@@ -54,7 +54,7 @@ def _failed_line(
 ) -> tuple[FrameType | None, int | None, Probe | None]:
     """Return the frame of generated code that failed, and the purpose of its line.
 
-    There is no probe if the line failed in something it called.
+    There is no probe if the line failed in a function that it called.
     """
     frame, position, probe = None, None, None
     while traceback is not None:
@@ -78,8 +78,8 @@ def absorb(error: BaseException, first: CelError | None, budget: Budget) -> CelE
     """Return the error a guarded operand is remembered by: the first one.
 
     Raises:
-        CelCostError: If that is what happened; nothing absorbs it.
-        CelInternalError: If that is what happened; nothing absorbs it.
+        CelCostError: If `error` is one; nothing absorbs it.
+        CelInternalError: If `error` is one; nothing absorbs it.
     """
     budget.charge_work(_ERROR_WORK + _passed(error.__traceback__) // _PASSED)
     failed = translate(error)

@@ -23,7 +23,7 @@ from policyd.cel.values import type_name
 # CPython nests 20 loops and try blocks, and 100 indents; deeper parts become functions beside.
 _BLOCKS_INLINE = 12
 _INDENTS_INLINE = 40
-# Lines that take no longer than what costs 1.
+# Lines that take no longer than a step of cost 1.
 _LINES = 8
 
 
@@ -31,7 +31,7 @@ class Atom(NamedTuple):
     """The location of a value: a name or literal of the generated source.
 
     `kind` is the name of its type if the value is sure to have it, else `dyn`: an object may hold
-    anything, whatever the checker was told. `value` is a constant's, wrapped in a tuple.
+    anything, regardless of the declared type. `value` is a constant's, wrapped in a tuple.
     """
 
     code: str
@@ -176,7 +176,7 @@ class Generator:
     def charge(self, cost: int, *, work: int = 0) -> None:
         """Add constant cost, and work, to the block being written.
 
-        What is constant is too little to matter but in a loop.
+        A constant cost is too little to matter outside of a loop.
         """
         self._charged += cost
         self._blocks[-1].cost += cost
@@ -214,7 +214,7 @@ class Generator:
         lines, charged = len(self.lines), self._charged
         with self.block(header, check=True):
             yield
-            # What costs nothing, such as logic, takes time as well.
+            # Free steps, such as logic, take time as well.
             free = (len(self.lines) - lines) // _LINES - (self._charged - charged)
             self.charge(0, work=max(free, 0))
         self._nesting -= 1

@@ -32,7 +32,7 @@ def _distinct(values: set[Any], items: list[Any]) -> set[Any]:
     """Return the values of items, if a text or integer is among them that is equal to one by CEL.
 
     Raises:
-        _OutOfOrderError: If a value is there twice, is empty (cheaper to compare), or is a bool.
+        _OutOfOrderError: If a value occurs twice, is empty (cheaper to compare), or is a bool.
     """
     if len(values) != len(items) or "" in values or b"" in values:
         raise _OutOfOrderError

@@ -91,9 +91,9 @@ class Program:
     """A compiled expression; it keeps nothing between evaluations, so threads may share it.
 
     Attributes:
-        run: What evaluates it, without saying where an error is.
+        run: The function that evaluates it, without the position of an error.
         source: The text of the expression.
-        result_type: The type of what it evaluates to, as far as the checker knows.
+        result_type: The type of its result, as far as the checker knows.
         variables_used: The variables it reads; `variables.x` by that name.
     """
 
@@ -111,7 +111,7 @@ class Program:
         Args:
             variables: A value for each variable the expression uses. They are not changed; the
                 result may share parts of them.
-            budget: What the expressions of the policy may still cost; it is charged.
+            budget: The remaining budget of the policy's expressions; it is charged.
 
         Raises:
             CelError: If the evaluation fails; it says where in the expression.
@@ -123,7 +123,7 @@ class Program:
             budget.begin_weighing()
         try:
             return self.run(variables, budget)
-        except Exception as error:  # noqa: BLE001 - whatever an object holds, fail closed
+        except Exception as error:  # noqa: BLE001 - fail closed for any object
             raise self._located(translate(error)) from None
         finally:
             budget.work = outer
@@ -143,8 +143,8 @@ def compile_expression(
 
     Args:
         source: The text.
-        environment: What the expression may use.
-        wants: What it must evaluate to: a type, or a name of WANTED, several with `|` between
+        environment: The variables and functions of the expression.
+        wants: The type of its result: a type, or a name of WANTED, several with `|` between
             them, or `any`.
 
     Raises:
@@ -274,8 +274,8 @@ class LazyVariables(dict[str, Any]):
 
         Args:
             programs: The expression of each variable.
-            activation: What the expressions may use, `variables` aside.
-            budget: What the expressions of the policy may still cost.
+            activation: The variables of the expressions, without `variables`.
+            budget: The remaining budget of the policy's expressions.
         """
         super().__init__()
         self._programs = programs

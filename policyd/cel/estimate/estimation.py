@@ -1,4 +1,4 @@
-"""Hold what is known of values while the cost of an expression is estimated."""
+"""Hold the known properties of values while the cost of an expression is estimated."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

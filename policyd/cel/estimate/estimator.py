@@ -1,7 +1,7 @@
 """Estimate the least and the greatest cost of an expression, as the API server does.
 
-Walks a checked tree by the rules of cel-go's own estimator. Macros stand in the tree as they were
-written; they are charged as what cel-go expands them to.
+Walks a checked tree by the rules of cel-go's own estimator. Macros are in the tree as they were
+written; they are charged as cel-go's expansion.
 """
 
 from typing import Final
@@ -57,8 +57,8 @@ def estimate_cost(source: str, environment: Environment, *, sizes: SizeOf = unkn
 
     Args:
         source: The text.
-        environment: What the expression may use.
-        sizes: What is known of the sizes of its inputs.
+        environment: The variables and functions of the expression.
+        sizes: The known sizes of its inputs.
 
     Raises:
         CelCompileError: If the expression cannot be used.

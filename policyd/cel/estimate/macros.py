@@ -1,4 +1,4 @@
-"""Estimate macros, which cost as much as what cel-go expands them to."""
+"""Estimate macros, which cost as much as cel-go's expansion."""
 
 from typing import Final
 

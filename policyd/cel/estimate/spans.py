@@ -1,6 +1,6 @@
 """Compute with spans: the least and the greatest value of a cost or size.
 
-They saturate: what is unbounded stays so, whatever is added or multiplied.
+They saturate: an unbounded one stays so in sums and products.
 """
 
 from dataclasses import dataclass

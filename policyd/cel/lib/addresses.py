@@ -15,7 +15,7 @@ _LONGEST = 100
 
 
 class AddressError(CelError):
-    """A text is no address; the message is Go's."""
+    """A text is not an address; the message is Go's."""
 
 
 @lru_cache(maxsize=4_096)
@@ -26,14 +26,14 @@ def parse_address(text: str) -> Address:
         AddressError: If `text` is none.
     """
     try:
-        # Python takes a zone, and tries to read what is before it.
+        # Python takes a zone, and tries to read the text before it.
         return ip_address(text if "%" not in text and len(text) <= _LONGEST else "")
     except ValueError:
-        wrong = _what_is_wrong(text[:_LONGEST])
+        wrong = _address_error(text[:_LONGEST])
         raise AddressError(f'ParseAddr("{text[:_LONGEST]}"): {wrong}') from None
 
 
-def _what_is_wrong(text: str) -> str:
+def _address_error(text: str) -> str:
     for character in text:
         if character == ".":
             return _wrong_ipv4(text)

@@ -1,4 +1,4 @@
-"""Authorizer: what else the user of a request may do.
+"""Authorizer: other permissions of the user of a request.
 
 The decision itself is made by a function the caller puts into an `Authorizer`.
 """
@@ -19,7 +19,7 @@ GROUP_CHECK = Type("kubernetes.authorization.GroupCheck")
 RESOURCE_CHECK = Type("kubernetes.authorization.ResourceCheck")
 DECISION = Type("kubernetes.authorization.Decision")
 _CHECK_COST = 350_000
-# What making a question takes that is more specific, in elements compared.
+# The work of making a question more specific, in elements compared.
 _NARROWING_WORK = 15
 
 

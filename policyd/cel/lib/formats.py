@@ -26,7 +26,7 @@ from policyd.cel.errors import CelError
 from policyd.cel.estimate import estimates
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.lib.time import parse_timestamp
-from policyd.cel.lib.url import what_is_wrong
+from policyd.cel.lib.url import url_error
 from policyd.cel.syntax.patterns import lazy_pattern
 from policyd.cel.types import STRING, Type, list_of, optional_of
 from policyd.cel.values import NONE, Optional
@@ -123,7 +123,7 @@ def _label_value(text: str) -> list[str]:
 
 
 def _uri(text: str) -> list[str]:
-    wrong = what_is_wrong(text)
+    wrong = url_error(text)
     return [wrong] if wrong else []
 
 

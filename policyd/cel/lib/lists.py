@@ -32,7 +32,7 @@ _ORDERED: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, DURATION, TIMESTAMP)
 _DEEPEST: Final = 16
 
 
-# Where Python's own order is that of CEL; not so with doubles that are no numbers.
+# Where Python's own order is that of CEL; not so with doubles that are not numbers.
 _INTEGERS: Final = {int}
 _PLAIN: Final = (_INTEGERS, {str})
 _SUMMABLE: Final = frozenset((int, UInt, float, Duration))
@@ -172,7 +172,7 @@ def _last(values: list[Any]) -> Optional:
     return Optional(values[-1]) if values else NONE
 
 
-# What a call costs that makes a list, besides its elements.
+# The cost of a call that makes a list, besides its elements.
 _CALL: Final = LIST + 1
 
 

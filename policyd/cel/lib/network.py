@@ -15,7 +15,7 @@ IP_TYPE = Type("net.IP")
 CIDR_TYPE = Type("net.CIDR")
 _LOCAL_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
 _BROADCAST = "255.255.255.255"
-# What Python's addresses take, in elements compared.
+# The work of Python's addresses, in elements compared.
 _PARSING = 40
 _WRITING = 8
 _MASKING = 24

@@ -17,7 +17,7 @@ _COMPUTED_MEMORY = 1 << 20
 _CACHED = 1_024
 _CACHED_COMPUTED = 64
 _LONGEST_COMPUTED = 1 << 16
-# What RE2 takes, in elements compared: for a call through Python, for a match in a list of
+# The work of RE2, in elements compared: for a call through Python, for a match in a list of
 # matches, to compile anything, to compile an instruction, to find a pattern too large.
 _CALL_WORK = 8
 _MATCH_WORK = 20
@@ -25,7 +25,7 @@ _FIND_WORK = 40
 _COMPILE_WORK = 250
 _INSTRUCTION_WORK = 4
 _REFUSAL_WORK = 50_000
-# What a pattern that is found too large takes, in instructions of one that is not.
+# The work for a pattern that is found too large, in instructions of one that is not.
 _REFUSED_INSTRUCTIONS = 20_000
 STEPS_WORK = 30
 """Steps of an automaton that take as long as comparing an element.
@@ -53,7 +53,7 @@ def compiled(pattern: str) -> Any:  # noqa: ANN401 - re2 has no types
     """Compile a pattern.
 
     Raises:
-        CelError: If it is no pattern of RE2, or one too many.
+        CelError: If it is not a pattern of RE2, or one too many.
     """
     if _is_used_up():
         raise CelError("the patterns of the document are too large together")
@@ -124,7 +124,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     as the match itself; where a release has no such object, the wrapper serves.
 
     Raises:
-        CelError: If it is no pattern of RE2, or one too many.
+        CelError: If it is not a pattern of RE2, or one too many.
     """
     compiled(pattern)
     return _matcher(pattern)
@@ -176,10 +176,10 @@ def _direct_match(pattern: str, memory: int) -> Callable[[str], bool] | None:
 
 
 class _Computed:
-    """A pattern that is no constant: compiled while an expression runs, in little memory.
+    """A pattern that is not a constant: compiled while an expression runs, in little memory.
 
-    `work` is what that took, until an expression is charged for it; `steps` is what a character of
-    a text takes. A pattern that cannot be compiled is kept too: finding that out may take as long.
+    `work` is the work of compiling, until an expression is charged for it; `steps` is that for a
+    character of a text. A pattern that does not compile is kept too: the failure may cost as much.
     """
 
     __slots__ = ("error", "expression", "instructions", "match", "steps", "work")
@@ -221,7 +221,7 @@ def _computed(pattern: str) -> _Computed:
     """Return a pattern, compiled once while it is remembered.
 
     Raises:
-        CelError: If it is too long for RE2 to compile in so little memory, whatever it says.
+        CelError: If it is too long for RE2 to compile in so little memory, valid or not.
     """
     if len(pattern) > _LONGEST_COMPUTED:
         raise CelError(f"error parsing regexp: pattern too large: `{pattern[:100]}`")
@@ -245,7 +245,7 @@ def computed(pattern: str) -> Any:  # noqa: ANN401 - re2 has no types
     """Return a pattern that an expression put together, and paid for by `pattern_work`.
 
     Raises:
-        CelError: If it is no pattern of RE2.
+        CelError: If it is not a pattern of RE2.
     """
     return _computed(pattern).usable().expression
 

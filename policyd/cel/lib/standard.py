@@ -153,7 +153,7 @@ def _uint_to_int(number: UInt) -> int:
 
 def _string_to_double(text: str) -> float:
     number = float(text) if _DOUBLE.fullmatch(text) else None
-    # Digits that stand for more than a double holds are no number; the word for it is.
+    # Digits beyond the range of a double are not a number; the word for infinity is.
     if number is None or (math.isinf(number) and not text[-1].isalpha()):
         raise CelError(f"type conversion error from 'string' to 'double': {text[:64]!r}")
     return number
@@ -182,7 +182,7 @@ def _string_to_bytes(text: str) -> bytes:
     return text.encode()
 
 
-def _bool_text(value: bool) -> str:  # noqa: FBT001 - what is converted
+def _bool_text(value: bool) -> str:  # noqa: FBT001 - the converted value
     return "true" if value else "false"
 
 

@@ -34,7 +34,7 @@ _TIMESTAMP = lazy_pattern(
 )
 _OFFSET = lazy_pattern(r"([+-]?)([0-9]{1,2}):([0-9]{1,2})", re.ASCII)
 _LONGEST_ZONE: Final = 64
-# What a zone takes, in elements compared: to be found, and to be converted to.
+# The work of a zone, in elements compared: to be found, and to be converted to.
 _ZONE_WORK: Final = 1_000
 _CONVERSION_WORK: Final = 8
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ _SCHEME = lazy_pattern(r"([A-Za-z][A-Za-z0-9+.-]*)?:")
 _BAD_ESCAPE = lazy_pattern(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 _PORT = lazy_pattern(r"(:[0-9]*)?")
 _BAD_IN_USER = lazy_pattern(r"[^A-Za-z0-9._:~!$&'()*+,;=%@-]")
-# A host may only escape what is not ASCII, and the percent sign.
+# A host may only escape non-ASCII characters, and the percent sign.
 _BAD_IN_HOST = lazy_pattern(r"%(?!25)[0-7].|[ \\^`{|}]")
 # A path of these is left as it is written; else it is read, and escaped anew.
 _PLAIN_PATH = lazy_pattern(r"[A-Za-z0-9._~!$&'()*+,;=:@/%\[\]-]*")
@@ -129,14 +129,14 @@ def _url(text: str) -> Url:
     return found
 
 
-def what_is_wrong(text: str) -> str:
-    """Return why `text` is no absolute URL or path; nothing if it is one."""
+def url_error(text: str) -> str:
+    """Return why `text` is not an absolute URL or path; empty if it is one."""
     found = _parse(text)
     return found if isinstance(found, str) else ""
 
 
 def _is_url(text: str) -> bool:
-    return not what_is_wrong(text)
+    return not url_error(text)
 
 
 def _scheme(url: Url) -> str:

@@ -113,7 +113,7 @@ def _comprehension(call: ast.Call, target: ast.ExpressionNode) -> ast.Expression
 
 
 def _shape(function: str, arguments: int) -> int | None:
-    """Return how many variables the macro has with so many arguments; None if it is no macro."""
+    """Return how many variables the macro has with so many arguments; None if it is not a macro."""
     if function.startswith("transform"):
         return 2 if arguments in (3, 4) else None
     if arguments == 2:

@@ -121,7 +121,7 @@ _LEVELS: Final = (
 def is_too_deep(tree: ast.ExpressionNode) -> bool:
     """Tell whether a tree has more levels than cel-go walks.
 
-    Logic, negations, literals and functions without a receiver are no levels to it.
+    Logic, negations, literals and functions without a receiver are not levels to it.
     """
     pending = [(tree, 0)]
     while pending:

@@ -122,7 +122,7 @@ def parse(source: str, *, macros: frozenset[str] = ALL_MACROS) -> ast.Expression
         macros: Names of the macros to recognise; the others are taken for functions.
 
     Raises:
-        CelCompileError: If `source` is no expression, or exceeds cel-go's limits.
+        CelCompileError: If `source` is not an expression, or exceeds cel-go's limits.
     """
     parser = _Parser(source, macros)
     with deep_recursion():

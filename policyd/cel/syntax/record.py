@@ -17,7 +17,7 @@ class Record:
         inherited = cls._fields
         cls._fields = (*inherited, *(name for name in own if name not in inherited))
 
-    def __init__(self, *values: Any, **named: Any) -> None:  # noqa: ANN401 - whatever the fields are
+    def __init__(self, *values: Any, **named: Any) -> None:  # noqa: ANN401 - the types of the fields
         fields = self.__dict__
         fields.update(zip(self._fields, values, strict=False))
         fields.update(named)

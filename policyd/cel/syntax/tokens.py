@@ -27,7 +27,7 @@ class Tokens:
 
     Attributes:
         readable: Whether there are tokens at all.
-        issues: What is wrong so far.
+        issues: The errors so far.
         place: How many tokens have been read.
         closing: The brackets that must still come, the innermost last.
     """

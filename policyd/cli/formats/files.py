@@ -16,7 +16,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, each_document
 from policyd.engine.model.bindings import check_bindings, check_exceptions
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.dialects import Chance, Dialect
+from policyd.engine.model.dialects import Dialect, Volatile
 from policyd.errors import system_reason
 from policyd.policy_files import FileError, policy_files, read_file
 from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
@@ -109,7 +109,7 @@ def _collected_never() -> Iterator[None]:
         gc.enable()
 
 
-DIALECT = dialect_of(chance=Chance(now=lambda: int(SystemClock().now() * 1e9)))
+DIALECT = dialect_of(volatile=Volatile(now=lambda: int(SystemClock().now() * 1e9)))
 """The default version of Kubernetes, every format, and the machine's clock for those that ask."""
 
 

@@ -14,7 +14,7 @@ from policyd.alloc.workload import QueuedWorkload
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
 from policyd.api.configuration.kinds import Configuration
-from policyd.api.configuration.left_out import gates_in_vain
+from policyd.api.configuration.left_out import ineffective_gates
 from policyd.api.kueue.names import ADMITTED, FINISHED
 from policyd.api.kueue.v1beta1 import UnconvertibleError, upgraded
 from policyd.api.meta import Json, condition_true, find_condition
@@ -150,7 +150,7 @@ def warn_of_gates(objects: Iterable[Mapping[str, Json]]) -> None:
     """Say which feature gates a Configuration sets in vain."""
     for each in objects:
         if each["kind"] == "Configuration":
-            for sentence in gates_in_vain("", decode_configuration(each).feature_gates):
+            for sentence in ineffective_gates("", decode_configuration(each).feature_gates):
                 click.secho(f"warning: {sentence}", fg="yellow", err=True)
 
 

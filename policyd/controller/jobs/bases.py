@@ -16,11 +16,11 @@ log = structlog.get_logger()
 BASIS_SECONDS = 5.0
 """Between looks for an object that a job is made from, and that is not there yet."""
 SIZE_SECONDS = 30.0
-"""Between looks at what says how many pods a job has; where it is watched, it is told at once."""
+"""Between reads of the object that sets a job's size; if it is watched, changes come at once."""
 
 
 async def on_basis(kind: JobKind[J], job: J, writes: Writes) -> J | None:
-    """Return a job with what it is made from; None, and an event, if that is not there.
+    """Return a job with the object it is made from; None, and an event, if that does not exist.
 
     Raises:
         ApiError: If the API server cannot be asked.
@@ -40,11 +40,11 @@ async def on_basis(kind: JobKind[J], job: J, writes: Writes) -> J | None:
 
 
 async def as_it_runs(kind: JobKind[J], job: J, writes: Writes) -> J | None:
-    """Return an elastic job with as many pods as what runs for it has.
+    """Return an elastic job with as many pods as the object that runs for it has.
 
     Returns:
-        The job as it is, if nothing runs, or if it says itself how many pods it has; None, and an
-        event, if what runs has pods that the job does not know.
+        The unchanged job, if nothing runs, or if it states its own number of pods; None, and an
+        event, if the running object has pods that the job does not know.
 
     Raises:
         ApiError: If the API server cannot be asked.

@@ -80,7 +80,7 @@ class Children:
             )
             return False
         if elastic:
-            # The size of what runs may be said by the child.
+            # The child may state the size of the running job.
             self._cache.hooks.reconcile(
                 ReconcileKey("Job", job.metadata.namespace, owner.name, owner.kind)
             )
@@ -113,7 +113,7 @@ class Children:
             try:
                 await self._suspend(job)
             finally:
-                mirror.forget(path)  # it is not watched there, so it would never be forgotten
+                mirror.forget(path)  # it is not watched there, so it would never be removed
 
     def _may_run(
         self, child: ObjectMeta, unwatched: Mapping[str, ObjectMeta], *, gates: Gates
@@ -177,7 +177,7 @@ class Children:
         except NestingError:
             raise
         except AncestorError:
-            return None  # what owns itself stands alone
+            return None  # an object that owns itself has no owner
 
     def _job(self, owner: OwnerReference, namespace: str) -> JobObject | None:
         kind = kind_of_owner(owner)
@@ -202,7 +202,7 @@ class Children:
 
 
 def _requested(pod_sets: Iterable[PodSet]) -> Counter[str]:
-    """Return what all pods ask for together."""
+    """Return the requests of all pods together."""
     total = Counter[str]()
     for each in pod_sets:
         for resource, amount in pod_requests(each.template.spec).items():
@@ -213,7 +213,7 @@ def _requested(pod_sets: Iterable[PodSet]) -> Counter[str]:
 
 
 def _may_run(workloads: Sequence[Workload], *, elastic: bool) -> bool:
-    """Tell whether what a job has made may run: an elastic one runs on while a slice waits."""
+    """Tell whether a job's objects may run: those of an elastic job run on while a slice waits."""
     if not elastic:
         return any(is_admitted(each) for each in workloads)
     unfinished = [each for each in workloads if not is_finished(each)]

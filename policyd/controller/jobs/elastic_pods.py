@@ -1,4 +1,4 @@
-"""Lets pods of elastic jobs go that have been added to what runs, as far as there is quota."""
+"""Ungates pods that were added to running elastic jobs, within their quota."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 AGAIN_SECONDS = 0.2
 """Until a pod is tried again that another client changed."""
 MISSING_SECONDS = 1.0
-"""Until it is looked whether a flavor is there."""
+"""Until the existence of a flavor is checked again."""
 
 
 class ElasticPods:
@@ -106,5 +106,5 @@ class ElasticPods:
         finally:
             if (
                 MANAGED not in pod.metadata.labels
-            ):  # it is not watched, so it would never be forgotten
+            ):  # it is not watched, so it would never be removed
                 self._cache.mirrors.pods.forget(pod.metadata.key)

@@ -41,11 +41,13 @@ class GangObjects:
                 return  # it belongs to another client
             if _says(found, spec) and owner in found["metadata"]["ownerReferences"]:
                 return
-            await self._writes.unmake(self._versions[scheduler.group], name, namespace=namespace)
+            await self._writes.delete_named(
+                self._versions[scheduler.group], name, namespace=namespace
+            )
             await self._create(scheduler, body, namespace)
 
     async def remove(self, scheduler: GangScheduler, name: str, *, of: ReconcileKey) -> None:
-        """Take away a PodGroup that was made for a workload, if it is there.
+        """Delete a PodGroup that was made for a workload, if it exists.
 
         Raises:
             ApiError: If that did not succeed.
@@ -53,7 +55,7 @@ class GangObjects:
         found = await self._read(scheduler, name, of.namespace)
         if found is not None and self._is_ours(found, of.name):
             resource = self._versions[scheduler.group]
-            await self._writes.unmake(resource, name, namespace=of.namespace)
+            await self._writes.delete_named(resource, name, namespace=of.namespace)
 
     async def _create(self, scheduler: GangScheduler, body: Json, namespace: str) -> None:
         """Create a PodGroup in the best version that is served."""

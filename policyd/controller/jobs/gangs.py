@@ -1,7 +1,7 @@
 """Hands gangs to other schedulers: makes their PodGroups before pods go, and takes them away.
 
-A PodGroup is there while its workload is admitted, since some schedulers keep room for one that has
-no pods. The workload owns it: what is left over nevertheless goes with that.
+A PodGroup exists while its workload is admitted, since some schedulers keep room for one without
+pods. The workload owns it, so that one that is left over is deleted with the workload.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,10 +57,10 @@ class Gangs:
         cache.mirrors.workloads.listen(self._changed)
 
     def reconcilers(self) -> dict[str, Reconcile]:
-        """Return what takes PodGroups away that are needed no longer."""
+        """Return the reconcilers that delete PodGroups that are no longer needed."""
         return {"Gang": self._clear}
 
-    async def tell(
+    async def publish(
         self,
         about: tuple[Resource, ObjectMeta],
         workload: Workload,
@@ -69,14 +69,14 @@ class Gangs:
         comes: Coming = "",
         pods: Mapping[str, ObjectMeta] | None = None,
     ) -> bool:
-        """Tell another scheduler of a gang that is about to start, if its queue wants that.
+        """Create the PodGroups of a gang that is about to start, if its queue has a scheduler.
 
         Args:
-            about: The job, which hears of it.
+            about: The job, which gets events.
             workload: Its workload, admitted.
-            given: What the pods of each pod set get; what they must say is added.
+            given: The values that the pods of each pod set get; those of the gang are added.
             comes: How its pods are made.
-            pods: What its pods say, by pod set; None if they do not exist yet.
+            pods: The values of its pods, by pod set; None if they do not exist yet.
 
         Returns:
             Whether its pods may go.
@@ -98,13 +98,13 @@ class Gangs:
             pods=pods,
         )
         wait = gang_wait_of(queue.metadata.annotations)
-        told = hand_over(replace(gang, wait_seconds=wait), scheduler)
+        handed = hand_over(replace(gang, wait_seconds=wait), scheduler)
         for injection, pod_set in zip(given, workload.spec.pod_sets, strict=True):
-            injection.marks = told.marks.get(pod_set.name, injection.marks)
-        if self._made.get(workload.metadata.key) == (scheduler, told.specs):
+            injection.marks = handed.marks.get(pod_set.name, injection.marks)
+        if self._made.get(workload.metadata.key) == (scheduler, handed.specs):
             return True
         try:
-            for name, spec in told.specs.items():
+            for name, spec in handed.specs.items():
                 await self._objects.make(scheduler, name, spec, of=workload)
         except (AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError) as error:
             missing = isinstance(error, NotFoundError)
@@ -114,8 +114,8 @@ class Gangs:
             )
             log.warning("gang_not_handed_over", workload=workload.metadata.key, error=str(error))
             return False
-        self._made[workload.metadata.key] = scheduler, told.specs
-        self._announce(about, queue, told)
+        self._made[workload.metadata.key] = scheduler, handed.specs
+        self._announce(about, queue, handed)
         return True
 
     def _topology(self, admission: Admission) -> str:
@@ -125,17 +125,17 @@ class Gangs:
         return next((f.spec.topology_name for f in found if f and f.spec.topology_name), "")
 
     def _announce(
-        self, about: tuple[Resource, ObjectMeta], queue: ClusterQueue, told: HandedOver
+        self, about: tuple[Resource, ObjectMeta], queue: ClusterQueue, handed: HandedOver
     ) -> None:
         scheduler = queue.metadata.annotations[GANG_SCHEDULER]
-        if not told.specs:
-            message = f"Not handed over to {scheduler}: {told.hindrance}"
+        if not handed.specs:
+            message = f"Not handed over to {scheduler}: {handed.hindrance}"
             self._writes.record(*about, "GangNotHandedOver", message, warning=True)
             return
-        message = f"Handed over to {scheduler} as PodGroup {', '.join(told.specs)}"
-        if told.unsupported:
-            message += f"; not supported: {'; '.join(told.unsupported)}"
-        self._writes.record(*about, "GangHandedOver", message, warning=bool(told.unsupported))
+        message = f"Handed over to {scheduler} as PodGroup {', '.join(handed.specs)}"
+        if handed.unsupported:
+            message += f"; not supported: {'; '.join(handed.unsupported)}"
+        self._writes.record(*about, "GangHandedOver", message, warning=bool(handed.unsupported))
 
     def _changed(self, change: Change[Workload]) -> None:
         match change:
@@ -190,7 +190,7 @@ class Gangs:
 
 
 def coming_of(mirrors: Mirrors, pod: QueuedPod) -> Coming:
-    """Say how the pods of a group are made, by what the parent of one of them says."""
+    """Return how the pods of a group are made, by the parent of one of them."""
     word = pod.metadata.annotations.get(SUSPENDING_PARENT)
     kind = next((kind for kind in PARENTS if kind.in_groups and kind.word == word), None)
     if kind is None:

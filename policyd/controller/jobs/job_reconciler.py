@@ -74,7 +74,7 @@ class JobReconciler:
             self._cache.hooks.reconcile(key)
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
-        """Do what is to be done next. Returns the seconds until it should be looked at again.
+        """Do the next step. Returns the seconds until it should be looked at again.
 
         Raises:
             ApiError: If a write did not succeed.
@@ -121,7 +121,7 @@ class JobReconciler:
         return None
 
     async def _stay(self, job: JobObject, view: JobView, workload: Workload | None) -> float | None:
-        """Do what there is to do for a job that stays as it is; returns what `reconcile` does."""
+        """Do the work for a job that stays as it is; returns the same as `reconcile`."""
         if view.elastic and not view.held:
             return await self._elastic_pods.let_go(job, self._kind)
         if view.prebuilt and workload is None:
@@ -135,14 +135,14 @@ class JobReconciler:
         return concerned and not (deleted or self._kind.ignored(job))
 
     async def _whole(self, job: JobObject) -> JobObject | None:
-        """Return a job with what else there is to know of it; None if that is not there."""
+        """Return a job with all that belongs to it; None if a part does not exist."""
         found = await on_basis(self._kind, job, self._writes)
         if found is None or not may_grow(self._kind, job.metadata, self._gates):
             return found
         return await as_it_runs(self._kind, found, self._writes)
 
     def _is_stopping(self, job: JobObject) -> bool:
-        """Tell whether a suspended job is still to be put back to what it was."""
+        """Tell whether a suspended job is still to be restored."""
         return STOPPING in job.metadata.annotations or self._kind.reset(job) is not None
 
     def _view(self, job: JobObject) -> JobView | None:
@@ -183,7 +183,7 @@ class JobReconciler:
     async def _body(self, job: JobObject, view: JobView, old: Workload | None = None) -> Json:
         """Return the body of the job's workload; None if the job changed meanwhile.
 
-        The whole pod templates are read for it: of what is watched, only a part is kept.
+        The whole pod templates are read for it: only a part of a watched job is kept.
         """
         metadata = job.metadata
         whole = await self._writes.client.get(
@@ -222,7 +222,7 @@ class JobReconciler:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)
             about, comes = (self._resource, job.metadata), self._kind.comes(job)
-            if not await self._steps.gangs.tell(about, workload, given, comes=comes):
+            if not await self._steps.gangs.publish(about, workload, given, comes=comes):
                 return GANG_SECONDS
             counts = admitted_counts(workload)
             start(draft, job, kind=self._kind, given=given, counts=counts)
@@ -284,7 +284,7 @@ class JobReconciler:
             await self._writes.patch(self._mirror, job, patch, kind="json")
 
     def _restore(self, draft: Draft, job: JobObject, workload: Workload | None) -> None:
-        """Put the templates back to what the workload says of them; without one, they stay."""
+        """Restore the templates from the workload; without one, they stay."""
         original = workload.spec.pod_sets if workload is not None else ()
         put_back(draft, job, kind=self._kind, pod_sets=original)
 

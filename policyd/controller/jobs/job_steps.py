@@ -35,12 +35,12 @@ from policyd.jobs.steps import (
     Regate,
     Release,
     Report,
+    ReportReady,
     Resize,
     Retire,
     Start,
     Step,
     Stop,
-    TellReady,
     UpdateWorkload,
 )
 from policyd.jobs.workload import Priority, uid_label, within_sizes
@@ -58,7 +58,7 @@ log = structlog.get_logger()
 
 D = TypeVar("D", bound=JobObject | QueuedPod)
 
-QuietStep = Release | Report | TellReady | Retire | Resize
+QuietStep = Release | Report | ReportReady | Retire | Resize
 
 MAY_GO = ("maximumExecutionTimeSeconds", "priorityClassRef", "queueName")
 """Fields that a workload has only if its job sets them."""
@@ -89,7 +89,7 @@ class WorkloadSteps:
         self.gangs = Gangs(cache, writes)
 
     def copied(self, *jobs: ObjectMeta) -> Copied:
-        """Return what the workload of a job, or of pods that are one, has of its metadata.
+        """Return the metadata that a workload copies from its job, or from the pods of one job.
 
         Raises:
             DifferentMetadataError: If the pods contradict each other.
@@ -114,20 +114,20 @@ class WorkloadSteps:
                 await self.finish(resource, job, workload, outcome)
             case Regate(workload=workload):
                 await self._regate(resource, job, workload)
-            case Release() | Report() | TellReady() | Retire() | Resize():
+            case Release() | Report() | ReportReady() | Retire() | Resize():
                 await self._take_quietly(view, step)
             case CreateWorkload() | Adopt() | UpdateWorkload() | Start() | Stop():
                 raise AssertionError("these are different for every kind")
 
     async def _take_quietly(self, view: JobView, step: QuietStep) -> None:
-        """Take a step of which nothing is told on the job."""
+        """Take a step without an event on the job."""
         match step:
             case Release(workload=workload, on_hold=on_hold):
                 await self.release(workload, on_hold=on_hold, idle=view.held)
             case Report(workload=workload):
                 await self.report(workload, view.reclaimable)
-            case TellReady(workload=workload, condition=condition):
-                await self.tell_ready(workload, condition)
+            case ReportReady(workload=workload, condition=condition):
+                await self.report_ready(workload, condition)
             case Retire():
                 await self._retire(step)
             case Resize(workload=workload):
@@ -185,7 +185,7 @@ class WorkloadSteps:
             return pod_sets
         return tuple(msgspec.structs.replace(each, topology_request=None) for each in pod_sets)
 
-    async def tell_ready(self, workload: Workload, condition: Condition) -> None:
+    async def report_ready(self, workload: Workload, condition: Condition) -> None:
         """Write the condition PodsReady of a workload."""
         status = set_condition(workload, condition, now=self._writes.now)
         await self._writes.status(self._mirror, workload, status)
@@ -215,14 +215,14 @@ class WorkloadSteps:
             await self._writes.look(self._mirror, key)
             return
         except InvalidError as error:
-            self._tell_refused(resource, job, body["metadata"]["name"], error)
+            self._record_refused(resource, job, body["metadata"]["name"], error)
             raise
         log.info("workload_created", workload=made.metadata.key)
         self._cache.hooks.workload_created(resource.kind, job)
         message = f"Created Workload: {made.metadata.key}"
         self._writes.record(resource, job, "CreatedWorkload", message)
 
-    def _tell_refused(
+    def _record_refused(
         self, resource: Resource, job: ObjectMeta, name: str, error: InvalidError
     ) -> None:
         """Record on a job that it cannot queue: its pod sets do not fit into a Workload."""
@@ -239,7 +239,7 @@ class WorkloadSteps:
         try:
             await self._writes.patch(self._mirror, workload, patch)
         except InvalidError as error:
-            self._tell_refused(resource, job, workload.metadata.name, error)
+            self._record_refused(resource, job, workload.metadata.name, error)
             raise
         if not step.fits:
             message = f"Updated not matching Workload for suspended job: {workload.metadata.key}"

@@ -51,7 +51,7 @@ class Membership:
         self._called_off: dict[str, float] = {}
 
     async def tend(self, group: PodGroup, workload: Workload | None) -> bool:
-        """Take notice of pods that came, or came too many; tell whether something was written."""
+        """Note pods that came, or came too many; tell whether something was written."""
         if not group.name:
             await self.let_out(group.let_out(workload))
             return False
@@ -115,10 +115,10 @@ class Membership:
         self._writes.record(WORKLOADS, workload.metadata, "OwnerReferencesAdded", message)
         return True
 
-    def let_in(self, pods: Iterable[QueuedPod], workload: Workload) -> list[QueuedPod]:
+    def admit_members(self, pods: Iterable[QueuedPod], workload: Workload) -> list[QueuedPod]:
         """Return those of the pods that ask for no more than their pod set was admitted with.
 
-        A pod says itself which pod set it is of. What asks for more stays held, and is told so.
+        A pod names its pod set. A pod that requests more stays gated, and gets an event.
         """
         kept = []
         for pod in pods:

@@ -1,4 +1,4 @@
-"""Owners: whether the jobs and pods that a workload stands for exist, and what owns those."""
+"""Owners: whether the jobs and pods of a workload exist, and the owners of those."""
 
 from collections import OrderedDict
 from typing import Final
@@ -28,10 +28,10 @@ class Owners:
         self._mirrors = mirrors
         self._reader = reader
 
-    async def are_gone(self, workload: Workload, *, orphans: bool = True) -> bool:
-        """Tell whether nothing is left of what a workload stands for.
+    async def are_deleted(self, workload: Workload, *, orphans: bool = True) -> bool:
+        """Tell whether all objects that a workload represents were deleted.
 
-        What the mirrors do not show is looked up: a job that no longer queues is still there.
+        Objects that are not in mirrors are read: a job that no longer queues still exists.
         Owners of other kinds do not count, and a workload that was created by hand has none.
 
         Args:

@@ -1,8 +1,8 @@
 """Gated pods of parents such as StatefulSets: each becomes a member of its pod group.
 
-Kueue ungates pods that can be in no group, because their parent is gone or being replaced. A user
-who may delete a parent and keep its pods could run them without quota in this way, so they stay
-gated here, unless owner references are trusted as Kueue trusts them.
+Kueue ungates pods that can be in no group, because their parent was deleted or is being replaced. A
+user who may delete a parent and keep its pods could run them without quota in this way, so they
+stay gated here, unless owner references are trusted as Kueue trusts them.
 """
 
 from collections.abc import Iterable
@@ -95,7 +95,7 @@ class ParentPods:
         return read
 
     def _maker_of(self, pod: QueuedPod) -> tuple[ParentKind[Any], str] | None:
-        """Return what made a pod for its parent, such as a set of its own, until it has a seat."""
+        """Return the maker of a pod for its parent, such as a set, until the pod has a seat."""
         owner = controller_of(pod.metadata)
         made_by = None if owner is None else parent_of_owner(owner)
         seated = group_name(pod.metadata)

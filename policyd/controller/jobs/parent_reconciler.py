@@ -1,7 +1,7 @@
 """Keeps objects whose pods are held for them in step with the workloads of their groups.
 
-A group's workload is there before its pods are. What becomes of the pods once they are in their
-group is the same as with all groups of pods.
+A group's workload exists before its pods do. Once the pods are in their group, they are handled
+like those of all groups of pods.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class ParentReconciler:
             self._cache.hooks.reconcile(key)
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
-        """Do what is to be done next. Returns the seconds until it should be looked at again.
+        """Do the next step. Returns the seconds until it should be looked at again.
 
         Raises:
             ApiError: If a write did not succeed.
@@ -232,7 +232,7 @@ class ParentReconciler:
             self._writes.record(self._resource, parent.metadata, "UpdatedWorkload", message)
 
     async def _drop_others(self, parent: Parent, groups: dict[str, ParentPodGroup]) -> None:
-        """Delete the workloads of groups that are no more."""
+        """Delete the workloads of groups that no longer exist."""
         names = {self._name(parent, index) for index in groups}
         for workload in self._cache.workloads_of(parent.metadata.uid):
             if workload.metadata.name in names:
@@ -281,8 +281,8 @@ def _submission(workload: Workload) -> Json:
 
 def _may_be_held(workload: Workload) -> bool:
     """Tell whether a workload has been looked at, and could get quota or has some."""
-    looked_at = find_condition(workload.status.conditions, QUOTA_RESERVED) is not None
-    return looked_at and not (is_on_hold(workload) or is_finished(workload))
+    considered = find_condition(workload.status.conditions, QUOTA_RESERVED) is not None
+    return considered and not (is_on_hold(workload) or is_finished(workload))
 
 
 def parent_reconcilers(

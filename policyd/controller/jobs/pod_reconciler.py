@@ -81,14 +81,14 @@ class PodReconciler:
         return self._cache.mirrors.workloads
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
-        """Do what is to be done next. Returns the seconds until it should be looked at again.
+        """Do the next step. Returns the seconds until it should be looked at again.
 
         Raises:
             ApiError: If a write did not succeed.
         """
         pods = by_age(self._cache.pods_of(key))
         if not pods:
-            self._tell_parent(key)
+            self._reconcile_parent(key)
             return None  # its workload finds out by itself
         group = PodGroup(name=key.name if key.subject == "PodGroup" else "", pods=tuple(pods))
         if not self._concerns(group.first) or self._is_refused(group):
@@ -100,11 +100,11 @@ class PodReconciler:
         """Tell whether nothing can become of a group, and say so."""
         contradiction = group.contradiction()
         if contradiction:
-            self._tell(group, "ErrWorkloadCompose", contradiction, warning=True)
+            self._record(group, "ErrWorkloadCompose", contradiction, warning=True)
         return bool(contradiction) or (bool(group.name) and self._name_is_taken(group))
 
-    def _tell_parent(self, key: ReconcileKey) -> None:
-        """Have what a group was made for look at it, now that none of its pods is left."""
+    def _reconcile_parent(self, key: ReconcileKey) -> None:
+        """Reconcile the parent of a group, now that none of its pods is left."""
         workload = self._workloads.get(key.path)
         if key.subject == "PodGroup" and workload is not None:
             for owner in owner_keys(workload) - {key}:
@@ -125,7 +125,7 @@ class PodReconciler:
             f'A Workload named "{group.name}" already exists but is not a pod group workload; '
             "this pod group cannot be admitted"
         )
-        self._tell(group, "WorkloadNameConflict", message, warning=True)
+        self._record(group, "WorkloadNameConflict", message, warning=True)
         return True
 
     async def _reconcile_group(self, group: PodGroup) -> float | None:
@@ -147,7 +147,7 @@ class PodReconciler:
     async def _stay(
         self, group: PodGroup, view: JobView, workload: Workload | None
     ) -> float | None:
-        """Do what there is to do for pods that stay as they are; returns what `reconcile` does."""
+        """Do the work for pods that stay as they are; returns the same as `reconcile`."""
         if workload is None:
             left = await self._membership.call_off(group, None)
             return left if left is not None else self._await(group, view)
@@ -162,7 +162,7 @@ class PodReconciler:
     async def _retire(self, group: PodGroup, workload: Workload, left: float) -> float | None:
         """Delete pods whose workload was deactivated, once they were kept long enough.
 
-        Returns what `reconcile` does.
+        Returns the same as `reconcile`.
         """
         await self._steps.delete_deactivated(self._pods, group.first, workload)
         if left > 0:
@@ -197,7 +197,7 @@ class PodReconciler:
         patient = left + MEMBERS_SECONDS
         if patient <= 0:
             message += f": {len(group.running_or_able_to())} of {group.total} pods are there"
-        self._tell(group, "ErrWorkloadCompose", message, warning=True)
+        self._record(group, "ErrWorkloadCompose", message, warning=True)
         return patient if patient > 0 else None
 
     def _match(self, group: PodGroup) -> tuple[Workload | None, list[Workload]]:
@@ -250,12 +250,12 @@ class PodReconciler:
         )
 
     def _is_complete(self, group: PodGroup) -> bool:
-        """Tell whether all pods are there that are made before one of them has to run."""
+        """Tell whether all pods exist that are made before one of them has to run."""
         in_time = len(group.running_or_able_to()) >= group.total
         return in_time or group.fast or coming_of(self._cache.mirrors, group.first) != ""
 
     def _as_one(self, group: PodGroup) -> bool:
-        """Tell whether no pod may start before all are there: as a gang, or as one waits."""
+        """Tell whether no pod may start before all exist: as a gang, or as one waits."""
         workload = self._named(group) if group.name else None
         ordered = any(start_order(pod.metadata) for pod in group.pods)
         return ordered or (workload is not None and self._steps.gangs.hands_over(workload))
@@ -287,7 +287,7 @@ class PodReconciler:
         try:
             body = await self._body(group, view)
         except DifferentMetadataError as error:
-            self._tell(group, "ErrWorkloadCompose", str(error), warning=True)
+            self._record(group, "ErrWorkloadCompose", str(error), warning=True)
             return
         await self._steps.create(PODS, group.first.metadata, body)
 
@@ -318,11 +318,11 @@ class PodReconciler:
             given = injections(workload, flavors, self._gates)
             about, pods = (PODS, group.first.metadata), group.said(workload)
             comes = coming_of(self._cache.mirrors, group.first)
-            if not await self._steps.gangs.tell(about, workload, given, comes=comes, pods=pods):
+            if not await self._steps.gangs.publish(about, workload, given, comes=comes, pods=pods):
                 return GANG_SECONDS
             names = (pod_set.name for pod_set in workload.spec.pod_sets)
             by_pod_set = dict(zip(names, given, strict=True))
-            turn = self._membership.let_in(group.to_let_go(), workload)
+            turn = self._membership.admit_members(group.to_let_go(), workload)
             patches = [(pod, self._ungating(pod, workload, by_pod_set)) for pod in turn]
         except FlavorMissingError as error:
             log.warning("job_start_delayed", pods=group.first.metadata.key, error=str(error))
@@ -351,7 +351,7 @@ class PodReconciler:
             await self._steps.delete(PODS, group.first.metadata, step.workload)
         log.info("pods_stopped", pods=group.first.metadata.key, reason=step.reason)
 
-    def _tell(self, group: PodGroup, reason: str, message: str, *, warning: bool = False) -> None:
+    def _record(self, group: PodGroup, reason: str, message: str, *, warning: bool = False) -> None:
         self._writes.record(PODS, group.first.metadata, reason, message, warning=warning)
 
 

@@ -13,7 +13,7 @@ class AwaitedPods:
     """Knows the workloads whose pods must become ready.
 
     Args:
-        cache: What there is.
+        cache: The queues and workloads.
         every: Whether the pods of all workloads must (waitForPodsReady).
     """
 
@@ -24,7 +24,7 @@ class AwaitedPods:
     def begun(self, workload: Workload, *, now: float) -> WorkloadStatus:
         """Return a workload's status with the note that its pods begin, if they are waited for.
 
-        It goes along with whatever is told of a workload first, so that it costs no write.
+        It is part of the first write of a workload's status, so that it costs none of its own.
         """
         known = find_condition(workload.status.conditions, PODS_READY)
         begins = self._every and known is None

@@ -67,8 +67,8 @@ class WorkloadEvents:
         """Record that a workload was admitted, evicted, gated or is to be stopped, if it was."""
         if is_admitted(after) and not is_admitted(before):
             self._admitted(after)
-        self._tell_targets(before, after)
-        self._tell_gates(before, after)
+        self._record_targets(before, after)
+        self._record_gates(before, after)
         eviction = find_condition(after.status.conditions, EVICTED)
         if eviction is None or eviction.status != "True":
             return
@@ -90,7 +90,7 @@ class WorkloadEvents:
         message = f"Preempted {what} in ClusterQueue {queue}; {important}"
         self._writes.record(WORKLOADS, preemptor.metadata, "PreemptedWorkload", message)
 
-    def _tell_targets(self, before: Workload, after: Workload) -> None:
+    def _record_targets(self, before: Workload, after: Workload) -> None:
         """Record why a workload is to be stopped for good."""
         target = find_condition(after.status.conditions, DEACTIVATION_TARGET)
         known = condition_true(before.status.conditions, DEACTIVATION_TARGET)
@@ -101,7 +101,7 @@ class WorkloadEvents:
         message = what.format(message=target.message, limit=limit)
         self._writes.record(WORKLOADS, after.metadata, event, message, warning=True)
 
-    def _tell_gates(self, before: Workload, after: Workload) -> None:
+    def _record_gates(self, before: Workload, after: Workload) -> None:
         was, now = (
             find_condition(each.status.conditions, QUOTA_RESERVED) for each in (before, after)
         )
@@ -142,7 +142,7 @@ class JobEvents:
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
-        self._told: dict[str, str] = {}
+        self._recorded: dict[str, str] = {}
         self._ended: dict[str, None] = {}
 
     def started(self, resource: Resource, job: ObjectMeta, workload: Workload) -> None:
@@ -166,8 +166,8 @@ class JobEvents:
         checks = () if workload is None else workload.status.admission_checks
         pending = (check for check in checks if check.state == "Pending" and check.message)
         message = "; ".join(f"{check.name}: {check.message}" for check in pending)
-        if message and self._told.get(job.uid) != message:
+        if message and self._recorded.get(job.uid) != message:
             self._writes.record(resource, job, "UpdatedAdmissionCheck", message)
-            self._told[job.uid] = message
+            self._recorded[job.uid] = message
         elif not message:
-            self._told.pop(job.uid, None)
+            self._recorded.pop(job.uid, None)

@@ -31,11 +31,11 @@ class MetricsSettings:
     """Which of Kueue's metrics there are.
 
     Attributes:
-        resources: Whether quota and usage of ClusterQueues are told.
+        resources: Whether quota and usage of ClusterQueues are reported.
         local_queues: Whether LocalQueues have metrics of their own.
         selector: Labels of those that have; None for all.
-        cohorts: Whether Cohorts have.
-        creation: Whether it is told how long jobs wait for their Workloads.
+        cohorts: Whether Cohorts have metrics.
+        creation: Whether the time that jobs wait for their Workloads is reported.
         custom: Labels that are taken from objects.
     """
 
@@ -59,7 +59,7 @@ class ControllerMetrics:
             for family in COUNTED
         }
         self.custom: Callable[[Family, tuple[str, ...]], tuple[str, ...]] = _no_more
-        """Looks up the labels that the administrator adds to what is told of a queue."""
+        """Looks up the labels that the administrator adds to the metrics of a queue."""
         self._series: dict[tuple[str, tuple[str, ...], Role], MetricWrapperBase] = {}
         self._rivals: frozenset[str] = frozenset()
         self._outside: frozenset[tuple[str, str]] = frozenset()
@@ -125,9 +125,9 @@ class ControllerMetrics:
             family.labels(flavor, resource).set(number)
 
     def outside_quota(self, totals: Mapping[tuple[str, str], int]) -> None:
-        """Set what pods take outside of quota, by namespace and resource, in canonical units.
+        """Set the usage of pods outside of quota, by namespace and resource, in canonical units.
 
-        Beyond a number of namespaces, the rest is told together, under no name.
+        Beyond a number of namespaces, the rest is summed up without a name.
         """
         family = self._families["policyd_usage_outside_quota"]
         assert isinstance(family, Gauge), "what runs may end"
@@ -171,7 +171,7 @@ class ControllerMetrics:
         family.set(leading)
 
     def forget(self, **labels: str) -> None:
-        """Drop all that was counted under these labels: what they name is gone."""
+        """Drop all counts under these labels: the object that they name was deleted."""
         self._series.clear()
         self._rivals = self._rivals.difference(labels.values())
         for family in COUNTED:

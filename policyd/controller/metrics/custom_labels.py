@@ -10,7 +10,7 @@ from policyd.controller.metrics.metric_families import Family, Source
 from policyd.controller.watch.mirrors import Mirrors
 
 UNTRACKED: Final = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
-"""The label of a value beyond those that are told apart."""
+"""The label of values beyond the most that are reported."""
 
 
 class CustomLabels:
@@ -28,7 +28,7 @@ class CustomLabels:
         Args:
             family: The family.
             labels: Its own labels' values, which name the queue or cohort.
-            workload: What it is counted for.
+            workload: The workload that is counted.
         """
         if not self._labels:
             return ()

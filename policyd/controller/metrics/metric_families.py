@@ -28,8 +28,8 @@ class Family(NamedTuple):
 
     Attributes:
         name: With `_total`, for counters.
-        kind: What is done with it.
-        text: What it means.
+        kind: The kind of metric.
+        text: The help text.
         labels: Their names; the role of the process is one more of Kueue's.
         buckets: How many a histogram has: 1 and 2.5 seconds, and each twice the one before.
         bounds: Those of a histogram that has others.
@@ -79,7 +79,7 @@ class Family(NamedTuple):
 def _of_workloads(
     name: str, kind: FamilyKind, text: str, *more: str, buckets: tuple[int, int] = (14, 14)
 ) -> tuple[Family, Family]:
-    """Return the family by ClusterQueue, and that by LocalQueue, of what happens to workloads."""
+    """Return the family by ClusterQueue, and that by LocalQueue, of events of workloads."""
     (whole, local), labels = buckets, (*more, *_CLASS)
     by_local, own = f"{text}, by LocalQueue", (*_LOCAL, *labels)
     return (

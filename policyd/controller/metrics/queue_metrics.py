@@ -48,7 +48,7 @@ def measure(
     """Register the metrics of workloads, and those of queues, which are looked up when scraped.
 
     Returns:
-        The counters of workloads, which have to be told of some changes.
+        The counters of workloads, which need calls for some changes.
 
     Args:
         cache: The queues and workloads.
@@ -64,12 +64,12 @@ def measure(
 
 
 class QueueGauges(Collector):
-    """Tells what there is of ClusterQueues, LocalQueues and Cohorts, and of nothing that is gone.
+    """Reports existing ClusterQueues, LocalQueues and Cohorts, and no deleted ones.
 
     Args:
         cache: The queues.
-        settings: Which of them are told.
-        role: What this process is.
+        settings: Which of them are reported.
+        role: The role of this process.
         has_metrics: Which LocalQueues have metrics of their own.
     """
 
@@ -120,7 +120,7 @@ class QueueGauges(Collector):
         yield from (family for family in families.values() if family.samples)
 
     def _by_workload(self) -> Counter[tuple[str, tuple[str, ...]]]:
-        """Count what waits and what may run, by the labels that its workloads have."""
+        """Count pending and admitted workloads, by the labels that they have."""
         found = Counter[tuple[str, tuple[str, ...]]]()
         for queue in self._cache.state.queues.values():
             gives = queue.options is not None and queue.active
@@ -195,7 +195,7 @@ class QueueGauges(Collector):
         return self._cache.state.settings.fair_sharing is not None and not node.cyclic
 
     def _share(self, node: QuotaNode) -> float:
-        """Return the share of a ClusterQueue or Cohort; one without end is no number to Kueue."""
+        """Return the share of a ClusterQueue or Cohort; Kueue has no number for an infinite one."""
         share = weighted_share(share_of(self._cache.state.tree, node))
         return nan if isinf(share) else share
 
@@ -236,7 +236,7 @@ class QueueGauges(Collector):
             yield "finished_workloads", (queue.metadata.name,), of_queue[queue.metadata.name]
 
     def _unadmitted(self) -> Iterator[Sample]:
-        """Yield how many workloads may not run, and why, where that is told in detail."""
+        """Yield the numbers of unadmitted workloads by reason, if these are reported in detail."""
         if not self._cache.state.settings.gates.unadmitted_workloads_observability:
             return
         mirrors, of_queue = self._cache.mirrors, Counter[tuple[str, str, str]]()
@@ -266,7 +266,7 @@ class QueueGauges(Collector):
             yield from self._below(node, found.cluster_queues)
 
     def _below(self, cohort: QuotaNode, found: Mapping[str, QueueCounts]) -> Iterator[Sample]:
-        """Yield what a cohort has, with what all below it lend, and what is held there."""
+        """Yield the quota of a cohort, with all that is lent below it, and its usage."""
         subtree = self._cache.state.tree.subtree
         quotas = {names: subtree[cell] for names, cell in cohort.cells.items()}
         reserved: dict[FlavorResource, int] = {}
@@ -306,7 +306,7 @@ def _add(total: dict[FlavorResource, int], more: Mapping[FlavorResource, int]) -
 
 
 CountedAs = tuple[str, str, str, str]
-"""What a workload is counted as: its namespace, its LocalQueue, why it is not admitted, and why it
+"""How a workload is counted: its namespace, its LocalQueue, why it is not admitted, and why it
 has no quota, if that is why. Instead of the first reason, `Finished` if it has."""
 
 NOT_TOLD: Final = "PendingEvaluation"
@@ -314,7 +314,7 @@ NOT_TOLD: Final = "PendingEvaluation"
 
 
 def counted_as(workload: Workload) -> CountedAs | None:
-    """Return what a workload is counted as; None if it is admitted."""
+    """Return how a workload is counted; None if it is admitted."""
     reserved = admitted = None
     for condition in workload.status.conditions:
         kind = condition.type

@@ -27,7 +27,7 @@ SLICE_REPLACED = "WorkloadSliceReplaced"
 
 
 class WorkloadMetrics:
-    """Listens to what becomes of workloads, and counts it while this process leads."""
+    """Counts changes of workloads while this process leads."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class WorkloadMetrics:
         self._leading = leading
         self._settings = settings
         self._custom = CustomLabels(cache.mirrors, settings.custom)
-        self._tells = {
+        self._counters_of = {
             QUOTA_RESERVED: self._reserved,
             ADMITTED: self._admitted,
             PODS_READY: self._ready,
@@ -88,8 +88,8 @@ class WorkloadMetrics:
         if before is after or before == after:
             return
         for kind in became_true(before, after):
-            if kind in self._tells:
-                self._tells[kind](old, new)
+            if kind in self._counters_of:
+                self._counters_of[kind](old, new)
         if condition_true(after, EVICTED):
             end = eviction_end(old, new, now=self._cache.now)
             if end is not None:
@@ -212,7 +212,7 @@ class WorkloadMetrics:
                 pass
 
     def _forget_unnamed(self, cohort: str) -> None:
-        """Drop what was counted of a cohort that has no object, and that nothing names any more."""
+        """Drop the counts of a cohort that has no object, and that no object names any more."""
         mirrors = self._cache.mirrors
         queues = (each.spec.cohort_name for each in mirrors.cluster_queues)
         cohorts = (each.spec.parent_name for each in mirrors.cohorts)

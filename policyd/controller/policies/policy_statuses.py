@@ -47,7 +47,7 @@ READY = "Ready"
 """The type of the condition that says whether a policy can be used."""
 
 IN_FORCE = "InForce"
-"""The type of the condition that is there while an earlier generation is used instead. It bears
+"""The type of the condition that exists while an earlier generation is used instead. It bears
 that generation's number."""
 
 LONGEST_MESSAGE = 32768
@@ -266,7 +266,7 @@ class PolicyStatuses:
         """Write the status of one object if it changed.
 
         Raises:
-            ApiError: If it cannot be written; an object that is gone is no error.
+            ApiError: If it cannot be written; a deleted object is not an error.
         """
         kind, name = key
         given = (self.policies if kind == "Policy" else self.bindings).store.get(name)
@@ -337,7 +337,7 @@ class PolicyStatuses:
                 self._queue.add(("PolicyBinding", binding.metadata.name))
 
     def _is_own_write(self, old: PolicyObject, new: PolicyObject) -> bool:
-        """Tell whether nothing changed but the status, to what this process wrote."""
+        """Tell whether only the status changed, to the one that this process wrote."""
         before, after = old.metadata, new.metadata
         return new.status == self._written.get(new.metadata.name) and (
             (before.uid, before.generation) == (after.uid, after.generation)

@@ -1,7 +1,7 @@
 """The background scan: every policy on every object it concerns, over and over, without haste.
 
-Objects are listed in pages and forgotten with them, a few at a time, so that neither memory nor
-processor notice. Only the leader scans. A scan that is broken off writes nothing: half a report
+Objects are listed in pages and dropped with them, a few at a time, so that the load on memory and
+processor is low. Only the leader scans. A scan that is broken off writes nothing: half a report
 would say that the other objects are in order.
 """
 
@@ -177,7 +177,7 @@ class Scanner:
         for number, item in enumerate(items, start=1):
             found = found_of(listed, resource, item)
             if found.within not in self._settings.exempt:
-                scan.look_at(found)
+                scan.evaluate(found)
             if number % TURN == 0:
                 self._check()
                 await self._pace.sleep(TURN / self._settings.objects_per_second)

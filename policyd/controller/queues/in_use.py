@@ -41,14 +41,14 @@ from policyd.workload.conversion import check_names
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Objects that stay while they are in use, and what tells by a name whether one is."""
+    """Objects that stay while they are in use, and a function that checks it by name."""
 
     mirror: Mirror[Any]
     in_use: Callable[[str], bool]
 
 
 class InUse:
-    """Holds what may be in use, and lets go of what is deleted and not in use any more."""
+    """Adds finalizers to objects that may be in use, and removes those of unused deleted ones."""
 
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
@@ -66,14 +66,14 @@ class InUse:
         mirrors.checks.listen(partial(self._changed, "CheckInUse"))
 
     def all_keys(self) -> Iterator[ReconcileKey]:
-        """Yield what has to be held, and what may have to be let go."""
+        """Yield the objects that need a finalizer, and those that may lose it."""
         for subject, kind in self._kinds.items():
             for obj in kind.mirror:
                 if _is_due(obj.metadata):
                     yield ReconcileKey(subject, "", obj.metadata.name)
 
     def reconcilers(self) -> dict[str, Reconcile]:
-        """Return what looks after the objects, by the subjects of their keys."""
+        """Return the reconcilers of the objects, by the subjects of their keys."""
         return dict.fromkeys(self._kinds, self._reconcile)
 
     async def _reconcile(self, key: ReconcileKey) -> None:
@@ -112,7 +112,7 @@ class InUse:
                 pass
 
     def _left(self, flavors: Iterable[str], checks: Iterable[str]) -> None:
-        """Look at what a queue names no more."""
+        """Reconcile objects that a queue no longer names."""
         for name in flavors:
             self._look("ResourceFlavor", self._cache.mirrors.flavors.get(name))
         for name in checks:
@@ -161,12 +161,12 @@ QUEUES: Final = (WORKLOADS, CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, ADMISS
 async def release(
     client: Client, *, namespace: str = "", everything: bool = False, dry_run: bool = False
 ) -> AsyncIterator[str]:
-    """Take finalizers off, and yield `resource/namespace/name` of what has lost one.
+    """Remove finalizers, and yield `resource/namespace/name` of each object that lost one.
 
     Args:
         client: The API server.
         namespace: Whose pods and workloads; empty for those of all.
-        everything: Whether also those of workloads, queues and what these are made of are taken.
+        everything: Whether to remove those of workloads, queues, flavors and checks, too.
         dry_run: Whether nothing is written.
 
     Raises:

@@ -78,7 +78,7 @@ def waiting_in_local_queue(
 
 
 def summary(version: str, items: Iterable[PendingWorkload]) -> PendingWorkloadsSummary:
-    """Return what is answered in a version of the API."""
+    """Return the answer in a version of the API."""
     return PendingWorkloadsSummary(f"{GROUP}/{version}", KIND, tuple(items))
 
 
@@ -88,7 +88,7 @@ def _items(cache: Cache, found: Iterable[QueuePosition], reader: str) -> list[Pe
 
 
 def _item(cache: Cache, place: QueuePosition, naming: Naming) -> PendingWorkload:
-    """Return what is told of a workload: of one that is not named its place and its priority."""
+    """Return the item of a workload: of one that is not named, its place and its priority."""
     value, known = place.workload, cache.mirrors.workloads.get(place.workload.key)
     metadata = ObjectMeta() if known is None else known.metadata
     named, (namespace, _, name) = naming.names(value.key), value.key.partition("/")

@@ -1,4 +1,4 @@
-"""Asks an autoscaler for the nodes of workloads that have quota, and passes on what it answers.
+"""Requests nodes from an autoscaler for workloads that have quota, and reports its answers.
 
 This is the admission check `kueue.x-k8s.io/provisioning-request`. The kind of the requests comes
 with the autoscaler: they are watched once there is such a check.
@@ -78,7 +78,7 @@ class Provisioning:
         mirrors.provisioning_requests.listen(self._request_changed)
 
     def reconcilers(self) -> dict[str, Reconcile]:
-        """Return what looks after the requests of workloads, and after the checks themselves."""
+        """Return the reconcilers of the requests of workloads, and of the checks themselves."""
         return {"Provisioning": self.reconcile, "AdmissionCheck": self._checks.reconcile}
 
     def all_keys(self) -> Iterator[ReconcileKey]:
@@ -91,7 +91,7 @@ class Provisioning:
     # Workloads.
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
-        """Do what is to be done next. Returns the seconds until it should be tried again.
+        """Do the next step. Returns the seconds until it should be tried again.
 
         Raises:
             ApiError: If a write did not succeed.
@@ -235,7 +235,7 @@ class Provisioning:
         namespace = workload.metadata.namespace
         return [each for each in found if each and each.metadata.namespace == namespace]
 
-    # What changes.
+    # Changes.
 
     def _key(self, workload: Workload) -> ReconcileKey | None:
         if not any(self._checks.is_ours(each.name) for each in workload.status.admission_checks):

@@ -32,7 +32,7 @@ class ProvisioningChecks:
 
     @property
     def synced(self) -> bool:
-        """Whether it is known what has been asked: until then nothing is."""
+        """Whether existing requests are known: until then none are made."""
         return all(mirror.informer.synced.is_set() for mirror in self._mirrors.of_provisioning)
 
     async def reconcile(self, key: ReconcileKey) -> None:
@@ -101,7 +101,7 @@ def with_states(
 
     Args:
         workload: The workload.
-        new: What they say now, by name; those that it has not are left out.
+        new: Their new states, by name; those that the workload lacks are left out.
         now: Seconds since the epoch: the time of a change of state.
     """
     checks = []

@@ -46,7 +46,7 @@ HEEDED = {
 }
 
 
-def unheeded(configuration: Configuration) -> list[str]:
+def ineffective_fields(configuration: Configuration) -> list[str]:
     """Return the fields that say something else than their defaults, and change nothing here."""
     defaults = [
         decode_configuration({"apiVersion": version, "kind": "Configuration"})
@@ -64,7 +64,7 @@ def unheeded(configuration: Configuration) -> list[str]:
 
 
 def _without_heeded_metrics(given: Configuration, default: Configuration) -> Configuration:
-    """Return a Configuration that says of metrics only what changes nothing here."""
+    """Return a Configuration whose heeded settings of metrics are the defaults."""
     heeded = {
         name: getattr(default.metrics, name)
         for name in ("custom_labels", "enable_cluster_queue_resources", "local_queue_metrics")
@@ -140,7 +140,7 @@ def other_teams(configuration: Configuration) -> OtherTeams:
 
 
 def time_limits(configuration: Configuration, *, gates: str = "") -> TimeLimits:
-    """Return what time does to workloads.
+    """Return the time limits of workloads.
 
     Args:
         configuration: With defaults.

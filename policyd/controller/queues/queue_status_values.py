@@ -109,13 +109,13 @@ def _usage(use: Use, *, admitted: bool) -> ResourceUsage:
 
 
 def _local_usages(figures: Figures, *, admitted: bool) -> tuple[LocalQueueFlavorUsage, ...]:
-    """Leave out what is borrowed: that is the ClusterQueue's."""
+    """Return usage without borrowed amounts: those are the ClusterQueue's."""
     usages = _usages(figures, admitted=admitted)
     return msgspec.convert(usages, tuple[LocalQueueFlavorUsage, ...], from_attributes=True)
 
 
 def with_flavors(status: S, most: int) -> S:
-    """Return a status that tells of `most` flavors at most; those that are in use come first."""
+    """Return a status with `most` flavors at most; those that are in use come first."""
     if len(status.flavors_reservation) <= most:
         return status
     by_use = sorted(status.flavors_reservation, key=lambda each: not _is_used(each))

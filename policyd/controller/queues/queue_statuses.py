@@ -1,4 +1,4 @@
-"""Writes what queues hold into their statuses: gathered, once a second, and only what is new."""
+"""Writes the usage of queues into their statuses: gathered, once a second, and only changes."""
 
 import asyncio
 from contextlib import suppress
@@ -37,7 +37,7 @@ from policyd.controller.writes import NotLeadingError, Writes
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import ApiError, InvalidError, NotFoundError
 from policyd.kube.pace import Pace
-from policyd.kube.unforeseen import going_on
+from policyd.kube.unforeseen import log_unforeseen
 from policyd.optimize.fragmentation import measured
 from policyd.status.queues import queue_figures, queue_status
 from policyd.status.shares import rounded_share
@@ -53,7 +53,7 @@ GATHER_SECONDS = 1.0
 MOMENT_SECONDS = 0.05
 """Changes are gathered for so long, so that those of one moment are one write."""
 LONGEST_REST_SECONDS = 5.0
-"""After a flush, on a server so slow that what was decided should go first."""
+"""After a flush, on a server so slow that decisions should be written first."""
 MOST_FLAVORS = 256
 """Whose usage our definitions take in a status."""
 FEWEST_FLAVORS = 64
@@ -112,7 +112,7 @@ class QueueStatuses:
             await self._pace.rest(began, most=LONGEST_REST_SECONDS)
 
     async def sample(self) -> NoReturn:
-        """Follow what LocalQueues use until cancelled, where that orders their workloads."""
+        """Sample the usage of LocalQueues until cancelled, if it orders their workloads."""
         history = self._cache.state.history
         seconds = IDLE_SECONDS if history is None else history.rules.sampling_seconds
         while True:
@@ -120,23 +120,23 @@ class QueueStatuses:
             self.sample_once()
 
     def sample_once(self) -> None:
-        """Take notice of what every LocalQueue uses, whether or not it is ordered by it."""
+        """Sample the usage of every LocalQueue, whether or not that orders its workloads."""
         state, now = self._cache.state, self._pace.clock.now()
         if state.history is None:
             return
         for queue in self._cache.mirrors.local_queues:
             key = queue.metadata.key
-            with going_on("sample_error", queue=key):
+            with log_unforeseen("sample_error", queue=key):
                 state.history.sample(key, state.usage_of(key), now)
             self.note(key)
         self._cache.hooks.schedule()
 
     async def flush(self) -> None:
-        """Write what has changed; what cannot be written is tried again at the next flush."""
+        """Write changed statuses; failed writes are retried at the next flush."""
         due, self._due = self._due, {}
         for name in due:
             try:
-                with going_on("queue_status_error", ApiError, NotLeadingError, queue=name):
+                with log_unforeseen("queue_status_error", ApiError, NotLeadingError, queue=name):
                     await self._write(name)
             except NotFoundError:
                 continue  # it is gone, and so is its status
@@ -144,11 +144,11 @@ class QueueStatuses:
                 log.info("queue_status_late", queue=name, error=str(error))
                 self.note(name)
         await self._flush_cohorts()
-        with going_on("devices_error"):
+        with log_unforeseen("devices_error"):
             self._measure()
 
     def _measure(self) -> None:
-        """Measure what is free in pieces, now and then: it takes milliseconds of large clusters."""
+        """Measure fragmentation, now and then: it takes milliseconds for large clusters."""
         now = self._pace.clock.monotonic()
         if self._measured is not None and now - self._measured < MEASURE_SECONDS:
             self._woken.set()  # the last change is looked at too
@@ -162,7 +162,7 @@ class QueueStatuses:
         due, self._shared = self._shared, {}
         for name in due:
             try:
-                with going_on("cohort_status_error", ApiError, NotLeadingError, cohort=name):
+                with log_unforeseen("cohort_status_error", ApiError, NotLeadingError, cohort=name):
                     await self._write_cohort(name)
             except NotFoundError:
                 continue
@@ -217,7 +217,7 @@ class QueueStatuses:
             return
         name = queue.spec.cluster_queue
         known = self._cache.mirrors.cluster_queues.get(name) is not None
-        # What holds quota of a ClusterQueue that is gone is counted nowhere.
+        # Workloads with quota of a deleted ClusterQueue are not counted.
         figures = queue_figures(self._cache.state, name if known else "", local_queue=key)
         status = local_queue_status(
             queue, figures, self._local_queue_active(queue), now=self._writes.now
@@ -233,24 +233,24 @@ class QueueStatuses:
         patch = status_patch(queue.status, kept, queue.metadata)
         if patch is None:
             return
-        all_, had, told = (len(each.flavors_usage) for each in (status, queue.status, kept))
+        all_, had, shown = (len(each.flavors_usage) for each in (status, queue.status, kept))
         try:
             await self._writes.patch(mirror, queue, patch, subresource="status")
         except InvalidError:
-            if told <= FEWEST_FLAVORS:
+            if shown <= FEWEST_FLAVORS:
                 raise
             self._most_flavors = FEWEST_FLAVORS
             await self._store(mirror, queue, status)
             return
-        if told < all_ and told != had:
+        if shown < all_ and shown != had:
             message = (
-                f"the status tells the usage of {told} of {all_} flavors: the definition"
+                f"the status tells the usage of {shown} of {all_} flavors: the definition"
                 f" {mirror.resource.plural}.{mirror.resource.group} takes no more"
             )
             self._writes.record(mirror.resource, queue.metadata, LEFT_OUT, message, warning=True)
 
     def _past(self, queue: LocalQueue) -> LocalQueueFairSharingStatus | None:
-        """Return what a LocalQueue used; None where that does not order workloads."""
+        """Return the past usage of a LocalQueue; None if it does not order workloads."""
         state, key = self._cache.state, queue.metadata.key
         if state.history is None:
             return None

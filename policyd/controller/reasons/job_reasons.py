@@ -25,7 +25,7 @@ from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING
 ROOM = 50
 """Events of ours that wait to be written at once: others must have room, too."""
 MOST_OWNERS = 8
-"""Pods of a group that are told."""
+"""Pods of a group that get events."""
 STATUS_SECONDS = 5.0
 """How long it is waited for that a queue's status says since when it is stopped."""
 PREEMPTED_BY = "PreemptedBy"
@@ -56,7 +56,7 @@ class JobReasons:
         cache.mirrors.workloads.listen(self._changed)
 
     def drop(self) -> None:
-        """Forget what is still to be recorded: another process leads from now on."""
+        """Drop unrecorded events: another process leads from now on."""
         self._new.clear()
         self._preempted.clear()
 
@@ -75,10 +75,10 @@ class JobReasons:
             del self._preempted[key]
             workload = self._cache.mirrors.workloads.get(key)
             if workload is not None:
-                self._tell_preempted(workload, action)
+                self._record_preempted(workload, action)
         for key in list(self._new)[: self._room]:
             workload = self._cache.mirrors.workloads.get(key)
-            if workload is None or self._tell(workload):
+            if workload is None or self._record_reason(workload):
                 self._new.pop(key, None)
 
     @property
@@ -99,7 +99,7 @@ class JobReasons:
         elif not after:
             self._new.pop(new.metadata.key, None)
 
-    def _tell(self, workload: Workload) -> bool:
+    def _record_reason(self, workload: Workload) -> bool:
         """Tell a job why it waits; False if that is not known yet."""
         present = find_condition(workload.status.conditions, QUOTA_RESERVED)
         if present is None or not _reason(workload):
@@ -153,7 +153,7 @@ class JobReasons:
         if cluster_queue is not None:
             yield "ClusterQueue", cluster_queue
 
-    def _tell_preempted(self, workload: Workload, action: Preempt) -> None:
+    def _record_preempted(self, workload: Workload, action: Preempt) -> None:
         preemptor = naming_for(self._cache, workload.metadata.key).one(action.preemptor.key)
         text = f"preempted by {preemptor}, due to {right_of(action.reason)}"
         self._record(workload, PREEMPTED_BY, text, warning=False)

@@ -28,7 +28,7 @@ from policyd.controller.reasons.workload_reasons import AGAIN_SECONDS, PendingRe
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey, workload_key
 from policyd.kube.pace import Pace
-from policyd.kube.unforeseen import going_on
+from policyd.kube.unforeseen import log_unforeseen
 from policyd.status.standing import behind_text, refused_now, turns
 from policyd.workload.obstacles import BY_SCHEDULER
 from policyd.workload.transitions import queued_since
@@ -36,10 +36,10 @@ from policyd.workload.transitions import queued_since
 SWEEP_SECONDS = 1.0
 """Between two looks at all that is pending."""
 LONGEST_REST_SECONDS, SHARE = 10.0, 30
-"""Where a look takes long: the most between two, and how long that is by what the last one took."""
+"""After a long sweep: the longest rest, and the rest as a multiple of the sweep's duration."""
 SOON_SECONDS, LATE_SECONDS = 3.0, 5.0
-"""How long a workload is pending before it is told: most are let in by then. The latter where its
-tree moves, so that it may have its turn before."""
+"""Time that a workload is pending before its reason is written: most are admitted by then. The
+latter if its tree changes, so that it may be decided on before."""
 FEW = 1_000
 """Up to so many pending, each has its reason within ten seconds."""
 FAST, SLOW = 150, 10
@@ -59,9 +59,9 @@ class KnownReason:
     Attributes:
         stamp: Of the state that it is true for.
         at: When, in seconds.
-        refusal: Why it waits; None if it is next.
-        own: What to tell it; None for nothing.
-        behind: What to tell those behind it, by namespace.
+        refusal: Why it is pending; None if it is next.
+        own: Its message; None for none.
+        behind: The message for those behind it, by namespace.
     """
 
     stamp: object
@@ -94,7 +94,7 @@ class PendingSweep:
 
     Attributes:
         count: How much is pending.
-        missing: Workloads without a reason, and since when they are pending.
+        missing: Workloads without a reason, and since when they have been pending.
         wrong: Workloads whose reason is no longer true, and when it was written.
         leaders: One of the workloads that share a reason, by the workload whose refusal it is.
     """
@@ -129,11 +129,11 @@ class Reasons:
         self._took = 0.0
 
     def wake(self) -> None:
-        """Take notice that something changed."""
+        """Note that something changed."""
         self._changed.set()
 
     async def run(self) -> NoReturn:
-        """Look at what is pending until cancelled, whenever something changed."""
+        """Sweep pending workloads until cancelled, whenever something changed."""
         while True:
             if not (self._open or self._jobs.waits):
                 await self._changed.wait()
@@ -141,11 +141,11 @@ class Reasons:
             await self._pace.sleep(
                 min(max(SWEEP_SECONDS, SHARE * self._took), LONGEST_REST_SECONDS)
             )
-            with going_on("reasons_error"):
+            with log_unforeseen("reasons_error"):
                 await self.sweep()
 
     async def sweep(self) -> None:
-        """Look at all that is pending once, and hand out what is to be written."""
+        """Check all pending workloads once, and queue the reasons to write."""
         now, began = self._pace.clock.now(), self._pace.clock.monotonic()
         found = self._compared(now)
         self._took = self._pace.clock.monotonic() - began
@@ -156,26 +156,26 @@ class Reasons:
         corrections = FEWER_CORRECTIONS if limited else CORRECTIONS
         for each in nsmallest(corrections, found.wrong, key=attrgetter("since")):
             await self._say(each, now)
-        for each in nsmallest(LOOKS, found.leaders.values(), key=self._looked_at):
+        for each in nsmallest(LOOKS, found.leaders.values(), key=self._swept_at):
             await self._look(each, now)
         self._jobs.flush()
 
     def _compared(self, now: float) -> PendingSweep:
-        """Compare what all that is pending should be told with what it was."""
+        """Compare the reasons of all pending workloads with the written ones."""
         found, self._open = PendingSweep(), False
         for each in self._pending():
             found.count += 1
             found.leaders.setdefault(each.leader.workload.key, each)
-            told = self._written.told(each.workload)
-            self._open = self._open or told is None or self._is_old(each)
-            if told is None:
+            written = self._written.written(each.workload)
+            self._open = self._open or written is None or self._is_old(each)
+            if written is None:
                 late = replace(each, since=queued_since(each.workload))
                 if late.since + self._grace(each, now) <= now:
                     found.missing.append(late)
-            elif self._differs(each, told.said.message):
+            elif self._differs(each, written.said.message):
                 self._open = True
-                if told.at + AGAIN_SECONDS <= now:
-                    found.wrong.append(replace(each, since=told.at))
+                if written.at + AGAIN_SECONDS <= now:
+                    found.wrong.append(replace(each, since=written.at))
         for key in self._known.keys() - found.leaders.keys():
             del self._known[key]
         return found
@@ -203,7 +203,7 @@ class Reasons:
         return LATE_SECONDS if now - at < SOON_SECONDS else SOON_SECONDS
 
     def _stamp(self, pending: Pending) -> object:
-        """Return what is another where a workload might be refused for another reason."""
+        """Return a value that changes when a workload might be refused for another reason."""
         decided = self._written.decided.get(pending.leader.workload.key)
         version = pending.options.node.root.version
         nodes = self._cache.state.revision if pending.options.topologies else 0
@@ -214,7 +214,7 @@ class Reasons:
         known = self._known.get(pending.leader.workload.key)
         return known is None or known.stamp != self._stamp(pending)
 
-    def _looked_at(self, pending: Pending) -> float:
+    def _swept_at(self, pending: Pending) -> float:
         known = self._known.get(pending.leader.workload.key)
         return 0.0 if known is None else known.at
 
@@ -233,7 +233,7 @@ class Reasons:
         decided = self._written.decided.get(key)
         refusal: Refusal | None = None
         own = None
-        with going_on("reason_error", workload=key):
+        with log_unforeseen("reason_error", workload=key):
             if decided is not None:
                 refusal = decided.refusal
             else:
@@ -246,20 +246,20 @@ class Reasons:
         return known
 
     async def _say(self, pending: Pending, now: float) -> None:
-        """Have a workload told its reason."""
+        """Queue a workload's reason to be written."""
         known = await self._look(pending, now)
         said = None if known is None else self._said(pending, known)
         if said is not None and not pending.ticket.gone:
             self._written.due[pending.ticket.workload.key] = said
             self._hand_out(workload_key(pending.workload))
 
-    def _differs(self, pending: Pending, told: str) -> bool:
+    def _differs(self, pending: Pending, written: str) -> bool:
         known = self._known.get(pending.leader.workload.key)
         said = None if known is None else self._said(pending, known)
-        return said is not None and said.message != told
+        return said is not None and said.message != written
 
     def _said(self, pending: Pending, known: KnownReason) -> PendingReason | None:
-        """Return what to tell a workload; None if nothing is known that would be of use."""
+        """Return the reason for a workload; None if nothing useful is known."""
         shared = pending.queue.pending.shared_refusal(pending.ticket.workload.key)
         if pending.ahead is None:
             own = known.own

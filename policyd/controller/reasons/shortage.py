@@ -30,7 +30,7 @@ def naming_in(cache: Cache, namespace: str) -> Naming:
 
 
 def held_by(shortages: Sequence[Shortage], naming: Naming) -> str:
-    """Return what to add to Kueue's message: the holders of what is missing; empty for none."""
+    """Return an addition to Kueue's message: the holders of missing quota; empty for none."""
     parts = []
     for shortage in shortages:
         if shortage.holders:

@@ -1,6 +1,6 @@
 """Writes why workloads are pending: in their condition and as an event, not too often.
 
-What a cycle decided is written immediately where the API server is idle. The rest is found out by
+The refusal of a cycle is written immediately if the API server is idle. The rest is found by
 `Reasons`, which queues the workloads; it is written here, by the reconciler of the workload, so
 that no other worker writes to it meanwhile.
 """
@@ -28,12 +28,12 @@ from policyd.status.shortages import shortages
 from policyd.status.what_helps import cheapest
 from policyd.status.words import message_of
 from policyd.workload.obstacles import GATED
-from policyd.workload.transitions import release, told_reason, with_requests, with_status
+from policyd.workload.transitions import release, with_requests, with_status, written_reason
 
 AGAIN_SECONDS = 10.0
 """A message that says nothing new but names and numbers is written this often at most."""
 LONGEST_REST_SECONDS = 1.0
-"""Between two that are told at once, on a server so slow that what was decided should go first."""
+"""Between two immediate writes, on a server so slow that decisions should be written first."""
 _FROM_STATE: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandidates"})
 """Failures that can be found again in the state."""
 
@@ -45,8 +45,8 @@ class PendingReason:
     Attributes:
         reason: Of its condition.
         message: All of it.
-        core: The part of the message that is written at once when it changes: without the holders.
-        requests: What it would need; None to leave that as it is.
+        core: The part of the message whose change is written at once: without the holders.
+        requests: Its requests; None to leave them unchanged.
     """
 
     reason: str
@@ -67,9 +67,9 @@ class PendingReasons:
     """Writes why workloads wait.
 
     Attributes:
-        due: What is to be told, by key, and is not written yet.
-        decided: What cycles decided that cannot be found in the state, by key.
-        limited: Whether so much is pending that only these are written at once.
+        due: Reasons by key that are not written yet.
+        decided: Refusals of cycles that cannot be found from the state, by key.
+        limited: Whether so many workloads are pending that only these are written at once.
     """
 
     def __init__(self, cache: Cache, writes: Writes, readiness: AwaitedPods) -> None:
@@ -77,7 +77,7 @@ class PendingReasons:
         self._writes = writes
         self._readiness = readiness
         self._pace = writes.pace
-        self._told: dict[str, WrittenReason] = {}
+        self._written_reasons: dict[str, WrittenReason] = {}
         self.due: dict[str, PendingReason] = {}
         self.decided: dict[str, Requeue] = {}
         self.limited = False
@@ -85,8 +85,8 @@ class PendingReasons:
         self._free_at = 0.0
 
     def forget(self, key: str) -> None:
-        """Forget a workload that is gone, or was admitted."""
-        self._told.pop(key, None)
+        """Drop a workload that was deleted or admitted."""
+        self._written_reasons.pop(key, None)
         self.overtaken(key)
 
     def overtaken(self, key: str) -> None:
@@ -95,18 +95,18 @@ class PendingReasons:
         self.decided.pop(key, None)
 
     def drop(self) -> None:
-        """Forget what is to be written and what was: another process leads from now on."""
-        for each in (self._told, self.due, self.decided):
+        """Drop unwritten and written reasons: another process leads from now on."""
+        for each in (self._written_reasons, self.due, self.decided):
             each.clear()
 
-    def told(self, workload: Workload) -> WrittenReason | None:
-        """Return what a workload was told; None if its condition says something else."""
-        told = self._told.get(workload.metadata.key)
+    def written(self, workload: Workload) -> WrittenReason | None:
+        """Return the written reason of a workload; None if its condition has another one."""
+        last = self._written_reasons.get(workload.metadata.key)
         present = find_condition(workload.status.conditions, QUOTA_RESERVED)
-        same = told is not None and present is not None and present.message == told.said.message
-        return told if same else None
+        same = last is not None and present is not None and present.message == last.said.message
+        return last if same else None
 
-    async def tell(self, workload: Workload, action: Requeue) -> None:
+    async def report(self, workload: Workload, action: Requeue) -> None:
         """Write why a workload waits, or leave that for later."""
         key = workload.metadata.key
         opt_ins = self._cache.opt_ins(action.workload.cluster_queue)
@@ -117,8 +117,8 @@ class PendingReasons:
         if self._busy or self._pace.clock.monotonic() < self._free_at or not _waits(workload):
             return
         said = self.own(action.workload, action.refusal, action.requests, action)
-        told = self.told(workload)
-        if told is not None and told.said.core == said.core:
+        written = self.written(workload)
+        if written is not None and written.said.core == said.core:
             return  # the next sweep corrects which workloads hold it now
         began = self._pace.clock.monotonic()
         self._busy = True
@@ -129,8 +129,8 @@ class PendingReasons:
             self._free_at = self._pace.clock.monotonic() + rest
             self._busy = False
 
-    async def tell_due(self, workload: Workload) -> None:
-        """Write what is to be told to a workload, if it still waits."""
+    async def write_due(self, workload: Workload) -> None:
+        """Write the due reason of a workload, if it is still pending."""
         said = self.due.pop(workload.metadata.key, None)
         if said is None or not _waits(workload):
             return
@@ -144,7 +144,7 @@ class PendingReasons:
         requests: Mapping[str, Mapping[str, int]],
         action: Requeue | None = None,
     ) -> PendingReason:
-        """Return what to tell a workload that was refused, by an action of a cycle, or would be."""
+        """Return the reason for a workload that a cycle refused, or would refuse."""
         if action is not None and action.reason == "PreemptionGated":
             return PendingReason(GATED, GATED_MESSAGE, GATED, requests)
         state, naming = self._cache.state, naming_for(self._cache, value.key)
@@ -160,12 +160,12 @@ class PendingReasons:
         if status != workload.status:
             before = find_condition(workload.status.conditions, QUOTA_RESERVED)
             await self._writes.status(self._cache.mirrors.workloads, workload, status)
-            reason = told_reason(said.reason, detailed=self._detailed)
+            reason = written_reason(said.reason, detailed=self._detailed)
             new = before is None or before.reason != reason
-            if said.requests is not None and (new or key not in self._told):
+            if said.requests is not None and (new or key not in self._written_reasons):
                 metadata = workload.metadata
                 self._writes.record(WORKLOADS, metadata, reason, said.message, warning=True)
-        self._told[key] = WrittenReason(said, self._writes.now)
+        self._written_reasons[key] = WrittenReason(said, self._writes.now)
 
     @property
     def _detailed(self) -> bool:

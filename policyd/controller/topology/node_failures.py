@@ -84,7 +84,7 @@ class NodeFailures:
         return [_key(name) for name in sorted(names) if not self._is_fine(name)]
 
     def of_node(self, change: Change[Node]) -> list[ReconcileKey]:
-        """Return what to look at when a node changes: itself, if the change is about its health."""
+        """Return the keys to reconcile when a node changes: its own, if its health changed."""
         match change:
             case Modified(old, new) if _health_of(old) == _health_of(new):
                 return []
@@ -92,7 +92,7 @@ class NodeFailures:
                 return [_key(node.metadata.name)]
 
     def of_pod(self, change: Change[QueuedPod]) -> list[ReconcileKey]:
-        """Return what to look at when a pod changes: its node, if the pod may be why it failed."""
+        """Return the keys to reconcile for a changed pod: its node, if that may have failed."""
         name = node_of(change.object)
         if not name or not workload_keys(change.object):
             return []

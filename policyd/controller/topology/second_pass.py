@@ -53,9 +53,9 @@ class SecondPassWrites:
         Args:
             mirror: The workloads.
             writes: How they are written.
-            changed: Told of a workload before and after a write.
-            try_again: Told of a workload that found no place.
-            naming: How others are named to a workload.
+            changed: Called with a workload before and after a write.
+            try_again: Called with a workload that found no place.
+            naming: How a workload's messages name others.
         """
         self._mirror = mirror
         self._writes = writes

@@ -28,14 +28,14 @@ class Topologies:
         mirrors = self._mirrors = cache.mirrors
         self._cache = cache
         self._changes = NodeChanges(cache, pace)
-        places = PodPlaces(mirrors.placed, tell=self._pod_changed)
+        places = PodPlaces(mirrors.placed, notify=self._pod_changed)
         self._ungating = Ungating(
             mirrors.workloads,
             mirrors.placed,
             places,
             writes,
             chain=cache.index.chain,
-            told=self._let_go,
+            ungated=self._let_go,
         )
         gates = cache.state.settings.gates
         self._failures = NodeFailures(mirrors, places, writes, gates=gates)
@@ -45,7 +45,7 @@ class Topologies:
         mirrors.workloads.listen(self._workload_changed)
 
     def reconcilers(self) -> dict[str, Reconcile]:
-        """Return what looks after pods that wait for their places, and after nodes."""
+        """Return the reconcilers of pods that wait for their places, and of nodes."""
         return {"Places": self._ungating.reconcile, "Node": self._failures.reconcile}
 
     def all_keys(self) -> list[ReconcileKey]:
@@ -122,7 +122,7 @@ POD_SECONDS = 10.0
 
 
 class NodeChanges:
-    """Keeps the allocator's nodes equal to what the mirrors show."""
+    """Keeps the allocator's nodes equal to the mirrors."""
 
     def __init__(self, cache: Cache, pace: Pace) -> None:
         self._cache = cache
@@ -134,7 +134,7 @@ class NodeChanges:
         cache.mirrors.placed.listen(self._pod_changed)
 
     async def run(self) -> NoReturn:
-        """Let workloads be tried again that what changed might help, until cancelled."""
+        """Requeue workloads that changes of nodes might help, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wake(self._changed, NODE_SECONDS))
             group.create_task(self._wake(self._freed, POD_SECONDS))

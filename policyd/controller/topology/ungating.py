@@ -30,8 +30,8 @@ AT_ONCE = 8
 class Ungating:
     """Lets the pods of one workload go, at a time: gated pods wait until it is admitted.
 
-    `chain` returns the keys of all slices of a job, by that of the first; `told` hears of each pod
-    that went, and of which workload it is.
+    `chain` returns the keys of all slices of a job, by that of the first; `ungated` is called with
+    each ungated pod and its workload.
     """
 
     def __init__(  # noqa: PLR0913 - mirrors, writes, a callback
@@ -42,14 +42,14 @@ class Ungating:
         writes: Writes,
         *,
         chain: Callable[[str], Iterable[str]] = lambda path: (path,),
-        told: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None,
+        ungated: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None,
     ) -> None:
         self._workloads = workloads
         self._pods = pods
         self._places = places
         self._writes = writes
         self._chain = chain
-        self._told = told
+        self._ungated = ungated
 
     async def reconcile(self, key: ReconcileKey) -> None:
         """Let the pods of a workload go that can.
@@ -61,7 +61,7 @@ class Ungating:
         if workload is None:
             return
         pods = self._places.of_workload(workload)
-        self._tell_held(without_offset(workload, pods))
+        self._record_held(without_offset(workload, pods))
         leaving = departures(workload, pods)
         for start in range(0, len(leaving), AT_ONCE):
             calls = (self._let_go(each, workload) for each in leaving[start : start + AT_ONCE])
@@ -69,8 +69,8 @@ class Ungating:
         if leaving:
             log.info("pods_placed", workload=key.path, pods=len(leaving))
 
-    def _tell_held(self, pod: QueuedPod | None) -> None:
-        """Say that the pods of a workload are held by what one of them says, if that is so."""
+    def _record_held(self, pod: QueuedPod | None) -> None:
+        """Record that a value of one pod holds the pods of a workload, if it does."""
         if pod is None:
             return
         offset = pod.metadata.annotations[POD_INDEX_OFFSET]
@@ -104,7 +104,7 @@ class Ungating:
         except (ConflictError, NotFoundError):
             log.debug("pod_changed", pod=pod.metadata.key)  # and so it is looked at again
         else:
-            self._told(TOPOLOGY_GATE, pod, workload)
+            self._ungated(TOPOLOGY_GATE, pod, workload)
 
     def _patch(self, departure: Departure) -> Sequence[object]:
         draft = draft_of(departure.pod)
@@ -118,7 +118,7 @@ class Ungating:
 
 
 def places_keys(pod: QueuedPod) -> list[ReconcileKey]:
-    """Return what to look at for a pod: its workload, if it waits for its place."""
+    """Return the keys to reconcile for a pod: its workload, if the pod waits for its place."""
     if not waits_for_place(pod):
         return []
     return [_key(name) for name in sorted(workload_keys(pod))]

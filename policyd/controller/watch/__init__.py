@@ -1,5 +1,5 @@
 """The cluster, as the controller knows it: mirrors of API objects, and the allocator's state.
 
-Imports `alloc`, `jobs`, `workload` and `kube`. Start with `mirrors` (what is watched) and `cache`
-(what the scheduling loop decides on).
+Imports `alloc`, `jobs`, `workload` and `kube`. Start with `mirrors` (the watched objects) and
+`cache` (the state of the scheduling loop).
 """

@@ -1,7 +1,7 @@
 """The cluster as the queue sees it: mirrors of the API's objects, and the allocator's state.
 
 An object that changes in a mirror is converted once and put into the state. The keys that have to
-be reconciled because of it are queued, and the scheduling loop and the queue statuses are told.
+be reconciled because of it are queued, and the scheduling loop and the queue statuses are notified.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -73,7 +73,7 @@ class Hooks:
 
 
 class Cache:
-    """Keeps the allocator's state equal to what the mirrors show."""
+    """Keeps the allocator's state equal to the mirrors."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Cache:
         return self.mirrors.cluster_queues.get(local_queue.spec.cluster_queue)
 
     def requests_of(self, spec: PodSpec, namespace: str) -> dict[str, int]:
-        """Return what a pod of a namespace requests of what counts against quota.
+        """Return the requests of a pod of a namespace that count against quota.
 
         Raises:
             InvalidRequestsError: If something is not a quantity.
@@ -191,8 +191,8 @@ class Cache:
     def put(self, workload: Workload) -> None:
         """Put a workload into the state, or take it out, as it now is.
 
-        What a slice replaces has quota until it is finished, and holds it as long as the slice
-        holds none.
+        The workload that a slice replaces has quota until it is finished, and holds it while the
+        slice holds none.
         """
         self._put(workload)
         self._put_replaced(workload)
@@ -216,11 +216,11 @@ class Cache:
             self.state.remove_workload(workload.metadata.key)
         else:
             self.state.put_workload(self._value(workload, name))
-        self._tell_queues(workload)
+        self._notify_queues(workload)
         self.hooks.schedule()
 
     def opt_ins(self, cluster_queue: str) -> OptIns:
-        """Return what a ClusterQueue wants beyond Kueue's rules."""
+        """Return a ClusterQueue's settings beyond Kueue's rules."""
         queue = self.state.queues.get(cluster_queue)
         return NO_OPT_INS if queue is None else wants(queue.spec)
 
@@ -272,7 +272,7 @@ class Cache:
             return None
         return Objection(reason="Misconfigured", message=NAMESPACE_MISMATCH, misplaced=True)
 
-    def _tell_queues(self, workload: Workload) -> None:
+    def _notify_queues(self, workload: Workload) -> None:
         self.hooks.report(local_queue_key(workload))
         local_queue = self.local_queue_of(workload)
         if local_queue is not None:
@@ -292,7 +292,7 @@ class Cache:
             case Deleted():
                 self._leave(workload)
                 self._remove(workload)
-        # One that is gone is looked at as well: what is remembered of it is forgotten.
+        # A deleted one is reconciled as well: its state is removed.
         return [workload_key(workload), *self._children(change), *self._owner_keys(workload)]
 
     def _enter(self, workload: Workload) -> None:
@@ -301,7 +301,7 @@ class Cache:
 
     def _leave(self, workload: Workload) -> None:
         self.index.remove(workload)
-        self._tell_queues(workload)
+        self._notify_queues(workload)
 
     def _remove(self, workload: Workload) -> None:
         self.second_pass.remove(workload.metadata.key)
@@ -317,7 +317,7 @@ class Cache:
         return [job_key(job.metadata, kind), *map(workload_key, orphans)]
 
     def _owner_keys(self, workload: Workload) -> set[ReconcileKey]:
-        """Return the keys of what a workload stands for; a pod that is in a group is that group."""
+        """Return the keys of a workload's objects; the key of a pod in a group is the group's."""
         return {self._group_of(key) for key in owner_keys(workload)}
 
     def _group_of(self, key: ReconcileKey) -> ReconcileKey:
@@ -369,7 +369,7 @@ class Cache:
             self.hooks.reconcile(job_key(child.metadata, kind))
 
     def _children(self, change: Change[Workload]) -> Iterator[ReconcileKey]:
-        """Yield what a job has made, and what that has made, if it may not run now."""
+        """Yield the objects that a job made, and those that they made, if it may not run now."""
         workload = change.object
         conditions = workload.status.conditions
         admitted = condition_true(conditions, ADMITTED) and not condition_true(conditions, EVICTED)

@@ -37,7 +37,7 @@ class OwnerIndex:
             index[name].add(key)
 
     def remove(self, workload: Workload) -> None:
-        """Forget a workload, as it was when it was added."""
+        """Remove a workload, as it was when it was added."""
         key = workload.metadata.key
         discard(self._by_local_queue, local_queue_key(workload), key)
         for owner in workload.metadata.owner_references:
@@ -57,7 +57,7 @@ class OwnerIndex:
         self._by_group[pod_key(pod)].add(pod.metadata.key)
 
     def remove_pod(self, pod: QueuedPod) -> None:
-        """Forget a pod, as it was when it was added."""
+        """Remove a pod, as it was when it was added."""
         discard(self._by_group, pod_key(pod), pod.metadata.key)
 
     def add_child(self, child: ObjectMeta, kind: str) -> None:
@@ -67,7 +67,7 @@ class OwnerIndex:
             self._by_parent[owner.uid].add(job_key(child, kind))
 
     def remove_child(self, child: ObjectMeta, kind: str) -> None:
-        """Forget such a job, as it was when it was added."""
+        """Remove such a job, as it was when it was added."""
         owner = controller_of(child)
         if owner is not None:
             discard(self._by_parent, owner.uid, job_key(child, kind))

@@ -54,7 +54,7 @@ def job_key(job: ObjectMeta, kind: str) -> ReconcileKey:
 
 
 def pod_key(pod: QueuedPod) -> ReconcileKey:
-    """Return the key of the group that a pod is in, or of what it waits to be put into one by.
+    """Return the key of a pod's group, or of the parent that is to put it into one.
 
     A pod that is in none, and will be in none, has a key of its own.
     """

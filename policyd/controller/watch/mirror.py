@@ -1,8 +1,8 @@
-"""Collections as they are now: what the API server sent, and what we ourselves wrote since.
+"""Collections in their latest state: as sent by the API server, with our own later writes.
 
 A watch is a little behind. A reconciler that relied on it alone would write the same thing twice,
 or base a write on an old version. So the answer to a write is taken in immediately, and the events
-of the watch are passed on only if they are newer. Listeners are told of every change once, in
+of the watch are passed on only if they are newer. Listeners get every change once, in
 order.
 """
 
@@ -71,27 +71,27 @@ class Mirror(Generic[T]):
         await self.informer.run()
 
     def wrote(self, obj: T) -> None:
-        """Take in what a write or a read returned.
+        """Add the object that a write or a read returned.
 
-        The answer to a write may come after the watch has told of the object's deletion.
+        The answer to a write may come after the watch event of the object's deletion.
         """
         key, current = key_of(obj), self._objects.get(key_of(obj))
         if obj.metadata.uid in self._gone or (current is not None and not _newer(obj, current)):
             return
         self._objects[key] = obj
         if current is None:
-            self._tell(Added(obj))
+            self._notify(Added(obj))
         elif current.metadata.uid == obj.metadata.uid:
-            self._tell(Modified(current, obj))
+            self._notify(Modified(current, obj))
         else:
-            self._tell(Deleted(current))
-            self._tell(Added(obj))
+            self._notify(Deleted(current))
+            self._notify(Added(obj))
 
     def forget(self, key: str) -> None:
-        """Take notice that an object is not there, though no deletion has been seen."""
+        """Note that an object is not there, though no deletion has been seen."""
         current = self._objects.pop(key, None)
         if current is not None:
-            self._tell(Deleted(current))
+            self._notify(Deleted(current))
 
     def _seen(self, change: Change[T]) -> None:
         match change:
@@ -109,7 +109,7 @@ class Mirror(Generic[T]):
         if len(self._gone) > MOST_REMEMBERED:
             self._gone.popitem(last=False)
 
-    def _tell(self, change: Change[T]) -> None:
+    def _notify(self, change: Change[T]) -> None:
         for listener in self._listeners:
             try:
                 listener(change)
@@ -120,7 +120,7 @@ class Mirror(Generic[T]):
 
 
 def _newer(obj: Identified, current: Identified) -> bool:
-    """Tell whether an object is a later version; where versions are no numbers, it is."""
+    """Tell whether an object is a later version; if versions are not numbers, it is."""
     new, old = obj.metadata.resource_version, current.metadata.resource_version
     if new.isdecimal() and old.isdecimal():
         return int(new) > int(old)

@@ -1,4 +1,4 @@
-"""Mirrors of all resources that the controller watches, and what is kept of their objects."""
+"""Mirrors of all resources that the controller watches, and the parts of objects that they keep."""
 
 from dataclasses import dataclass
 from sys import intern
@@ -115,7 +115,7 @@ class Mirrors:
     Empty where `jobs` has all of them.
     """
     integrations: Integrations
-    """Which of the kinds are watched, and what of them."""
+    """The kinds that are watched, and their settings."""
     nodes: Mirror[Node]
     """Watched once a flavor has a topology, as `placed` is."""
     placed: Mirror[QueuedPod]
@@ -138,7 +138,7 @@ class Mirrors:
         return self.placed, self.nodes
 
     def all(self) -> tuple[Mirror[Any], ...]:
-        """Return every mirror of what is always watched."""
+        """Return every mirror that is always watched."""
         return (
             self.workloads,
             self.cluster_queues,
@@ -242,7 +242,7 @@ def open_mirrors(
 
 
 def _without_strangers(job: PartialObject) -> PartialObject:
-    """Return what is kept of a job that names no queue: least, if it has no owner."""
+    """Return the part to keep of a job that names no queue: least, if it has no owner."""
     metadata = job.metadata
     owner = controller_of(metadata)
     return PartialObject(
@@ -278,13 +278,13 @@ def without_annotated_names(obj: J) -> J:
 
 
 class Trimmer:
-    """Cuts pods down, and lets those share what is the same of them."""
+    """Trims pods, and lets them share equal parts."""
 
     def __init__(self) -> None:
         self._specs: dict[bytes, PodSpec] = {}
 
     def trimmed(self, pod: QueuedPod) -> QueuedPod:
-        """Return what is to be kept of a pod: all of it, if a topology places it or may yet."""
+        """Return the part to keep of a pod: all of it, if a topology places it or may yet."""
         annotations = pod.metadata.annotations
         if workload_keys(pod) or waits_for_place(pod) or asks_for_topology(annotations):
             return pod
@@ -299,7 +299,7 @@ class Trimmer:
         return QueuedPod(kept, self._shared(pod.spec), QueuedPodStatus(intern(pod.status.phase)))
 
     def _shared(self, spec: PodSpec) -> PodSpec:
-        """Return a specification with the parts of others that are alike but for the node."""
+        """Return a specification that shares equal parts with others, except for the node."""
         bare = PodSpec(
             containers=spec.containers,
             init_containers=spec.init_containers,

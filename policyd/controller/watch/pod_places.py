@@ -14,13 +14,13 @@ from policyd.kube.changes import Added, Change, Deleted, Modified
 
 
 class PodPlaces:
-    """Indexes of all pods; `tell` hears of each that changes, as it was and as it is."""
+    """Indexes of all pods; `notify` gets each changed pod, before and after."""
 
     def __init__(
-        self, pods: Mirror[QueuedPod], *, tell: Callable[[Change[QueuedPod]], None]
+        self, pods: Mirror[QueuedPod], *, notify: Callable[[Change[QueuedPod]], None]
     ) -> None:
         self._pods = pods
-        self._tell = tell
+        self._notify = notify
         self._by_workload: dict[str, set[str]] = defaultdict(set)
         self._by_node: dict[str, set[str]] = defaultdict(set)
         pods.listen(self._changed)
@@ -48,7 +48,7 @@ class PodPlaces:
                 self._add(change.object)
             case Deleted():
                 self._remove(change.object)
-        self._tell(change)
+        self._notify(change)
 
     def _add(self, pod: QueuedPod) -> None:
         for index, name in self._places(pod):

@@ -1,4 +1,4 @@
-"""Preemptions: what becomes of the victim's status, and what both sides are told."""
+"""Preemptions: the victim's status, and the messages for both sides."""
 
 import re
 from typing import Final
@@ -64,14 +64,14 @@ def preemption_message(
 
 
 def right_of(reason: str) -> str:
-    """Return what a reason of a preemption means; "" for an unknown one."""
+    """Return the meaning of a preemption's reason; "" for an unknown one."""
     return {str(name): text for name, text in _RIGHTS.items()}.get(reason, "")
 
 
 def preemptor_of(workload: Workload) -> str:
     """Return the uid of the workload for which another was preempted last; "" if for none.
 
-    It stands in the message of the condition, also after the victim got quota again.
+    It is in the message of the condition, also after the victim got quota again.
     """
     preempted = find_condition(workload.status.conditions, PREEMPTED)
     found = None if preempted is None else _PREEMPTOR.search(preempted.message)
@@ -79,7 +79,7 @@ def preemptor_of(workload: Workload) -> str:
 
 
 def preempted_message(action: Preempt, preemptor: Workload | None) -> str:
-    """Say what a planned preemption is for; the preemptor is None if it is gone by now."""
+    """Return the message of a planned preemption; the preemptor is None if it was deleted."""
     labels = {} if preemptor is None else preemptor.metadata.labels
     return preemption_message(
         uid=action.preemptor.uid,
@@ -91,7 +91,7 @@ def preempted_message(action: Preempt, preemptor: Workload | None) -> str:
 
 
 def priorities_text(preemptor: Workload, victim: Workload, gates: Gates) -> str:
-    """Say how important both are, and what of it a boost is."""
+    """Return the priorities of both, and the part of them that is a boost."""
     return "; ".join(
         f"{who} effective priority: {effective} (base: {base}, boost: {boost})"
         for who, workload in (("preemptor", preemptor), ("preemptee", victim))

@@ -82,7 +82,7 @@ def _of_pods(name: str, mirrors: Mirrors) -> Priority:
 
 
 def priority_boost(workload: Workload, gates: Gates) -> int:
-    """Return what a workload's annotation adds to its priority; 0 without the feature gate.
+    """Return the boost of a workload's priority by annotation; 0 without the feature gate.
 
     Raises:
         PriorityBoostError: If it is not a whole number of 32 bits.

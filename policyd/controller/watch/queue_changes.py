@@ -1,4 +1,4 @@
-"""Changes of queues and of what they are made of, taken into the cache."""
+"""Changes of queues, and of the objects that they name, applied to the cache."""
 
 from contextlib import suppress
 
@@ -100,7 +100,7 @@ class QueueChanges:
             self._cache.state.history.remove_queue(key)
 
     def _weigh(self, key: str, queue: LocalQueue) -> None:
-        """Tell the history how much a LocalQueue weighs, and what it used before this process."""
+        """Give the history a LocalQueue's weight, and its usage before this process."""
         weight, history = weight_of(queue.spec.fair_sharing), self._cache.state.history
         self._cache.state.local_weights[key] = weight
         if history is None:
@@ -179,7 +179,7 @@ class QueueChanges:
                 self._touch_namespace(change.object.metadata.name)
 
     def _limits_changed(self, change: Change[LimitRange]) -> None:
-        """Look again at what the workloads of a namespace request."""
+        """Compute the requests of the workloads of a namespace again."""
         self._touch_namespace(change.object.metadata.namespace)
 
     def _touch_namespace(self, namespace: str) -> None:

@@ -1,4 +1,4 @@
-"""Pods that may take what queues give, cut down to that: there are many, and most take nothing."""
+"""Pods that may use resources of queues, trimmed to that: there are many, and most use none."""
 
 from sys import intern
 
@@ -25,15 +25,15 @@ CLAIMS = "resourceclaims"
 
 
 class RunningPod(Wire, frozen=True):
-    """A pod, with what it requests of what counts against quota."""
+    """A pod, with its requests that count against quota."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: QueuedPodStatus = QueuedPodStatus()
     amounts: dict[str, int] = {}
-    """Worked out here; no part of what the API server sends."""
+    """Computed here; not sent by the API server."""
     queues: bool = False
-    """Whether it says of itself that it is in a queue, or belongs to what is. Worked out here."""
+    """Whether it names a queue itself, or belongs to an object that does. Computed here."""
 
     def counts(self, now: float) -> bool:
         """Tell whether it runs, or may be sent to a node, and takes anything."""
@@ -55,7 +55,7 @@ def open_running_pods(
     Args:
         reader: The API server.
         pace: Time.
-        resources: Which requests count against quota, and as what.
+        resources: The requests that count against quota, and their names there.
         everything: Whether all pods queue; if not, of those in no queue only devices matter.
     """
     rules = RequestRules(resources=resources or ResourcesConfiguration())

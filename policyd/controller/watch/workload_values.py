@@ -41,7 +41,7 @@ _JUST_AFTER: Final = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadContext:
-    """What a workload's value depends on, beside the workload."""
+    """The inputs of a workload's value besides the workload."""
 
     now: float
     """Seconds since the epoch, for its back-off."""
@@ -50,7 +50,7 @@ class WorkloadContext:
     rules: RequestRules = NO_RULES
     """Limits, overheads and resource settings that apply to its requests."""
     movable: bool = False
-    """Whether it may be moved, so that what it asks for counts while it holds quota too."""
+    """Whether it may be moved, so that its requests count while it holds quota too."""
 
 
 def workload_value(
@@ -64,9 +64,9 @@ def workload_value(
 
     Args:
         workload: The workload.
-        circumstances: What else decides about it.
-        cluster_queue: Where it queues; what it holds quota of may be another one.
-        objection: Why it cannot be considered, apart from what the workload itself says.
+        circumstances: The other inputs.
+        cluster_queue: Its queue; it may hold quota of another one.
+        objection: Why it cannot be considered, apart from the workload's own errors.
     """
     metadata, settings = workload.metadata, circumstances.settings
     given_back = _given_back(workload, settings)
@@ -126,14 +126,14 @@ def _short_since(workload: kueue.Workload) -> float | None:
 def _run_seconds(workload: kueue.Workload) -> float | None:
     """Return how long a workload holds its quota at most; None if it does not say.
 
-    What it may run, it has partly run before; and it does not run before it is admitted.
+    Earlier runs count against its limit; and it does not run before it is admitted.
     """
     limit, status = workload.spec.maximum_execution_time_seconds, workload.status
     said = workload.metadata.annotations.get(EXPECTED_RUN_TIME, "")
     known = []
     if limit is not None:
         known.append(limit - (status.accumulated_past_execution_time_seconds or 0.0))
-    with suppress(DurationError):  # what is not a duration counts as not said
+    with suppress(DurationError):  # an invalid duration counts as unset
         known.append(duration_seconds(said))
     if not known:
         return None
@@ -146,7 +146,7 @@ def _saves_seconds(workload: kueue.Workload) -> float | None:
     """Return how often pods of a workload save their state; None if they do not say."""
     annotations = (each.template.metadata.annotations for each in workload.spec.pod_sets)
     said = next((each[CHECKPOINT_EVERY] for each in annotations if CHECKPOINT_EVERY in each), "")
-    with suppress(DurationError):  # what is not a duration counts as not said
+    with suppress(DurationError):  # an invalid duration counts as unset
         return max(0.0, duration_seconds(said))
     return None
 
@@ -314,7 +314,7 @@ class SecondPass:
         self._ready_at.setdefault(key, now + wait)
 
     def remove(self, key: str) -> None:
-        """Forget a workload: it is placed, evicted or gone."""
+        """Remove a workload: it was placed, evicted or deleted."""
         self._ready_at.pop(key, None)
         self._attempts.pop(key, None)
 

@@ -117,7 +117,7 @@ def run_suite(suite: Suite, read: Read) -> Iterator[SuiteOutcome]:
     """Run the tests of a suite; findings are about the files it names, and prevent tests.
 
     Args:
-        suite: The suite; what it says is to be skipped is.
+        suite: The suite; tests that it marks as skipped are.
         read: Returns the documents of a file that the suite names.
     """
     for test in () if suite.skip else suite.tests:
@@ -191,7 +191,7 @@ def _request(obj: Json) -> AdmissionRequest:
 
     Raises:
         ReviewError: If it is an AdmissionReview without a request.
-        ObjectError: If it is no object of Kubernetes.
+        ObjectError: If it is not an object of Kubernetes.
     """
     if isinstance(obj, dict) and obj.get("kind") == "AdmissionReview":
         request = {"uid": "offline", **(obj.get("request") or {})}

@@ -1,7 +1,7 @@
 """Compile Gatekeeper's ConstraintTemplates in CEL, each with one of its constraints.
 
-A template is a policy without the requests it concerns: those, and its parameters, are what a
-constraint says. The two together are one policy here.
+A template is a policy without the requests that it matches: those, and its parameters, are in a
+constraint. The two together are one policy here.
 """
 
 from collections.abc import Iterator
@@ -188,7 +188,7 @@ def constrain(
 
     Args:
         template: The template.
-        document: What it was read from: findings point into it.
+        document: Its document: findings point into it.
         constraint: The constraint.
         dialect: The version of Kubernetes the template is written for.
     """

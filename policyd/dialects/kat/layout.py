@@ -83,7 +83,7 @@ def tests_of(names: Iterable[str], read: Callable[[str], Any]) -> Iterator[KatTe
 
     Args:
         names: The names of the files.
-        read: Returns what a file holds: decoded YAML, or a text.
+        read: Returns the content of a file: decoded YAML, or a text.
     """
     found: dict[str, dict[str, str]] = {}
     for name in names:

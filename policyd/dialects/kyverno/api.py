@@ -250,7 +250,7 @@ class PolicyExceptionSpec(Closed, frozen=True):
 
 
 class ExceptedRules(Closed, frozen=True):
-    """Names rules of a ClusterPolicy, by patterns; a namespaced policy goes by `namespace/name`."""
+    """Names rules of a ClusterPolicy, by patterns; a namespaced policy as `namespace/name`."""
 
     policy_name: str
     rule_names: Texts = ()
@@ -267,7 +267,7 @@ class RuleExceptionSpec(Closed, frozen=True):
 
 
 class RuleException(Closed, frozen=True):
-    """Lifts rules of ClusterPolicies from some requests: the older kind of PolicyException."""
+    """Exempts some requests from rules of ClusterPolicies: the older kind of PolicyException."""
 
     api_version: str
     kind: Literal["PolicyException"]
@@ -277,7 +277,7 @@ class RuleException(Closed, frozen=True):
 
 
 class PolicyException(Closed, frozen=True):
-    """Lifts Kyverno's policies from some requests, or passes them allowed values."""
+    """Exempts some requests from Kyverno's policies, or passes these allowed values."""
 
     api_version: str
     kind: Literal["PolicyException"]

@@ -173,7 +173,7 @@ def _binding(
 ) -> CompiledBinding:
     """Return the action for a violation of a rule, which may depend on the namespace.
 
-    Who asks for no namespace is told the strictest: webhooks must fail closed if one refuses.
+    Without a namespace, the strictest is returned: webhooks must fail closed if one refuses.
     """
     others = validate.failure_action_overrides or whole.validation_failure_action_overrides
     actions = _actions(spec.enforcement, whole)

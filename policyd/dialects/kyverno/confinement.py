@@ -1,4 +1,4 @@
-"""Report what a namespaced policy may not read, when it is loaded."""
+"""Report forbidden reads of a namespaced policy, when it is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Read the external data that a Kyverno test declares: objects, images, responses, entries.
 
-What is not declared is not there; nothing is ever asked of a cluster, a registry or a server.
+Undeclared data does not exist; no cluster, registry or server is ever called.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,9 +29,9 @@ def declared_values(
 
     Args:
         objects: The objects of the cluster.
-        images: Images, each with its name in `image` and what a registry would say of it.
+        images: Images, each with its name in `image` and its data in a registry.
         responses: Answers to calls by HTTP, each with `method`, `url` and `response`.
-        entries: What is in the global context, each with `name`, and `resources` or `data`.
+        entries: Entries of the global context, each with `name`, and `resources` or `data`.
     """
     return kyverno_values(
         resources=_Cluster(tuple(objects)),
@@ -126,7 +126,7 @@ class _Web:
             raise UndeclaredError(f"nothing answers {method} {url}")
         return self._responses[method, url]
 
-    def trusting(self, certificates: str) -> "_Web":  # noqa: ARG002 - there is no connection
+    def trusting(self, certificates: str) -> "_Web":  # noqa: ARG002 - without a connection
         return self
 
 

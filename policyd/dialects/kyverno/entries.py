@@ -33,9 +33,9 @@ class EntryCall(NamedTuple):
 
     Attributes:
         method: `GET` or `POST`.
-        url: Where to.
-        body: What is sent; None for nothing.
-        headers: Besides those of every request.
+        url: The address.
+        body: The body; None for none.
+        headers: Headers besides those of every request.
         certificates: PEM of the authorities to trust; those of the machine if it is empty.
         seconds: How long an answer counts.
     """

@@ -43,7 +43,7 @@ from policyd.dialects.kyverno.functions.values import (
     VALUES,
     moments,
 )
-from policyd.engine.model.dialects import DETERMINISTIC, Chance, Dialect
+from policyd.engine.model.dialects import DETERMINISTIC, Dialect, Volatile
 from policyd.engine.model.environments import PolicyEnvironments
 
 _OWN: Final = (REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, VALUES, EXTERNAL_DATA)
@@ -65,9 +65,9 @@ _DECLARED: Final[Mapping[str, Type]] = {
 
 
 @lru_cache(maxsize=16)
-def _base(version: Version, chance: Chance, *, mutation: bool, namespaced: bool) -> Environment:
-    chances = moments(chance.now), random_texts(chance.random_below)
-    libraries = (*LIBRARIES, *_OWN, OWN_RESOURCES if namespaced else RESOURCES, *chances)
+def _base(version: Version, volatile: Volatile, *, mutation: bool, namespaced: bool) -> Environment:
+    volatile_functions = moments(volatile.now), random_texts(volatile.random_below)
+    libraries = (*LIBRARIES, *_OWN, OWN_RESOURCES if namespaced else RESOURCES, *volatile_functions)
     environment = base_environment(version)
     structs = {
         **REQUEST,
@@ -93,22 +93,22 @@ def kyverno_environment(
     *,
     variables: Mapping[str, Type] | None = None,
     mutation: bool = False,
-    chance: Chance = DETERMINISTIC,
+    volatile: Volatile = DETERMINISTIC,
     namespaced: bool = False,
 ) -> Environment:
     """Return the environment of the expressions of a Kyverno policy.
 
-    Kyverno brings its own cel-go, so that every function is there whatever the cluster's version;
+    Kyverno brings its own cel-go, so that every function exists in any version of the cluster;
     the version decides on the dialect.
 
     Args:
         version: The version of Kubernetes the policy is written for.
         variables: Types of the policy's own variables by name, those declared so far.
         mutation: Whether `Object` and `JSONPatch` may be made.
-        chance: The clock and the random numbers.
+        volatile: The clock and the random numbers.
         namespaced: Whether the policy belongs to a namespace, and `resource` to that alone.
     """
-    environment = _base(version, chance, mutation=mutation, namespaced=namespaced)
+    environment = _base(version, volatile, mutation=mutation, namespaced=namespaced)
     return environment.extend(structs={"kubernetes.variables": variables or {}})
 
 
@@ -121,8 +121,8 @@ def kyverno_values(
 ) -> dict[str, Any]:
     """Return the values of Kyverno's own variables, for an evaluation.
 
-    What is None is refused with a word when an expression asks for it. `images` and `exceptions`
-    are of the object and its policy: they are the caller's to add.
+    A variable that is None is refused with a message when an expression uses it. `images` and
+    `exceptions` are of the object and its policy: they are the caller's to add.
     """
     external = external_values(
         resources=resources, http=http, global_context=global_context, images=images
@@ -138,11 +138,13 @@ def kyverno_environments(
     *,
     namespaced: bool = False,
 ) -> PolicyEnvironments:
-    """Return the environments of Kyverno's policies, which are one but for mutations."""
-    version, chance = dialect.version, dialect.chance
+    """Return the environments of Kyverno's policies, which are the same except for mutations."""
+    version, volatile = dialect.version, dialect.volatile
     expressions, mutations = (
         dialect.of(
-            kyverno_environment(version, mutation=mutation, chance=chance, namespaced=namespaced)
+            kyverno_environment(
+                version, mutation=mutation, volatile=volatile, namespaced=namespaced
+            )
         )
         for mutation in (False, True)
     )

@@ -1,8 +1,8 @@
 """Export Kyverno's policies as the API server's own kinds, if they need nothing of Kyverno.
 
 A policy for pods that Kyverno extends to controllers becomes one for each place of the template:
-`object.spec` is then the template's. What has no exact counterpart is said, and nothing of such a
-policy is exported.
+`object.spec` is then the template's. Parts without an exact counterpart are reported, and nothing
+of such a policy is exported.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,9 +57,9 @@ def export_kyverno(
     """Write one of Kyverno's documents as the API server's own kinds.
 
     Args:
-        policies: What was made of the document: one policy, or one for each rule.
+        policies: The compiled policies of the document: one policy, or one for each rule.
         document: The document: findings point into it.
-        exceptions: What is lifted from policies.
+        exceptions: Exemptions from policies.
         version: The version of the API server's kinds.
     """
     objects: list[Json] = []

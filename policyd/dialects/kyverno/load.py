@@ -1,6 +1,6 @@
 """Load Kyverno's documents, and reject those that policyd does not support.
 
-A policy with mistakes is represented by what can be read of it. What policyd does not do, such as
+A policy with errors is represented by its readable parts. Features that policyd lacks, such as
 patterns and the generation of objects, is left to Kyverno, and nothing represents it.
 """
 
@@ -15,10 +15,9 @@ from policyd.dialects.kyverno import cluster_policies, exceptions, policies
 from policyd.dialects.kyverno.api import Filters
 from policyd.dialects.kyverno.environments import cluster_policy_environments, kyverno_environments
 from policyd.dialects.kyverno.filters import rules_of
-from policyd.engine.compile.policies import Form
-from policyd.engine.compile.stand_ins import (
+from policyd.engine.compile.placeholders import (
     PolicyDraft,
-    compiled_stand_ins,
+    compiled_placeholders,
     conditions_in,
     draft_of,
     fields_of,
@@ -26,6 +25,7 @@ from policyd.engine.compile.stand_ins import (
     objects_in,
     read_as,
 )
+from policyd.engine.compile.policies import Form
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
@@ -48,7 +48,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "ClusterCleanupPolicy": "deletes objects",
     "CleanupPolicy": "deletes objects",
 }
-"""Kinds that policyd does not support, by what they do."""
+"""Kinds that policyd does not support, with their purpose."""
 
 _CLEANING: Final = frozenset({"ClusterCleanupPolicy", "CleanupPolicy"})
 """Those of them that are of the older group."""
@@ -119,11 +119,11 @@ def _refused(document: Document, kind: str) -> Finding:
     return document.finding(message, ("kind",), hint="leave it to Kyverno")
 
 
-def _kyverno_stand_ins(
+def _kyverno_placeholders(
     document: Document, reason: str, dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
-    """Return the stand-ins of an invalid policy."""
-    return compiled_stand_ins(_drafts(document), document, reason, dialect)
+    """Return the placeholders of an invalid policy."""
+    return compiled_placeholders(_drafts(document), document, reason, dialect)
 
 
 def _drafts(document: Document) -> Iterator[PolicyDraft]:
@@ -185,7 +185,7 @@ KYVERNO: Final = PolicyFormat(
     reads=is_kyverno,
     guards=guards,
     load=load_kyverno,
-    stand_ins=_kyverno_stand_ins,
+    placeholders=_kyverno_placeholders,
     misnamed=misnamed,
     environments=kyverno_environments,
 )

@@ -144,8 +144,8 @@ def _shape(struct: type[msgspec.Struct]) -> ForeignShape:
 def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
     """Read a file of tests, and return the findings; unknown fields are warnings.
 
-    What would be tested by other means than requests keeps the file from being run, as does a field
-    of a row that is not known: what they expect would pass.
+    A test by other means than requests prevents a run of the file, as does an unknown field
+    of a row: their expectations would pass unchecked.
     """
     unread = [name for name in _NOT_REQUESTS if value_at(document.value, (name,))]
     if unread:

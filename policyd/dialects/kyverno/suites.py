@@ -1,7 +1,7 @@
 """Run Kyverno's test suites (`kyverno-test.yaml`), strictly: every row needs its resource.
 
-A row names a policy, resources, and what must come of them. Unlike in Kyverno's own command, a row
-whose resource is not there fails, and numbers keep their size.
+A row names a policy, resources, and the expected results. Unlike in Kyverno's own command, a row
+whose resource does not exist fails, and numbers keep their size.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,9 +50,9 @@ class Given:
         old: Objects as they were.
         kinds: The kinds that are not built in.
         params: Objects that may be params.
-        patched: What mutated resources must look like, by the file that says so.
+        patched: The expected mutated resources, by the file that states them.
         values: Values, from a file or in the suite: labels of namespaces, and operations.
-        user: Who sends the requests.
+        user: The user of the requests.
         external: The values of Kyverno's variables of external data.
         namespaces: The namespaces of the cluster.
     """

@@ -7,7 +7,7 @@ import msgspec
 
 from policyd.api.inject import Expression, Inject, InjectedResources, InjectedToleration
 from policyd.api.names import is_label_key, is_label_value
-from policyd.api.policy import LiftedRule, MatchConstraints, MatchResources, Policy, Validation
+from policyd.api.policy import ExceptionTerms, MatchConstraints, MatchResources, Policy, Validation
 from policyd.api.quantity import Quantity, QuantityError, parse_quantity
 from policyd.api.rollout import RolloutStep
 from policyd.api.selectors import LabelSelector
@@ -115,7 +115,7 @@ def _validation(validation: Validation, path: Path) -> Iterator[_At]:
         yield "field `message` is missing", path, hint
 
 
-def _exception(exception: LiftedRule, names: set[str], path: Path) -> Iterator[_At]:
+def _exception(exception: ExceptionTerms, names: set[str], path: Path) -> Iterator[_At]:
     for index, name in enumerate(exception.validations):
         if name not in names:
             hint = did_you_mean(name, names) or "give the validation a `name`"

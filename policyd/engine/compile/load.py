@@ -11,9 +11,9 @@ from policyd.api.policy import API_VERSION, GROUP, Policy
 from policyd.cel.compile.allowance import Allowance, within
 from policyd.engine.compile.check import check_policy
 from policyd.engine.compile.native import FORMS, is_binding, is_native, read_binding, read_policy
+from policyd.engine.compile.placeholders import binding_placeholders, placeholders
 from policyd.engine.compile.policies import OWN_FORM, Form, compile_policy
 from policyd.engine.compile.schema import MOST_FINDINGS, policy_shape
-from policyd.engine.compile.stand_ins import binding_stand_ins, stand_ins
 from policyd.engine.compile.static_checks import static_findings
 from policyd.engine.compile.templated import with_workload_kinds, without_pod
 from policyd.engine.documents.findings import Finding
@@ -36,12 +36,12 @@ class Loaded:
 
     Attributes:
         policies: The policies, of all kinds.
-        findings: What is wrong, or doubtful.
+        findings: Errors and doubtful places.
         bindings: Where policies apply.
-        objects: What is neither, such as params and namespaces.
-        exceptions: What is lifted from policies.
-        stand_ins: What stands in for policies that cannot be used.
-        binding_stand_ins: The same of bindings.
+        objects: All other objects, such as params and namespaces.
+        exceptions: Exemptions from policies.
+        placeholders: Placeholders of policies that cannot be used.
+        binding_placeholders: The same of bindings.
     """
 
     policies: tuple[CompiledPolicy, ...] = ()
@@ -49,8 +49,8 @@ class Loaded:
     bindings: tuple[CompiledBinding, ...] = ()
     objects: tuple[Json, ...] = ()
     exceptions: tuple[CompiledException, ...] = ()
-    stand_ins: tuple[CompiledPolicy, ...] = ()
-    binding_stand_ins: tuple[CompiledBinding, ...] = ()
+    placeholders: tuple[CompiledPolicy, ...] = ()
+    binding_placeholders: tuple[CompiledBinding, ...] = ()
 
     @property
     def broken(self) -> bool:
@@ -67,8 +67,8 @@ def gather(parts: Iterable[Loaded]) -> Loaded:
         tuple(binding for part in parts for binding in part.bindings),
         tuple(obj for part in parts for obj in part.objects),
         tuple(exception for part in parts for exception in part.exceptions),
-        tuple(policy for part in parts for policy in part.stand_ins),
-        tuple(binding for part in parts for binding in part.binding_stand_ins),
+        tuple(policy for part in parts for policy in part.placeholders),
+        tuple(binding for part in parts for binding in part.binding_placeholders),
     )
 
 
@@ -78,9 +78,9 @@ def load_document(
     """Load one document: a policy of any kind, a binding, or something else.
 
     Args:
-        document: What was read; of what comes from an API server, the depth is not known yet.
-        dialect: What policies are loaded with.
-        out_of_time: Tells whether it takes longer than anybody waits.
+        document: The document; the depth of one from an API server is not known yet.
+        dialect: The versions and formats that policies are loaded with.
+        out_of_time: Returns whether the caller's deadline has passed.
     """
     loaded = _bounded(document, dialect, out_of_time)
     return _stood_in_for(loaded, document, dialect) if loaded.broken else loaded
@@ -96,8 +96,8 @@ def load_policies(
 
     Args:
         text: YAML or JSON, any number of documents.
-        source: What findings call the text: a path.
-        dialect: What policies are loaded with.
+        source: The name of the text in findings: a path.
+        dialect: The versions and formats that policies are loaded with.
         load: Loads one document.
     """
     documents, findings = read_documents(text, source, most=MOST_VALUES)
@@ -106,17 +106,17 @@ def load_policies(
 
 
 def unusable(document: Document, reason: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
-    """Return stand-ins for a document that is not loaded, as for an invalid one."""
+    """Return placeholders for a document that is not loaded, as for an invalid one."""
     return _stood_in_for(Loaded(findings=(document.finding(reason),)), document, dialect)
 
 
 def _stood_in_for(loaded: Loaded, document: Document, dialect: Dialect) -> Loaded:
     value = document.value
     if is_binding(value):
-        return replace(loaded, binding_stand_ins=binding_stand_ins(document, loaded.findings))
+        return replace(loaded, binding_placeholders=binding_placeholders(document, loaded.findings))
     foreign = any(each.guards(value) for each in dialect.formats)
     if foreign or is_policy(value) or is_native(value):
-        return replace(loaded, stand_ins=stand_ins(document, loaded.findings, dialect))
+        return replace(loaded, placeholders=placeholders(document, loaded.findings, dialect))
     return loaded
 
 
@@ -129,7 +129,7 @@ def _bounded(document: Document, dialect: Dialect, out_of_time: OutOfTime) -> Lo
 
 
 def _shortened(loaded: Loaded, document: Document) -> Loaded:
-    """Say no more of a document than anybody reads, the errors first."""
+    """Limit the findings of a document, the errors first."""
     findings = sorted(loaded.findings, key=lambda finding: finding.severity != "error")
     more = document.finding(f"{len(findings) - MOST_FINDINGS} more findings are not shown")
     more = replace(more, severity=findings[MOST_FINDINGS].severity)
@@ -151,7 +151,7 @@ def _loaded(document: Document, dialect: Dialect) -> Loaded:
 
 
 def _load_foreign(document: Document, dialect: Dialect) -> Loaded:
-    """Load a document of another engine's format, or one that is no policy at all."""
+    """Load a document of another engine's format, or one that is not a policy."""
     written_in = dialect.format_of(document.value)
     if written_in is None:
         findings = check_other(document, dialect)
@@ -166,7 +166,7 @@ def _load_own(document: Document, dialect: Dialect) -> Loaded:
         return Loaded((), tuple(findings))
     try:
         policy = msgspec.convert(document.value, Policy)
-    except msgspec.ValidationError as error:  # what the schema cannot say, if there is anything
+    except msgspec.ValidationError as error:  # errors that the schema cannot express
         return Loaded((), (document.finding(str(error)),))
     findings = check_policy(policy, document)
     return _compiled(with_workload_kinds(policy), document, findings, OWN_FORM, dialect)

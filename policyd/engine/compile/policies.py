@@ -1,7 +1,7 @@
 """Compile a policy: check every expression once, when the policy is loaded.
 
-What is wrong with an expression becomes a finding at its place in the file. A policy with findings
-is not used at all, and stands in no other's way.
+An error in an expression becomes a finding at its place in the file. A policy with findings is
+not used at all, and affects no other policy.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -95,9 +95,9 @@ def compile_policy(
     """Compile a policy, or say everything that keeps it from being compiled.
 
     Args:
-        policy: The policy, in the words of policyd's own kind.
-        document: What it was read from: findings point into it.
-        form: How it was written there.
+        policy: The policy, as an object of policyd's own kind.
+        document: Its document: findings point into it.
+        form: Its format there.
         dialect: The version of Kubernetes it is written for.
     """
     spec, layout = policy.spec, form.layout
@@ -120,7 +120,7 @@ def _compiled(policy: Policy, compiler: "_Compiler", form: Form) -> CompiledPoli
     conditions = compiler.conditions(spec.match_conditions)
     steps = compile_inject(spec.inject, layout.at("inject"), compiler.hole) if spec.inject else ()
     mutations = compiler.mutations(spec.mutations)
-    shaping = tuple(compiler.programs)  # what validations look at does not change the object
+    shaping = tuple(compiler.programs)  # the reads of validations do not change the object
     validations = compiler.validations(spec.validations)
     annotations = compiler.annotations(spec.audit_annotations)
     exceptions = compile_exceptions(spec.exceptions, layout.at("exceptions"), compiler.compile)
@@ -222,7 +222,7 @@ class _Compiler:
             path = self.layout.at("variables", index)
             self._unique(variable.name, variables[:index], path)
             program = self.compile(variable.expression, (*path, "expression"), "any")
-            # A variable that is wrong itself is no reason to call its uses wrong too.
+            # A variable with an error does not make its uses errors too.
             self.broken = self.broken or program is None
             self.types[variable.name] = DYN if program is None else program.result_type
             self.environments = self.environments.with_variables(self.types)

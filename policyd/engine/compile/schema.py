@@ -209,14 +209,14 @@ def _known_fields(error: _Error) -> str:
 
 
 def _missing(document: Document, path: Path, error: _Error) -> Iterator[Finding]:
-    """Name the field that is missing, unless it is there with a slip of the pen."""
+    """Name the field that is missing, unless it is only misspelled."""
     name = error.message.split("'")[1]
     if not any(did_you_mean(extra, [name]) for extra in _unknown(error)):
         yield document.finding(f"field `{name}` is missing", path, of_key=True)
 
 
 def _no_choice(document: Document, path: Path, error: _Error) -> Iterator[Finding]:
-    """Explain by the alternative that has the type of what was written, if only one has."""
+    """Explain by the alternative that has the type of the value, if only one has."""
     if "spec" in path[-1:] and all(set(choice) == {"required"} for choice in error.validator_value):
         yield document.finding(f"a policy needs {_either(WORK)}", path, of_key=True)
         return
@@ -274,7 +274,7 @@ def _either(names: tuple[str, ...]) -> str:
 
 
 def _sentence(path: Path, error: _Error) -> str:
-    """Word the errors that need nothing but the limit that was passed."""
+    """Return the message of an error that only needs the limit that was exceeded."""
     name, limit = f"`{_last(path)}`", error.validator_value
     match error.validator:
         case "type":

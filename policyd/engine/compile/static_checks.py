@@ -1,8 +1,8 @@
 """Check the fields and the cost of a policy's expressions before any request.
 
 An API server says such things in a policy's status, or only when the policy fails. Here they are
-findings: a field that none of the kinds has which a policy names is doubtful, and an expression
-that is over its limit whatever it is given is of no use.
+findings: a field that no kind of the policy has is doubtful, and an expression
+that exceeds its cost limit with any input is useless.
 """
 
 from collections.abc import Iterator
@@ -49,9 +49,9 @@ def static_findings(
     """Return the findings about a valid policy that need no request.
 
     Args:
-        policy: The policy, in the words of policyd's own kind.
-        document: What it was read from: findings point into it.
-        form: How it was written there.
+        policy: The policy, as an object of policyd's own kind.
+        document: Its document: findings point into it.
+        form: Its format there.
         dialect: The version of Kubernetes it is written for.
     """
     environments = form.environments(dialect, policy.spec.param_kind is not None)
@@ -153,7 +153,7 @@ def _cost_findings(
         if span.least > EXPRESSION_LIMIT:
             message = _too_costly("the expression costs", span, EXPRESSION_LIMIT)
             yield document.finding(message, expression.path)
-        if not expression.variable:  # nobody may ask for it
+        if not expression.variable:  # it may be unused
             is_condition = expression.part == "conditions"
             totals[is_condition] = reduce(add, (totals.get(is_condition, NOTHING), span))
     for is_condition, what, limit in (

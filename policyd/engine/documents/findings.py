@@ -47,9 +47,9 @@ class Position(NamedTuple):
 class Finding:
     """One thing that is wrong.
 
-    `field` is the path in the object (`spec.validations[0].expression`), for what was not read
-    from a file. `excerpt` is the line of the source, for the caret; `rule` says what it is about,
-    for statistics: one of RULES, or a policy.
+    `field` is the path in the object (`spec.validations[0].expression`), for objects that do not
+    come from a file. `excerpt` is the line of the source, for the caret; `rule` is the subject of
+    the finding, for statistics: one of RULES, or a policy.
     """
 
     source: str
@@ -95,7 +95,7 @@ def _around(text: str, column: int) -> tuple[str, int]:
 
 
 def caret_lines(finding: Finding) -> list[str]:
-    """Draw the line of the source with a caret below the column; nothing if there is no line."""
+    """Draw the line of the source with a caret below the column; empty if there is no line."""
     if not finding.excerpt:
         return []
     number, (excerpt, column) = str(finding.line), _around(finding.excerpt, finding.column)

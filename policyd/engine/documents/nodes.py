@@ -55,7 +55,7 @@ class UnreadableError(Exception):
 def compose(text: str, most: int) -> tuple[yaml.Node | None, frozenset[int]]:
     """Return the node of a text of one document, None if it is empty, and which aliases stand for.
 
-    These are told by their identities; the document may have so many values at most.
+    Keys are returned by identity; `most` limits the values of the document.
 
     Raises:
         UnreadableError: If it is nested too deep, or has more values.
@@ -118,8 +118,8 @@ class _Nodes(Composer, yaml.CSafeLoader):
 class _Builder:
     """Converts nodes to values; aliases share the value that they refer to.
 
-    Whoever looks at the values does not see that they are shared, so that it is counted how many
-    they look like: values, and the characters of their texts.
+    Readers of the values do not see that they are shared, so the size they appear to have is
+    counted: values, and the characters of their texts.
     """
 
     def __init__(self, shared: frozenset[int]) -> None:

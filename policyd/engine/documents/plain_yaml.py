@@ -1,8 +1,8 @@
 """Read the YAML of usual manifests, some ten times as fast as a complete parser.
 
 That is blocks of fields and items, one on a line, with scalars on the same line. Lines are alike by
-the thousand, so that what one says is remembered. A text with anything else in it is told from
-those that are plain, and is left to a reader of all of YAML.
+the thousand, so the value of each line is cached. A text with anything else in it is recognized,
+and left to a reader of all of YAML.
 """
 
 import json
@@ -50,7 +50,7 @@ class _Step(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A list or an object whose items or fields stand in a column."""
+    """A list or an object whose items or fields start in one column."""
 
     column: int
     value: Any
@@ -122,7 +122,7 @@ class _Reader:
     def _begins(self, column: int, *, is_list: bool) -> bool:
         if not self._awaits:
             return False
-        # The items of a field may stand in its own column.
+        # The items of a field may start in the field's own column.
         return column > self._column or (
             is_list and column == self._column and type(self._value) is dict
         )
@@ -198,7 +198,7 @@ def _plain(text: str) -> Json:
 def _read_json(text: str) -> Json:
     """Return the value of a text of JSON, where YAML reads it in the same way."""
     if not text.isascii():
-        raise NotPlainError  # what YAML does not take
+        raise NotPlainError  # YAML rejects it
     value = _read_canonical(text.encode())
     if value is not None:
         return value
@@ -216,8 +216,8 @@ def _read_json(text: str) -> Json:
 def _read_canonical(text: bytes) -> Json:
     """Return the value of JSON that is written as programs do, None if it is written otherwise.
 
-    What is written out again is the same but for blanks: so no field is named twice. As Go has it,
-    three letters may be escaped.
+    The text equals its value encoded again, except for blanks: so no field occurs twice. As Go has
+    it, three letters may be escaped.
     """
     try:
         value = _CANONICAL.decode(text)

@@ -1,7 +1,7 @@
 """Read YAML documents, and remember the position of each value.
 
 A file is cut at its `---` lines first (YAML allows such a line nowhere else), so that an error in
-one document leaves the others readable. Values become what JSON could carry; how scalars are read
+one document leaves the others readable. Values become JSON values; the reading of scalars
 follows the API server's tools rather than YAML 1.1 where the two differ (dates stay text).
 """
 
@@ -132,7 +132,7 @@ class Document:
         return None if self.tree is None else self.tree.node
 
     def position(self, path: Path, *, of_key: bool = False) -> Position | None:
-        """Return where the value at `path` begins, or the nearest parent that is there.
+        """Return where the value at `path` begins, or the nearest parent that exists.
 
         With `of_key`, a field's name is pointed at instead of its value. None if the document was
         not read from a text.
@@ -149,7 +149,7 @@ class Document:
         return Position(self.first_line + mark.line + 1, mark.column + 1)
 
     def position_within(self, path: Path, line: int, column: int) -> Position | None:
-        """Return where line `line`, column `column` of the text at `path` stands in the file."""
+        """Return the position in the file of line `line`, column `column` of the text at `path`."""
         node = self.node
         for step in path:
             found = _child(node, step) if node is not None else None

@@ -18,7 +18,7 @@ from policyd.cel.cost import MATCH_CONDITIONS_LIMIT, POLICY_LIMIT, RequestBudget
 from policyd.engine.model.compiled import NATIVE, CompiledBinding, CompiledPolicy
 from policyd.engine.model.confinement import check_params, confined
 from policyd.engine.model.deadline import OutOfTimeError
-from policyd.engine.model.exceptions import NOTHING, Lifted, lift
+from policyd.engine.model.exceptions import NOTHING, Exemption, exempt
 from policyd.engine.model.facts import Facts, View
 from policyd.engine.model.params import find_params
 from policyd.engine.objects.equivalents import equivalent_match
@@ -154,7 +154,7 @@ def _by_bindings(
 def is_of_its_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
     """Tell whether a request is for something that lives where a policy may have a say.
 
-    A Namespace lives in none: what belongs to a namespace has no say in that object.
+    A Namespace is in no namespace: a namespaced policy does not apply to it.
     """
     attributes = facts.attributes
     return not policy.namespace or (
@@ -163,7 +163,7 @@ def is_of_its_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
 
 
 def _check_param_kind(policy: CompiledPolicy, facts: Facts) -> None:
-    """Check that the kind of params exists: if not, the policy denies whatever its bindings."""
+    """Check that the kind of params exists: if not, the policy denies for any bindings."""
     kind = policy.policy.spec.param_kind
     if kind is None or policy.own:
         return
@@ -220,7 +220,7 @@ def named_by(
 ) -> RequestAttributes | None:
     """Return the request as rules see it that pick it, selectors aside; None if none does.
 
-    Exclude rules pick what is left out in the same way. Without any rules, everything is picked.
+    Exclude rules select exclusions in the same way. Without any rules, all requests match.
     """
     exact = constraints.match_policy == "Exact"
     attributes = facts.original_attributes if exact else facts.attributes
@@ -236,7 +236,7 @@ def named_by(
 
 
 def is_for_namespace(policy: CompiledPolicy, facts: Facts) -> bool:
-    """Tell whether a policy concerns what is in the namespace of a request, Namespaces aside.
+    """Tell whether a policy matches objects in the namespace of a request, Namespaces aside.
 
     Raises:
         PolicydError: If that cannot be decided.
@@ -292,7 +292,7 @@ class Match(msgspec.Struct, frozen=True):
     view: View
     variables: Mapping[str, object]
     budget: Budget
-    lifted: Lifted = NOTHING
+    exemption: Exemption = NOTHING
 
 
 def matches(invocation: Invocation, facts: Facts) -> list[Match]:
@@ -301,7 +301,7 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
     A policy whose expressions look at `pod` is asked for each pod template of the object.
 
     Raises:
-        PolicydError: If a condition fails, and none says no; if there is no time left.
+        PolicydError: If a condition fails, and none is false; if there is no time left.
     """
     policy = invocation.policy
     found = []
@@ -309,45 +309,45 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
         if facts.out_of_time():
             raise OutOfTimeError
         variables = variables_of(invocation, facts, view)
-        lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
-        if lifted.whole:
+        exemption = exemption_from(policy, facts, variables) if policy.exceptions else NOTHING
+        if exemption.whole:
             continue
         if not policy.conditions or _conditions_hold(policy, facts, variables):
-            found.append(make_match(policy, view, variables, lifted, facts.allowance))
+            found.append(make_match(policy, view, variables, exemption, facts.allowance))
     unusable = policy.unusable or invocation.binding.unusable
     if unusable and found:
         raise UnusableError(unusable)
     return found
 
 
-def lifted_by(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> Lifted:
-    """Return the parts that exceptions lift, and pass their allowed values to the expressions.
+def exemption_from(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> Exemption:
+    """Return the parts that exceptions exempt, and pass their allowed values to expressions.
 
     Raises:
         PolicydError: If an exception cannot be evaluated.
     """
     asked = dict(variables)
-    if policy.templates:  # exceptions are by the object's name, whatever its template has
+    if policy.templates:  # exceptions match the object's name, not its template's
         pairs = (("object", facts.object), ("oldObject", facts.old_object))
         asked |= {name: named(variables.get(name), obj) for name, obj in pairs}
-    lifted = lift(policy, facts, asked)
-    allowed = {"allowedImages": lifted.images, "allowedValues": lifted.values}
+    exemption = exempt(policy, facts, asked)
+    allowed = {"allowedImages": exemption.images, "allowedValues": exemption.values}
     variables["exceptions"] = {name: list(given) for name, given in allowed.items()}
-    return lifted
+    return exemption
 
 
 def make_match(
     policy: CompiledPolicy,
     view: View,
     variables: dict[str, object],
-    lifted: Lifted = NOTHING,
+    exemption: Exemption = NOTHING,
     allowance: RequestBudget | None = None,
 ) -> Match:
     """Add the policy's own variables to those of a request, and a budget for all of them."""
     budget = Budget(POLICY_LIMIT, allowance, policy.id)
     if policy.variables:
         variables["variables"] = LazyVariables(policy.variables, variables, budget)
-    return Match(view, variables, budget, lifted)
+    return Match(view, variables, budget, exemption)
 
 
 def object_of(invocation: Invocation, facts: Facts, view: View) -> Json:
@@ -398,7 +398,7 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
 
 
 def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], bool]:
-    """Look up the variables that are the same for every policy, whatever mutations do."""
+    """Look up the variables that are the same for every policy, before and after mutations."""
     uses, given, missing = policy.uses, facts.surroundings.extra, policy.environments.values
     variables: dict[str, object] = {}
     for name in uses:
@@ -451,7 +451,7 @@ def stop(error: CelError, budget: Budget) -> None:
 
     Raises:
         OutOfTimeError: If there is no time left.
-        OutOfBudgetError: If nothing is left of what its expressions may cost.
+        OutOfBudgetError: If the cost budget of its expressions is used up.
     """
     if isinstance(error, CelTimeError):
         raise OutOfTimeError from None

@@ -36,8 +36,8 @@ _Edit = tuple[InjectedField, InjectionTarget, Json]
 """A change: the field, its path and its value."""
 
 _LOOKS = 2
-"""How often a mutation by CEL has each value of the object looked at: to read what came out, and to
-compare it with what there was."""
+"""How often a mutation by CEL has each value of the object read: to read its result, and to
+compare that with the object before."""
 
 _SHORT = 100
 """Letters of a text that is written like any other value."""
@@ -159,8 +159,8 @@ class _Mutation:
     def apply_again(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object once more, if others changed it after it ran.
 
-        Others are asked by those bindings and params by which they did run, whatever it is that was
-        changed after each: one of the API server's own even if nothing was but by itself.
+        Others are asked by those bindings and params by which they did run, for any change after
+        each: one of the API server's own even if only its own change followed.
         """
         if policy.own:
             if self._may_change(policy):
@@ -256,7 +256,7 @@ class _Mutation:
         foreign = invocation.policy.kind == MUTATING
         sent = facts.as_sent(seen) if foreign else seen
         custom = facts.surroundings.schemas
-        if sent is not seen:  # what was written may take a change that what is sent does not
+        if sent is not seen:  # the object as written may take a change that the one sent does not
             mutated(sent, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
         after = mutated(seen, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
         if after is seen:
@@ -290,7 +290,7 @@ class _Mutation:
         target = InjectionTarget(facts.kind, match.view.paths, created)
         edits = []
         for step in policy.steps:
-            # What belongs to the object as a whole is set once, whatever its templates are.
+            # Fields of the object as a whole are set once, for any templates.
             if first or step.level in ("pods", "pods-metadata"):
                 value = step.template.value(match.variables, match.budget)
                 if value is not ABSENT and value:
@@ -316,7 +316,7 @@ class _Mutation:
         """Charge a policy for the look at the whole object that each of its mutations takes.
 
         Raises:
-            PolicydError: If it has nothing left for that, or there is no time left.
+            PolicydError: If its budget or the time is used up.
         """
         allowance = self._facts.allowance
         if not self._size:

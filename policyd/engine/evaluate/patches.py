@@ -100,7 +100,7 @@ class MutationError(PolicydError):
 def to_json(value: object) -> Json:
     """Turn a value of CEL into JSON, as the API server does for patches.
 
-    What is JSON already is shared, so that a comparison later sees by identity that it is the same.
+    Values that are JSON already are shared, so a later comparison finds them equal by identity.
 
     Raises:
         MutationError: If JSON has no such values.
@@ -121,7 +121,7 @@ def to_json(value: object) -> Json:
 
 
 def _all_plain(values: Sequence[Any]) -> bool:
-    """Tell whether values are objects that are JSON already, with nothing but texts and switches.
+    """Tell whether values are objects that are JSON already, of strings and booleans only.
 
     Most that policies handle are. Nothing here runs for each field in Python.
     """
@@ -158,13 +158,13 @@ def written(fields: Struct) -> dict[str, Json]:
     """Turn an `Object` into the value of a JSON patch.
 
     Raises:
-        MutationError: If there is what such a value may not be made of.
+        MutationError: If a part is of a type that such a value may not have.
     """
     return _fields_of(fields, _WRITTEN)
 
 
 def _fields_of(fields: Struct, table: _Table) -> dict[str, Json]:
-    null = table[type(None)]  # one that is no field's value is what JSON calls so
+    null = table[type(None)]  # a null outside of fields is the null of JSON
     return {
         n: v if type(v) is str else null(v) if v is None else _converted(v, table)
         for n, v in fields.items()
@@ -291,7 +291,7 @@ class UndecodablePatchError(MutationError):
         super().__init__(f"Internal error occurred: {message}")
 
 
-def mutated(  # noqa: PLR0913 - what an object is, and how it is looked at
+def mutated(  # noqa: PLR0913 - an object, its types, and how it is read
     obj: Json,
     mutation: CompiledMutation,
     value: object,
@@ -306,15 +306,15 @@ def mutated(  # noqa: PLR0913 - what an object is, and how it is looked at
     Args:
         obj: The object, which stays as it is.
         mutation: The mutation.
-        value: What its expression evaluated to.
+        value: The result of its expression.
         struct: The built-in type of the object, None for a custom kind.
         typed: Whether an object of a built-in kind is read by its type afterwards.
-        checked: Whether an object that something is applied to must be what its schema says.
+        checked: Whether an object must conform to its schema before a change is applied.
         custom: The schemas of custom kinds that are known, by group, version and kind.
 
     Raises:
-        UndecodableError: If what comes out of a JSON patch is not of the object's kind.
-        MutationError: If it cannot be applied otherwise.
+        UndecodableError: If the result of a JSON patch is not of the object's kind.
+        MutationError: If it cannot be applied for another reason.
     """
     if not isinstance(obj, dict):
         raise MutationError("the target of the change is not an object")
@@ -426,7 +426,7 @@ def _to_write(value: object) -> Json:
 
 
 def _check_types(value: Struct) -> None:
-    """Check that types are named after the path of the field they stand in."""
+    """Check that types are named after the path of the field they are in."""
     wrong = list(_wrong_types(value, value.type_name))
     if wrong:
         raise MutationError("type mismatch: " + "\n".join(wrong))

@@ -1,7 +1,7 @@
 """Decide on a request by all policies that match it.
 
 Policies are found by the resource they name, so that those for other resources cost nothing. There
-is no short cut: one answer holds everything that is wrong. Mutations run in order, each on the
+is no short cut: one answer names all errors. Mutations run in order, each on the
 result of the one before; those that ran before the last change run once more on the result.
 """
 
@@ -49,8 +49,8 @@ _EXEMPT: Final = frozenset(
     )
     for resource in resources.split()
 )
-"""What the API server's own policies never concern: policies, so that they can be repaired, and
-questions about users, so that they are answered."""
+"""Resources that no policy of the API server's kinds matches: policies, so that they can be fixed,
+and questions about users, so that they are answered."""
 
 _REPAIRED: Final = frozenset(
     ("policyd.io", "policies.kyverno.io", "kyverno.io", "admissionregistration.k8s.io")
@@ -83,8 +83,8 @@ class PolicySet:
             namespaces: Finds the Namespace object of a request's namespace; that of
                 `surroundings` if left out.
             bindings: Where they apply. Policies of the API server's kinds do nothing without.
-            exceptions: What is lifted from them.
-            surroundings: What policies may ask about besides.
+            exceptions: Exemptions from them.
+            surroundings: External data for policies.
         """
         if surroundings is None:
             assert namespaces is not None, "namespaces are looked up somewhere"
@@ -143,8 +143,8 @@ class PolicySet:
     ) -> Decision:
         """Say how the object is to be changed; refuses only if a policy cannot be evaluated.
 
-        Policies that are not reached before `out_of_time` could not be evaluated either. Whoever
-        asks others in between asks `twice` himself.
+        Policies that are not reached before `out_of_time` could not be evaluated either. A caller
+        that evaluates others in between calls `twice` itself.
         """
         concerned = self._mutating.find(request)
         if not concerned:
@@ -154,7 +154,7 @@ class PolicySet:
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
         operations = mutate(concerned, facts, verdict, twice=twice)
-        return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
+        return verdict.decision(operations, obj=facts.decoded_object, exempted=facts.exempted)
 
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Return all denials of the request as it is."""
@@ -166,7 +166,7 @@ class PolicySet:
         if self._staged:
             concerned = _as_enforced(concerned, facts, verdict)
         validate(concerned, facts, verdict)
-        return verdict.decision(obj=facts.decoded_object, lifted=facts.lifted)
+        return verdict.decision(obj=facts.decoded_object, exempted=facts.exempted)
 
     def review(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Mutate and then validate the result, as the two webhooks do in turn."""
@@ -179,7 +179,7 @@ class PolicySet:
             validating = _as_enforced(validating, facts, verdict)
         operations = mutate(mutating, facts, verdict)
         validate(validating, facts, verdict)
-        return verdict.decision(operations, obj=facts.decoded_object, lifted=facts.lifted)
+        return verdict.decision(operations, obj=facts.decoded_object, exempted=facts.exempted)
 
 
 def _as_enforced(
@@ -247,7 +247,7 @@ def _as_concerned(
     rules = constraints.resource_rules
     if any(rule_names(rule, attributes) for rule in rules):
         return policy
-    # What follows is to be decided for each request anew.
+    # The rest is decided for each request anew.
     undecided = replace(policy, named_only=False) if policy.named_only else policy
     if constraints.match_policy == "Exact" or not rules:
         return undecided

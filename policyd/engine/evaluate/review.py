@@ -73,7 +73,7 @@ def refusal(request: AdmissionRequest, decision: Decision) -> RefusalStatus:
 def _forbidden(request: AdmissionRequest) -> str:
     """Begin a refusal as the API server does those of its own policies: `pods "a" is forbidden: `.
 
-    An object whose name is yet to be made up goes by the beginning of it.
+    An object whose name is generated is named by its prefix.
     """
     resource = request.request_resource or request.resource
     group = f".{resource.group}" if resource.group else ""
@@ -99,7 +99,7 @@ def _details(request: AdmissionRequest, denials: Sequence[Denial]) -> StatusDeta
     """Name the fields at fault, if that is all there is to say.
 
     Of an invalid object, kubectl prints the message only if there are no details; else it prints
-    the field of each cause, and would put a colon after nothing.
+    the field of each cause, and a colon after an empty field.
     """
     if not all(denial.path for denial in denials):
         return None

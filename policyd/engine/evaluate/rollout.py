@@ -2,9 +2,9 @@
 
 Theory of operation. A workload has a place between 0 and 99, by a hash of the policy's name and of
 its own. A step picks those below its percentage, so that raising the percentage adds workloads and
-takes none away; and as all steps of a policy go by the same place, who is warned first is the first
-to be refused. The place follows from what an object has in itself, from its owner down: it is the
-same in every replica, after a restart, on an update, in a scan, and off line.
+removes none; and as all steps of a policy use the same place, those warned first are also the
+first to be refused. The place is computed from an object's own fields, from its owner down: it is
+the same in every replica, after a restart, on an update, in a scan, and off line.
 """
 
 import hashlib
@@ -41,9 +41,9 @@ class Staged:
     """The enforcement of a policy for one request, by one binding.
 
     Attributes:
-        binding: The name of the binding; empty for the policy's own word.
-        enforcement: What a validation that is not true leads to; `Skip` if nothing is asked.
-        step: Which step says so, from 0; None if none picks the request.
+        binding: The name of the binding; empty for the policy's own roll-out.
+        enforcement: The effect of a validation that is not true; `Skip` if none is evaluated.
+        step: The step that decided, from 0; None if none picks the request.
         place: The workload's place, from 0 to 99.
         workload: Whose place that is.
     """
@@ -63,7 +63,7 @@ class Staged:
 def stage(policy: CompiledPolicy, facts: Facts) -> tuple[CompiledPolicy | None, tuple[Staged, ...]]:
     """Return a policy as it is enforced for a request, and why so; None if it is left out.
 
-    Whatever asks it next needs to know nothing of roll-outs.
+    Later steps need no knowledge of roll-outs.
     """
     workload = workload_name(facts)
     place = place_of(policy.name, workload)
@@ -81,8 +81,8 @@ def place_of(policy: str, workload: str) -> int:
 def workload_name(facts: Facts) -> str:
     """Return `namespace/name` of the workload that an object is or belongs to.
 
-    The pods of a job, the jobs of a CronJob or JobSet and the pods of a Deployment go by its name.
-    What has a name made up goes by what that begins with, as the rest is not known at first.
+    The pods of a job, the jobs of a CronJob or JobSet and the pods of a Deployment have its name.
+    A generated name counts by its prefix, as the rest is not known at first.
     """
     namespace = facts.request.namespace if facts.attributes.namespaced else ""
     name = _own_name(facts.subject) or facts.request.name

@@ -1,6 +1,6 @@
 """Find the policies that match a request that is not evaluated, by its envelope alone.
 
-The object is not known: its labels are taken to be those that policies select, and its conditions
+The object is not known: its labels are assumed to be those that policies select, and its conditions
 to hold. A policy that must not be skipped denies what it may match.
 """
 

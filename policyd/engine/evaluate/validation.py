@@ -52,7 +52,7 @@ def all_true(
 ) -> bool | None:
     """Tell whether some validations of a policy are true of a request that it concerns.
 
-    Nothing is said: whoever wants to know why one is not true asks the policy. It must have no
+    Nothing is explained: a caller that needs the reason evaluates the policy. It must have no
     exceptions.
 
     Returns:
@@ -117,8 +117,8 @@ def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBui
 def match_for(
     policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
 ) -> Match | None:
-    """Return the variables of a validation; None if an exception lifts it."""
-    left_out = match.lifted.validations.get(validation.place)
+    """Return the variables of a validation; None if an exception exempts the request from it."""
+    left_out = match.exemption.validations.get(validation.place)
     if left_out is None:
         return match
     if not left_out:

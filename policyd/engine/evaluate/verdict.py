@@ -1,4 +1,4 @@
-"""Build a decision: what each policy says, by its enforcement."""
+"""Build a decision: the answer of each policy, by its enforcement."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -96,11 +96,11 @@ class VerdictBuilder:
     ) -> None:
         """Record that a policy could not be evaluated, and follow its failurePolicy.
 
-        An error of `configuration` refuses whatever the binding's actions are, as it does in the
+        An error of `configuration` refuses with any actions of the binding, as it does in the
         API server.
         """
         self.failed.add(policy.id)
-        # What is an error of the API server's own refuses whatever the policy says there.
+        # An error that is one in the API server too refuses regardless of the policy's settings.
         internal = isinstance(error, UndecodablePatchError) and not policy.own
         ignored = policy.ignores_failures and not internal
         text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)
@@ -169,15 +169,15 @@ class VerdictBuilder:
         operations: Sequence[Operation] = (),
         *,
         obj: Json | msgspec.UnsetType = msgspec.UNSET,
-        lifted: Sequence[str] = (),
+        exempted: Sequence[str] = (),
     ) -> Decision:
         """Return the decision, denials ordered by policy; `obj` is the mutated object."""
         if self._mutated:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
         for key, texts in self._published.items():
             self.annotate(key, ", ".join(texts))
-        lifted = tuple(dict.fromkeys(lifted))
-        for text in lifted:
+        exempted = tuple(dict.fromkeys(exempted))
+        for text in exempted:
             self.annotate(LIFTED_BY, text)
         for name, staged in self._staged.items():
             if name in self._matched:
@@ -193,7 +193,7 @@ class VerdictBuilder:
             matched=tuple(self._matched),
             failures=tuple(self._failures),
             objections=tuple(self._objections),
-            lifted=lifted,
+            exempted=exempted,
             object=obj,
         )
 

@@ -40,8 +40,8 @@ class Scope:
         workload: The object, in CEL.
         places: Where its pods are.
         pod: The pod, in CEL; empty where nothing says which is meant.
-        variables: Variables to be written out where they are named: they ask about `pod`.
-        kind: What the object is; None if it makes no pods.
+        variables: Variables to expand where they are named: they use `pod`.
+        kind: The kind of the object; None if it makes no pods.
     """
 
     workload: str
@@ -167,7 +167,7 @@ def _bound(node: ast.ExpressionNode) -> Sequence[str]:
 def methods_of(policy: CompiledPolicy) -> frozenset[str]:
     """Return the names of the methods that only policyd has, of those that a policy calls.
 
-    What is asked of `pod` is told apart: `pod.gpus`.
+    Methods of `pod` are prefixed: `pod.gpus`.
     """
     spec = policy.policy.spec
     sources = [c.expression for c in (*spec.match_conditions, *spec.variables)]
@@ -214,7 +214,7 @@ def controller_of(workload: str) -> str:
 def maker_of(workload: str) -> str:
     """Return the CEL for the kind of the object's controller, if the request is by that controller.
 
-    The accounts are the usual ones: what settings of policyd name, the API server does not know.
+    The accounts are the usual ones: the API server does not know those of policyd's settings.
     """
     groups = (f"'{group}': {sorted(names)}" for group, names in sorted(DEFAULT_MAKERS.items()))
     known = f"{{{', '.join(groups)}}}"
@@ -228,7 +228,7 @@ def maker_of(workload: str) -> str:
 def gpus_of(pod: str) -> str:
     """Return the CEL that counts the GPUs of one pod, as the scheduler adds up containers.
 
-    A list of one stands for a variable: what is long is written once, and evaluated once.
+    A list of one serves as a variable: a long expression is written and evaluated once.
     """
     kinds = ", ".join(
         f"{pod}.?spec.?{kind}.orValue([])" for kind in ("containers", "initContainers")

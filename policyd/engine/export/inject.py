@@ -1,6 +1,6 @@
 """Export `inject` as one JSON patch in CEL: the same operations under the same conditions.
 
-What cannot be said exactly is refused, with the field at fault.
+A field without an exact counterpart is refused by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,10 +34,10 @@ class ExportedField:
     """One field on its way into one place.
 
     Attributes:
-        scope: What the names in its expressions stand for.
+        scope: The meaning of names in its expressions.
         type_of: Returns the type of one of its expressions.
-        override: Whether it goes before what the author set.
-        when: What must hold besides.
+        override: Whether it overrides the author's value.
+        when: A further condition.
     """
 
     scope: Scope
@@ -79,7 +79,7 @@ class ExportedField:
         """Refuse an override that has to remove something first.
 
         Raises:
-            NotExportableError: If it goes before what the author set.
+            NotExportableError: If it overrides the author's value.
         """
         if self.override:
             raise NotExportableError("`override` cannot be exported for this field")

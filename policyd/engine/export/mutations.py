@@ -59,7 +59,7 @@ def _limit(
         return
     unstated = f"!{whole}{at('', 'limits', name)}.hasValue()"
     request = at("c", "resources", "requests", name)
-    # The API server takes `[?name].orValue('0')` for a text whatever is there, but for `dyn`.
+    # The API server takes `[?name].orValue('0')` for a string with any value, except for `dyn`.
     stated = f"quantity(string({request}.orValue(dyn('0'))))"
     larger = f"{stated}.isGreaterThan(quantity(string({value})))"
     value = f"({larger} ? {request}.value() : dyn({value}))"

@@ -77,13 +77,13 @@ class PatchText:
             value: The value, in CEL.
             steps: Where it goes.
             when: A condition.
-            absent: One that is true anyway of an object that lacks what the value is in.
+            absent: A condition that already holds if the object lacks the value's parent.
         """
         self._make(steps[:-1], when)
         self.replace(value, *steps, when=both(when, absent))
 
     def replace(self, value: str, *steps: str, when: str) -> None:
-        """Set a value in an object that is there."""
+        """Set a value in an object that exists."""
         self._add(f"op: 'add', path: {self._pointer(steps)}, value: {value}", when)
 
     def append(self, value: str, *steps: str, when: str = "", absent: str = "") -> None:
@@ -93,7 +93,7 @@ class PatchText:
         self.replace(value, *steps, APPEND, when=both(when, absent))
 
     def remove(self, *steps: str, when: str = "") -> None:
-        """Remove a value, if it is there."""
+        """Remove a value, if it exists."""
         there = f"{at(self.base, *steps)}.hasValue()"
         self._add(f"op: 'remove', path: {self._pointer(steps)}", both(when, there))
 

@@ -24,10 +24,10 @@ class PodPlace:
 
     Attributes:
         pod: The pod, or the template.
-        path: What gives the JSON pointer of it.
-        count: What gives the number of pods made from it.
-        loop: What is looped over to find all of it; empty if it stands for one template.
-        present: What tells whether it is there; empty if it always is.
+        path: An expression for its JSON pointer.
+        count: An expression for the number of pods made from it.
+        loop: The list that is looped over to find all of it; empty if it is one template.
+        present: An expression for whether it exists; empty if it always does.
     """
 
     pod: str

@@ -2,8 +2,8 @@
 
 A Policy becomes a ValidatingAdmissionPolicy for its validations and a MutatingAdmissionPolicy for
 `inject` and its mutations, each with bindings; one that concerns kinds with pods in different
-places becomes one for each place. What has no exact counterpart is said, and nothing of such a
-policy is exported.
+places becomes one for each place. Parts without an exact counterpart are reported, and nothing of
+such a policy is exported.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -157,10 +157,10 @@ def export_policy(
 
     Args:
         policy: The policy.
-        document: What it was read from: findings point into it.
-        bindings: Where it applies, unless it says so itself.
+        document: Its document: findings point into it.
+        bindings: The bindings, if it is not bound by itself.
         version: The version of the API server's kinds.
-        checked: Whether to compile what comes out, as the API server will.
+        checked: Whether to compile the result, as the API server will.
     """
     problems = [*_without_counterpart(policy.policy.spec), *_of_bindings(policy, bindings)]
     whole = [completed(binding, policy) for binding in bindings]

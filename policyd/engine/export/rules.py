@@ -23,9 +23,9 @@ _SAME_OBJECT = frozenset({"ephemeralcontainers", "resize", "status"})
 class ExportTarget:
     """Kinds that are alike in all that a policy asks about them, and the rules that name them.
 
-    `kind` is one of them, None for what makes no pods; `suffix` tells the target from the others of
-    its policy. `guarded` tells that their pods can be changed at creation only, and that the rules
-    name other operations too.
+    `kind` is one of them, None for kinds that make no pods; `suffix` distinguishes the target from
+    others of its policy. `guarded` tells that their pods can be changed at creation only, and that
+    the rules name other operations too.
     """
 
     kind: WorkloadKind | None
@@ -40,9 +40,9 @@ class Needs:
 
     Attributes:
         pods: Where the pods are.
-        counts: How many they are.
-        workload: What is queued.
-        gang: How a gang is formed.
+        counts: Their numbers.
+        workload: The queued object.
+        gang: The form of a gang.
         changes: Whether they can be changed once they exist.
     """
 
@@ -109,7 +109,7 @@ def _named(rule: Rule, group: str, resource: str) -> Iterator[tuple[WorkloadKind
         raise NotExportableError("a rule with `*` cannot be split by kind: name the kinds")
     other = bool(part) and part not in _SAME_OBJECT
     if not found or other:
-        # `batch` and `pods` beside `jobs`: there is no such resource.
+        # `batch` and `pods` beside `jobs`: no such resource exists.
         elsewhere = any(k.plural == plural and k.group in rule.api_groups for k in KINDS)
         if not elsewhere or other:
             yield None, _only(rule, group, resource)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.api.policy import LiftedRule
+from policyd.api.policy import ExceptionTerms
 from policyd.cel import Program, compile_expression
 from policyd.cel.types import Type
 from policyd.engine.export.expressions import NotExportableError, Scope
@@ -48,12 +48,12 @@ class _Condition:
 
 @dataclass(frozen=True)
 class Exporter:
-    """Exports one policy for one target; `problems` has what cannot be exported.
+    """Exports one policy for one target; `problems` names the parts that cannot be exported.
 
     Attributes:
         policy: The policy.
         target: The kinds that it is written for.
-        problems: What cannot be written.
+        problems: Parts that cannot be written.
     """
 
     policy: CompiledPolicy
@@ -127,7 +127,7 @@ class Exporter:
 
     @cached_property
     def asked(self) -> list[_Condition]:
-        """The conditions of the policy, and that none of its exceptions lifts it."""
+        """The conditions of the policy, and that none of its exceptions applies."""
         compiled = dict(self.policy.conditions)
         asked = [
             _Condition(
@@ -200,7 +200,7 @@ class Exporter:
             variables.append({"name": variable.name, "expression": text})
         return variables
 
-    def attempt(self, path: Path, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` does
+    def attempt(self, path: Path, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - the result of `make`
         """Return the result of `make`; None, and a problem noted, if it cannot be exported."""
         try:
             return make()
@@ -224,12 +224,12 @@ class Exporter:
         return compile_expression(source, environments.with_variables(types).expressions)
 
 
-def _exempting(exception: LiftedRule) -> str:
+def _exempting(exception: ExceptionTerms) -> str:
     """Return the CEL that tells whether an exception matches a request.
 
     Raises:
-        NotExportableError: If it ends some day, as the API server's policies know no clock, or
-            lifts a policy for some containers only.
+        NotExportableError: If it ends at some time, as the API server's policies have no clock, or
+            exempts only some containers.
     """
     if exception.until:
         raise NotExportableError(

@@ -1,11 +1,11 @@
-"""Merge each field that `inject` can set with what the object has.
+"""Merge each field that `inject` can set with the object's own value.
 
-Every function here changes a draft and is idempotent: what it added it finds again. What the author
-set stays, unless the edit overrides. Values are plain JSON, as the API server would take them.
+Every function here changes a draft and is idempotent: it recognizes its own additions. The
+author's values are kept, unless the edit overrides. Values are JSON, as the API server takes them.
 
 Of node affinity, terms of a node selector are alternatives, and the conditions in a term must all
-hold. So what is required joins every term that the author wrote, and only an object without terms
-takes them as they are. A condition on a label that a term speaks of already stays the author's.
+hold. So requirements join every term that the author wrote, and only an object without terms takes
+them as they are. A condition on a label that a term names already stays the author's.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,12 +56,12 @@ class Edit(msgspec.Struct, frozen=True):  # made many times a review, three time
         return self.draft.get((*self.at, *path))
 
     def put(self, value: Json, *path: str | int) -> None:
-        """Set a value, unless one is there that the author set."""
+        """Set a value, unless the author set one."""
         if self.override or self.get(*path) is None:
             self.draft.set((*self.at, *path), value)
 
     def put_name(self, name: str, *path: str | int) -> None:
-        """Set a name, unless one is there; an empty one names nothing."""
+        """Set a name, unless one is set; an empty name is not set."""
         if self.override or not self.get(*path):
             self.draft.set((*self.at, *path), name)
 
@@ -133,7 +133,7 @@ def set_node_selector(edit: Edit, selector: Mapping[str, str]) -> None:
 
 
 def add_tolerations(edit: Edit, tolerations: Sequence[Mapping[str, Json]]) -> None:
-    """Add the tolerations that are not covered by one that is there.
+    """Add the tolerations that are not covered by an existing one.
 
     With override, others for the same key and effect go.
     """
@@ -247,7 +247,7 @@ def default_resources(edit: Edit, resources: Mapping[str, Mapping[str, Json]]) -
     """Set the requests and limits of containers whose authors left them out.
 
     A request that is not stated is the limit if there is one, as in the API server; a limit is
-    never set below a stated request. What is stated for the pod as a whole counts as stated.
+    never set below a stated request. Amounts for the pod as a whole count as stated.
     """
     whole = edit.get("spec", "resources")
     for field in ("initContainers", "containers"):

@@ -1,7 +1,7 @@
 """Compile `inject`: which value is set where, and on which kinds.
 
 The names of a queue and of a workload's priority belong to the object that is queued; everything of
-a pod's spec belongs to the pod, or to the templates it is made from. What can no longer be changed
+a pod's spec belongs to the pod, or to the templates it is made from. Fields that cannot be changed
 once an object exists is set when it is created, and left alone afterwards.
 """
 
@@ -124,7 +124,7 @@ class InjectedField:
 class InjectionTarget(msgspec.Struct, frozen=True):  # made for each policy, three times as fast
     """The target of an injection: the object's kind, its pods, and whether it is new.
 
-    `kind` is None for what makes no pods; `pods` are the paths of the pod or its templates.
+    `kind` is None for kinds that make no pods; `pods` are the paths of the pod or its templates.
     """
 
     kind: WorkloadKind | None

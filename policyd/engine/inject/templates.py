@@ -1,7 +1,7 @@
 """Compile JSON values in which CEL expressions compute some parts.
 
-What holds no expression is turned into JSON once, when the policy is loaded. A computed value that
-is null, or an optional without a value, leaves its place out: the field, or the item of a list.
+Parts without an expression become JSON once, when the policy is loaded. A computed value that
+is null, or an optional without a value, omits its place: the field, or the item of a list.
 """
 
 from collections.abc import Callable, Mapping

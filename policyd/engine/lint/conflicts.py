@@ -1,7 +1,7 @@
 """Find policies that write the same field differently, before any request.
 
-Only what is certain is said: both values are written out, whatever one policy concerns the other
-concerns too in each respect, and nobody said by `priority` which of them goes first.
+Only certain conflicts are reported: both values are constants, each request of one policy is a
+request of the other in each respect, and no `priority` sets their order.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ def conflicts(
 
     Args:
         policies: The policies of a cluster.
-        bindings: Where they apply: what one narrows is left alone.
+        bindings: Their bindings: a policy that one narrows is skipped.
     """
     narrowed = {(b.policy_kind, b.policy) for b in bindings if b.constraints is not None}
     writing = [
@@ -68,7 +68,7 @@ def _finding(
 
 
 def _meet(one: CompiledPolicy, other: CompiledPolicy) -> bool:
-    """Tell whether there are for sure requests that concern both, in no order anybody chose."""
+    """Tell whether there are certainly requests that concern both, in no chosen order."""
     mine, theirs = one.policy.spec, other.policy.spec
     if mine.priority != theirs.priority or one.namespace != other.namespace:
         return False
@@ -111,7 +111,7 @@ def _both(one: Rule, other: Rule) -> bool:
 
 
 def _writes(policy: Policy) -> Writes:
-    """Return the fields that a policy sets to constant values, whatever the object."""
+    """Return the fields that a policy sets to constant values, for any object."""
     written = _injected(policy.spec.inject) if policy.spec.inject else {}
     for mutation in policy.spec.mutations:
         for given in (mutation.apply_configuration, mutation.json_patch):

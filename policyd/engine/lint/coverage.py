@@ -1,6 +1,6 @@
 """Find branches of a policy's expressions that no case takes.
 
-For each part that decides something (what is joined by `&&` and `||`, the condition of `?:`), two
+For each part that decides something (the operands of `&&` and `||`, the condition of `?:`), two
 expressions are made: whether the whole gets to it and finds it true, and whether false. They are
 asked of each case. Inside a loop, one element is enough.
 """
@@ -18,8 +18,8 @@ from policyd.cel.syntax.unparse import unparse
 from policyd.engine.evaluate.conditions import (
     Invocation,
     condition_variables,
+    exemption_from,
     invocations,
-    lifted_by,
     make_match,
     matches,
     variables_of,
@@ -113,10 +113,10 @@ class BranchCoverage:
         policy = invocation.policy
         for view in facts.views if policy.by_template else (facts.whole,):
             variables = variables_of(invocation, facts, view)
-            lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
+            exemption = exemption_from(policy, facts, variables) if policy.exceptions else NOTHING
             asked = condition_variables(policy, facts, variables)
             self._ask(self._conditions.get(policy.id, ()), asked)
-            make_match(policy, view, variables, lifted)
+            make_match(policy, view, variables, exemption)
         for match in matches(invocation, facts):
             self._ask(self._others.get(policy.id, ()), match.variables)
 

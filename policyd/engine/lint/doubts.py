@@ -1,7 +1,7 @@
 """Find doubtful parts of a policy: it never matches, fails unexpectedly, or costs too much.
 
-Policies are tried on objects that have nothing but what their kind requires. What fails there
-refuses such objects with `failurePolicy: Fail`, whatever the policy is about.
+Policies are tried on objects with only the required fields of their kind. An error there
+refuses such objects with `failurePolicy: Fail`, whatever the policy's purpose.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -103,7 +103,7 @@ _LEAST: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     ("batch", "jobs"): {"spec": _JOB},
     ("batch", "cronjobs"): {"spec": _CRON},
 }
-"""What objects of a kind have at least when policies see them, the API server's defaults among it,
+"""The least that objects of a kind have when policies see them, with the API server's defaults,
 beside their metadata."""
 
 
@@ -160,7 +160,7 @@ def _idle(policy: CompiledPolicy) -> Iterator[Doubt]:
 
 
 def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
-    """Yield the audit annotations whose values are no texts, which the API server refuses."""
+    """Yield the audit annotations whose values are not strings, which the API server refuses."""
     for key, program in () if policy.own else policy.annotations:
         if program.result_type not in (STRING, NULL):
             message = f"the API server refuses it: annotation `{key}` is {program.result_type}"

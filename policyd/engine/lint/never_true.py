@@ -15,7 +15,7 @@ from policyd.engine.documents.findings import Doubt
 from policyd.engine.model.compiled import CompiledPolicy, environments_of
 from policyd.errors import did_you_mean
 
-_TOLD: Final = frozenset(
+_REPORTED: Final = frozenset(
     {
         ("object", "kind"),
         ("request", "operation"),
@@ -86,9 +86,9 @@ def _conditions(policy: CompiledPolicy) -> Iterator[Doubt]:
         for part in _conjuncts(program.source, environment):
             if _is_never_true(part, environment, requests):
                 shown = unparse(part)
-                told = "" if shown == program.source.strip() else f", as `{shown}` is not"
+                suffix = "" if shown == program.source.strip() else f", as `{shown}` is not"
                 hint = "name the operation or the kind in a rule" if _names(part) else None
-                yield Doubt(f"match condition `{name}` is never true{told}", hint, "never-true")
+                yield Doubt(f"match condition `{name}` is never true{suffix}", hint, "never-true")
                 break
 
 
@@ -105,7 +105,7 @@ def _is_never_true(
     part: ast.ExpressionNode, environment: Environment, requests: list[dict[str, object]]
 ) -> bool:
     names = _names(part)
-    if names is None or not names <= _TOLD or (names and not requests):
+    if names is None or not names <= _REPORTED or (names and not requests):
         return False
     try:
         program = compile_expression(unparse(part), environment)

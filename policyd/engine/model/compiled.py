@@ -1,7 +1,7 @@
 """Define compiled policies: every expression compiled, every default set.
 
 Policies of all kinds come to the same: policyd's own, the API server's, and those of other engines.
-What differs is said here: how a denial is worded, and what a binding adds.
+Their differences are fields: the wording of a denial, and the additions of a binding.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Literal
 
 from policyd.api.policy import (
     Enforcement,
-    LiftedRule,
+    ExceptionTerms,
     MatchConstraints,
     MatchResources,
     ParamRef,
@@ -61,14 +61,14 @@ class CompiledBinding:
     """A binding: where a policy applies.
 
     Attributes:
-        name: The binding's name; empty for what the policy says of itself.
+        name: The binding's name; empty for the policy's own.
         policy: The name of the policy it is for.
-        constraints: What it narrows the policy to, if anything.
-        param_ref: Which params there are.
-        actions: What a validation that is not true leads to; empty for the policy's own word.
+        constraints: The constraints that it adds to the policy, if any.
+        param_ref: The reference to params.
+        actions: The effects of a validation that is not true; empty for the policy's own.
         policy_kind: The kind of that policy.
-        place: Where it was read.
-        rollout: For whom it is enforced otherwise.
+        place: Its place in a file.
+        rollout: The requests for which the enforcement differs.
         actions_for: Returns the actions for a request, if they depend on its namespace.
         unusable: Why it cannot be asked, if it cannot: its policy then cannot be, either.
     """
@@ -87,16 +87,16 @@ class CompiledBinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledException:
-    """An exception: the policies that are lifted, and from which requests.
+    """An exception: the policies that do not apply, and to which requests.
 
     Attributes:
         name: The exception's name.
         policies: Kind and name of the policies; an empty kind stands for any.
         conditions: All must be true of the request.
-        images: Images that the policy is to allow, rather than being lifted.
+        images: Images that the policy is to allow, while it applies.
         values: Values that it is to allow.
-        terms: For whom, where, until when and why, if the policy itself says.
-        picks: Tells whether it is for a request that a policy concerns, if conditions do not.
+        terms: Its users, places, end and reason, if it is part of the policy.
+        picks: Returns whether it is for a request of a policy, if conditions do not decide.
         until: When it ends, in seconds since the epoch.
         place: Where it was read.
         namespace: The only namespace that its conditions see, if it is a namespaced kind.
@@ -108,7 +108,7 @@ class CompiledException:
     conditions: tuple[Program, ...]
     images: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
-    terms: LiftedRule | None = None
+    terms: ExceptionTerms | None = None
     picks: "Callable[[CompiledPolicy, Facts], bool] | None" = None
     until: float = math.inf
     place: str = ""
@@ -121,8 +121,8 @@ class CompiledException:
         return frozenset().union(*(program.variables_used for program in self.conditions))
 
     @property
-    def lifts(self) -> bool:
-        """Whether the policy is lifted, and does not only get allowed values."""
+    def exempts(self) -> bool:
+        """Whether the policy does not apply, rather than only getting allowed values."""
         return not self.images and not self.values
 
     @property
@@ -140,37 +140,37 @@ class CompiledPolicy:
     """A policy that can be evaluated.
 
     Attributes:
-        policy: What the author wrote, in the words of policyd's own kind.
+        policy: The author's policy, as an object of policyd's own kind.
         kind: The kind it was written as.
         name: Its name.
         place: Where it was read: `file:line:column`, or the name of the object.
         constraints: Which requests it concerns.
         conditions: The match conditions, by name.
         variables: The variables' programs, in order.
-        steps: What it injects.
-        mutations: What it changes by CEL.
-        validations: What it demands.
-        annotations: What the audit log is told, by key.
-        programs: All expressions that each request is asked by, but for the variables: the values
+        steps: Its injections.
+        mutations: Its changes by CEL.
+        validations: Its validations.
+        annotations: Its entries for the audit log, by key.
+        programs: All expressions that are evaluated for each request, except variables: the values
             that are injected are among them, messages and remedies are not.
         uses: The variables that its expressions name, `pod` and `request` among them.
         reads: The names of the object's fields that decide what it changes.
         writes: The names of the object's fields that it changes.
         named_only: Whether it concerns everything of the resources and operations it names, as far
             as its rules go.
-        bindings: Where it applies; the policy's own word if it needs no binding.
-        environments: The environments of its expressions, but for the types of its own variables.
+        bindings: Its bindings; one of its own if it needs none.
+        environments: The environments of its expressions, without the types of its own variables.
         namespace: The only namespace it concerns, if it is a namespaced kind.
-        part: Which part of what the author wrote this is, if it was taken apart.
+        part: The part of the author's policy that this is, if it was split.
         templates: Whether expressions see a pod template as if it were a pod.
-        applies: Tells what its rules cannot say about the requests it concerns.
-        exceptions: What is lifted from it.
-        background: Whether it may be asked of what exists already.
-        unusable: Why it cannot be asked, if it cannot: it stands for what it was to guard.
-        own: Whether it is policyd's own kind, with what that has and others have not.
-        id: What tells it from all others: its name, and its kind unless that is policyd's own.
-        unconditional: Whether it concerns whatever its rules name, however a request came.
-        by_template: Whether it is asked once for each pod template, and not of the whole object.
+        applies: Decides parts of its matching that rules cannot express.
+        exceptions: Exemptions from it.
+        background: Whether it may be evaluated for existing objects.
+        unusable: The reason if it cannot be evaluated: it is a placeholder then.
+        own: Whether it is of policyd's own kind, with the features that only this kind has.
+        id: Its unique identifier: its name, and its kind unless that is policyd's own.
+        unconditional: Whether its rules alone decide which requests match.
+        by_template: Whether it is evaluated once for each pod template, not for the whole object.
     """
 
     policy: Policy

@@ -1,8 +1,8 @@
 """Confine a namespaced policy to its namespace: objects, params, permissions.
 
-Whoever may write a policy in one namespace need not be trusted with any other, nor with what the
-webhooks may read and reach. So whatever such a policy asks is answered for its own namespace, by
-whichever words it asks, and what belongs to the cluster is not answered at all.
+The author of a policy in one namespace need not be trusted with any other, nor with the data that
+the webhooks may read and reach. So each question of such a policy is answered for its own
+namespace, in any syntax, and a question about cluster objects is not answered at all.
 """
 
 from abc import ABC, abstractmethod
@@ -71,7 +71,7 @@ def check_params(
     """Check that params are of a namespace.
 
     Raises:
-        ParamError: If they are not, or that cannot be told.
+        ParamError: If they are not, or that is unknown.
     """
     if source.namespaced(kind) is False:
         raise ParamError(str(ElsewhereError(namespace, of_the_cluster(kind))))

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from policyd.errors import PolicydError
 
 OutOfTime = Callable[[], bool]
-"""Tells whether the caller is about to stop waiting. It is asked between policies, each of which is
-bounded by what its expressions may cost."""
+"""Returns whether the caller's deadline has passed. It is called between policies, each of which is
+bounded by the cost limit of its expressions."""
 
 
 class OutOfTimeError(PolicydError):

@@ -1,4 +1,4 @@
-"""Define a decision: what all policies together say about a request."""
+"""Define a decision: the verdict of all policies on a request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,20 +16,20 @@ class Denial:
     """A reason to deny the request, and a remedy.
 
     Attributes:
-        policy: The policy that says so.
-        message: What is wrong.
+        policy: The policy that denies.
+        message: The sentence for people.
         validation: The validation's name, or its place in the policy; empty if the policy as a
             whole could not be evaluated.
-        remedy: What the user can do, if the policy says.
-        reason: The API server's word for it.
+        remedy: The action that the policy proposes to the user, if any.
+        reason: The API server's word for the kind of error.
         path: Path of the field it is about, such as one of several pod templates; empty if it is
             about the object as a whole.
-        lead: Who refuses, in the API server's words, if the policy is of its kinds or Kyverno's.
+        lead: The beginning of the message in the API server's words, for its kinds and Kyverno's.
         kind: The kind of the policy.
-        origin: What tells the policy from all others.
+        origin: The unique identifier of the policy.
         status: The HTTP status of the refusal, if it does not follow from the reason.
-        failed: Whether the policy could not be evaluated, so that this is not what it says.
-        actions: What its enforcement makes of it, of an objection.
+        failed: Whether the policy could not be evaluated, so that this is not its verdict.
+        actions: The effects of an objection by its enforcement.
     """
 
     policy: str
@@ -80,16 +80,16 @@ class Decision:
     """The verdict of all policies on one request.
 
     Attributes:
-        denials: Why it is refused, by policy name; the request is allowed if there are none.
-        warnings: What the user is told although it is allowed.
-        audit_annotations: What the audit log is told.
-        operations: How the object is changed, to be applied in order to the object as it came.
+        denials: The reasons for refusal, by policy name; the request is allowed if there are none.
+        warnings: The warnings for the user of an allowed request.
+        audit_annotations: The entries for the audit log.
+        operations: The changes, to be applied in order to the object as it came.
         matched: The policies that concerned the request, selectors and conditions included.
         failures: The policies that could not be evaluated.
-        objections: The validations that are not true, whatever their enforcement makes of it.
-        lifted: What exceptions lifted from the request: the policy, and why.
+        objections: The validations that are not true, with any enforcement.
+        exempted: The exemptions by exceptions: the policy, and the reason.
         object: The object with the operations applied, for later readers; UNSET if no
-            policy needed it decoded. Not part of what is decided.
+            policy needed it decoded. Not part of the verdict.
     """
 
     denials: tuple[Denial, ...] = ()
@@ -99,7 +99,7 @@ class Decision:
     matched: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
     objections: tuple[Denial, ...] = field(default=(), compare=False, repr=False)
-    lifted: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    exempted: tuple[str, ...] = field(default=(), compare=False, repr=False)
     object: Json | msgspec.UnsetType = field(default=msgspec.UNSET, compare=False, repr=False)
 
     @property

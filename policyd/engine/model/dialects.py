@@ -1,4 +1,4 @@
-"""Define what policies are loaded with: a version of Kubernetes, and other formats."""
+"""Define the context in which policies are loaded: a version of Kubernetes, and formats."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from policyd.engine.model.functions import expression_environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chance:
+class Volatile:
     """The sources of changing values; functions that need a missing one fail.
 
     Attributes:
@@ -29,7 +29,7 @@ class Chance:
     random_below: Callable[[int], int] | None = None
 
 
-DETERMINISTIC: Final = Chance()
+DETERMINISTIC: Final = Volatile()
 """Neither a clock nor random numbers."""
 
 
@@ -39,14 +39,14 @@ class Dialect:
 
     Attributes:
         version: The version of Kubernetes they are written for: decides which functions there are.
-        cel_go: The version of cel-go whose dialect is spoken, if not that of `version`.
-        chance: The clock and the random numbers, for formats whose expressions may ask them.
+        cel_go: The version of cel-go whose dialect is used, if not that of `version`.
+        volatile: The clock and the random numbers, for formats whose expressions may use them.
         formats: The formats of other engines that are read besides policyd's and Kubernetes' own.
     """
 
     version: Version = DEFAULT_VERSION
     cel_go: Version | None = None
-    chance: Chance = DETERMINISTIC
+    volatile: Volatile = DETERMINISTIC
     formats: "tuple[PolicyFormat, ...]" = ()
 
     def of(self, environment: Environment) -> Environment:
@@ -63,12 +63,12 @@ class PolicyFormat:
     """The policies of another engine, as this one reads them.
 
     Attributes:
-        name: What its environment is called, as in `policyd cel --env`.
-        reads: Tells whether a document is one of its objects.
-        guards: Tells whether one of its objects is a policy that policyd evaluates.
-        load: Reads and compiles one of its objects: policies, exceptions, and what is wrong.
-        stand_ins: Returns what stands in for a policy that has mistakes, given the reason.
-        misnamed: Says what is wrong with a document of its API groups that is none of its objects.
+        name: The name of its environment, as in `policyd cel --env`.
+        reads: Returns whether a document is one of its objects.
+        guards: Returns whether one of its objects is a policy that policyd evaluates.
+        load: Reads and compiles one of its objects: policies, exceptions, and errors.
+        placeholders: Returns placeholders for a policy that has errors, given the reason.
+        misnamed: Returns the errors of a document of its API groups that is not one of its objects.
         environments: Returns the environments of its expressions, with params or without.
     """
 
@@ -78,7 +78,7 @@ class PolicyFormat:
     load: Callable[
         [Document, Dialect], tuple[list[CompiledPolicy], list[CompiledException], list[Finding]]
     ]
-    stand_ins: Callable[[Document, str, Dialect], Iterable[CompiledPolicy]]
+    placeholders: Callable[[Document, str, Dialect], Iterable[CompiledPolicy]]
     misnamed: Callable[[Document], list[Finding]]
     environments: Callable[[Dialect, bool], PolicyEnvironments]
 

@@ -1,11 +1,11 @@
-"""Apply exceptions: lift policies, or parts of them, from some requests."""
+"""Apply exceptions: exempt some requests from policies, or from parts of them."""
 
 import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from policyd.api.policy import LiftedRule
+from policyd.api.policy import ExceptionTerms
 from policyd.cel import Budget, CelError, CelTimeError, Program
 from policyd.cel.cost import MATCH_CONDITIONS_LIMIT
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
@@ -20,15 +20,15 @@ class ExceptionError(PolicydError):
     """An exception cannot be evaluated."""
 
 
-class Lifted(NamedTuple):
-    """The parts of a policy that exceptions lift for one request.
+class Exemption(NamedTuple):
+    """The parts of a policy that exceptions exempt one request from.
 
     Attributes:
-        whole: Whether all of it is lifted.
-        validations: For each validation that is lifted, the containers it does not see; no
+        whole: Whether the request is exempt from all of it.
+        validations: For each exempt validation, the containers it does not see; no
             containers stand for the validation as a whole.
-        images: Images that expressions are told to allow.
-        values: Values that they are told to allow.
+        images: Images that expressions are to allow.
+        values: Values that they are to allow.
     """
 
     whole: bool = False
@@ -37,12 +37,12 @@ class Lifted(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-NOTHING: Final = Lifted()
-"""Nothing is lifted."""
+NOTHING: Final = Exemption()
+"""No exemption."""
 
 
 def compile_exceptions(
-    exceptions: tuple[LiftedRule, ...],
+    exceptions: tuple[ExceptionTerms, ...],
     at: Path,
     compile_: Callable[[str, Path, str], Program | None],
 ) -> tuple[CompiledException, ...]:
@@ -62,8 +62,8 @@ def compile_exceptions(
     return tuple(compiled)
 
 
-def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) -> Lifted:
-    """Return the parts that a policy's exceptions lift; the facts keep the reasons.
+def exempt(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) -> Exemption:
+    """Return the parts that a policy's exceptions exempt; the facts keep the reasons.
 
     Raises:
         ExceptionError: If an exception cannot be evaluated.
@@ -78,14 +78,14 @@ def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) 
     validations: dict[str, frozenset[str]] = {}
     whole = False
     for exception in applied:
-        if exception.lifts:
-            facts.lifted.append(f"{policy.name}: {exception.words}")
-        whole = whole or (exception.lifts and _is_whole(exception.terms))
+        if exception.exempts:
+            facts.exempted.append(f"{policy.name}: {exception.words}")
+        whole = whole or (exception.exempts and _is_whole(exception.terms))
         for name in _named(policy, exception.terms):
             containers = frozenset(exception.terms.containers if exception.terms else ())
             seen = validations.get(name)
             validations[name] = containers if seen is None else _both(seen, containers)
-    return Lifted(
+    return Exemption(
         whole,
         validations,
         tuple(image for e in applied for image in e.images),
@@ -93,18 +93,18 @@ def lift(policy: CompiledPolicy, facts: Facts, variables: Mapping[str, object]) 
     )
 
 
-def _is_whole(terms: LiftedRule | None) -> bool:
+def _is_whole(terms: ExceptionTerms | None) -> bool:
     return terms is None or not (terms.validations or terms.containers)
 
 
-def _named(policy: CompiledPolicy, terms: LiftedRule | None) -> tuple[str, ...]:
+def _named(policy: CompiledPolicy, terms: ExceptionTerms | None) -> tuple[str, ...]:
     if terms is None or _is_whole(terms):
         return ()
     return terms.validations or tuple(validation.place for validation in policy.validations)
 
 
 def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    """Join two exceptions; one that lifts a whole validation has priority."""
+    """Join two exceptions; one that exempts from a whole validation has priority."""
     return one | other if one and other else frozenset()
 
 
@@ -126,7 +126,7 @@ def _applies(exception: CompiledException, facts: Facts, variables: Mapping[str,
         raise ExceptionError(f"exception `{exception.name}` failed: {error}") from error
 
 
-def _concerns(terms: LiftedRule, facts: Facts) -> bool:
+def _concerns(terms: ExceptionTerms, facts: Facts) -> bool:
     request = facts.request
     user = request.user_info
     return (
@@ -136,7 +136,7 @@ def _concerns(terms: LiftedRule, facts: Facts) -> bool:
     )
 
 
-def _holds(terms: LiftedRule, facts: Facts) -> bool:
+def _holds(terms: ExceptionTerms, facts: Facts) -> bool:
     """Tell whether an exception has not ended; the day it names is its last."""
     if not terms.until:
         return True

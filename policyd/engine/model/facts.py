@@ -46,8 +46,8 @@ T = TypeVar("T")
 class View:
     """An object seen for the sake of some of its pods.
 
-    `paths` are the pods or templates that are meant, `template` the one that expressions see as
-    `pod`; it is None for what has no pods.
+    `paths` are the pods or templates concerned, `template` the one that expressions see as
+    `pod`; it is None for kinds without pods.
     """
 
     paths: tuple[Path, ...]
@@ -95,9 +95,9 @@ class Facts:
 
         Args:
             request: The request.
-            surroundings: What policies may ask about besides.
-            out_of_time: Tells whether the caller is about to stop waiting.
-            asked: How many policies will be asked, each with a share of what they may take.
+            surroundings: External data for policies.
+            out_of_time: Returns whether the caller's deadline has passed.
+            asked: The number of policies to evaluate, each with a share of the budget.
         """
         self.request = request
         self.surroundings = surroundings
@@ -106,10 +106,10 @@ class Facts:
         self.out_of_time = out_of_time
         self.allowance = RequestBudget(asked, None if out_of_time is never else out_of_time)
         """The budget of all expressions together."""
-        self.lifted: list[str] = []
+        self.exempted: list[str] = []
         """The reasons of the exceptions that apply."""
         self.looked_up: dict[frozenset[str], tuple[dict[str, object], bool]] = {}
-        """What expressions see besides the object, by the names that they use, and whether these
+        """The variables besides the object, by the names that expressions use, and whether these
         are names that only policyd's own policies have."""
 
     def check_time(self) -> None:
@@ -277,7 +277,7 @@ class Facts:
     def as_sent(self, obj: Json) -> Json:
         """Return an object as the API server would send it, if it comes as people write it.
 
-        What cannot be read by its type stays as it is: the API server would refuse it.
+        An object that cannot be read by its type stays as it is: the API server would refuse it.
         """
         struct = type_of(obj) if self.surroundings.written else None
         if struct is None:

@@ -1,9 +1,9 @@
 """Declare the CEL functions that policyd adds to the API server's.
 
-Three variables: `pod`, the pod at hand or the pod template of the workload at hand; `workload`,
-the object itself; and `maker`, the kind of the controller that made it, which is empty unless who
-sends the request makes what that kind owns. Methods of the first two are in `METHODS`: one row has
-all that the engine knows of a method, and what the reference page says of it.
+Three variables: `pod`, the current pod or the pod template of the current workload; `workload`,
+the object itself; and `maker`, the kind of the controller that made it, which is empty unless the
+account of the request is that controller's. Methods of the first two are in `METHODS`: one row has
+all that the engine knows of a method, and its description on the reference page.
 
 For an object that makes no pods, `pod` is empty: it asks for nothing.
 """
@@ -59,7 +59,7 @@ def _failing(run: Callable[..., T]) -> Callable[..., T]:
     return call
 
 
-def _looked_at(pod: Json) -> int:
+def _work_of(pod: Json) -> int:
     """Return the work of adding up the requests of containers."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
@@ -80,7 +80,7 @@ def _looked_at(pod: Json) -> int:
 
 
 def _looking(pod: Json, *_resource: str) -> int:
-    return _SUM_WORK + _looked_at(pod)
+    return _SUM_WORK + _work_of(pod)
 
 
 def _owned(obj: Json) -> int:
@@ -100,8 +100,8 @@ def _total(side: Side) -> Callable[[Json, str], CelQuantity]:
 class _Remembering:
     """Counts the GPUs of a pod, and remembers the answer while policies ask about the same.
 
-    Every second policy begins with this question. INVARIANT: decoded objects are never changed in
-    place, so that the same containers mean the same answer. What is remembered is replaced whole,
+    Every second policy needs this first. INVARIANT: decoded objects are never changed in
+    place, so that the same containers mean the same answer. The cached value is replaced whole,
     so that threads may share it.
     """
 
@@ -116,7 +116,7 @@ class _Remembering:
             parts = spec.get("containers"), spec.get("initContainers"), spec.get("overhead")
         last = self._last
         known = last and last[0] is parts[0] and last[1] is parts[1] and last[2] is parts[2]
-        work = last[4] if last and known else _looked_at(pod)
+        work = last[4] if last and known else _work_of(pod)
         if work and budget is not None:  # the same whether it was remembered or not
             budget.charge_work(work)
         if last is None or not known:

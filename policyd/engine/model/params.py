@@ -86,7 +86,7 @@ class StoredParams:
 
 
 NO_PARAMS: Final = StoredParams()
-"""There are no params."""
+"""No params."""
 
 
 def find_params(
@@ -97,9 +97,9 @@ def find_params(
     Args:
         kind: The kind of the policy's params; None if it has none.
         ref: Which objects the binding names; None if it names none.
-        source: Where they are looked up.
-        namespace: The namespace of the request, its own for a Namespace, empty for what else
-            belongs to the cluster.
+        source: The source of params.
+        namespace: The namespace of the request, its own for a Namespace, empty for other requests
+            that belong to the cluster.
 
     Raises:
         ParamError: If they cannot be looked up, or are not there and must be.

@@ -1,4 +1,4 @@
-"""Define what policies may read besides the request: namespaces, params, permissions."""
+"""Define the data that policies may read besides the request: namespaces, params, permissions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,16 +33,16 @@ class PolicyContext:
     Attributes:
         namespaces: Finds the Namespace object of a request's namespace.
         params: Finds params.
-        authorize: Says what users may do.
+        authorize: Decides on permissions of users.
         served: Knows the versions that are served.
         typed: Whether objects of built-in kinds are read by the API server's own types after each
-            mutation, as it does: what they have no place for is dropped, or an error. If left open,
+            mutation, as it does: unknown fields are dropped, or an error. If None,
             that follows the mutations of policies that the API server knows or policyd's own.
-        written: Whether objects come as people write them, and not as the API server sends them:
-            its own policies then see what it would make of them.
-        now: Returns seconds since the epoch; without it, what has an end has ended.
-        schemas: The schemas of custom kinds, by group, version and kind, as far as they are known.
-        makers: Who makes what belongs to others, as `maker` has it.
+        written: Whether objects come as written by users, and not as sent by the API server:
+            its own policies then see them as it would store them.
+        now: Returns seconds since the epoch; without it, exceptions with an end have ended.
+        schemas: The schemas of custom kinds, by group, version and kind, if known.
+        makers: The makers of owned objects, as in `maker`.
         extra: The values of variables of external data, by name; others that the policy's format
             has are refused.
     """

@@ -1,7 +1,7 @@
 """Convert HorizontalPodAutoscalers between versions, as the API server does.
 
-autoscaling/v1 has a field for the first target of CPU utilization. The rest of what v2 has stands
-in annotations of v1: metrics in the form of a version that is no more, behavior by Go's names.
+autoscaling/v1 has a field for the first target of CPU utilization. The other fields of v2 are
+in annotations of v1: metrics in the form of a removed version, behavior by Go's names.
 """
 
 from collections.abc import Iterator
@@ -89,17 +89,17 @@ def to_v1(obj: dict[str, Any]) -> dict[str, Json]:
 def to_v2(obj: dict[str, Any]) -> dict[str, Json]:
     """Return an object of autoscaling/v1 in autoscaling/v2."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    told = value_at(obj, ("metadata", "annotations")) or {}
-    metrics = [_new(metric, "target") for metric in _read(told, _METRICS, list) or ()]
+    annotations = value_at(obj, ("metadata", "annotations")) or {}
+    metrics = [_new(metric, "target") for metric in _read(annotations, _METRICS, list) or ()]
     target = spec.get("targetCPUUtilizationPercentage")
     if target is not None:
         metrics.append(_new(_cpu("targetAverageUtilization", target), "target"))
-    current = [_new(metric, "current") for metric in _read(told, _CURRENT, list) or ()]
+    current = [_new(metric, "current") for metric in _read(annotations, _CURRENT, list) or ()]
     seen = status.get("currentCPUUtilizationPercentage")
-    if seen is not None and _read(told, _CURRENT, list) is None:
+    if seen is not None and _read(annotations, _CURRENT, list) is None:
         current.append(_new(_cpu("currentAverageUtilization", seen), "current"))
-    behavior = _renamed(_read(told, _BEHAVIOR, dict), capitals=False)
-    conditions = _read(told, _CONDITIONS, list)
+    behavior = _renamed(_read(annotations, _BEHAVIOR, dict), capitals=False)
+    conditions = _read(annotations, _CONDITIONS, list)
     more = (("metrics", metrics), ("behavior", behavior))
     seen_too = (("currentMetrics", current), ("conditions", conditions))
     return {
@@ -118,8 +118,8 @@ def _of(fields: dict[str, Json], names: tuple[str, ...]) -> dict[str, Json]:
 def _annotated(obj: dict[str, Any], added: dict[str, str]) -> dict[str, Json]:
     """Return the metadata with these of the version's own annotations, and no others."""
     metadata = obj.get("metadata") or {}
-    told = metadata.get("annotations") or {}
-    kept = {name: text for name, text in told.items() if name not in _ANNOTATIONS} | added
+    annotations = metadata.get("annotations") or {}
+    kept = {name: text for name, text in annotations.items() if name not in _ANNOTATIONS} | added
     rest = {name: value for name, value in metadata.items() if name != "annotations"}
     return rest | ({"annotations": kept} if kept else {})
 
@@ -186,7 +186,7 @@ _POLICY: Final = ("type", "value", "periodSeconds")
 def _renamed(behavior: Any, *, capitals: bool) -> dict[str, Json]:  # noqa: ANN401 - may be none
     """Return a behavior with the names of Go's fields, or without them.
 
-    With them every field is there, and null if it is not set.
+    With them every field is set, to null if it has no value.
     """
     if behavior is None:
         return {}
@@ -216,10 +216,10 @@ def _text(value: Json) -> str:
     return text
 
 
-def _read(told: dict[str, str], name: str, kind: type) -> Any:  # noqa: ANN401 - of that kind
+def _read(annotations: dict[str, str], name: str, kind: type) -> Any:  # noqa: ANN401 - of that kind
     """Return the value of an annotation; None if it is invalid, which is not an error."""
     try:
-        value = msgspec.json.decode(told[name])
+        value = msgspec.json.decode(annotations[name])
     except (KeyError, msgspec.DecodeError):
         return None
     misshapen = isinstance(value, list) and not all(isinstance(item, dict) for item in value)

@@ -94,7 +94,7 @@ def matched_kind(
 ) -> GroupVersionKind:
     """Return the kind of an object when its resource is seen under another name.
 
-    What is of another group than its resource, as the Eviction of a pod, stays what it is.
+    A kind of another group than its resource, as the Eviction of a pod, stays unchanged.
     """
     if matched == own:
         return kind
@@ -110,8 +110,8 @@ def matched_kind(
 def convert(obj: Json, kind: GroupVersionKind) -> Json:
     """Put an object in another version of its kind.
 
-    Custom kinds are taken to differ in nothing but the version's name, as they do unless their
-    definition names a webhook that converts them.
+    Versions of custom kinds are assumed to differ only in the version's name, as they do unless
+    their definition names a webhook that converts them.
 
     Raises:
         ConversionError: If the versions of a built-in kind differ in more.
@@ -145,7 +145,7 @@ def _autoscaler(obj: dict[str, Json], version: str) -> Json:
     """Put a HorizontalPodAutoscaler in its other version, as the API server's type writes it.
 
     Raises:
-        ConversionError: If it is none, whatever it says.
+        ConversionError: If it is not an autoscaler, whatever its kind.
     """
     try:
         made = to_v1(obj) if version == "v1" else to_v2(obj)

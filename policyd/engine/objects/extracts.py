@@ -14,8 +14,8 @@ _IDENTITY = ("name", "namespace")
 def as_pod(obj: Json, template: Path) -> Json:
     """Return an object as if it were the pod that its template makes, in the object's namespace.
 
-    It goes by the object's name, as pods have none yet. All but `spec` and `metadata` stays the
-    object's; what the template has not, is not there.
+    It has the object's name, as pods have none yet. All but `spec` and `metadata` is the object's;
+    fields that the template lacks are absent.
     """
     if not template or not isinstance(obj, dict):
         return obj

@@ -134,7 +134,7 @@ def selects_namespace(
 ) -> bool:
     """Tell whether the namespace of the request has the labels that `selector` asks for.
 
-    What belongs to the cluster is never filtered. A Namespace that is created or changed is judged
+    Cluster objects are never filtered. A Namespace that is created or changed is selected
     by its own labels, `obj` being that object.
 
     Raises:
@@ -155,7 +155,7 @@ def selects_namespace(
 def selects_object(selector: LabelSelector, obj: Json, old_obj: Json) -> bool:
     """Tell whether the object, or the object as it was before, has the labels asked for.
 
-    What can have none, such as the options of `kubectl exec`, is not picked for want of them.
+    An object that cannot have labels, such as the options of `kubectl exec`, is not selected.
     """
     if not selector.match_labels and not selector.match_expressions:
         return True

@@ -1,9 +1,9 @@
 """Compute the requests of a pod, as the scheduler counts them.
 
 Containers add up; sidecars (init containers that keep running) add up with them; other init
-containers run one after the other, so the largest counts. Overhead comes on top. What is given for
-the pod as a whole wins over what its containers ask for, of cpu, memory and huge pages; there are
-no devices for pods as a whole. What is negative counts as nothing.
+containers run one after the other, so the largest counts. Overhead comes on top. Amounts for
+the pod as a whole override those of its containers, of cpu, memory and huge pages; there are
+no devices for pods as a whole. Negative amounts count as 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -78,8 +78,8 @@ def gpus(obj: Json) -> int:
 def devices(obj: Json) -> int:
     """Count the GPUs and ResourceClaims of one pod of each template, however many pods there are.
 
-    It tells whether an object is about devices even while it has no pods: many kinds can be scaled
-    without anybody seeing the templates again.
+    It finds devices of an object even while it has no pods: many kinds can be scaled
+    without another review of the templates.
 
     Raises:
         PodError: If the pod is misshapen, or an amount is not a quantity.
@@ -190,7 +190,7 @@ def _gpus_of(container: Json) -> int:
 
 
 def _stated(container: Json, side: Side) -> Mapping[str, Json]:
-    """Return a container's amounts; limits stand in for requests that are not stated."""
+    """Return a container's amounts; limits replace requests that are not stated."""
     requests, limits = _sides(container)
     if side == "limits" or not requests:
         return limits

@@ -34,9 +34,9 @@ class _Place:
 class WorkloadKind:
     """A kind that makes pods.
 
-    `frozen` tells that its pod template cannot be changed once it is created; `queued` is the path
-    of what waits in a queue, which for a CronJob is the Job it makes. `besides` are the paths of
-    containers that its controller adds to a pod, with the resources that stand there.
+    `frozen` is set if its pod template cannot be changed once it is created; `queued` is the path
+    of the queued object, which for a CronJob is the Job it makes. `besides` are the paths of
+    containers that its controller adds to a pod, with the resources there.
     """
 
     group: str
@@ -68,7 +68,7 @@ def _kind_of(version: str, kind: str) -> WorkloadKind | None:
 
 
 def pod_templates(obj: Json, kind: WorkloadKind) -> tuple[PodLocation, ...]:
-    """Return the pod templates that are there in an object of a workload kind."""
+    """Return the existing pod templates of an object of a workload kind."""
     return tuple(
         PodLocation(path, place.count(obj, path))
         for place in kind.places
@@ -135,7 +135,7 @@ def _job_set_pods(obj: Json, path: Path) -> int:
 def _worker_group_pods(obj: Json, path: Path) -> int:
     """Count the pods of a worker group of a Ray cluster; a replica may span several hosts.
 
-    There are as many replicas as `minReplicas` at least, whatever `replicas` says.
+    There are at least `minReplicas` replicas, also if `replicas` is less.
     """
     replicas = max(_replicas(obj, path), _number(obj, (*path[:-1], "minReplicas"), 0))
     return replicas * _number(obj, (*path[:-1], "numOfHosts"))
@@ -146,7 +146,7 @@ def _leaders(obj: Json, _path: Path) -> int:
 
 
 def _followers(obj: Json, _path: Path) -> int:
-    """Count the workers of a LeaderWorkerSet, which lead too where there is no leader template."""
+    """Count the workers of a LeaderWorkerSet, which also lead if there is no leader template."""
     size = _number(obj, ("spec", "leaderWorkerTemplate", "size"))
     led = value_at(obj, ("spec", "leaderWorkerTemplate", "leaderTemplate")) is not None
     return _number(obj, ("spec", "replicas")) * max(size - led, 0)

@@ -1,8 +1,8 @@
 """Run cases: requests beside a policy, with the expected decisions.
 
-A case gives an object, under what circumstances it is sent, and what must come of it. Nothing
-passes by accident: an expectation about a request that no policy concerned itself with fails, and
-whatever is changed must stay the same when it is sent again.
+A case gives an object, the circumstances of its request, and the expected result. Nothing
+passes by accident: an expectation about a request that no policy matched fails, and
+a changed object must stay the same when it is sent again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,9 +85,9 @@ class Permission(Closed, frozen=True):
 class Case(Closed, frozen=True):
     """A request, and the expected decision.
 
-    What is updated was as it is, unless `oldObject` says. `params` are objects that policies may
-    name as their params; `permissions` are all that the user may do; `subResource` is what of the
-    object is asked for, such as `ephemeralcontainers`.
+    The object before an update is the same, unless `oldObject` is set. `params` are objects that
+    policies may name as their params; `permissions` are all those of the user; `subResource` is the
+    requested part of the object, such as `ephemeralcontainers`.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Case(Closed, frozen=True):
 class Cases(Closed, frozen=True):
     """The cases of the policies in a folder.
 
-    `namespaceLabels` are those of every case without, and `params` are there in every case.
+    `namespaceLabels` are those of every case without any, and `params` exist in every case.
     """
 
     cases: Annotated[tuple[Case, ...], msgspec.Meta(min_length=1)]

@@ -1,7 +1,7 @@
-"""Explain what each policy decides on one request, and why.
+"""Explain the verdict of each policy on one request.
 
-Mutations are asked in their order, each on the object as the ones before left it; validations on
-what came of all of them. Each expression is evaluated again with all its parts.
+Mutations run in their order, each on the result of the ones before; validations see the result
+of all of them. Each expression is evaluated again with all its parts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +18,8 @@ from policyd.engine.evaluate.conditions import (
     Invocation,
     Match,
     condition_variables,
+    exemption_from,
     invocations,
-    lifted_by,
     make_match,
     variables_of,
 )
@@ -41,7 +41,7 @@ from policyd.patch.operations import Operation
 class ExplainedExpression:
     """An expression of a policy: its name, and the explanation of its value.
 
-    `explanation` is None if an exception lifts it, so that it is not asked at all.
+    `explanation` is None if an exception applies, so that it is not evaluated.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ExplainedPolicy:
     Attributes:
         path: The path of the template; empty for the object as a whole.
         binding: The name of the binding by which the policy applies, if it has one.
-        lifted: Whether an exception lifts the whole policy.
+        exempt: Whether an exception from the whole policy applies.
         conditions: The match conditions, in order.
         variables: The variables, in order, if the conditions hold.
         validations: The validations, in order, if the conditions hold.
@@ -68,7 +68,7 @@ class ExplainedPolicy:
 
     path: str
     binding: str
-    lifted: bool
+    exempt: bool
     conditions: tuple[ExplainedExpression, ...]
     variables: tuple[ExplainedExpression, ...] = ()
     validations: tuple[ExplainedExpression, ...] = ()
@@ -76,7 +76,7 @@ class ExplainedPolicy:
     @property
     def matched(self) -> bool:
         """Whether the policy matches this view."""
-        return not self.lifted and all(condition.holds for condition in self.conditions)
+        return not self.exempt and all(condition.holds for condition in self.conditions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +85,11 @@ class PolicyExplanation:
 
     Attributes:
         policy: The policy.
-        phase: Whether it is asked for changes, or for what it demands.
+        phase: Whether it is evaluated for mutations or for validations.
         why_not: Why its rules, selectors or bindings do not pick the request; empty if they do.
-        seen: What it was asked for.
-        decision: What it alone says and changes.
-        staged: How strictly it is enforced by each binding, if it is being rolled out.
+        seen: The views of the object that it was evaluated for.
+        decision: Its verdict and changes alone.
+        staged: Its enforcement by each binding, if it is being rolled out.
     """
 
     policy: CompiledPolicy
@@ -110,10 +110,10 @@ def explain_policies(
 ) -> Iterator[PolicyExplanation]:
     """Yield the explanation of each policy: mutating ones first, in their order.
 
-    Shadows come last, and see what the policies in force see.
+    Shadows come last, and see the same objects as the policies in force.
 
     Args:
-        policies: All policies: what is validated is what they made of the object.
+        policies: All policies: the object is validated as they changed it.
         request: The request.
         names: The names of the policies that are explained; all if none is given.
     """
@@ -160,13 +160,13 @@ def _explain(policy: CompiledPolicy, facts: Facts, phase: Phase) -> PolicyExplan
             operations = mutate([enforced], facts, verdict)
         else:
             validate([enforced], facts, verdict)
-    lifted = [text for text in facts.lifted if text.startswith(f"{policy.name}: ")]
+    exempted = [text for text in facts.exempted if text.startswith(f"{policy.name}: ")]
     return PolicyExplanation(
         policy=policy,
         phase=phase,
         why_not=reason,
         seen=seen,
-        decision=verdict.decision(operations, lifted=lifted),
+        decision=verdict.decision(operations, exempted=exempted),
         staged=staged,
     )
 
@@ -186,12 +186,12 @@ def _seen(
 ) -> ExplainedPolicy:
     policy = invocation.policy
     variables = variables_of(invocation, facts, view)
-    lifted = lifted_by(policy, facts, variables) if policy.exceptions else NOTHING
+    exemption = exemption_from(policy, facts, variables) if policy.exceptions else NOTHING
     asked = condition_variables(policy, facts, variables)
     seen = ExplainedPolicy(
         path=field_path(view.template or ()) if len(facts.templates) > 1 else "",
         binding=invocation.binding.name,
-        lifted=lifted.whole,
+        exempt=exemption.whole,
         conditions=tuple(
             ExplainedExpression(name, _explained(program, environments.conditions, asked))
             for name, program in policy.conditions
@@ -199,7 +199,7 @@ def _seen(
     )
     if not seen.matched:
         return seen
-    match = make_match(policy, view, variables, lifted)
+    match = make_match(policy, view, variables, exemption)
     validations = _validations(policy, match, facts, environments) if phase == "validate" else ()
     return replace(
         seen,

@@ -95,7 +95,7 @@ def yaml_diff(one: Json, other: Json, one_name: str, other_name: str) -> list[st
     return list(difflib.unified_diff(mine, theirs, one_name, other_name, lineterm=""))
 
 
-def without_empty(value: Json) -> Any:  # noqa: ANN401 - what is left of a value
+def without_empty(value: Json) -> Any:  # noqa: ANN401 - the rest of a value
     """Drop empty values: files may leave them out where the API server writes them."""
     if isinstance(value, dict):
         kept = {key: without_empty(part) for key, part in value.items()}

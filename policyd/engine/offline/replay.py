@@ -25,7 +25,7 @@ Kind = Literal["denied", "allowed", "changed", "same"]
 
 
 class RecordingError(PolicydError):
-    """Something is no recorded AdmissionReview."""
+    """Something is not a recorded AdmissionReview."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class ReplayedAnswer:
 
     Attributes:
         allowed: Whether it was let through.
-        denials: Why not; None if that is not known in our words.
-        warnings: What the user was told; None if that is not known.
-        result: The object as it was stored; None if it is not known, or there is none.
+        denials: The denials; None if they are not known in policyd's words.
+        warnings: The warnings for the user; None if not known.
+        result: The object as it was stored; None if it is not known, or not stored.
     """
 
     allowed: bool
@@ -64,7 +64,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The differences of one request, and what shadows of the new policies say."""
+    """The differences of one request, and the verdicts of shadows of the new policies."""
 
     recording: Recording
     kind: Kind
@@ -115,7 +115,7 @@ def read_recording(text: bytes) -> Recording:
         request = parse_review(text)
         response = msgspec.json.decode(text, type=_Answered).response
         return Recording(request=request, answer=_recorded(request, response))
-    except (PolicydError, msgspec.DecodeError, ValueError) as error:  # the patch is no base64
+    except (PolicydError, msgspec.DecodeError, ValueError) as error:  # the patch is not base64
         hint = "a recording is JSON: an AdmissionReview, or one on each line"
         raise RecordingError(str(error), hint=hint) from error
 
@@ -172,7 +172,7 @@ def _kind(before: ReplayedAnswer, after: ReplayedAnswer) -> Kind:
     pairs = (
         (before.denials, after.denials),
         (before.warnings, after.warnings),
-        # What is refused is stored nowhere.
+        # A refused object is not stored.
         (before.result, after.result if after.allowed else before.result),
     )
     return "changed" if any(a is not None and a != b for a, b in pairs) else "same"

@@ -1,9 +1,9 @@
-"""Gather what policies say about many objects to a report for each namespace.
+"""Gather the verdicts of policies on many objects in a report for each namespace.
 
 A report has a result for each policy, validation and outcome, with how many objects it is about and
 the names of the first few. So a cluster has no more reports than namespaces, and a report no more
-results than there are validations, whatever is created. Reports are PolicyReports of the Policy
-Working Group, or Reports of OpenReports, whose fields have the same names.
+results than there are validations, for any number of objects. Reports are PolicyReports of the
+Policy Working Group, or Reports of OpenReports, whose fields have the same names.
 """
 
 from collections.abc import Iterator, Mapping
@@ -110,7 +110,7 @@ class ReportBook:
 
         Args:
             subject: The object.
-            decision: What validations made of it.
+            decision: The verdict of validations.
             shadows: For each policy that is a shadow, the policy that it may replace.
         """
         for key, message in results_of(decision, shadows or {}):
@@ -134,7 +134,7 @@ def results_of(decision: Decision, shadows: Mapping[str, str]) -> Iterator[tuple
     for policy in decision.matched:
         if policy not in spoken:
             said[ResultKey(policy, "", "pass", "", shadows.get(policy, ""))] = ""
-    for text in decision.lifted:
+    for text in decision.exempted:
         policy, _, why = text.partition(": ")
         if policy not in spoken and policy not in decision.matched:
             said[ResultKey(policy, "", "skip", "", shadows.get(policy, ""))] = f"lifted: {why}"
@@ -176,8 +176,8 @@ def scanned(api: ReportApi, namespace: str, rows: Rows, old: Json | None, *, now
     Args:
         api: The API of reports.
         namespace: Its namespace; empty for that of the cluster.
-        rows: What the scan found there.
-        old: The report as it is; None if there is none.
+        rows: The results of the scan there.
+        old: The existing report; None if there is none.
         now: Seconds since the epoch.
 
     Returns:

@@ -58,7 +58,7 @@ def makers_for(username: str) -> Makers:
 
 
 class ObjectError(PolicydError):
-    """Something is no Kubernetes object."""
+    """Something is not a Kubernetes object."""
 
 
 CustomKinds = Mapping[tuple[Json, Json], tuple[str, bool]]
@@ -90,7 +90,7 @@ def custom_kinds(objects: Iterable[Json]) -> CustomKinds:
 def custom_schemas(objects: Iterable[Json]) -> dict[tuple[str, str, str], Schema]:
     """Return the schemas of the kinds that the CustomResourceDefinitions among objects define.
 
-    Of a kind whose schema is none, no more is known than of one that nobody defines.
+    A kind with an invalid schema is treated as a kind without a definition.
     """
     found: dict[tuple[str, str, str], Schema] = {}
     for group, kind, spec in _defined(objects):
@@ -121,7 +121,7 @@ def request_for(
 ) -> AdmissionRequest:
     """Make the request that the API server would send for an object.
 
-    On DELETE, `obj` is what is deleted.
+    On DELETE, `obj` is the deleted object.
 
     Raises:
         ObjectError: If `obj` has no apiVersion, kind and metadata.
@@ -207,10 +207,10 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         loaded: Policies with their bindings and exceptions; other objects count as params.
         namespaces: Finds namespaces.
         objects: Further objects that may be params, or define kinds.
-        authorize: Says what users may do.
+        authorize: Decides on permissions of users.
         now: Returns seconds since the epoch, for exceptions that end.
         extra: The values of variables of external data, none if left out.
-        makers: Who makes what belongs to others; whoever it says if left out.
+        makers: The makers of owned objects; their owners if left out.
     """
     known = (*loaded.objects, *objects)
     surroundings = PolicyContext(

@@ -1,7 +1,7 @@
-"""Policies on what exists already: which resources to list, and what to ask of an object.
+"""Policies on existing objects: the resources to list, and the policies to evaluate for an object.
 
-An object is taken as if it were created now. A policy that concerns updates only is asked as if it
-were sent again as it is; one that concerns neither, or asks who sent the request, is left out.
+An object is taken as if it were created now. A policy that matches updates only is evaluated as if
+it were sent again unchanged; one that matches neither, or reads the user, is left out.
 """
 
 import re
@@ -35,7 +35,7 @@ from policyd.engine.objects.match import resource_matches
 from policyd.engine.objects.workloads import WorkloadKind, find_kind
 from policyd.engine.offline.report import ReportBook, ReportSubject, ResultKey, results_of
 from policyd.engine.offline.requests import BELIEVING
-from policyd.engine.remember.alike import LookedAt, Parts, is_typed, looked_at_alike
+from policyd.engine.remember.alike import Parts, PolicyReads, comparable_reads, is_typed
 from policyd.errors import PolicydError
 
 NOT_ASKED: Final = "reads the request's user, which an existing object does not have"
@@ -44,11 +44,11 @@ NOT_ASKED: Final = "reads the request's user, which an existing object does not 
 _USER: Final = re.compile(r"\buserInfo\b")
 
 _NEVER: Final = frozenset({"events", "leases", "endpoints", "endpointslices"})
-"""What changes by the second; a rule must name these to have them scanned."""
+"""Resources that change by the second; a rule must name these to have them scanned."""
 
 
 MOST_ALIKE: Final = 20_000
-"""Objects of which it is remembered what was said, by what some policies see of them."""
+"""The number of objects whose verdicts are cached, by the parts that some policies see."""
 
 MOST_PLANS: Final = 10_000
 """Resources in namespaces of which it is kept which policies concern them."""
@@ -69,7 +69,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedObject:
-    """An object that exists: what it is, and its JSON with apiVersion and kind."""
+    """An existing object: its identity, and its JSON with apiVersion and kind."""
 
     resource: Listed
     kind: str
@@ -79,7 +79,7 @@ class ScannedObject:
 
     @property
     def within(self) -> str:
-        """The namespace that it is in, or is; empty for what else belongs to the cluster."""
+        """The namespace that it is in, or is; empty for other cluster objects."""
         own = self.kind == "Namespace" and not self.resource.group
         return self.name if own else self.namespace
 
@@ -91,8 +91,8 @@ class ScannedObject:
         return ReportSubject(api_version, self.kind, self.namespace, self.name)
 
 
-_Said = tuple[tuple[ResultKey, str], ...]
-"""What policies say of an object."""
+_Results = tuple[tuple[ResultKey, str], ...]
+"""The results of policies for an object."""
 
 _Choose = Callable[[Sequence[Any]], Any]
 """Picks parts of an object."""
@@ -126,10 +126,10 @@ class _Passed:
 
 
 class _Asked:
-    """A policy that is asked about objects of a kind, and what it said of those that it saw.
+    """A policy that is evaluated for objects of a kind, with its earlier results.
 
-    What it sees of an object are some of its parts. Of two that are the same to its conditions, it
-    concerns both or neither; of two that are the same to a validation, too, that is true of both or
+    It sees some parts of an object. If two objects are equal in the parts that its conditions
+    read, it matches both or neither; if also in those of a validation, that is true of both or
     of neither.
     """
 
@@ -155,16 +155,16 @@ class _Asked:
             by_parts.setdefault(tuple(sorted({*before, *parts})), []).append(validation)
         self.validations = [_Passed(_choose(parts), own) for parts, own in by_parts.items()]
         self._choose_all = _choose(frozenset(before).union(*by_parts))
-        self._objected: dict[Any, _Said] = {}
+        self._objected: dict[Any, _Results] = {}
         key = ResultKey(policy.name, "", "pass", "", policy.shadow_of)
-        self.passed: _Said = ((key, ""),)
+        self.passed: _Results = ((key, ""),)
 
     def is_silent(self, parts: Sequence[Any]) -> bool:
         """Tell whether it does not concern an object of these parts, as far as that is known."""
         return self._choose(parts) in self._silent
 
-    def objected(self, parts: Sequence[Any], namespace: str) -> _Said | None:
-        """Return what it said against an object of these parts; None if there was none.
+    def objected(self, parts: Sequence[Any], namespace: str) -> _Results | None:
+        """Return its objections to an object of these parts; None if there was no such object.
 
         The message may name the object: that of the first counts in each namespace.
         """
@@ -172,10 +172,10 @@ class _Asked:
             return None
         return self._objected.get((self._choose_all(parts), namespace))
 
-    def object_to(self, parts: Sequence[Any], namespace: str, said: _Said) -> None:
-        """Remember what it says against an object of these parts."""
+    def object_to(self, parts: Sequence[Any], namespace: str, results: _Results) -> None:
+        """Cache its objections to an object of these parts."""
         if len(self._objected) < MOST_ALIKE:
-            self._objected[self._choose_all(parts), namespace] = said
+            self._objected[self._choose_all(parts), namespace] = results
 
     def leave_out(self, parts: Sequence[Any]) -> None:
         """Remember that it does not concern an object of these parts."""
@@ -200,7 +200,7 @@ class _Plan(NamedTuple):
 
 
 class PolicyScan:
-    """One look at what exists, with the policies there were when it began."""
+    """One pass over existing objects, with the policies of its beginning."""
 
     def __init__(self, policies: PolicySet) -> None:
         """Take the policies; shadows are asked too."""
@@ -214,13 +214,13 @@ class PolicyScan:
             wanted = policy.validations and policy.background
             operation = _operation(policy) if wanted else None
             if operation is not None:
-                (left_out if asks_for_a_user(policy) else chosen[operation]).append(policy)
+                (left_out if reads_user(policy) else chosen[operation]).append(policy)
         self.left_out = tuple(left_out)
-        """Policies that cannot be asked of what exists."""
+        """Policies that cannot be evaluated for existing objects."""
         self.policies = tuple(p for each in chosen.values() for p in each)
         """Policies that are asked."""
         self.book = ReportBook()
-        """What they said so far."""
+        """The results so far."""
         self._chosen = {
             (operation, is_shadow): PolicySet.of(
                 [p for p in each if bool(p.shadow_of) is is_shadow], self._surroundings
@@ -235,8 +235,8 @@ class PolicyScan:
             self.book.note("", key, message=NOT_ASKED, subject=None)
 
     @cached_property
-    def _looked_at(self) -> Mapping[str, LookedAt]:
-        """What policies look at that decide alike on what is alike, by their ids.
+    def _reads(self) -> Mapping[str, PolicyReads]:
+        """The reads of policies that decide equally on equal parts, by their ids.
 
         Policies of one name are asked about each object, as those that decide alike on nothing.
         """
@@ -245,30 +245,30 @@ class PolicyScan:
         found = {}
         for (operation, _), policies in self._chosen.items():
             for policy in policies.policies:
-                looked_at = looked_at_alike(policy, operation)
+                reads = comparable_reads(policy, operation)
                 alone = names[policy.name, policy.shadow_of] == ids[policy.id] == 1
-                if looked_at is not None and alone:
-                    found[policy.id] = looked_at
+                if reads is not None and alone:
+                    found[policy.id] = reads
         return found
 
     @cached_property
     def _parts(self) -> Parts:
-        looked_at = self._looked_at.values()
-        return Parts(tree for each in looked_at for tree in (each.before, *each.validations))
+        reads = self._reads.values()
+        return Parts(tree for each in reads for tree in (each.before, *each.validations))
 
-    def look_at(self, found: ScannedObject) -> None:
-        """Ask all policies about an object, and note what they say.
+    def evaluate(self, found: ScannedObject) -> None:
+        """Evaluate all policies for an object, and note the results.
 
-        What they said of another that is the same to them, they say of this one.
+        The results of another object with the same parts are reused.
         """
         plan = self._plan(found)
         subject = found.subject
         namespace = subject.namespace
-        for key, message in self._said(found, plan):
+        for key, message in self._results(found, plan):
             self.book.note(namespace, key, message=message, subject=subject)
 
-    def _said(self, found: ScannedObject, plan: _Plan) -> Iterator[tuple[ResultKey, str]]:
-        """Yield what policies say of an object."""
+    def _results(self, found: ScannedObject, plan: _Plan) -> Iterator[tuple[ResultKey, str]]:
+        """Yield the results of policies for an object."""
         parts = self._parts.of(found.value, plan.kind, found.within) if plan.alike else None
         if parts is not None and self._sees_types:
             parts[self._parts.typed] = is_typed(found.value)
@@ -293,11 +293,11 @@ class PolicyScan:
 
     def _ask(
         self, asked: _Asked, facts: Facts, unknown: Sequence[_Passed], parts: Sequence[Any] | None
-    ) -> _Said:
-        """Return what a policy says of an object, some of its validations being true of it."""
-        said = None if parts is None else asked.objected(parts, facts.request.namespace)
-        if said is not None:
-            return said
+    ) -> _Results:
+        """Return the results of a policy for an object, of which some validations are true."""
+        results = None if parts is None else asked.objected(parts, facts.request.namespace)
+        if results is not None:
+            return results
         validations = [validation for each in unknown for validation in each.validations]
         passes = all_true(asked.policy, validations, facts)
         if passes is None:
@@ -311,10 +311,10 @@ class PolicyScan:
             return asked.passed
         verdict = VerdictBuilder()
         validate((asked.policy,), facts, verdict)
-        said = tuple(results_of(verdict.decision(), self.shadows))
+        results = tuple(results_of(verdict.decision(), self.shadows))
         if parts is not None:
-            asked.object_to(parts, facts.request.namespace, said)
-        return said
+            asked.object_to(parts, facts.request.namespace, results)
+        return results
 
     def _facts(self, found: ScannedObject, operation: Operation) -> Facts:
         request = _request(found, operation, NO_OBJECT)
@@ -361,35 +361,35 @@ class PolicyScan:
             request = _request(found, operation)
             facts = Facts(request, self._surroundings)
             for policy in policies.concerned(request, "validate"):
-                looked_at = None if own else self._looked_at.get(policy.id)
+                reads = None if own else self._reads.get(policy.id)
                 named = facts.attributes if own else named_by(policy.constraints, facts)
-                if looked_at is None or (named is not None and named is not facts.attributes):
+                if reads is None or (named is not None and named is not facts.attributes):
                     always.append((operation, policy))
                 elif named is not None:
-                    alike.append(self._remembering(policy, operation, looked_at, kind))
+                    alike.append(self._remembering(policy, operation, reads, kind))
         return _Plan(kind, tuple(alike), tuple(self._sets(always)))
 
     def _remembering(
         self,
         policy: CompiledPolicy,
         operation: Operation,
-        looked_at: LookedAt,
+        reads: PolicyReads,
         kind: WorkloadKind | None,
     ) -> _Asked:
         parts = self._parts
         more = [parts.labelled]
-        if looked_at.namespace:
+        if reads.namespace:
             more.append(parts.namespace)
-        if looked_at.typed and self._surroundings.written:
+        if reads.typed and self._surroundings.written:
             more.append(parts.typed)
-        before = (*parts.numbers(looked_at.before, kind), *more)
-        validations = zip(policy.validations, looked_at.validations, strict=True)
+        before = (*parts.numbers(reads.before, kind), *more)
+        validations = zip(policy.validations, reads.validations, strict=True)
         whole = [(validation, parts.numbers(tree, kind)) for validation, tree in validations]
         return _Asked(policy, operation, before, whole)
 
     @cached_property
     def _sees_types(self) -> bool:
-        return self._surroundings.written and any(each.typed for each in self._looked_at.values())
+        return self._surroundings.written and any(each.typed for each in self._reads.values())
 
     def _sets(
         self, chosen: Iterable[tuple[Operation, CompiledPolicy]]
@@ -421,8 +421,8 @@ def resources_to_list(
     return sorted(chosen.values())
 
 
-def asks_for_a_user(policy: CompiledPolicy) -> bool:
-    """Tell whether an expression looks at who sends the request."""
+def reads_user(policy: CompiledPolicy) -> bool:
+    """Tell whether an expression reads the user of the request."""
     if any(name.startswith("authorizer") for name in policy.uses):
         return True
     return any(_USER.search(program.source) for program in _programs(policy))
@@ -451,7 +451,7 @@ def _built_in() -> Iterator[Listed]:
 
 
 def _listed(rule: Rule, known: Iterable[Listed], *, exact: bool) -> Iterator[Listed]:
-    """Yield what a rule names: what is known, and what it spells out itself.
+    """Yield the resources that a rule names: known ones, and those that it spells out.
 
     Unless versions are taken exactly, one that is known stands for all others.
     """

@@ -1,8 +1,8 @@
 """Compare the decisions of candidate policies with those of the policies in force.
 
-Both are asked the same, each alone. What they would change is compared on the object as it came:
-on the result of the one in force, the shadow would find everything done. What they demand is
-compared on the object as it is to be stored, on which the shadow first does what it would have.
+Both are evaluated for the same, each alone. Their changes are compared on the object as it came:
+on the result of the one in force, the shadow would find nothing to do. Their validations are
+compared on the object as it is to be stored, after the shadow's own changes.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,9 +33,9 @@ class ShadowDifference:
         of: The name of the policy in force.
         phase: Whether changes are compared, or demands.
         outcome: How the answer would differ.
-        before: What the policy in force objects to.
-        after: What the shadow does.
-        operations: What the object would have otherwise than it has, of a change.
+        before: The objections of the policy in force.
+        after: The objections of the shadow.
+        operations: The differences of the object, of a change.
     """
 
     shadow: str
@@ -53,8 +53,8 @@ class ShadowDifference:
             "allowed": "would allow",
             "changed": "would differ",
         }
-        told = [f"{op.op} {op.path}" for op in self.operations] or self.after or self.before
-        reason = f": {'; '.join(told)}" if told and self.outcome != "same" else ""
+        details = [f"{op.op} {op.path}" for op in self.operations] or self.after or self.before
+        reason = f": {'; '.join(details)}" if details and self.outcome != "same" else ""
         return f"{self.shadow}, shadow of {self.of}, {words[self.outcome]}{reason}"
 
 
@@ -132,7 +132,7 @@ def shadow_differences(
     Args:
         policies: All policies.
         request: The request as it came.
-        result: What the policies in force decided on it; its operations made what is stored.
+        result: The decision of the policies in force; its operations made the stored object.
     """
     if not policies.shadows:
         return

@@ -1,4 +1,4 @@
-"""Decisions that are reused: what policies look at in a pod, found in their expressions.
+"""Decisions that are reused: the fields that policies read in a pod, found in their expressions.
 
 Imports `model`, `objects`, `inject` and `evaluate` of the engine, and `cel`. Start with
 `remembering`.

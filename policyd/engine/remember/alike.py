@@ -1,7 +1,7 @@
-"""Objects that are alike to policies: a scan decides once on all that differ in what nobody reads.
+"""Objects that policies cannot distinguish: a scan decides once on all that differ elsewhere.
 
-What some policies look at is cut into parts, each a field and what is read of it. The parts of an
-object are written out once, whoever reads them; what a policy sees is a choice of them.
+The reads of some policies are cut into parts, each a field and its projection. The parts of an
+object are written out once for all readers; each policy sees a selection of them.
 An object that has pod templates has the same parts again for each template, as expressions may mean
 either by a path, and besides how many pods come of each.
 """
@@ -18,7 +18,7 @@ from policyd.engine.model.compiled import NATIVE, CompiledPolicy
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.pods import ORDINARY
 from policyd.engine.objects.workloads import EACH, WorkloadKind, pod_templates, value_at
-from policyd.engine.remember.footprint import looked_at_by
+from policyd.engine.remember.footprint import reads_of
 from policyd.engine.remember.footprint_tree import BEGINNING, Footprint
 from policyd.patch.builtin_types import MistypedError
 from policyd.patch.builtin_views import type_of, typed_view
@@ -42,7 +42,7 @@ _OF_REQUESTS: Final = frozenset(
         *("requestKind", "requestResource", "requestSubResource", "options"),
     )
 )
-"""What requests of a scan have in common, for objects of a kind and namespace."""
+"""The common attributes of requests of a scan, for objects of a kind and namespace."""
 
 _DEEPEST: Final = 4
 """Fields within each other that are parts of their own."""
@@ -50,15 +50,15 @@ _DEEPEST: Final = 4
 _encode: Final = msgspec.json.Encoder().encode
 
 Part = bytes | int | tuple[object, ...]
-"""What is read of an object: a value, how deep the first field is that it has not, or such of each
+"""A part that is read of an object: a value, the depth of the first missing field, or such of each
 item of a list."""
 
 Project = Callable[[Json], Json] | None
-"""Returns what is read of a value; None if that is all of it."""
+"""Returns the part of a value that is read; None if that is all of it."""
 
 
-class LookedAt(NamedTuple):
-    """What a policy looks at: to tell whether it concerns an object, and what it says of it."""
+class PolicyReads(NamedTuple):
+    """The reads of a policy: those that decide whether it matches an object, and its verdict."""
 
     before: Footprint
     validations: tuple[Footprint, ...]
@@ -68,24 +68,24 @@ class LookedAt(NamedTuple):
     """Whether it sees an object as its type has it, if the object is of that type."""
 
 
-def looked_at_alike(policy: CompiledPolicy, operation: Operation) -> LookedAt | None:
-    """Return what a policy looks at in an object; None if that may be another in each object.
+def comparable_reads(policy: CompiledPolicy, operation: Operation) -> PolicyReads | None:
+    """Return the reads of a policy in an object; None if they may differ for each object.
 
     Args:
         policy: The policy.
-        operation: What it is asked about; on UPDATE, the object was as it is.
+        operation: The operation; on UPDATE, the object is unchanged.
 
-    INVARIANT: what it says of an object that exists follows from its conditions, validations, the
-    variables of these, and selectors. What it would change is not asked.
+    INVARIANT: its verdict on an existing object follows from its conditions, validations, the
+    variables of these, and selectors. Its changes are not evaluated.
     """
     if operation == "UPDATE" and "oldObject" in policy.uses:
         return None
     if policy.annotations:
         return None
     try:
-        before, request = looked_at_by(policy, [program for _, program in policy.conditions])
-        found = [looked_at_by(policy, [each.program]) for each in policy.validations]
-    except Exception:  # noqa: BLE001 - whatever a policy holds, it can be asked about each object
+        before, request = reads_of(policy, [program for _, program in policy.conditions])
+        found = [reads_of(policy, [each.program]) for each in policy.validations]
+    except Exception:  # noqa: BLE001 - any policy can be evaluated for each object
         return None
     for name in ("apiVersion", "kind"):
         before.at(name).take()
@@ -100,11 +100,11 @@ def looked_at_alike(policy: CompiledPolicy, operation: Operation) -> LookedAt | 
         or bool(policy.namespace)
         or any(binding.constraints is not None for binding in policy.bindings)
     )
-    return LookedAt(before, trees, by_namespace, policy.kind in NATIVE)
+    return PolicyReads(before, trees, by_namespace, policy.kind in NATIVE)
 
 
 def _is_of_one(tree: Footprint) -> bool:
-    """Tell whether what is looked at is another in each object."""
+    """Tell whether the reads differ for each object."""
     metadata = tree.fields.get("metadata")
     named = metadata is not None and (
         metadata.whole or not metadata.fields or not _OF_ONE.isdisjoint(metadata.fields)
@@ -113,18 +113,18 @@ def _is_of_one(tree: Footprint) -> bool:
 
 
 def _asks(request: Footprint) -> bool:
-    """Tell whether what is looked at is another in each request."""
+    """Tell whether the reads differ for each request."""
     return request.whole or not request.fields.keys() <= _OF_REQUESTS
 
 
 @dataclass(slots=True)
 class _Branch:
-    """A field, and what is read of it: parts, and fields within it."""
+    """A field, and its reads: parts, and fields within it."""
 
     parts: list[tuple[int, Project]] = field(default_factory=list)
     within: dict[str, "_Branch"] = field(default_factory=dict)
     items: "_Branch | None" = None
-    """What is read of its items."""
+    """The reads of its items."""
     begin: int = 0
     end: int = 0
     """The parts within it are those from `begin` to before `end`; how many items it has is the
@@ -138,11 +138,11 @@ class _TooMuchError(Exception):
 class Parts:
     """The parts of objects that policies look at."""
 
-    def __init__(self, looked_at: Iterable[Footprint]) -> None:
-        """Take what each policy looks at."""
+    def __init__(self, reads: Iterable[Footprint]) -> None:
+        """Take the reads of each policy."""
         leaves: dict[Path, dict[str, Project]] = {}
         self._counts: dict[Path, int] = {}
-        for each in looked_at:
+        for each in reads:
             for path, node in _leaves(each, ()):
                 leaves.setdefault(path, {}).setdefault(node.text, _projector(node))
         self._numbers: dict[tuple[Path, str], int] = {}
@@ -181,10 +181,10 @@ class Parts:
             self._grow(inner, (*path, name), leaves)
             inner.end = len(self._absent)
 
-    def numbers(self, looked_at: Footprint, kind: WorkloadKind | None) -> tuple[int, ...]:
-        """Return which parts are what is looked at in objects of a kind."""
+    def numbers(self, reads: Footprint, kind: WorkloadKind | None) -> tuple[int, ...]:
+        """Return the numbers of the parts that make up the reads in objects of a kind."""
         own: dict[int, None] = {}
-        for path, node in _leaves(looked_at, ()):
+        for path, node in _leaves(reads, ()):
             own[self._numbers[path, node.text]] = None
             for depth, name in enumerate(path):
                 if name == EACH:
@@ -210,7 +210,7 @@ class Parts:
 
     def _of_templates(self, pods: Sequence[Json]) -> list[Any]:
         if len(pods) > MOST_ITEMS or any("kind" in pod or "apiVersion" in pod for pod in pods):
-            raise _TooMuchError  # a template with a kind is counted as what it says it is
+            raise _TooMuchError  # a template with a kind counts as of that kind
         found = [self._of(pod) for pod in pods]
         return found[0] if len(found) == 1 else list(zip(*found, strict=True))
 
@@ -239,7 +239,7 @@ def is_typed(value: Json) -> bool:
 
 
 def _fill(parts: list[Any], value: Any, branch: _Branch, depth: int) -> None:  # noqa: ANN401 - JSON
-    """Write out what is in a value, which has the parts of an object without fields so far."""
+    """Write out a value, for which the parts of an object without fields were added."""
     for name, inner in branch.within.items():
         begin, end = inner.begin, inner.end
         if name not in value:
@@ -256,7 +256,7 @@ def _fill(parts: list[Any], value: Any, branch: _Branch, depth: int) -> None:  #
 
 
 def _fill_within(parts: list[Any], value: Any, branch: _Branch, depth: int) -> None:  # noqa: ANN401 - JSON
-    """Write out what is in a field, which may be anything."""
+    """Write out a field's value, which may be anything."""
     if type(value) is dict and branch.items is None:
         _fill(parts, value, branch, depth)
     elif type(value) is list and branch.items is not None and not branch.within:
@@ -266,7 +266,7 @@ def _fill_within(parts: list[Any], value: Any, branch: _Branch, depth: int) -> N
 
 
 def _fill_items(parts: list[Any], items: list[Any], branch: _Branch, depth: int) -> None:
-    """Write out what is in the items of a list, side by side."""
+    """Write out the items of a list, side by side."""
     begin, end, inner = branch.begin, branch.end, branch.items
     assert inner is not None, "asked by the caller"
     if len(items) > MOST_ITEMS:
@@ -286,7 +286,7 @@ def _fill_items(parts: list[Any], items: list[Any], branch: _Branch, depth: int)
 
 
 def _fill_with(parts: list[Any], branch: _Branch, value: Json, depth: int) -> None:
-    """Write out a value that is not what is looked at in it: it counts as a whole."""
+    """Write out a value of another shape than its reads: it counts as a whole."""
     odd = depth, _encode(value)
     if len(odd[1]) > LONGEST:
         raise _TooMuchError
@@ -298,7 +298,7 @@ def _is_pod(kind: WorkloadKind) -> bool:
 
 
 def _leaves(node: Footprint, path: Path) -> Iterable[tuple[Path, Footprint]]:
-    """Yield the parts of what is looked at: fields that are read in a way of their own."""
+    """Yield the parts of reads: fields with a projection of their own."""
     for name, inner in node.fields.items():
         at = (*path, name)
         splits = inner.fields and not (inner.whole or inner.devices)
@@ -316,7 +316,7 @@ def _has_fields(node: Footprint) -> bool:
 
 
 def _projector(node: Footprint) -> Project:
-    """Return what returns the part of a value that is looked at."""
+    """Return a function that returns the part of a value that is read."""
     fields = node.fields
     if node.devices and not (node.whole or fields):
         return _devices
@@ -351,7 +351,7 @@ def _fields(value: Json, projects: Iterable[tuple[str, Project]]) -> Json:
 
 
 def _devices(resources: Json) -> Json:
-    """Return what resources of a container say, but for how much of what is no device."""
+    """Return a container's resources, without the amounts of those that are not devices."""
     if not isinstance(resources, dict):
         return resources
     return {side: _without_ordinary(amounts) for side, amounts in resources.items()}

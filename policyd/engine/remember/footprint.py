@@ -1,7 +1,7 @@
-"""What policies look at in a new pod: pods that have this in common are one pod to them.
+"""The fields that policies read in a new pod: they cannot distinguish pods that are equal in these.
 
-A footprint is a tree of the fields that are looked at. It becomes a type that leaves out everything
-else when a pod is read: what is read by it, written again, is the same for pods that are the same.
+A footprint is a tree of the fields that are read. It becomes a type that leaves out everything
+else when a pod is decoded: the value, encoded again, is equal for equal pods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ _MOST_POLICIES: Final = 4096
 """Policies whose footprints are kept while others change."""
 
 _MOST_FIELDS: Final = 200
-"""Fields of one object that are told apart: each field of a pod is compared with all of them."""
+"""Most fields of one object in a footprint: each field of a pod is compared with all of them."""
 
 _KNOWN: Final = frozenset(
     (
@@ -35,24 +35,24 @@ _KNOWN: Final = frozenset(
         *("namespaceObject", "params", "variables"),
     )
 )
-"""Variables of which it can be told what is looked at. A new pod was nothing before; namespace and
-params are left to who compares pods."""
+"""Variables whose reads can be determined. A new pod has no old object; namespace and
+params are left to the caller that compares pods."""
 
 
 def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
-    """Return what policies look at when a pod is created that they let pass.
+    """Return the reads of policies when a pod is created that they allow.
 
     Returns:
         The type by which to read the pod, and the names of the fields of the request.
 
     Raises:
-        UnboundedError: If one of them looks at more than can be told.
+        UnboundedError: If the reads of one cannot be determined.
     """
     pod, request = Footprint(), Footprint()
     for field in ("apiVersion", "kind"):
         pod.at(field).take()
     for policy in policies:
-        of_pod, of_request = looked_at_by(policy)
+        of_pod, of_request = reads_of(policy)
         pod.join(of_pod)
         request.join(of_request)
         for path in changed(policy):
@@ -62,39 +62,39 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
     return _type(pod, _POD), frozenset(request.fields)
 
 
-def looked_at_by(
+def reads_of(
     policy: CompiledPolicy, programs: Iterable[Program] | None = None
 ) -> tuple[Footprint, Footprint]:
-    """Return what a policy looks at in an object and in the request, what it changes aside.
+    """Return a policy's reads in an object and in the request, without those of its changes.
 
     Args:
         policy: The policy.
         programs: Those of its expressions that count; all if left out.
 
     Raises:
-        UnboundedError: If that cannot be told.
+        UnboundedError: If they cannot be determined.
     """
     _check_bounded(policy)
     chosen = policy.programs if programs is None else programs
-    of_object, of_request = _looked_at(
+    of_object, of_request = _reads_of_all(
         tuple(program.source for program in chosen),
         tuple((name, program.source) for name, program in policy.variables.items()),
     )
-    looked_at = Footprint()
-    looked_at.join(of_object)
+    reads = Footprint()
+    reads.join(of_object)
     for key in _labels(policy):
-        looked_at.at(*LABELS, key).take()
-    return looked_at, of_request
+        reads.at(*LABELS, key).take()
+    return reads, of_request
 
 
 @lru_cache(maxsize=_MOST_POLICIES)
-def _looked_at(
+def _reads_of_all(
     expressions: tuple[str, ...], variables: tuple[tuple[str, str], ...]
 ) -> tuple[Footprint, Footprint]:
-    """Return what expressions look at in the pod and in the request: once for each policy.
+    """Return the reads of expressions in the pod and in the request: once for each policy.
 
     Raises:
-        UnboundedError: If that cannot be told.
+        UnboundedError: If they cannot be determined.
     """
     pod, request = Footprint(), Footprint()
     looking = Looking(dict(variables), pod=pod, request=request)
@@ -104,7 +104,7 @@ def _looked_at(
 
 
 def _check_bounded(policy: CompiledPolicy) -> None:
-    """Check that a policy depends on nothing but the request, the namespace and params."""
+    """Check that a policy depends only on the request, the namespace and params."""
     given = (policy.constraints, *(binding.constraints for binding in policy.bindings))
     narrowed = [constraints for constraints in given if constraints is not None]
     rules = [r for each in narrowed for r in (*each.resource_rules, *each.exclude_resource_rules)]
@@ -135,21 +135,21 @@ def _keys(selector: LabelSelector) -> Iterator[str]:
 def _type(node: Footprint, field: FieldType | None) -> Any:  # noqa: ANN401 - msgspec takes types
     """Return the type that reads a field as far as it is looked at.
 
-    Expressions do not say whether a field is a list or a map: the type of pods does. What is
-    neither as they take it is read whole.
+    Expressions do not say whether a field is a list or a map: the type of pods does. A value that
+    is neither as they use it is read whole.
     """
-    looked_at = node.fields
-    if field is None or node.whole or node.devices or not looked_at:
+    reads = node.fields
+    if field is None or node.whole or node.devices or not reads:
         return msgspec.Raw
-    if field.shape == "list" and field.element and looked_at.keys() == {EACH}:
-        return GenericAlias(list, _type(looked_at[EACH], field.element))
-    if EACH in looked_at or len(looked_at) > _MOST_FIELDS or any(map(_is_odd, looked_at)):
+    if field.shape == "list" and field.element and reads.keys() == {EACH}:
+        return GenericAlias(list, _type(reads[EACH], field.element))
+    if EACH in reads or len(reads) > _MOST_FIELDS or any(map(_is_odd, reads)):
         return msgspec.Raw
     if field.shape == "struct" and field.struct:
         known = kinds.fields(field.struct)
-        return _struct({name: _type(node, known.get(name)) for name, node in looked_at.items()})
+        return _struct({name: _type(node, known.get(name)) for name, node in reads.items()})
     if field.shape == "map":
-        return _struct({name: _type(node, field.element) for name, node in looked_at.items()})
+        return _struct({name: _type(node, field.element) for name, node in reads.items()})
     return msgspec.Raw
 
 
@@ -159,7 +159,7 @@ def _is_odd(name: str) -> bool:
 
 
 def _struct(types: Mapping[str, Any]) -> type[msgspec.Struct]:
-    """Return a Struct that tells what is absent from what is null."""
+    """Return a Struct that distinguishes absent fields from null."""
     names = {f"field_{number}": name for number, name in enumerate(types)}
     fields = [
         (own, _nullable(types[name]) | msgspec.UnsetType, msgspec.UNSET)

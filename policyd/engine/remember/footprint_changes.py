@@ -1,4 +1,4 @@
-"""What changes look at in a pod: what they are merged with, and what is at the paths they name."""
+"""The reads of changes in a pod: the values they merge with, and those at the paths they name."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -23,7 +23,7 @@ from policyd.engine.remember.footprint_tree import ANNOTATIONS, LABELS, Unbounde
 Path = tuple[str, ...]
 
 Text = tuple[str, bool]
-"""What a text begins with, and whether that is all of it."""
+"""The beginning of a text, and whether that is all of it."""
 
 _UNKNOWN: Final = frozenset({("", False)})
 _VERBS: Final = frozenset((verb, True) for verb in ("add", "replace", "remove"))
@@ -41,7 +41,7 @@ _MERGED: Final[Mapping[str, tuple[Path, ...]]] = {
     "topology": tuple((*ANNOTATIONS, key) for key in TOPOLOGY.values()),
     "resources": ASKED_FOR,
 }
-"""What merging an injected field looks at, unless that is the fields of the spec that it sets."""
+"""The reads of merging an injected field, unless they are the fields of the spec that it sets."""
 
 _KEYED: Final[Mapping[str, Path]] = {
     "objectLabels": LABELS,
@@ -49,14 +49,14 @@ _KEYED: Final[Mapping[str, Path]] = {
     "objectAnnotations": ANNOTATIONS,
     "annotations": ANNOTATIONS,
 }
-"""Fields whose entries are merged one by one, and with what."""
+"""Fields whose entries are merged one by one, and their keys."""
 
 
 def changed(policy: CompiledPolicy) -> Iterator[Path]:
-    """Yield what the changes that a policy makes look at, beside its expressions.
+    """Yield the paths that a policy's changes read, besides its expressions.
 
     Raises:
-        UnboundedError: If that cannot be told.
+        UnboundedError: If they cannot be determined.
     """
     for step in policy.steps:
         yield from _injected(policy, step)
@@ -76,7 +76,7 @@ def _injected(policy: CompiledPolicy, step: InjectedField) -> Iterator[Path]:
 
 
 def _mutated(policy: CompiledPolicy, mutation: CompiledMutation) -> Iterator[Path]:
-    """Yield what a mutation by CEL is applied to."""
+    """Yield the paths that a mutation by CEL is applied to."""
     if policy.kind == MUTATING:  # the API server checks the whole pod before it applies anything
         yield ("spec",)
     with deep_recursion():
@@ -84,14 +84,14 @@ def _mutated(policy: CompiledPolicy, mutation: CompiledMutation) -> Iterator[Pat
 
 
 class _Texts:
-    """What texts may be, as far as that is written out in an expression or in variables."""
+    """The possible texts of expressions, as far as an expression or variables spell them out."""
 
     def __init__(self, variables: Mapping[str, Program]) -> None:
         self._programs = variables
         self._variables: dict[str, frozenset[Text]] = {}
 
     def of(self, node: ast.ExpressionNode) -> frozenset[Text]:
-        """Return what a text may be, or begin with.
+        """Return the possible texts, or their beginnings.
 
         Raises:
             UnboundedError: If that is too much to follow.
@@ -137,7 +137,7 @@ def _made(node: ast.ExpressionNode, texts: _Texts) -> Iterator[Path]:
 
 
 def _applied(name: str, fields: Mapping[str, ast.ExpressionNode]) -> Iterator[Path]:
-    """Yield what `Object{…}` and `Object.spec{…}` are merged with; the rest is in these."""
+    """Yield the paths that `Object{…}` and `Object.spec{…}` merge with; the rest is in these."""
     if name == "Object":
         whole = (f for f, value in fields.items() if not isinstance(value, ast.StructLiteral))
         yield from map(_two_levels, ((field,) for field in whole))
@@ -146,7 +146,7 @@ def _applied(name: str, fields: Mapping[str, ast.ExpressionNode]) -> Iterator[Pa
 
 
 def _patched(fields: Mapping[str, ast.ExpressionNode], texts: _Texts) -> Iterator[Path]:
-    """Yield what is at the paths of an operation that asks nothing of what is there."""
+    """Yield the paths of an operation that does not test existing values."""
     nothing = ast.Literal(0, None)
     if not texts.of(fields.get("op", nothing)) <= _VERBS:
         raise UnboundedError
@@ -156,7 +156,7 @@ def _patched(fields: Mapping[str, ast.ExpressionNode], texts: _Texts) -> Iterato
 
 
 def _two_levels(path: Path) -> Path:
-    """Return what is looked at whole for the sake of a path.
+    """Return the path of the value that is read whole because of a path.
 
     Of the metadata, that must be more than all of it: there, every pod is its own.
     """

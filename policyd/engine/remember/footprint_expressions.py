@@ -1,7 +1,7 @@
-"""What expressions look at in a pod, found by following each from `object` down.
+"""The reads of expressions in a pod, found by following each from `object` down.
 
-The way leads through variables, loops, conditions, and the few functions that hand on what they are
-given. Whatever else is done with a value takes it in whole.
+The analysis follows variables, loops, conditions, and the few functions that return their argument.
+Any other use of a value reads all of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,13 +16,13 @@ from policyd.engine.objects.workloads import EACH
 from policyd.engine.remember.footprint_tree import BEGINNING, Footprint, UnboundedError
 
 _HANDED_ON: Final = frozenset({"_+_", "orValue", "or", "value", "dyn"})
-"""Functions that look at nothing in what they are given, and hand it on: a sum of lists."""
+"""Functions that return their argument without reading it: a sum of lists."""
 
-BY_CHANCE: Final = frozenset({"now", "random"})
-"""Functions that say something else each time, whatever is before the dot."""
+VOLATILE: Final = frozenset({"now", "random"})
+"""Functions with another result each time, with any receiver."""
 
 _MOST_PLACES: Final = 64
-"""Fields that one value may be: what is chosen among more is not written by people."""
+"""The most fields that one value may be: policies do not choose among more."""
 
 
 class _Made:
@@ -30,7 +30,7 @@ class _Made:
 
     def __init__(self, items: "Place") -> None:
         self.items = items
-        """What its items may be."""
+        """The places that its items may be."""
 
     def at(self, *path: str) -> "Place":
         """Return one of its items; it has nothing else."""
@@ -51,7 +51,7 @@ class _Filtered(_Made):
 Place = Footprint | _Made
 
 Places = tuple[Place, ...]
-"""What a value may be, or be made of."""
+"""The places that a value may be, or be made of."""
 
 
 class _Looped(tuple[Place, ...]):
@@ -68,13 +68,13 @@ class _Looped(tuple[Place, ...]):
         texts: tuple[str, ...] = (),
         beginning: str = "",
     ) -> "_Looped":
-        """Take what the variable may be.
+        """Take the places that the variable may be.
 
         Args:
             items: Places of the items.
-            maps: What is looped over; of maps, the variable is a name.
-            texts: All that the variable may be, if they are known.
-            beginning: What the name begins with where this is asked.
+            maps: The places that are looped over; of maps, the variable is a name.
+            texts: All texts that the variable may be, if known.
+            beginning: The beginning of the name in this scope.
         """
         made = super().__new__(cls, items)
         made.maps, made.texts, made.beginning = maps, texts, beginning
@@ -86,7 +86,7 @@ Scope = Mapping[str, Places]
 
 
 def _ask(place: Place, method: str) -> None:
-    """Look at what a method of the engine does; one that counts devices, not at memory and such."""
+    """Add the reads of a method of the engine; one that counts devices skips memory and such."""
     own = METHODS[method]
     for path in own.looks_at:
         part = place.at(*path)
@@ -104,8 +104,8 @@ class Looking:
 
         Args:
             variables: The expressions of the policy's variables, by name.
-            pod: Where to add what is looked at in the pod.
-            request: And in the request.
+            pod: Where to add the reads in the pod.
+            request: Where to add those in the request.
         """
         self._sources = variables
         self._pod = pod
@@ -114,10 +114,10 @@ class Looking:
         self._roots = {"object": (pod,), "pod": (pod,), "workload": (pod,), "request": (request,)}
 
     def take(self, source: str) -> None:
-        """Add what an expression looks at.
+        """Add the reads of an expression.
 
         Raises:
-            UnboundedError: If that cannot be told.
+            UnboundedError: If they cannot be determined.
         """
         with deep_recursion():
             self._take(parse(source), {})
@@ -128,7 +128,7 @@ class Looking:
             place.take()
 
     def _look(self, node: ast.ExpressionNode, scope: Scope) -> Places:
-        """Add what is looked at to find a value, and return what it may be of the pod."""
+        """Add the reads that determine a value, and return the places in the pod that it may be."""
         field = selected(node)
         if field is not None:
             found = self._select(*field, scope)
@@ -227,7 +227,7 @@ class Looking:
         return given
 
     def _call(self, node: ast.Call, scope: Scope) -> Places:
-        if node.function.rpartition(".")[2] in BY_CHANCE:
+        if node.function.rpartition(".")[2] in VOLATILE:
             raise UnboundedError
         if node.function in ("size", "@in"):
             look = self._size if node.function == "size" else self._membership
@@ -246,7 +246,7 @@ class Looking:
         return ()
 
     def _size(self, node: ast.Call, scope: Scope) -> Places:
-        """Look at how much there is: of what was filtered, that is told by the condition."""
+        """Add the reads of a size: for a filtered list, those of its condition decide it."""
         for part in ast.children(node):
             for place in self._look(part, scope):
                 if not isinstance(place, _Filtered):
@@ -284,7 +284,7 @@ class Looking:
 
 
 def _looped(node: ast.ExpressionNode, scope: Scope) -> _Looped | None:
-    """Return what a variable goes over, if an expression is one."""
+    """Return the loop of a variable, if an expression is one."""
     if not isinstance(node, ast.Identifier) or node.absolute:
         return None
     found = scope.get(node.name)
@@ -301,7 +301,7 @@ def _texts(node: ast.ExpressionNode) -> tuple[str, ...]:
 
 
 def _beginning(node: ast.ExpressionNode, *, negated: bool) -> tuple[str, str]:
-    """Return the variable that an expression is about, and what it must begin with to be true."""
+    """Return the variable of an expression, and the beginning that it must have to be true."""
     match node:
         case ast.Call(function="!_", arguments=(inner,)) if negated:
             return _beginning(inner, negated=False)
@@ -319,7 +319,7 @@ def _within(scope: Scope, bound: Scope) -> Scope:
     """Return the local variables where some more are bound.
 
     Raises:
-        UnboundedError: If one hides the policy's own variables, which nobody does in good faith.
+        UnboundedError: If one hides the policy's own variables, which no honest policy does.
     """
     if "variables" in bound:
         raise UnboundedError
@@ -335,7 +335,7 @@ def _items(places: Places, *, of_maps: bool = True) -> Places:
 
 
 def _together(*parts: Places) -> Places:
-    """Join what a value may be.
+    """Join the places that a value may be.
 
     Raises:
         UnboundedError: If that is too much to follow.

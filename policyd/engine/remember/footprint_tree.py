@@ -9,7 +9,7 @@ BEGINNING: Final = "*^"
 
 
 class UnboundedError(Exception):
-    """What a policy says of a pod depends on more than can be told."""
+    """The reads of a policy in a pod cannot be determined."""
 
 
 class Footprint:
@@ -28,7 +28,7 @@ class Footprint:
 
     @property
     def text(self) -> str:
-        """What is looked at, the same for the same."""
+        """The reads, as a text that is equal for equal reads."""
         if self.whole or not (self.fields or self.devices):
             return "*"
         inner = ",".join(f"{name!r}:{self.fields[name].text}" for name in sorted(self.fields))

@@ -1,8 +1,8 @@
 """Decisions that are remembered: the pods of a job are alike, and are decided on once.
 
-What policies look at in a new pod is its footprint. A pod with the same footprint, while namespace
-and params are what they were, gets the same answer, as long as that lets it pass without a word.
-Refusals, warnings and failures are about one pod, and are not remembered.
+The reads of policies in a new pod are its footprint. A pod with the same footprint, while namespace
+and params are unchanged, gets the same answer, if that allows it without a warning. Refusals,
+warnings and failures are about one pod, and are not cached.
 
 Pods are taken to be as the API server sends them: of its own type, and nothing else in them.
 """
@@ -35,7 +35,7 @@ _PODS: Final = GroupVersionResource(version="v1", resource="pods")
 _NEW_POD: Final = AdmissionRequest(
     uid="", kind=GroupVersionKind(version="v1", kind="Pod"), resource=_PODS, operation="CREATE"
 )
-"""What is remembered: nothing else comes by the thousand."""
+"""The requests that are cached: only these come by the thousand."""
 
 _DIFFERENT: Final[Mapping[str, Callable[[AdmissionRequest], object]]] = {
     "name": attrgetter("name"),
@@ -43,7 +43,7 @@ _DIFFERENT: Final[Mapping[str, Callable[[AdmissionRequest], object]]] = {
     "options": attrgetter("options"),
     "dryRun": attrgetter("dry_run"),
 }
-"""What requests for new pods differ in besides the namespace, as expressions name it."""
+"""The attributes in which requests for new pods differ besides the namespace, as named in CEL."""
 
 _THE_SAME: Final = frozenset(
     (
@@ -52,14 +52,14 @@ _THE_SAME: Final = frozenset(
         *("namespace", "operation"),
     )
 )
-"""What requests for new pods have in common, or are told apart by anyway."""
+"""The attributes that requests for new pods share, or that the key holds anyway."""
 
 _NOTHING: Final = b"null"
 _encode = msgspec.json.Encoder().encode
 
 
 class Remembering:
-    """Policies that remember what they decided on pods."""
+    """Policies with a cache of their decisions on pods."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class Remembering:
 
         Args:
             policies: Those in force.
-            phase: What they are asked for.
-            most: How many decisions are remembered; the one that was not asked for the longest time
-                is forgotten.
-            recalled: Called for each request that is answered from memory.
+            phase: Mutation or validation.
+            most: How many decisions are kept; the one that was unused for the longest time is
+                dropped.
+            recalled: Called for each request that is answered from the cache.
         """
         self._most = most
         self._recalled = recalled
@@ -90,7 +90,7 @@ class Remembering:
         try:
             pod, asked = footprint(concerned)
             decoder = msgspec.json.Decoder(pod)
-        except Exception:  # noqa: BLE001 - whatever policies hold, they apply without memory, too
+        except Exception:  # noqa: BLE001 - any policies work without a cache, too
             return
         if not asked <= _DIFFERENT.keys() | _THE_SAME:
             return
@@ -104,7 +104,7 @@ class Remembering:
         ]
 
     def decide(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
-        """Decide on a request, or say what was decided on one that is the same to the policies."""
+        """Decide on a request, or return the decision on one that is equal to the policies."""
         seen = self._seen(request) if self._pod and _is_new_pod(request) else None
         around = None if seen is None else self._around(request.namespace)
         if seen is None or around is None:
@@ -117,11 +117,11 @@ class Remembering:
             decision = self._decide(request, out_of_time)
             if not _is_silent(decision):
                 return decision
-            # The object is that of one pod; whoever wants that of another has it decoded.
+            # The object is that of one pod; a reader of another's decodes it.
             known = around, replace(decision, object=msgspec.UNSET)
         self._known[seen] = known
         if len(self._known) > self._most:
-            with suppress(RuntimeError, KeyError):  # another thread remembers or forgets as well
+            with suppress(RuntimeError, KeyError):  # another thread changes the cache as well
                 del self._known[next(iter(self._known))]
         return decision
 
@@ -133,16 +133,14 @@ class Remembering:
         around: list[Json] = [found]
         try:
             for kind, ref in self._params:
-                params.namespaced(
-                    kind
-                )  # that there is no such kind matters without a reference, too
+                params.namespaced(kind)  # a missing kind matters without a reference, too
                 around += (None, *find_params(kind, ref, params, namespace=namespace))
         except PolicydError:
             return None
         return around
 
     def _seen(self, request: AdmissionRequest) -> bytes | None:
-        """Return what policies see of a request; None if it is misshapen, or too much."""
+        """Return the parts of a request that policies see; None if misshapen, or too large."""
         assert self._pod is not None, "asked by the caller"
         try:
             pod = self._pod.decode(request.object)

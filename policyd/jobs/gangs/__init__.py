@@ -1,4 +1,4 @@
-"""Gangs that another scheduler starts whole: what it must be told of one, in its own words.
+"""Gangs that another scheduler starts whole: the objects and labels that it needs for one.
 
 Imports `api`, `jobs`, `patch` and `status`. Start with `hand_over`.
 """

@@ -34,8 +34,8 @@ class Role:
 
     Attributes:
         name: Of the pod set.
-        minimum: With how many of its pods the gang can run, at least 1.
-        requests: What one pod needs, in canonical units.
+        minimum: The least number of its pods with which the gang can run, at least 1.
+        requests: The requests of one pod, in canonical units.
         priority_class: PriorityClass of the pods; empty for the default.
         scheduler: Which scheduler they name; empty for the default.
         metadata: Labels and annotations of the pods.
@@ -83,7 +83,7 @@ class Gang:
 
     @property
     def min_resources(self) -> dict[str, str]:
-        """What these need, as quantities."""
+        """The requests of these, as quantities."""
         total: dict[str, int] = {}
         for role in self.roles:
             for resource, amount in role.requests.items():
@@ -176,7 +176,7 @@ def _role(pod_set: PodSet, assigned: PodSetAssignment | None, metadata: ObjectMe
 
 
 def short_name(*parts: str) -> str:
-    """Join the parts of a name; what is too long for a label ends in a hash of the whole."""
+    """Join the parts of a name; one that is too long for a label ends in a hash of the whole."""
     name = "-".join(parts)
     if len(name) <= LONGEST_NAME:
         return name

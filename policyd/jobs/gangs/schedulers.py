@@ -1,4 +1,4 @@
-"""Other schedulers: the PodGroup of a gang for each, and what it cannot express.
+"""Other schedulers: the PodGroup of a gang for each, and the limits of each.
 
 Every scheduler has a kind PodGroup of its own; pods say in a label, an annotation or a field which
 one they belong to. The facts are of Volcano 1.15, KAI 0.17, scheduler-plugins and Kubernetes 1.36.

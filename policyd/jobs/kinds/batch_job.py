@@ -34,7 +34,7 @@ POD_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
 class BatchJobSpec(Wire, frozen=True):
-    """What a Job wants."""
+    """The spec of a Job."""
 
     parallelism: int | None = None
     completions: int | None = None
@@ -65,7 +65,7 @@ class BatchJobStatus(Wire, frozen=True):
 
 
 class BatchJob(JobObject, frozen=True):
-    """A Job, trimmed to what the queue reads."""
+    """A Job, trimmed to the fields that the queue reads."""
 
     spec: BatchJobSpec = BatchJobSpec()
     status: BatchJobStatus = BatchJobStatus()
@@ -159,7 +159,7 @@ def ready(job: BatchJob) -> bool:
 
 
 def reclaimable(job: BatchJob) -> tuple[ReclaimablePod, ...]:
-    """Return how many of the pods' quota is no longer needed, as fewer are left to complete."""
+    """Return the number of pods whose quota is no longer needed, as fewer are left to complete."""
     parallelism = _parallelism(job.spec)
     completions = parallelism if job.spec.completions is None else job.spec.completions
     ended = _ended_pods(job, completions)
@@ -179,7 +179,7 @@ def _ended_pods(job: BatchJob, completions: int) -> int:
 def count_indexes(text: str, *, below: int) -> int:
     """Count the indexes of a Job's status, such as `1,3-5,7`, that are smaller than `below`.
 
-    An index that is written twice counts once; what is no number is left out.
+    An index that is written twice counts once; a text that is not a number is skipped.
     """
     spans = []
     for part in filter(None, text.split(",")):
@@ -195,12 +195,12 @@ def count_indexes(text: str, *, below: int) -> int:
 
 
 def reset(job: BatchJob) -> Json:
-    """Return what makes the template of a suspended Job mutable again: it was never started."""
+    """Return a status that makes the template of a suspended Job mutable: it was never started."""
     return None if job.status.start_time is None else {"status": {"startTime": None}}
 
 
 def mistakes(job: BatchJob, old: BatchJob | None) -> Iterator[FieldError]:
-    """Yield what is wrong with how many pods a Job may be admitted with.
+    """Yield the errors in the number of pods that a Job may be admitted with.
 
     A Job that runs with fewer pods than it asked for may have its minimum, and not one more: so
     the minimum is compared with the size only where it is set.
@@ -236,7 +236,7 @@ def _wrong_least(annotations: Mapping[str, str], pods: int) -> Iterator[FieldErr
 
 
 def _wrong_topology(job: BatchJob) -> Iterator[FieldError]:
-    """Yield what an elastic job asks of its places: those of pods that come later are not known."""
+    """Yield the topology requests of an elastic job: places of later pods are not known."""
     asked = job.spec.template.metadata.annotations
     for name in (PODSET_REQUIRED_TOPOLOGY, PODSET_PREFERRED_TOPOLOGY):
         if name in asked and is_elastic(job.metadata):

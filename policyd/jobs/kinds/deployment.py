@@ -14,13 +14,13 @@ TEMPLATE: Final[Path] = ("spec", "template")
 
 
 class DeploymentSpec(Wire, frozen=True):
-    """What a Deployment wants."""
+    """The spec of a Deployment."""
 
     template: PodTemplate = PodTemplate()
 
 
 class Deployment(Parent, frozen=True):
-    """A Deployment, trimmed to what the queue reads."""
+    """A Deployment, trimmed to the fields that the queue reads."""
 
     spec: DeploymentSpec = DeploymentSpec()
 

@@ -12,7 +12,7 @@ JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 
 
 class JobTemplate(Wire, frozen=True):
-    """What each Job of a replicated job is made from."""
+    """The template of each Job of a replicated job."""
 
     spec: BatchJobSpec = BatchJobSpec()
 
@@ -41,7 +41,7 @@ class StartupPolicy(Wire, frozen=True):
 
 
 class JobSetSpec(Wire, frozen=True):
-    """What a JobSet wants."""
+    """The spec of a JobSet."""
 
     suspend: bool = False
     startup_policy: StartupPolicy | None = None
@@ -56,7 +56,7 @@ class JobSetStatus(Wire, frozen=True):
 
 
 class JobSet(JobObject, frozen=True):
-    """A JobSet, trimmed to what the queue reads."""
+    """A JobSet, trimmed to the fields that the queue reads."""
 
     spec: JobSetSpec = JobSetSpec()
     status: JobSetStatus = JobSetStatus()

@@ -38,7 +38,7 @@ class RunPolicy(Wire, frozen=True):
 
 
 class TrainingJobSpec(Wire, frozen=True):
-    """What a training job wants; of the replicas, every kind has one field."""
+    """The spec of a training job; every kind has one of the fields of replicas."""
 
     run_policy: RunPolicy = RunPolicy()
     launcher_creation_policy: str = ""
@@ -65,7 +65,7 @@ class TrainingJobStatus(Wire, frozen=True):
 
 
 class TrainingJob(JobObject, frozen=True):
-    """A training job, trimmed to what the queue reads."""
+    """A training job, trimmed to the fields that the queue reads."""
 
     spec: TrainingJobSpec = TrainingJobSpec()
     status: TrainingJobStatus = TrainingJobStatus()

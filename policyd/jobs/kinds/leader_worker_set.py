@@ -44,7 +44,7 @@ class RolloutStrategy(Wire, frozen=True):
 
 
 class LeaderWorkerTemplate(Wire, frozen=True):
-    """What each group is made from; without a template of its own, a worker leads."""
+    """The templates of each group; without a template of the leader, a worker leads."""
 
     size: int = 1
     leader_template: PodTemplate | None = None
@@ -52,7 +52,7 @@ class LeaderWorkerTemplate(Wire, frozen=True):
 
 
 class LeaderWorkerSetSpec(Wire, frozen=True):
-    """What a LeaderWorkerSet wants."""
+    """The spec of a LeaderWorkerSet."""
 
     replicas: int | None = None
     leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
@@ -61,7 +61,7 @@ class LeaderWorkerSetSpec(Wire, frozen=True):
 
 
 class LeaderWorkerSet(Parent, frozen=True):
-    """A LeaderWorkerSet, trimmed to what the queue reads."""
+    """A LeaderWorkerSet, trimmed to the fields that the queue reads."""
 
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
@@ -89,9 +89,9 @@ def _pod_set(name: str, template: PodTemplate, count: int, *, numbered: bool) ->
 
 
 def _count(parent: LeaderWorkerSet) -> int:
-    """Return how many groups there are, those included that are there while others are replaced.
+    """Return the number of groups, including those that exist while others are replaced.
 
-    There are no more than could be looked after, whatever a set says that the webhooks did not see.
+    It is bounded by the most that are supported, also for a set that the webhooks did not see.
     """
     return min(_wanted(parent), MOST_REPLICAS)
 

@@ -58,7 +58,7 @@ class AutoscalerOptions(Wire, frozen=True):
 
 
 class RayClusterSpec(Wire, frozen=True):
-    """What a cluster wants."""
+    """The spec of a cluster."""
 
     suspend: bool = False
     managed_by: str = ""
@@ -76,14 +76,14 @@ class RayClusterStatus(Wire, frozen=True):
 
 
 class RayCluster(JobObject, frozen=True):
-    """A RayCluster, trimmed to what the queue reads."""
+    """A RayCluster, trimmed to the fields that the queue reads."""
 
     spec: RayClusterSpec = RayClusterSpec()
     status: RayClusterStatus = RayClusterStatus()
 
 
 def head_template(spec: RayClusterSpec, annotations: Mapping[str, str]) -> Json:
-    """Return the template of the head with what KubeRay adds to it.
+    """Return the template of the head with KubeRay's additions.
 
     Args:
         spec: Of the cluster.
@@ -114,14 +114,14 @@ def with_containers(template: Json, containers: Sequence[Json]) -> Json:
 
 
 def survives(spec: RayClusterSpec, annotations: Mapping[str, str]) -> bool:
-    """Tell whether a cluster survives the loss of its head, as what it knows is kept in Redis."""
+    """Tell whether a cluster survives the loss of its head, as its state is kept in Redis."""
     return spec.gcs_fault_tolerance_options is not None or (
         annotations.get(FAULT_TOLERANT, "").lower() == "true"
     )
 
 
 def _with_least(container: Json) -> Json:
-    """Return a container that requests what fault tolerance needs at least."""
+    """Return a container with the least requests that fault tolerance needs."""
     resources = container.get("resources") or {}
     requests = dict(resources.get("requests") or {})
     for name, least in _LEAST_OF_FAULT_TOLERANT.items():
@@ -134,7 +134,7 @@ def _is_less(quantity: object, least: str) -> bool:
     try:
         return parse_quantity(str(quantity)) < parse_quantity(least)
     except QuantityError:
-        return False  # the API server says what is wrong with it
+        return False  # the API server reports the error
 
 
 def cluster_pod_sets(spec: RayClusterSpec, head: Json) -> tuple[PodSet, ...]:
@@ -185,14 +185,14 @@ def resized(spec: RayClusterSpec, running: RayClusterSpec) -> RayClusterSpec:
 
 
 def pods_of(name: str) -> str:
-    """Return the label selector of a cluster's pods; empty if there is no cluster yet."""
+    """Return the label selector of a cluster's pods; empty if the cluster does not exist yet."""
     return f"{CLUSTER_LABEL}={name}" if name else ""
 
 
 def cluster_mistakes(
     spec: RayClusterSpec, *, at: str, annotations: Mapping[str, str], more_pod_sets: int = 0
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with a cluster.
+    """Yield the errors in a cluster.
 
     Args:
         spec: The cluster.

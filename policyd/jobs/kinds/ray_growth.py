@@ -22,7 +22,7 @@ CLUSTER_GENERATION: Final = "kueue.x-k8s.io/raycluster-generation"
 
 
 class OfCluster(JobObject, frozen=True):
-    """What a cluster is made for, and is as big as that.
+    """A job that has a cluster of its own, whose size is the job's.
 
     `cluster_version` is the generation of the cluster that says how many workers it has.
     """
@@ -44,8 +44,8 @@ def elastic_by_cluster(
     Args:
         at: Where the cluster is written.
         spec: Returns it.
-        with_spec: Puts another in its place.
-        name: Returns what the cluster is called that was made; empty if none was yet.
+        with_spec: Replaces it.
+        name: Returns the name of the cluster that was made; empty if none was yet.
     """
 
     def sized(job: M, found: Json) -> M:

@@ -39,7 +39,7 @@ _CONTAINER: Final = {
 
 
 class RayJobSpec(Wire, frozen=True):
-    """What a job wants."""
+    """The spec of a RayJob."""
 
     suspend: bool = False
     shutdown_after_job_finishes: bool = False
@@ -60,7 +60,7 @@ class RayJobStatus(Wire, frozen=True):
 
 
 class RayJob(OfCluster, frozen=True):
-    """A RayJob, trimmed to what the queue reads."""
+    """A RayJob, trimmed to the fields that the queue reads."""
 
     spec: RayJobSpec = RayJobSpec()
     status: RayJobStatus = RayJobStatus()
@@ -109,7 +109,7 @@ def _whole(job: RayJob, templates: Sequence[Json]) -> Sequence[Json]:
 
 
 def _prepare(draft: Draft, job: RayJob) -> None:
-    """Write the submitter down: a template of what is injected alone would have no container."""
+    """Write the submitter's template: injected fields alone would have no container."""
     if _has_submitter(job) and not job.spec.submitter_pod_template:
         draft.set(_SUBMITTER, _submitter(job))
 

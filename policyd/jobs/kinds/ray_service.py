@@ -23,7 +23,7 @@ _CLUSTER: Final = ("spec", "rayClusterConfig")
 
 
 class RayServiceSpec(Wire, frozen=True):
-    """What a service wants."""
+    """The spec of a RayService."""
 
     ray_cluster_config: RayClusterSpec = RayClusterSpec()
 
@@ -42,7 +42,7 @@ class RayServiceStatus(Wire, frozen=True):
 
 
 class RayService(OfCluster, frozen=True):
-    """A RayService, trimmed to what the queue reads."""
+    """A RayService, trimmed to the fields that the queue reads."""
 
     spec: RayServiceSpec = RayServiceSpec()
     status: RayServiceStatus = RayServiceStatus()

@@ -53,7 +53,7 @@ def registered(points: Iterable[EntryPoint]) -> Iterator[JobKind[Any]]:
 
     Raises:
         TypeError: If one leads to something else: fix or remove the package.
-        ValueError: If a kind is there already.
+        ValueError: If a kind exists already.
     """
     known = {(kind.group, kind.kind) for kind in BUILT_IN}
     for point in points:
@@ -67,14 +67,14 @@ def registered(points: Iterable[EntryPoint]) -> Iterator[JobKind[Any]]:
             yield kind
 
 
-# INVARIANT: read once, as modules are; what is installed does not change while a process runs.
+# INVARIANT: read once, as modules are; installed packages do not change while a process runs.
 REGISTERED: Final = tuple(registered(entry_points(group=GROUP)))
 """Kinds that come from other packages."""
 
 KINDS: tuple[JobKind[Any], ...] = (*BUILT_IN, *REGISTERED)
 
 PARENTS: tuple[ParentKind[Any], ...] = (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
-"""What is not suspended itself: its pods are held for it."""
+"""Kinds that are not suspended themselves: their pods are gated."""
 
 _KINDS_BY_NAME: Final = {(known.group, known.kind): known for known in KINDS}
 _PARENTS_BY_NAME: Final = {(known.group, known.kind): known for known in PARENTS}

@@ -1,4 +1,4 @@
-"""apps/v1 StatefulSet: all its pods are one group, which starts as soon as the first is there."""
+"""apps/v1 StatefulSet: all its pods are one group, which starts as soon as the first exists."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -21,7 +21,7 @@ _TEMPLATE: Final[Path] = ("spec", "template")
 
 
 class StatefulSetSpec(Wire, frozen=True):
-    """What a StatefulSet wants."""
+    """The spec of a StatefulSet."""
 
     replicas: int | None = None
     template: PodTemplate = PodTemplate()
@@ -29,7 +29,7 @@ class StatefulSetSpec(Wire, frozen=True):
 
 
 class StatefulSet(Parent, frozen=True):
-    """A StatefulSet, trimmed to what the queue reads."""
+    """A StatefulSet, trimmed to the fields that the queue reads."""
 
     spec: StatefulSetSpec = StatefulSetSpec()
 
@@ -57,7 +57,7 @@ def _mark(draft: Draft, _parent: StatefulSet) -> None:
 def _mistakes(
     parent: StatefulSet, old: StatefulSet | None, _around: JobContext
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with the number of pods: a group can only come and go as a whole."""
+    """Yield the errors in the number of pods: a group can only come and go as a whole."""
     if old is None:
         return
     before, after = _replicas(old), _replicas(parent)

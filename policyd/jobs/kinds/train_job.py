@@ -1,7 +1,7 @@
-"""trainer.kubeflow.org/v1alpha1 TrainJob: a JobSet that is made of a runtime and what a job adds.
+"""trainer.kubeflow.org/v1alpha1 TrainJob: a JobSet that is made of a runtime and a job's additions.
 
-The runtime is an object of its own, which the job names: without it nothing is known of the pods.
-What a start gives them is written into the job as a patch of the runtime, under the queue's name.
+The runtime is an object of its own, which the job names: without it the pods are unknown.
+The changes of a start are written into the job as a patch of the runtime, under the queue's name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ class RuntimeReference(Wire, frozen=True):
 
 
 class Trainer(Wire, frozen=True):
-    """What a job says of the pods that train, in the place of the runtime."""
+    """The settings of a job for the pods that train, in place of the runtime's."""
 
     num_nodes: int | None = None
     resources_per_node: Json = None
@@ -49,7 +49,7 @@ class Trainer(Wire, frozen=True):
 
 
 class TrainJobSpec(Wire, frozen=True):
-    """What a job wants."""
+    """The spec of a TrainJob."""
 
     suspend: bool = False
     runtime_ref: RuntimeReference = RuntimeReference()
@@ -65,7 +65,7 @@ class TrainJobStatus(Wire, frozen=True):
 
 
 class TrainJob(JobObject, frozen=True):
-    """A TrainJob, trimmed to what the queue reads; `runtime` is the spec of its runtime."""
+    """A TrainJob, trimmed to the fields that the queue reads; `runtime` is its runtime's spec."""
 
     spec: TrainJobSpec = TrainJobSpec()
     status: TrainJobStatus = TrainJobStatus()
@@ -95,7 +95,7 @@ def replicated_jobs(job: TrainJob) -> list[Json]:
     for patch in job.spec.runtime_patches:
         changes = _objects(Draft(patch).get(_JOBS))
         if patch.get("manager") == MANAGER:
-            # What was written for a runtime of before must not bring its pods back.
+            # Changes for an earlier runtime must not bring its pods back.
             names = {each.get("name") for each in jobs}
             changes = [each for each in changes if each.get("name") in names]
         jobs = _merged_items(jobs, changes)
@@ -125,7 +125,7 @@ def _with_trainer(job: TrainJob, runtime: Json, replicated: Json) -> Json:
 
 
 def _of_trainer(trainer: Trainer) -> Json:
-    """Return what a job says of the container that trains."""
+    """Return the settings of a job for the container that trains."""
     said = {name: getattr(trainer, name) for name in _TRAINERS_OWN}
     said["resources"] = trainer.resources_per_node
     found = {name: value for name, value in said.items() if value}
@@ -135,7 +135,7 @@ def _of_trainer(trainer: Trainer) -> Json:
 def merged(value: Json, change: Json) -> Json:
     """Lay a change over a value: objects by field, lists of named items by name, others after it.
 
-    A list of words is replaced: a command is no good in halves.
+    A list of words is replaced: a command must not be merged.
     """
     if isinstance(value, dict) and isinstance(change, dict):
         fields = {**value, **change}

@@ -1,5 +1,5 @@
-"""What the webhooks change in jobs and pods that queue, and what they refuse, in Kueue's words.
+"""The changes of the webhooks to jobs and pods that queue, and their errors, in Kueue's words.
 
-Imports `api`, `patch` and `jobs`. Start with `defaults` (what is changed) and `validation` (what is
-refused).
+Imports `api`, `patch` and `jobs`. Start with `defaults` (the changes) and `validation` (the
+errors).
 """

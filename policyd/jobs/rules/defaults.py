@@ -1,4 +1,4 @@
-"""What the webhooks do to jobs that are submitted to a queue: they begin suspended, pods gated.
+"""The changes to jobs that are submitted to a queue: jobs begin suspended, pods gated.
 
 It runs on the draft that the policies have changed, so a queue name that a policy injects counts.
 Doing it twice changes nothing more. Pods that queue by themselves get a finalizer, as in Kueue:
@@ -49,14 +49,14 @@ _FINALIZERS = ("metadata", "finalizers")
 def default_on_create(draft: Draft, *, group: str, kind: str, around: JobContext = NOWHERE) -> None:
     """Hold a new job or pod that is submitted to a queue; leave all others as they are.
 
-    Those of some kinds get what cannot be added later, in case they are submitted then. The pods
-    and jobs of a job that is held itself are left alone: they start and stop with it.
+    Those of some kinds get fields that cannot be added later, in case they are submitted then. The
+    pods and jobs of a job that is held itself are left alone: they start and stop with it.
 
     Args:
         draft: The object as the policies left it.
         group: API group of the object; empty for the core group.
         kind: Kind of the object.
-        around: What counts beside it.
+        around: Other inputs.
 
     Raises:
         MisshapenError: If the object is not of its kind.
@@ -80,13 +80,13 @@ def default_on_create(draft: Draft, *, group: str, kind: str, around: JobContext
 
 
 def _prepare(draft: Draft, kind: JobKind[Any]) -> None:
-    """Give a new job what cannot be added later."""
+    """Give a new job the fields that cannot be added later."""
     if kind.defaults is None:
         return
     try:
         msgspec.convert(draft.object, kind.type)
     except msgspec.ValidationError:
-        return  # the API server says what is wrong with an object that is not of its type
+        return  # the API server reports an object that is not of its type
     kind.defaults(draft)
 
 
@@ -97,7 +97,7 @@ def gate_elastic(draft: Draft, kind: JobKind[Any]) -> None:
     try:
         job = msgspec.convert(draft.object, kind.type)
     except msgspec.ValidationError:
-        return  # the API server says what is wrong with an object that is not of its type
+        return  # the API server reports an object that is not of its type
     for path in kind.elastic.templates(job):
         add_gate(draft, path, ELASTIC_JOB)
 
@@ -106,11 +106,11 @@ def _number(draft: Draft, kind: JobKind[Any]) -> None:
     try:
         kind.number(draft, msgspec.convert(draft.object, kind.type))
     except msgspec.ValidationError:
-        return  # the API server says what is wrong with an object that is not of its type
+        return  # the API server reports an object that is not of its type
 
 
 def default_parent(draft: Draft, *, group: str, kind: str, around: JobContext = NOWHERE) -> None:
-    """Mark the templates of what makes pods that are held, when it is created or changed.
+    """Mark the templates of a parent whose pods are gated, when it is created or changed.
 
     The arguments as in `default_on_create`. Anything else is left as it is.
     """
@@ -120,7 +120,7 @@ def default_parent(draft: Draft, *, group: str, kind: str, around: JobContext = 
     try:
         parent = msgspec.convert(draft.object, known.type)
     except msgspec.ValidationError:
-        return  # the API server says what is wrong with an object that is not of its type
+        return  # the API server reports an object that is not of its type
     if is_held_otherwise(known, draft.object, around):
         return
     known.mark(draft, parent)
@@ -179,7 +179,7 @@ def holds(group: str, kind: str, integrations: Integrations = EVERYTHING) -> boo
 
 
 def is_held_twice(pod: Json, around: JobContext = NOWHERE) -> bool:
-    """Tell whether a pod is marked as held by itself, though what it belongs to is held."""
+    """Tell whether a pod is marked as gated by itself, though its job is held."""
     draft = Draft(pod)
     return (
         bool(_text(draft, _LABELS, MANAGED))

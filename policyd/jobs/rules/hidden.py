@@ -1,7 +1,7 @@
-"""What names a queue and is not held for it: kinds that no module reads, or that are off here.
+"""Objects that name a queue but do not queue: kinds that no module reads, or that are off here.
 
-Such an object passes as it is, and so do its pods, unless they name the queue themselves. So its
-user is told where to name it.
+Such an object passes unchanged, and so do its pods, unless they name the queue themselves. So the
+user gets a warning with the place to name it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _WITHOUT_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ),
     ("batch", "CronJob"): ("spec.jobTemplate.metadata.labels",),
 }
-"""Where kinds name the queue of what they make, if not in the templates of their pods."""
+"""Where kinds name the queue of objects that they make, if not in templates of pods."""
 
 
 def hidden_from_queue(
@@ -73,7 +73,7 @@ def _at(obj: Json, place: str) -> Mapping[str, Any]:
 def _templates(obj: Json, integrations: Integrations) -> Iterator[str]:
     """Yield the labels of the pod templates in an object that name no queue.
 
-    What is whole in it, as an AppWrapper has whole Jobs, may queue by itself.
+    A whole object in it, as a Job in an AppWrapper, may queue by itself.
     """
     left: list[tuple[str, Json]] = [("", obj)]
     for _ in range(MOST_PARTS):

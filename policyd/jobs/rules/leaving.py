@@ -1,6 +1,6 @@
 """Changes by which something leaves its queue, or takes more than it was admitted with.
 
-A user who may change a pod or a job could remove what holds it: a scheduling gate,
+A user who may change a pod or a job could remove the fields that hold it: a scheduling gate,
 `spec.suspend`, a label by which it is found. Kueue leaves that to its controller, which finds some
 of it a moment later. Here it is refused, unless an account of the queue asks for it, or one of
 Kubernetes' own controllers that has to.
@@ -70,14 +70,14 @@ _CONTROLLER: Final = "metadata.ownerReferences"
 def departures(
     new: Json, old: Json | None, *, group: str, kind: str, around: JobContext
 ) -> Iterator[FieldError]:
-    """Yield by what a change takes an object out of its queue, if not the queue itself asks for it.
+    """Yield the changes that take an object out of its queue, unless the queue itself makes them.
 
     Args:
         new: The object as it would be stored.
         old: As it is stored now; None on creation.
         group: API group; empty for the core group.
         kind: Kind of the object.
-        around: What counts beside it.
+        around: Other inputs.
     """
     if old is None or around.author == "queue":
         return
@@ -102,8 +102,8 @@ def growth(new: Json, old: Json, around: JobContext) -> Iterator[FieldError]:
 
     Args:
         new: The pod as it would be.
-        old: As it is.
-        around: What counts beside it.
+        old: The stored object.
+        around: Other inputs.
     """
     if around.author == "queue" or not (_queues(old) or _is_held(old, around)):
         return
@@ -170,7 +170,7 @@ def _of_owner(new: Json, old: Json, around: JobContext) -> Iterator[FieldError]:
 
 
 def _vouches(around: JobContext, owners: Iterable[Identity]) -> bool:
-    """Tell whether who asks makes what such owners own: controllers adopt, and let go."""
+    """Tell whether the user makes objects of such owners: controllers adopt, and release."""
     groups = {group for (group, _), *_ in owners}
     return all(around.integrations.makers.vouch(around.account, group) for group in groups)
 

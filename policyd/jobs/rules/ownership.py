@@ -34,7 +34,7 @@ Identity = tuple[GroupKind, Any, Any]
 """Group and kind, name and uid of an owner."""
 
 _SETS: Final = ("apps", "StatefulSet")
-"""What makes pods that start in groups, those of a LeaderWorkerSet, too."""
+"""The kind that makes pods that start in groups, also those of a LeaderWorkerSet."""
 _OF_GROUPS: Final = frozenset(each.word for each in PARENTS if each.in_groups)
 _WORD: Final = f"metadata.annotations[{SUSPENDING_PARENT}]"
 
@@ -52,7 +52,7 @@ def belongs_to_managed(obj: Json, around: JobContext = NOWHERE) -> bool:
 
 
 def is_made(obj: Json, around: JobContext) -> bool:
-    """Tell whether what has made an object queues, or could have: its queue would be that one's."""
+    """Tell whether the maker of an object queues, or could: its queue would be that one's."""
     return any(
         may_queue(group_kind_of(owner), around.integrations) and _is_true(owner, around)
         for owner in controllers_of(obj)
@@ -60,7 +60,7 @@ def is_made(obj: Json, around: JobContext) -> bool:
 
 
 def is_part(obj: Json, around: JobContext = NOWHERE) -> bool:
-    """Tell whether an object belongs to what is held, or whose pods are: that one counts."""
+    """Tell whether an object belongs to one that is held, or whose pods are: that one counts."""
     return belongs_to_managed(obj, around) or any(
         find_parent(*group_kind_of(owner)) is not None and _is_true(owner, around)
         for owner in controllers_of(obj)
@@ -68,7 +68,7 @@ def is_part(obj: Json, around: JobContext = NOWHERE) -> bool:
 
 
 def is_held_for_set(pod: Json, around: JobContext) -> bool:
-    """Tell whether a pod is held for what starts its pods in groups, and comes from such a set."""
+    """Tell whether a pod is gated for a kind that starts pods in groups, and is of such a set."""
     word = annotations_of(pod).get(SUSPENDING_PARENT)
     if word not in _OF_GROUPS:
         return False
@@ -97,7 +97,7 @@ def is_held_otherwise(kind: ParentKind[Any], obj: Json, around: JobContext = NOW
 
 
 def _has_put(word: Json, around: JobContext) -> bool:
-    """Tell whether who asks makes what the kind owns that a word stands for."""
+    """Tell whether the user makes objects of the kind that a word stands for."""
     makers = around.integrations.makers
     return makers.trusted or any(
         each.word == word and makers.vouch(around.account, each.group) for each in PARENTS
@@ -105,12 +105,12 @@ def _has_put(word: Json, around: JobContext) -> bool:
 
 
 def owner_errors(new: Json, old: Json | None, around: JobContext) -> Iterator[FieldError]:
-    """Yield what is not true of who an object says to belong to, and owners that it must keep.
+    """Yield owner references that are false, and removed owners that must be kept.
 
     Args:
         new: The object as it would be stored.
         old: As it is stored now; None on creation.
-        around: Which owners excuse what, and who asks.
+        around: The owners that need no queue, and the user.
     """
     integrations = around.integrations
     if integrations.makers.trusted:
@@ -188,5 +188,5 @@ def _was_queued(around: JobContext) -> bool:
 
 
 def identity(owner: Mapping[str, Any]) -> Identity:
-    """Return what tells one owner from another."""
+    """Return the identity of an owner."""
     return group_kind_of(owner), owner.get("name"), owner.get("uid")

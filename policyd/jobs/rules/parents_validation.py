@@ -1,4 +1,4 @@
-"""What the webhooks refuse of objects whose pods are held for them, in Kueue's words."""
+"""The errors in objects whose pods are gated for them, in Kueue's words."""
 
 from collections.abc import Iterator, Set
 from typing import Any, Final
@@ -25,7 +25,7 @@ from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 _OF_CONTAINERS: Final[tuple[Path, ...]] = (("resources", "requests"), ("ports",))
-"""What of a container decides where its pod can run."""
+"""The fields of a container that decide where its pod can run."""
 
 
 def is_others(kind: ParentKind[Any], obj: Json, around: JobContext) -> bool:
@@ -39,12 +39,12 @@ def is_others(kind: ParentKind[Any], obj: Json, around: JobContext) -> bool:
 def parent_errors(
     kind: ParentKind[Any], new: Json, old: Json | None, around: JobContext
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with an object that makes pods, or with how it is changed."""
+    """Yield the errors in an object that makes pods, or in its change."""
     try:
         parent = msgspec.convert(new, kind.type)
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
-        return  # the API server says what is wrong with an object that is not of its type
+        return  # the API server reports an object that is not of its type
     managed = around.integrations.manages_all or QUEUE_NAME in labels_of(new)
     errors = [*_contents(kind, parent, before, around)]
     if errors and before is not None:
@@ -71,7 +71,7 @@ def _contents(
 
 
 def _templates(kind: ParentKind[P], parent: P) -> list[TopologyTemplate]:
-    """Return what the templates of a group ask for, or those of pods that queue one by one."""
+    """Return the topology requests of a group's templates, or of pods that queue one by one."""
     if kind.groups is not None:
         return [
             TopologyTemplate(_annotations_at(path), each.template.metadata.annotations, each.count)

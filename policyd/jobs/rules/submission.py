@@ -1,4 +1,4 @@
-"""Priority and start of what queues: what the webhooks refuse of it."""
+"""The errors in the priority and start of objects that queue."""
 
 from collections.abc import Iterator, Mapping, Set
 from typing import Final
@@ -15,11 +15,11 @@ from policyd.api.meta import Json
 from policyd.api.names import LONGEST_LABEL
 
 GATED_BY: Final = "AdmissionGatedBy"
-"""Gate: whether anybody has a say in when something queues."""
+"""Gate: whether others may delay the queueing of an object."""
 ANNOTATED: Final = "WorkloadIdentifierAnnotations"
 """Gate: whether annotations name groups and workloads, as labels do."""
 IDENTIFIERS: Final = (POD_GROUP_NAME, PREBUILT_WORKLOAD)
-"""What names groups and workloads."""
+"""The keys that name groups and workloads."""
 NOT_SUPPORTED: Final = "is not supported for this kind"
 
 
@@ -41,7 +41,7 @@ def fits_label(name: str) -> bool:
 
 
 def named_by(obj: Json, key: str, off: Set[str]) -> tuple[str, str]:
-    """Return what an object names by `key`, and where, but for feature gates `off`.
+    """Return the name that an object gives by `key`, and its path, under feature gates `off`.
 
     The annotation wins over the label; without the gate it counts where no label has room for it.
     """
@@ -52,7 +52,7 @@ def named_by(obj: Json, key: str, off: Set[str]) -> tuple[str, str]:
 
 
 def elastic_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
-    """Yield that what is of this kind cannot grow and shrink, if it is to."""
+    """Yield an error if an object of this kind is to grow and shrink, as it cannot."""
     if annotations.get(ELASTIC_JOB) == "true":
         where = f"metadata.annotations[{ELASTIC_JOB}]"
         yield FieldError(where, "true", NOT_SUPPORTED, "Forbidden")
@@ -61,7 +61,7 @@ def elastic_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
 def priority_changes(
     before: Mapping[str, str], after: Mapping[str, str], *, running: bool
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with a change of the priority class, given the labels."""
+    """Yield the errors in a change of the priority class, given the labels."""
     where = f"metadata.labels[{PRIORITY_CLASS}]"
     was, now = before.get(PRIORITY_CLASS, ""), after.get(PRIORITY_CLASS, "")
     if was and not now:
@@ -75,10 +75,10 @@ def priority_changes(
 def gate_changes(
     before: Mapping[str, str], after: Mapping[str, str], off: Set[str]
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with a change of who lets it queue, but for feature gates off."""
+    """Yield the errors in a change of admission gates, under feature gates `off`."""
     return iter(()) if GATED_BY in off else gating_changes(before, after)
 
 
 def gate_errors(annotations: Mapping[str, str], off: Set[str]) -> Iterator[FieldError]:
-    """Yield what is wrong with the names of who lets something queue, but for feature gates off."""
+    """Yield the errors in the names of admission gates, under feature gates `off`."""
     return iter(()) if GATED_BY in off else gating_errors(annotations)

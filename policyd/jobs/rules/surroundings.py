@@ -1,4 +1,4 @@
-"""What the webhooks consider beside the object that is created or changed."""
+"""The inputs of the webhooks besides the object that is created or changed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from policyd.api.meta import Json
 from policyd.jobs.integrations import EVERYTHING, Integrations
 
 Author = Literal["queue", "system", "user"]
-"""Who asks for a change: the queue's own accounts, Kubernetes' own controllers, or anybody else."""
+"""The user of a change: the queue's own accounts, Kubernetes' own controllers, or any other."""
 
 
 def believed(_owner: Mapping[str, Any]) -> bool:
@@ -18,16 +18,16 @@ def believed(_owner: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """What counts beside the object.
+    """The inputs besides the object.
 
     Attributes:
         integrations: Which kinds of jobs queue, and where.
         default_queue: Whether the namespace has a LocalQueue named `default`.
         default_class: Whether there is a WorkloadPriorityClass named `default`.
-        basis: What the object is made from, if it says so; None if that is not at hand.
-        author: The user of the request; only the queue's controller takes pending jobs out of it.
-        account: Who creates or changes the object.
-        before: The object as it was, if it is changed.
+        basis: The object that it is made from, if it names one; None if not available.
+        author: The kind of user; only the queue's controller takes pending jobs out of it.
+        account: The account that creates or changes the object.
+        before: The old object, if it is changed.
         is_there: Tells whether an owner exists, by its UID; asked where owners are trusted.
     """
 

@@ -1,4 +1,4 @@
-"""What the webhooks refuse of the topology that pods ask for by annotations, in Kueue's words.
+"""The errors in topology annotations of pods, in Kueue's words.
 
 Whether the levels exist, and are in order, is known only where a job is placed.
 """
@@ -40,8 +40,8 @@ class TopologyTemplate(NamedTuple):
 
     Attributes:
         where: The path of its annotations.
-        annotations: What it asks for.
-        pods: How many it makes; None if that is not known.
+        annotations: Its annotations.
+        pods: The number of its pods; None if not known.
     """
 
     where: str
@@ -57,7 +57,7 @@ class TopologyTemplate(NamedTuple):
 def topology_errors(
     templates: Sequence[TopologyTemplate], *, off: Set[str] = frozenset()
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with what the pod templates of one job ask for.
+    """Yield the errors in the topology requests of one job's pod templates.
 
     Args:
         templates: Of the job.
@@ -76,7 +76,7 @@ def topology_errors(
 
 
 def template_errors(template: TopologyTemplate, *, off: Set[str]) -> Iterator[FieldError]:
-    """Yield what is wrong with what one template asks for, or a pod that was made from it.
+    """Yield the errors in the topology request of one template, or of a pod made from it.
 
     The arguments as in `topology_errors`.
     """
@@ -185,7 +185,7 @@ def _group_name(template: TopologyTemplate) -> Iterator[FieldError]:
 
 
 def _group(name: str, members: Sequence[TopologyTemplate]) -> Iterator[FieldError]:
-    """Yield what is wrong with pod sets that are to be placed together: a leader and workers."""
+    """Yield the errors in pod sets that are to be placed together: a leader and workers."""
     if len(members) != _GROUP_SIZE:
         detail = f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)"
         yield from (template.error(POD_SET_GROUP_NAME, detail) for template in members)

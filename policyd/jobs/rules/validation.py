@@ -1,4 +1,4 @@
-"""What the webhooks refuse of jobs and pods that are submitted to a queue, in Kueue's words."""
+"""The errors in jobs and pods that are submitted to a queue, in Kueue's words."""
 
 import dataclasses
 import re
@@ -82,10 +82,10 @@ def validate_job(
         old: As it is stored now; None on creation.
         group: API group; empty for the core group.
         kind: Kind of the object.
-        around: What counts beside it.
+        around: Other inputs.
 
     Returns:
-        Every mistake; none for kinds that are not known, nor in what is being deleted.
+        All errors; none for unknown kinds, nor for an object that is being deleted.
 
     Raises:
         MisshapenError: If an object is not of its kind.
@@ -93,14 +93,14 @@ def validate_job(
     for obj in (new, old):
         if obj is not None:
             check_shape(obj, group=group, kind=kind)
-    # What is deleted may run on for hours: it must not leave either.
+    # A deleted object may run on for hours: it must not leave its queue either.
     known, parent = find_kind(group, kind), find_parent(group, kind)
     left = [*_unreadable(known or parent, new, old, around)]
     left += departures(new, old, group=group, kind=kind, around=around)
     if old is not None and (new.get("metadata") or {}).get("deletionTimestamp"):
-        return tuple(left)  # what else is wrong with it must not keep it from going
+        return tuple(left)  # other errors must not prevent its deletion
     around = dataclasses.replace(around, before=old)
-    # What is others' only now was its own before.
+    # An object that others own only now had its own queue before.
     sent = (new,) if old is None or around.author == "queue" else (new, old)
     if parent is not None and all(is_others(parent, each, around) for each in sent):
         return tuple(left)
@@ -114,10 +114,10 @@ def validate_job(
     return tuple(errors)
 
 
-def _news(
+def _new_errors(
     errors_of: Callable[[T], Iterable[FieldError]], new: T, old: T | None
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with an object; existing errors do not prevent changes."""
+    """Yield the errors in an object; existing errors do not prevent changes."""
     errors = [*errors_of(new)]
     known = {str(each) for each in errors_of(old)} if errors and old is not None else set()
     yield from (each for each in errors if str(each) not in known)
@@ -140,9 +140,9 @@ def _pod(new: Json, old: Json | None, around: JobContext) -> Iterator[FieldError
 def _unreadable(
     kind: JobKind[Any] | ParentKind[Any] | None, new: Json, old: Json | None, around: JobContext
 ) -> Iterator[FieldError]:
-    """Yield that the queue could not read a job, and so not follow what becomes of it.
+    """Yield an error if the queue could not read a job, and so not follow it.
 
-    The API server has checked it by now: what some schema lets pass is stored.
+    The API server has checked it by now: an object that a schema allows is stored.
     """
     named = any(QUEUE_NAME in labels_of(each or {}) for each in (new, old))
     queues = named or around.integrations.manages_all
@@ -179,7 +179,7 @@ def _job(
     off = around.integrations.off
     job = _without_gated(job, off)
     if held or not kind.only_managed:
-        yield from _news(partial(_unsupported, kind), job, before)
+        yield from _new_errors(partial(_unsupported, kind), job, before)
         errors = [*_contents(kind, job, before, off)]
         # Existing errors do not prevent a start, a stop, or changes of the rest.
         same = errors and before is not None
@@ -202,7 +202,7 @@ def _without_gated(job: J, off: Set[str]) -> J:
 
 
 def _unsupported(kind: JobKind[J], job: J) -> Iterator[FieldError]:
-    """Yield what a job says of itself that jobs of its kind cannot be."""
+    """Yield the settings of a job that its kind does not support."""
     if kind.elastic is None:
         yield from elastic_errors(job.metadata.annotations)
     if kind.takes_prebuilt:
@@ -218,7 +218,7 @@ def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iter
     try:
         pod_sets = kind.pod_sets(job)
     except msgspec.ValidationError:
-        return  # as with what cannot be read at all
+        return  # as with an unreadable job
     paths: Iterable[str] = (
         f"{_written(path)}.metadata.annotations" for path in kind.templates(job)
     )
@@ -241,7 +241,7 @@ def _asked_pods(kind: JobKind[J], job: J, pod_set: PodSet) -> int | None:
 
 
 def _written(path: Path) -> str:
-    """Write a path; no field begins with a capital, so what does is the key of a map."""
+    """Write a path; no field begins with a capital, so a name that does is the key of a map."""
     steps = [str(step) for step in path]
     written = [f".{s}" if s[0].islower() else f"[{s}]" for s in steps]
     return "".join(written).removeprefix(".")
@@ -301,7 +301,7 @@ _TOTAL: Final = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
 
 
 def pod_errors(pod: Json, off: Set[str]) -> Iterator[FieldError]:
-    """Yield what is wrong with a pod; feature gates `off` are those that are set to off."""
+    """Yield the errors in a pod; feature gates `off` are those that are set to off."""
     managed = labels_of(pod).get(MANAGED, "true")
     if managed != "true":
         yield FieldError(f"metadata.labels[{MANAGED}]", managed, "can only be `true`", "Forbidden")
@@ -333,7 +333,7 @@ def _total_errors(pod: Json, name: str, where: str) -> Iterator[FieldError]:
 
 
 def pod_changes(new: Json, old: Json, off: Set[str]) -> Iterator[FieldError]:
-    """Yield what must not change of a pod."""
+    """Yield the forbidden changes of a pod."""
     (before, _), (after, where) = (named_by(pod, POD_GROUP_NAME, off) for pod in (old, new))
     if before and before != after:
         yield FieldError(where, after, _IMMUTABLE)

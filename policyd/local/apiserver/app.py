@@ -1,4 +1,4 @@
-"""The ASGI application: who asks, for what, which function answers, and how the answer goes out."""
+"""The ASGI application: user, request, handler, and encoding of the response."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -169,7 +169,7 @@ class ApiApplication:
 
     @contextmanager
     def _counted(self, method: str) -> Iterator[None]:
-        """Count what may write.
+        """Count requests that may write.
 
         Raises:
             StatusError: 503, if nothing is to be written any more.

@@ -48,12 +48,12 @@ def to_served(served: Served, stored: Object) -> Object:
 
 
 def for_table(served: Served, stored: Object) -> Object:
-    """Show a stored object to those who make its cells: events in the version they are kept in."""
+    """Show a stored object for the cells of tables: events in the version they are kept in."""
     return stored if served.kept_as else to_served(served, stored)
 
 
 def as_item(served: Served, stored: Object) -> Object:
-    """Show a stored object as an item of a list, where built-in kinds leave out what they are."""
+    """Show a stored object as an item of a list, where built-in kinds omit apiVersion and kind."""
     shown = to_served(served, stored)
     if served.custom is not None:
         return shown

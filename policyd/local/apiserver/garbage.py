@@ -21,7 +21,7 @@ Place = tuple[str, str, str]
 class GarbageCollector:
     """Follows the changes of the store, and acts in `work` only.
 
-    It keeps in mind who owns what, by uid, and which owners and dependents to look at next.
+    It stores ownership by uid, and the owners and dependents to check next.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -79,7 +79,7 @@ class GarbageCollector:
                 self._end(place)
 
     def _judge(self, place: Place) -> None:
-        """Delete an object that has owners, none of whom lives; forget those who do not."""
+        """Delete an object whose owners were all deleted; else drop references to deleted ones."""
         value = self._store.get(*place)
         owners = list(_owners(value or {}))
         if value is None or not owners:

@@ -24,7 +24,7 @@ class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Journal:
-    """The file of one store. A line cut short by a crash is dropped, and so is what follows it."""
+    """The file of one store. A line cut short by a crash is dropped, and so are all after it."""
 
     def __init__(self, path: Path, store: Store) -> None:
         """Load the objects of the file into the store, and record its changes from now on.

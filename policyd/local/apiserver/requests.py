@@ -52,14 +52,14 @@ class QueryOptions:
         return self.values.get(name, "")
 
     def flag(self, name: str) -> bool:
-        """Tell whether an option is there and not denied."""
+        """Tell whether an option is set and not false."""
         return self.values.get(name, "false").lower() not in {"false", "0"}
 
     def integer(self, name: str) -> int | None:
         """Return a number, None if it is not given.
 
         Raises:
-            StatusError: If it is given and is no number.
+            StatusError: If it is given and is not a number.
         """
         given = self.values.get(name)
         if not given:
@@ -139,7 +139,7 @@ def parse_target(path: str) -> PathTarget | None:
 
 def _target(group: str, version: str, rest: list[str]) -> PathTarget | None:
     namespace = ""
-    # `namespaces/x/status` is about the namespace, `namespaces/x/pods` about what is in it.
+    # `namespaces/x/status` is about the namespace, `namespaces/x/pods` about objects in it.
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in {"status", "finalize"}:
         namespace, rest = rest[1], rest[2:]
     if len(rest) > 3 or "" in rest:

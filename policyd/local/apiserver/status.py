@@ -77,7 +77,7 @@ def forbidden(resource: str, name: str, why: str) -> StatusError:
 
 
 def not_found(resource: str, name: str) -> StatusError:
-    """There is no such object."""
+    """The object does not exist."""
     message = f'{resource} "{name}" not found'
     return StatusError(404, "NotFound", message, details=named(resource, name))
 

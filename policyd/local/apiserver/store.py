@@ -25,7 +25,7 @@ class ChangedError(Exception):
 
 
 class TooOldError(Exception):
-    """The changes since a version are no longer remembered; the first argument says since when."""
+    """The changes since a version are no longer kept; the first argument is the oldest one kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Store:
         self._resource_listeners: dict[str, list[Listener]] = {}
 
     def get(self, resource: str, namespace: str, name: str) -> Object | None:
-        """Return one object, if it is there."""
+        """Return one object, if it exists."""
         return self._objects.get(resource, {}).get((namespace, name))
 
     def items(self, resource: str, namespace: str = "") -> list[tuple[Key, Object]]:
@@ -124,7 +124,7 @@ class Store:
         """Return the changes after `version`.
 
         Raises:
-            TooOldError: If some of them are forgotten.
+            TooOldError: If some of them are no longer kept.
         """
         forgotten = max(self._forgotten.get(resource, 0), self._forgotten.get("", 0))
         if version < forgotten:

@@ -222,7 +222,7 @@ def test_counts_kept_up_to_date_are_those_of_a_recount(steps):
 
 @given(scenarios(trials, 240))
 @RATE
-def test_what_is_tried_is_taken_back(trial):
+def test_trials_are_undone(trial):
     nodes, (steps, tried) = Nodes(), trial
     for each in steps:
         apply(nodes, each)

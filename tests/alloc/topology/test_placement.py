@@ -252,7 +252,7 @@ class TestNodes:
 
         assert [tree.children[leaf] for leaf in tree.at[-1]] == [[], []]
 
-    def test_what_kept_pods_from_a_node_that_is_gone_is_not_told(self):
+    def test_obstacles_of_a_deleted_node_are_not_reported(self):
         nodes = cluster(
             node("b1/r1/x1", gpu=1, taints=(NodeTaint(key="broken"),)), node("b1/r1/x2", gpu=1)
         )
@@ -355,7 +355,7 @@ class TestNodes:
 
         assert only(nodes, asked) == {"r1": 2}
 
-    def test_what_workloads_hold_is_left_out_where_all_could_be_preempted(self):
+    def test_usage_is_ignored_if_all_workloads_could_be_preempted(self):
         nodes = hosts(b1_r1_x1=4)
         nodes.hold("ns/other", [holding(gpu=1, x1=3)])
 

@@ -159,7 +159,7 @@ def test_no_node_is_overfull_and_a_plan_changes_nothing(history):
 
 @settings(deadline=None)
 @given(scenarios(lambda choose: gangs(choose, 4), 21))
-def test_who_waits_while_the_cluster_is_empty_could_never_run(waiting):
+def test_a_workload_pending_in_an_empty_cluster_could_never_run(waiting):
     of = opened(waiting, fair=False)
     admitted = 0
     for _ in range(3 * len(waiting)):
@@ -172,7 +172,7 @@ def test_who_waits_while_the_cluster_is_empty_could_never_run(waiting):
     assert admitted == fitting
 
 
-def test_what_pods_leave_is_nobody_elses_in_the_same_cycle():
+def test_room_of_ended_pods_is_not_given_to_others_in_the_same_cycle():
     place = PlacementRequest(pod_set="main", count=1, requests={"gpu": 4})
     pods = QueuedPodSet(name="main", requests={"gpu": 4}, placed=True, place=place)
     of = opened([workload(f"w{number}", "a", pods, at=number) for number in range(3)], fair=False)

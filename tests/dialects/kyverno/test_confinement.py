@@ -157,7 +157,7 @@ def test_a_namespace_is_no_argument(kind, form):
     ],
 )
 @pytest.mark.parametrize("verb", ["get", "list", "by-resource"])
-def test_what_belongs_to_the_cluster_is_not_read(kind, version, plural, name, verb):
+def test_cluster_objects_are_not_read(kind, version, plural, name, verb):
     forms = {
         "get": f"resource.Get('{version}', '{plural}', '{name}').data.word",
         "list": f"resource.List('{version}', '{plural}').items[0].data.word",
@@ -192,7 +192,7 @@ WITHHELD = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", WITHHELD)
-def test_what_reaches_further_is_refused_when_it_is_loaded(kind, form):
+def test_reads_beyond_the_namespace_are_refused_at_load(kind, form):
     loaded = load(KINDS[kind](f"string({WITHHELD[form]})"))
 
     assert loaded.policies == ()

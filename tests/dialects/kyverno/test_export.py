@@ -205,7 +205,7 @@ mutations:
         ),
     ],
 )
-def test_what_has_no_counterpart_is_said(text, said):
+def test_parts_without_a_counterpart_are_reported(text, said):
     _, made = exported(text)
 
     assert not made.objects

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from policyd.cel import Budget, CelCompileError, CelError, admission_environment, compile_expression
 from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_values
-from policyd.engine.model.dialects import Chance
+from policyd.engine.model.dialects import Volatile
 from policyd.errors import PolicydError
 
 DIGEST = "sha256:" + "a" * 64
 NOW = 1_767_323_045_000_000_000  # 2026-01-02T03:04:05Z
-CHANCE = Chance(now=lambda: NOW, random_below=lambda below: below - 1)
+CHANCE = Volatile(now=lambda: NOW, random_below=lambda below: below - 1)
 
 
 class Cluster:
@@ -67,7 +67,7 @@ class Registry:
 
 
 def run(source, *, values=None, mutation=False, **variables):
-    environment = kyverno_environment(mutation=mutation, chance=CHANCE)
+    environment = kyverno_environment(mutation=mutation, volatile=CHANCE)
     program = compile_expression(source, environment)
     provided = kyverno_values(
         resources=Cluster(), http=Web(), global_context=Entries(), images=Registry()
@@ -101,7 +101,7 @@ PARTS = ("registry", "repository", "tag", "digest")
 
 
 @pytest.mark.parametrize("wrong", ["", "A/B", "a@sha256:1", "ghcr.io/a b", "a:b c", "x"])
-def test_what_is_no_image_is_refused(wrong):
+def test_invalid_images_are_refused(wrong):
     assert run(f"isImage('{wrong}')") is False
     with pytest.raises(CelError, match="could not parse reference"):
         run(f"image('{wrong}')")
@@ -216,7 +216,7 @@ def test_the_outside_is_asked(source, answer):
         pytest.param("image.GetMetadata('nginx')", "needs a registry"),
     ],
 )
-def test_what_is_not_provided_is_refused_with_a_word(source, needs):
+def test_missing_external_data_is_refused_with_a_message(source, needs):
     with pytest.raises(CelError, match=needs):
         run(source, values=kyverno_values())
 
@@ -280,7 +280,7 @@ def test_mutations_are_written_in_their_types():
         pytest.param("listObjToMap([{}], [{}], 'a', 'b')", "is not a string", id="no-key"),
     ],
 )
-def test_what_cannot_be_read_is_said(source, message):
+def test_unreadable_data_is_reported(source, message):
     with pytest.raises(CelError, match=message):
         run(source)
 
@@ -340,7 +340,7 @@ def test_certificates_of_other_keys_than_rsa_are_refused():
 
 OF_TEXT = [
     overload
-    for overloads in kyverno_environment(chance=CHANCE).functions.values()
+    for overloads in kyverno_environment(volatile=CHANCE).functions.values()
     for overload in overloads
     if overload.parameters and {kind.name for kind in overload.parameters} == {"string"}
 ]

@@ -8,7 +8,7 @@ from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.lint.doubts import lint
-from policyd.engine.model.dialects import Chance
+from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.patch.json_patch import apply_json_patch
@@ -281,7 +281,7 @@ def test_an_exception_holds_for_the_controllers_of_pods(condition):
         ),
     ],
 )
-def test_an_exception_that_is_not_understood_lifts_nothing(spec):
+def test_an_exception_that_is_not_understood_exempts_from_nothing(spec):
     loaded = load(exception(**spec))
 
     assert loaded.exceptions == ()
@@ -295,7 +295,7 @@ def test_an_exception_that_is_not_understood_lifts_nothing(spec):
         pytest.param("object.metadata.namespace == 'team-b'", False, id="does-not"),
     ],
 )
-def test_an_exception_lifts_the_policies_it_names(condition, allowed):
+def test_an_exception_exempts_from_the_policies_it_names(condition, allowed):
     given = exception(matchConditions=[{"name": "c", "expression": condition}])
     decision = decide(pod(), kyverno(validations=[{"expression": "false"}]), given)
 
@@ -346,7 +346,7 @@ def test_match_conditions_of_kyverno_see_the_policy_s_variables(value, changed):
     assert bool(decide(pod(), policy).operations) is changed
 
 
-def test_a_cluster_policy_may_ask_what_users_may_do():
+def test_a_cluster_policy_may_read_permissions_of_users():
     asked = "authorizer.group('').resource('pods').check('delete').allowed()"
 
     assert not decide(pod(), cluster_policy(asked)).allowed
@@ -367,7 +367,7 @@ def test_a_validation_may_have_a_name_for_reports():
         pytest.param(["other"], pod(), False, id="another-rule"),
     ],
 )
-def test_an_older_exception_lifts_rules_of_cluster_policies(rules, obj, lifted):
+def test_an_older_exception_exempts_from_rules_of_cluster_policies(rules, obj, lifted):
     exception = {
         "apiVersion": "kyverno.io/v2",
         "kind": "PolicyException",
@@ -440,7 +440,7 @@ def test_annotations_that_are_none_are_not_picked():
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "Node"])
-def test_what_is_in_no_namespace_has_none_that_a_selector_picks(kind):
+def test_cluster_objects_have_no_namespace_for_a_selector(kind):
     wanted = {"kinds": [kind], "namespaceSelector": {"matchLabels": {"tier": "gold"}}}
     obj = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", **TEAM["metadata"]}}
 
@@ -491,7 +491,7 @@ FLUX = {"any": [{"resources": {"namespaces": ["team-*"]}}]}
         ),
     ],
 )
-def test_a_cluster_policy_concerns_what_its_blocks_pick(match, exclude, denied):
+def test_a_cluster_policy_matches_the_objects_of_its_blocks(match, exclude, denied):
     decision = decide(pod(), cluster_policy("false", match=match, exclude=exclude))
 
     assert bool(decision.denials) is denied
@@ -566,7 +566,7 @@ def test_a_cluster_policy_is_extended_to_replication_controllers():
         pytest.param({"namespaces": ["other"], "namespaceSelector": {}}, True, id="both-must-hold"),
     ],
 )
-def test_what_a_violation_leads_to_may_depend_on_the_namespace(override, denied):
+def test_the_effect_of_a_violation_may_depend_on_the_namespace(override, denied):
     policy = cluster_policy("false")
     policy["spec"]["validationFailureActionOverrides"] = [{"action": "Audit", **override}]
     (loaded,) = load(policy).policies
@@ -628,7 +628,7 @@ def test_a_policy_without_a_namespace_is_of_the_default_one():
         ),
     ],
 )
-def test_what_a_cluster_policy_says_and_is_not_done_is_told(spec, said, used):
+def test_unsupported_parts_of_a_cluster_policy_are_reported(spec, said, used):
     policy = cluster_policy("true")
     policy["spec"] |= spec
     loaded = load(policy)
@@ -680,7 +680,7 @@ def test_a_finding_points_into_the_rule():
         ),
     ],
 )
-def test_what_policyd_does_not_do_is_refused_in_a_sentence(document, said):
+def test_unsupported_features_are_refused_in_a_sentence(document, said):
     loaded = load(document)
 
     assert loaded.policies == ()
@@ -710,7 +710,7 @@ def test_what_policyd_does_not_do_is_refused_in_a_sentence(document, said):
         ),
     ],
 )
-def test_what_kyverno_has_not_is_not_passed_over(version, kind, said, hint):
+def test_features_that_kyverno_lacks_are_reported(version, kind, said, hint):
     (finding,) = load({"apiVersion": version, "kind": kind, "metadata": {"name": "p"}}).findings
 
     assert finding.message == said
@@ -738,7 +738,7 @@ def test_a_policy_that_does_nothing_is_doubtful(policy, said):
     assert said in next(lint(loaded)).message
 
 
-def test_what_cannot_be_asked_here_is_no_reason_for_doubt():
+def test_unavailable_data_is_not_a_doubt():
     expression = "Object{metadata: Object.metadata{labels: {'a': image.GetMetadata('b').c}}}"
     mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
     (policy,) = load(kyverno("MutatingPolicy", mutations=[mutation])).policies
@@ -790,9 +790,9 @@ def test_the_cluster_is_read_if_it_is_given_and_refused_with_a_word_if_not():
 
 def test_the_time_is_what_the_caller_says():
     policy = kyverno(validations=[{"expression": "time.now() > timestamp('2026-01-01T00:00:00Z')"}])
-    later = Chance(now=lambda: 1_800_000_000 * 10**9)
+    later = Volatile(now=lambda: 1_800_000_000 * 10**9)
 
-    assert decide(pod(), policy, chance=later).allowed
+    assert decide(pod(), policy, volatile=later).allowed
 
 
 OF_OTHER = [{"name": "c", "expression": "namespaceObject.metadata.name == 'other'"}]

@@ -36,7 +36,7 @@ def policy(expression, **spec):
         pytest.param(policy("true", validations=[]), "spec", id="nothing-to-say"),
     ],
 )
-def test_what_could_not_be_used_is_refused_with_its_place(value, path):
+def test_unusable_input_is_refused_with_its_place(value, path):
     assert path in [cause.path for cause in check_admission_policy(value)]
 
 

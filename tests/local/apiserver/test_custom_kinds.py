@@ -153,7 +153,7 @@ async def test_defaults_are_filled_in_and_unknown_fields_pruned(api):
         ),
     ],
 )
-async def test_what_breaks_the_schema_is_invalid(api, spec, message):
+async def test_violations_of_the_schema_are_invalid(api, spec, message):
     await api.create(DEFINITIONS, definition())
     given = cron_tab(**spec)
     given["spec"] = {name: value for name, value in given["spec"].items() if value is not None}
@@ -174,7 +174,7 @@ async def test_what_breaks_the_schema_is_invalid(api, spec, message):
         pytest.param({"when": "2026-01-02T03:04:05Z"}, id="moment"),
     ],
 )
-async def test_what_keeps_the_schema_is_stored_as_it_is(api, spec):
+async def test_valid_objects_are_stored_unchanged(api, spec):
     await api.create(DEFINITIONS, definition())
 
     created = await api.create(CRON_TABS, cron_tab(**spec))

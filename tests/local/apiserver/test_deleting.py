@@ -18,7 +18,7 @@ def held(value, *finalizers):
     return {**value, "metadata": {**value["metadata"], "finalizers": list(finalizers)}}
 
 
-async def test_what_nothing_holds_is_gone_at_once(api):
+async def test_unheld_objects_are_deleted_at_once(api):
     created = await api.create(CONFIG_MAPS, config_map())
 
     reply = await api.delete(f"{CONFIG_MAPS}/one")
@@ -111,7 +111,7 @@ async def test_a_collection_is_deleted_by_selector(api):
     assert (await api.get(f"{CONFIG_MAPS}/b")).code == 200
 
 
-async def test_what_belongs_to_an_object_goes_after_it(api):
+async def test_dependents_are_deleted_after_their_owner(api):
     owner = await api.create(CONFIG_MAPS, config_map("owner"))
     child = await api.create(CONFIG_MAPS, owned(config_map("child"), owner))
     await api.create(CONFIG_MAPS, owned(config_map("grandchild"), child))
@@ -122,7 +122,7 @@ async def test_what_belongs_to_an_object_goes_after_it(api):
     await api.gone(f"{CONFIG_MAPS}/grandchild")
 
 
-async def test_who_has_another_owner_stays(api):
+async def test_dependents_with_another_owner_stay(api):
     first = await api.create(CONFIG_MAPS, config_map("first"))
     second = await api.create(CONFIG_MAPS, config_map("second"))
     child = owned(config_map("child"), first)
@@ -163,7 +163,7 @@ async def test_orphans_are_left_without_their_owner(api):
     assert "ownerReferences" not in child.body["metadata"]
 
 
-async def test_a_job_orphans_its_pods_unless_told_and_says_so(api):
+async def test_a_job_orphans_its_pods_by_default_and_says_so(api):
     owner = await api.create(JOBS, job("owner"))
     await api.create(PODS, owned(pod("child"), owner))
 

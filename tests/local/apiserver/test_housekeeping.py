@@ -48,7 +48,7 @@ async def test_events_are_kept_for_an_hour():
     assert names(store, EVENTS) == ["young"]
 
 
-def test_an_object_is_replaced_only_by_who_has_seen_it():
+def test_an_object_is_replaced_only_by_a_client_that_has_seen_it():
     store = Store()
     first = store.put("things", stored("a"), replacing=None)
     store.put("things", stored("a", labels={"x": "y"}), replacing=first)

@@ -164,7 +164,7 @@ async def test_create_by_name_of_the_kind(kubectl, arguments):
     assert printed.endswith(" created\n")
 
 
-async def test_what_the_command_line_says_is_what_is_stored(kubectl):
+async def test_the_options_of_the_command_line_are_stored(kubectl):
     await kubectl.run("create", "deployment", "d", "--image=nginx:1", "--replicas=0", "--port=80")
 
     spec = (await kubectl.get("deployment", "d"))["spec"]

@@ -72,7 +72,7 @@ def container(**more):
         ),
     ],
 )
-async def test_what_is_wrong_is_named_by_its_field(api, path, body, field):
+async def test_errors_are_named_by_field(api, path, body, field):
     reply = await api.send("POST", path, body)
 
     assert reply.code == 422, reply.body
@@ -147,7 +147,7 @@ async def test_conditions_always_have_their_times(api):
     ]
 
 
-async def test_what_is_applied_may_not_have_unknown_fields(api):
+async def test_applied_objects_may_not_have_unknown_fields(api):
     body = config_map() | {"colour": "red"}
 
     reply = await api.send(

@@ -155,7 +155,7 @@ async def test_applying_the_same_again_is_no_change(api):
     assert second.body == first.body
 
 
-async def test_what_an_applier_leaves_out_goes(api):
+async def test_omitted_fields_of_an_applier_are_dropped(api):
     full = deployment()
     full["metadata"]["labels"] = {"a": "1", "b": "2"}
     await apply(api, full, "ada")

@@ -89,7 +89,7 @@ async def test_a_change_that_cannot_be_made_refuses_in_the_api_servers_words(api
     assert refused.message.startswith("policy 'bad' with binding 'bad' denied request: ")
 
 
-async def test_a_warning_reaches_who_asks(api):
+async def test_a_warning_reaches_the_user(api):
     binding = {"validationActions": ["Warn"]}
     await install(api, "Validating", "no-one", validations=[UNNAMED], binding=binding)
 

@@ -138,7 +138,7 @@ def test_objects_are_read(body, expected):
         pytest.param(envelope("v1", "Namespace", field(1, [field(1, b"\xff")])), id="no-text"),
     ],
 )
-def test_what_is_broken_is_refused(body):
+def test_broken_values_are_refused(body):
     with pytest.raises(ProtobufError):
         decode_protobuf(body)
 

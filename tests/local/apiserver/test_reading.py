@@ -21,7 +21,7 @@ async def test_an_object_is_read_as_it_was_stored(api):
     assert created["data"] == {"key": "value"}
 
 
-async def test_what_is_not_there_is_not_found(api):
+async def test_missing_objects_are_not_found(api):
     reply = await api.get(f"{PODS}/nobody")
 
     assert reply.code == 404

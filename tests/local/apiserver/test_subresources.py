@@ -170,7 +170,7 @@ async def test_a_subresource_that_a_kind_lacks_is_not_found(api):
         pytest.param("subjectaccessreviews", id="may-somebody"),
     ],
 )
-async def test_everybody_may_do_everything(api, kind):
+async def test_every_user_has_all_rights(api, kind):
     reply = await api.send("POST", f"/apis/authorization.k8s.io/v1/{kind}", {"spec": {}})
 
     assert (reply.code, reply.body["status"]["allowed"]) == (201, True)

@@ -117,7 +117,7 @@ async def test_the_server_stops_although_somebody_watches(server):
         assert await watch.next_event() is None
 
 
-async def test_who_is_too_slow_is_cut_off():
+async def test_a_slow_client_is_cut_off():
     watcher = Watcher(lambda _value: True)
     value = config_map("a")
 

@@ -153,7 +153,7 @@ async def test_webhooks_run_by_the_names_of_their_configurations(api, hooks):
         pytest.param("Never", ["/a", "/b"], id="never"),
     ],
 )
-async def test_who_came_before_a_change_is_asked_again_once(api, hooks, policy, expected):
+async def test_a_policy_before_a_change_runs_once_more(api, hooks, policy, expected):
     hooks.answers["/a"] = {}
     hooks.answers["/b"] = patching(("add", "/spec/nodeSelector", {"gpu": "yes"}))
     await register(
@@ -172,7 +172,9 @@ async def test_who_came_before_a_change_is_asked_again_once(api, hooks, policy, 
         pytest.param("IfNeeded", ["/a", "/a"], id="if-needed"),
     ],
 )
-async def test_what_is_built_in_looks_again_at_what_webhooks_changed(api, hooks, policy, expected):
+async def test_built_in_admission_runs_again_after_changes_of_webhooks(
+    api, hooks, policy, expected
+):
     def give_class(request):
         spec = request["object"]["spec"]
         if "priorityClassName" in spec:
@@ -368,7 +370,7 @@ async def test_a_stranger_is_not_trusted(api, hooks):
     assert hooks.asked == []
 
 
-async def test_who_takes_too_long_is_not_waited_for(api, hooks):
+async def test_a_slow_webhook_is_not_waited_for(api, hooks):
     release = asyncio.Event()
     hooks.answers["/a"] = lambda _request: release.wait()
     await register(api, VALIDATING, hooks.webhook("/a", timeoutSeconds=1))

@@ -91,9 +91,7 @@ async def test_a_name_is_taken_only_once(api):
         ),
     ],
 )
-async def test_what_does_not_fit_is_refused_in_the_api_servers_words(
-    api, path, body, code, message
-):
+async def test_invalid_objects_are_refused_in_the_api_servers_words(api, path, body, code, message):
     reply = await api.send("POST", path, body)
 
     assert (reply.code, reply.message) == (code, message)
@@ -258,13 +256,13 @@ async def test_owners_of_fields_are_recorded(api):
     assert entry["fieldsV1"] == {"f:data": {".": {}, "f:a": {}}}
 
 
-async def test_a_wrong_token_is_nobody(api):
+async def test_a_wrong_token_is_not_a_user(api):
     reply = await api.get(PODS, headers={"Authorization": "Bearer wrong"})
 
     assert (reply.code, reply.body["reason"]) == (401, "Unauthorized")
 
 
-async def test_health_and_version_are_for_everybody(api):
+async def test_health_and_version_are_public(api):
     for path in ("/livez", "/readyz", "/healthz", "/version"):
         assert (await api.get(path, headers={"Authorization": ""})).code == 200
 

@@ -20,7 +20,7 @@ YAML = Type("yaml.Yaml")
 # Parsing a character of YAML takes about as long as copying ten elements.
 _YAML_WORK: Final = 10
 _LARGEST: Final = 1 << 20
-# What a compressor takes before it sees anything.
+# The memory of a compressor before its input.
 _GZIP_WORK: Final = 60
 
 
@@ -40,7 +40,7 @@ def _hashing(name: str) -> Callable[[str], str]:
     return digest
 
 
-def _parse_json(_codec: Codec, text: object) -> Any:  # noqa: ANN401 - whatever it says
+def _parse_json(_codec: Codec, text: object) -> Any:  # noqa: ANN401 - any JSON
     if not isinstance(text, str | bytes):
         raise no_such_overload("unmarshal", text)
     try:
@@ -53,7 +53,7 @@ def _write_json(_codec: Codec, value: object) -> str:
     return msgspec.json.encode(as_json(value), order="sorted").decode()
 
 
-def _parse_yaml(_codec: Codec, text: str) -> Any:  # noqa: ANN401 - whatever it says
+def _parse_yaml(_codec: Codec, text: str) -> Any:  # noqa: ANN401 - any JSON
     try:
         value = msgspec.yaml.decode(text)
         if deep_size(value) > WORK_LIMIT:  # aliases make much of little

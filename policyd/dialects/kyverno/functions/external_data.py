@@ -1,7 +1,7 @@
 """Read external data for Kyverno's policies: the cluster, HTTP, registries.
 
-The variables `resource`, `http`, `globalContext` and `image` are what the caller provides; what it
-does not provide is refused when it is asked for. What belongs to a namespace has `resource` for
+The variables `resource`, `http`, `globalContext` and `image` come from the caller; one that it
+does not provide is refused when it is used. A namespaced policy has `resource` for
 that namespace alone: its functions take no namespace.
 """
 
@@ -41,7 +41,7 @@ class Provider(Confinable):
         self.cel_type_name = kind.name
         self.provider = provider
 
-    def ask(self, question: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever it answers
+    def ask(self, question: str, *arguments: object) -> Any:  # noqa: ANN401 - any JSON
         """Ask the provider.
 
         Raises:

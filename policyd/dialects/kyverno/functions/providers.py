@@ -1,4 +1,4 @@
-"""Define what provides external data, and confine it to one namespace."""
+"""Define providers of external data, and confine them to one namespace."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -93,7 +93,7 @@ class OwnObjects:
         """Answer a LocalSubjectAccessReview: permissions in the namespace.
 
         Raises:
-            PolicydError: If it asks anything else, or there is no answer.
+            PolicydError: If it is another question, or there is no answer.
         """
         if (api_version, resource) != (_GROUP, _REVIEW):
             asked = f"`{api_version}/{resource}`: it asks by `{_GROUP}/{_REVIEW}`"

@@ -27,9 +27,9 @@ _MORE: Final = 10
 _LONGEST: Final = 4_096
 # So many characters of a class take a step.
 _CLASS_STEP: Final = 16
-# Longer ones are no repetition.
+# Longer ones are not repetitions.
 _LONGEST_REPETITION: Final = 20
-# What a step takes, in elements compared; few texts take more than some ten.
+# The work of a step, in elements compared; few texts take more than some ten.
 _STEP_WORK: Final = 10
 
 

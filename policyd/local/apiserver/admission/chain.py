@@ -17,7 +17,7 @@ class AdmissionChain:
         self._webhooks = webhooks
 
     async def mutate(self, attributes: WriteAttributes) -> None:
-        """Change `attributes.object`; who came early is asked again after what came late.
+        """Change `attributes.object`; early plugins run again after changes of late ones.
 
         Raises:
             StatusError: If the write is refused.
@@ -34,7 +34,7 @@ class AdmissionChain:
         await self._webhooks.mutate_again(attributes, again)
 
     async def validate(self, attributes: WriteAttributes) -> None:
-        """Look at the object as it is to be stored, or at what is to be deleted.
+        """Check the object as it is to be stored, or the one to delete.
 
         Raises:
             StatusError: If the write is refused.

@@ -30,7 +30,7 @@ def mutate(attributes: WriteAttributes, store: Store) -> None:
 
 
 def check_namespace(attributes: WriteAttributes, store: Store) -> None:
-    """Refuse what is created in a namespace that is not there, or is going.
+    """Refuse objects created in a namespace that does not exist, or is being deleted.
 
     Raises:
         StatusError: 404 or 403.

@@ -81,7 +81,7 @@ class StoredPolicies:
         return bool(decision.operations)
 
     def validate(self, attributes: WriteAttributes) -> None:
-        """Look at the object as it is to be stored, or at what is to be deleted.
+        """Check the object as it is to be stored, or the one to delete.
 
         Raises:
             StatusError: If a policy refuses; the message is that of the first denial.
@@ -97,7 +97,7 @@ class StoredPolicies:
             raise _refused(request, decision)
 
     def _follow(self) -> None:
-        """Compile the policies that were stored or changed, and forget those that were deleted."""
+        """Compile the policies that were stored or changed, and drop those that were deleted."""
         stored = [obj for resource in RESOURCES for _, obj in self._store.items(resource)]
         if len(stored) == len(self._stored) and all(map(_same, stored, self._stored)):
             return

@@ -103,7 +103,7 @@ def read_verdict(body: bytes, uid: str, *, mutating: bool) -> WebhookVerdict:
     """Read the body of a webhook's answer.
 
     Raises:
-        InvalidAnswerError: If it is no answer to the review with this uid.
+        InvalidAnswerError: If it is not an answer to the review with this uid.
     """
     try:
         answer = msgspec.json.decode(body, type=_Answer)

@@ -22,36 +22,36 @@ from policyd.local.apiserver.status import Cause, Object, not_permitted, wrong
 
 
 def subdomain(text: str) -> list[str]:
-    """Return why a text is no DNS-1123 subdomain."""
+    """Return why a text is not a DNS-1123 subdomain."""
     return _against(text, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN, unit="characters")
 
 
 def label(text: str) -> list[str]:
-    """Return why a text is no DNS-1123 label."""
+    """Return why a text is not a DNS-1123 label."""
     if "." in text:
         return ["must not contain dots"]
     return _against(text, LABEL, LABEL_RULE, LONGEST_LABEL, unit="characters")
 
 
 def label_1035(text: str) -> list[str]:
-    """Return why a text is no DNS-1035 label, as the names of services are."""
+    """Return why a text is not a DNS-1035 label, as the names of services are."""
     return _against(text, LABEL_1035, LABEL_1035_RULE, LONGEST_LABEL)
 
 
 def path_segment(text: str) -> list[str]:
-    """Return why a text is no segment of a path, as the names of roles are."""
+    """Return why a text is not a segment of a path, as the names of roles are."""
     if text in {".", ".."}:
         return [f"may not be '{text}'"]
     return [f"may not contain '{sign}'" for sign in "/%" if sign in text]
 
 
 def qualified_name(text: str) -> list[str]:
-    """Return why a text is no key of a label: `prefix/name` or `name`."""
+    """Return why a text is not a key of a label: `prefix/name` or `name`."""
     return label_key_problems(text)
 
 
 def label_value(text: str) -> list[str]:
-    """Return why a text is no value of a label."""
+    """Return why a text is not a value of a label."""
     return _against(text, LABEL_VALUE, LABEL_VALUE_RULE, LONGEST_LABEL)
 
 

@@ -30,7 +30,7 @@ REASONS = {
 
 
 def check_rules(new: Object, old: Object | None, schema: Object) -> Iterator[Cause]:
-    """Evaluate the rules of a schema on an object, and on what it was before if it was."""
+    """Evaluate the rules of a schema on an object, and on the old one if there is one."""
     yield from _check(new, old, schema, "", Budget(OBJECT_BUDGET))
 
 
@@ -56,7 +56,7 @@ def _check(value: Json, old: Json, schema: Object, path: str, budget: Budget) ->
                 yield from _check(part, before.get(name), inner, at, budget)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         for index, item in enumerate(value):
-            # The items of a list are not compared with what they were.
+            # The items of a list are not compared with the old ones.
             yield from _check(item, None, schema["items"], f"{path}[{index}]", budget)
 
 

@@ -183,7 +183,7 @@ def _is_elastic(spec: Object, before: Object) -> bool:
 
 
 def _template_may_change(old: Object) -> bool:
-    """Where a job's pods go, and what they request, may change while it is suspended."""
+    """The places and requests of a job's pods may change while it is suspended."""
     status = old.get("status", {})
     suspended = any(
         c["type"] == "Suspended" and c["status"] == "True" for c in status.get("conditions", ())

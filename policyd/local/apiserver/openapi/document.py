@@ -36,7 +36,7 @@ class Documents:
         self._written: dict[str, bytes] = {}
 
     def index(self) -> Object:
-        """Write what /openapi/v3 says: where the documents are."""
+        """Write the content of /openapi/v3: the paths of the documents."""
         paths = {}
         for group, versions in self._registry.groups().items():
             for version in versions:
@@ -46,7 +46,7 @@ class Documents:
         return {"paths": paths}
 
     def document(self, group: str, version: str) -> bytes | None:
-        """Write one group's and version's document; None if there is no such one."""
+        """Write one group's and version's document; None if it does not exist."""
         if self._revision != self._registry.revision:
             self._written.clear()
             self._revision = self._registry.revision

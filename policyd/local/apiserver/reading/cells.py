@@ -208,7 +208,7 @@ def bound_role(binding: Object, _now: float) -> str:
 
 
 def subjects(kind: str, binding: Object, _now: float) -> str:
-    """Write to whom of a kind a binding gives its role."""
+    """Write the subjects of one kind in a binding."""
     found = [s for s in binding.get("subjects", ()) if s.get("kind") == kind]
     own = (f"{s['namespace']}/{s['name']}" if s.get("namespace") else s["name"] for s in found)
     return ", ".join(own)

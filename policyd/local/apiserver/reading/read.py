@@ -76,8 +76,8 @@ async def list_(state: ServerState, request: ApiRequest) -> ServerResponse:
 def _page(state: ServerState, request: ApiRequest) -> tuple[list[Object], Object]:
     """Return one page of a list as it is stored, and the list's metadata.
 
-    A later page shows the present objects but keeps the version of the first: who watches from
-    there is told of everything that changed between the pages.
+    A later page shows the present objects but keeps the version of the first: a watch from
+    there gets all changes between the pages.
     """
     served, limit = request.served, request.options.integer("limit") or 0
     version, start = _continued(state, request)

@@ -1,4 +1,4 @@
-"""Tables: what `kubectl get` prints, one row an object."""
+"""Tables for `kubectl get`, one row an object."""
 
 from collections.abc import Sequence
 

@@ -33,7 +33,7 @@ class Watcher:
     def __init__(self, selects: Selects) -> None:
         self._selects = selects
         self._waiting: deque[Notice] = deque()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self.closed = False
 
     def offer(self, event: StoreEvent) -> None:
@@ -43,20 +43,20 @@ class Watcher:
             return
         self._waiting.append(notice_of(event, change))
         self.closed = len(self._waiting) > BACKLOG
-        self._news.set()
+        self._changed.set()
 
     def close(self) -> None:
         """End the watch once the waiting changes are sent."""
         self.closed = True
-        self._news.set()
+        self._changed.set()
 
     async def notices(self, seconds: float) -> list[Notice]:
         """Return the pending changes, or wait up to `seconds` for one; empty if none came."""
         if not self._waiting and not self.closed:
-            self._news.clear()
+            self._changed.clear()
             try:
                 async with asyncio.timeout(seconds):
-                    await self._news.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 return []
         taken = list(self._waiting)

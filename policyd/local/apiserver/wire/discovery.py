@@ -23,16 +23,16 @@ SUBRESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 
 def versions(address: str) -> Object:
     """Return the document of /api; `address` is that of the server for the client."""
-    everybody = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
+    all_clients = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
     return {
         "kind": "APIVersions",
         "versions": ["v1"],
-        "serverAddressByClientCIDRs": [everybody],
+        "serverAddressByClientCIDRs": [all_clients],
     }
 
 
 def group_list(state: ServerState) -> Object:
-    """Write what /apis says."""
+    """Write the content of /apis."""
     groups = [group(name, list(found)) for name, found in state.registry.groups().items() if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
@@ -44,7 +44,7 @@ def group(name: str, found: Sequence[str]) -> Object:
 
 
 def one_group(state: ServerState, name: str) -> Object | None:
-    """Write what /apis/GROUP says; None if there is no such group."""
+    """Write the content of /apis/GROUP; None if the group does not exist."""
     found = state.registry.groups().get(name)
     if not found:
         return None
@@ -52,7 +52,7 @@ def one_group(state: ServerState, name: str) -> Object | None:
 
 
 def resource_list(state: ServerState, group_name: str, version: str) -> Object | None:
-    """Write what /apis/GROUP/VERSION says; None if there is no such version."""
+    """Write the content of /apis/GROUP/VERSION; None if the version does not exist."""
     kinds = state.registry.groups().get(group_name, {}).get(version)
     if not kinds:
         return None
@@ -179,7 +179,7 @@ NO_DEFINITIONS = ServerResponse(
     body=b"\x0a\x032.0",
     content_type="application/octet-stream",
 )
-"""The older OpenAPI document, with nothing in it: kubectl asks for it where it finds no kind."""
+"""The older OpenAPI document, with nothing in it: kubectl reads it if it does not find a kind."""
 
 NO_SUCH_PAGE = "404 page not found\n"
 
@@ -193,7 +193,7 @@ def public_document(path: str) -> ServerResponse | None:
 
 
 def document(state: ServerState, path: str, headers: Mapping[str, str]) -> ServerResponse:
-    """Answer a path that is no resource."""
+    """Answer a path that is not a resource."""
     parts = path.strip("/").split("/")
     wants_all = wants_aggregated(headers.get("accept", ""))
     if wants_all and parts in (["api"], ["apis"]):

@@ -114,7 +114,7 @@ class _Numbered:
     """A field in protobuf, from the table of kinds."""
 
     number: tuple[int, ...] = ()
-    """Its number; two for what JSON has one level higher, none if no client sends its type."""
+    """Its number; two for a field one level higher in JSON, none if no client sends its type."""
     pointer: bool = False
     """Whether its zero value says something."""
 
@@ -147,7 +147,7 @@ def _struct(data: bytes, type_name: str) -> Object:
             name = names.get(path)
             if name is not None:
                 _add(decoded, name, part, known[name])
-    # Go writes the zero values of fields that are no pointers: they mean nothing.
+    # Go writes the zero values of fields that are not pointers: they are unset.
     kept = _pointers(type_name)
     return {k: v for k, v in decoded.items() if k in kept or v not in ("", 0, None)}
 

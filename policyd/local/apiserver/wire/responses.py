@@ -16,7 +16,7 @@ FORMS: dict[str, Form] = {
     "PartialObjectMetadata": "PartialObjectMetadata",
     "PartialObjectMetadataList": "PartialObjectMetadata",
 }
-"""What a client writes behind `as=`, and what it gets."""
+"""The value of a client's `as=`, and the kind of the answer."""
 
 CONTENT_JSON = "application/json"
 

@@ -36,7 +36,7 @@ GRACEFUL = frozenset({"namespaces", "pods"})
 """Kinds that show the time of their deletion even when they are gone at once."""
 
 ORPHANED_BY_DEFAULT = frozenset({"jobs.batch"})
-"""Kinds that leave their dependents behind unless told otherwise: older than the policies."""
+"""Kinds that orphan their dependents by default: older than propagation policies."""
 
 ORPHAN_WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to"
@@ -57,7 +57,7 @@ def is_released(value: Object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionRules:
-    """How to delete; grace is in seconds, None is what the object asks for."""
+    """How to delete; grace is in seconds, None for the object's own."""
 
     grace: int | None = None
     policy: str = ""
@@ -145,7 +145,7 @@ async def _admit_and_delete(
     attributes.options |= options.shown()
     await state.admission.validate(attributes)
     about = old["metadata"]
-    # While admission was asked it may have changed: what is there now is what is deleted.
+    # During admission it may have changed: the current object is deleted.
     now = state.store.get(request.served.storage, about.get("namespace", ""), about["name"])
     if now is None or now["metadata"]["uid"] != about["uid"]:
         raise not_found(request.served.resource, about["name"])
@@ -166,7 +166,7 @@ def delete_object(
     if options.dry_run:
         return marked
     if is_released(marked) and served.resource in GRACEFUL:
-        # Those who are given time are seen to have none left before they go.
+        # Objects with a grace period are seen with none left before they are removed.
         marked = state.store.put(served.storage, marked, replacing=old)
         state.store.remove(served.storage, marked)
         return marked

@@ -70,7 +70,7 @@ async def patch(state: ServerState, request: ApiRequest) -> ServerResponse:
 
 
 def _refusal(request: ApiRequest) -> shape.Refusal:
-    """What is wrong with a patch's result is said of the patch."""
+    """Report an error in a patch's result as one of the patch."""
 
     def refuse(why: str) -> StatusError:
         text = json_text(decode_any(request.body, "application/json"))

@@ -174,7 +174,7 @@ def _custom_causes(new: Object, old: Object | None, schema: Object) -> Iterator[
     if not has_rules(schema):
         return
     if any(cause.reason in BLOCKING for cause in wrong):
-        # Rules may count on what the rest of the schema says.
+        # Rules may rely on the rest of the schema.
         yield Cause("FieldValueInvalid", f"Invalid value: null: {UNCHECKED}", NOWHERE)
     elif all(cause.path != NOWHERE for cause in wrong):
         yield from check_rules(new, old, schema)
@@ -198,7 +198,7 @@ def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
 
 
 class _Given(dict[str, Any]):
-    """An object as it is read, with the names that stand in it more than once."""
+    """An object as it is read, with the names that occur in it more than once."""
 
     __slots__ = ("repeated",)
 

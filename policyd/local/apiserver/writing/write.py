@@ -233,7 +233,7 @@ async def _change(
 
 
 def _store_change(state: ServerState, request: ApiRequest, old: Object, new: Object) -> Object:
-    """Store a change unless it is none, or nothing may be stored; drop what is released by it."""
+    """Store a change unless it is empty, or a dry run; delete an object that it releases."""
     if new == old:
         return old
     if request.options.dry_run:

@@ -1,10 +1,10 @@
 """Guard requests in place of a policy or binding that is invalid.
 
-A stand-in concerns what the policy was to concern, as far as that can be read, and more where a
-selector or a condition cannot be. It never says yes: it is a policy that cannot be evaluated, so
-that failurePolicy and enforcement say what that leads to. What names no resource guards none.
+A placeholder matches the requests of its policy, as far as they can be read, and more if a selector
+or a condition cannot be read. It never allows: it is a policy that cannot be evaluated, so that
+failurePolicy and enforcement decide. A document that names no resource gets no placeholder.
 
-What can be read of another engine's policy, the format says that it is written in.
+The format of another engine's policy decides which parts of it can be read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,40 +42,40 @@ _ENFORCEMENTS: Final = frozenset(get_args(Enforcement))
 _EVERYTHING: Final = LabelSelector()
 
 
-def stand_ins(
+def placeholders(
     document: Document, findings: Iterable[Finding], dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
-    """Return the stand-ins of an invalid policy: none if it names no resource."""
+    """Return the placeholders of an invalid policy: none if it names no resource."""
     if not name_of(document.value) or fields_of(document.value, "spec").get("shadowOf"):
         return ()
     reason = _reason(findings)
     written_in = dialect.format_of(document.value)
     if written_in is not None:
-        return tuple(written_in.stand_ins(document, reason, dialect))
+        return tuple(written_in.placeholders(document, reason, dialect))
     kind = document.value["kind"]
     draft = draft_of(document, OWN_FORM if kind == OWN_FORM.kind else FORMS[kind])
-    return compiled_stand_ins([draft], document, reason, dialect)
+    return compiled_placeholders([draft], document, reason, dialect)
 
 
-def compiled_stand_ins(
+def compiled_placeholders(
     drafts: Iterable["PolicyDraft"], document: Document, reason: str, dialect: Dialect
 ) -> tuple[CompiledPolicy, ...]:
     """Compile the drafts of a policy that name a resource.
 
     Args:
-        drafts: What can be read of each part of the policy.
-        document: What it was read from.
+        drafts: The readable fields of each part of the policy.
+        document: Its document.
         reason: Why it cannot be used.
-        dialect: What it is loaded with.
+        dialect: The versions and formats that it is loaded with.
     """
     compiled = (draft.compiled(document, dialect) for draft in drafts)
     return tuple(replace(made, unusable=reason) for made in compiled if made is not None)
 
 
-def binding_stand_ins(
+def binding_placeholders(
     document: Document, findings: Iterable[Finding]
 ) -> tuple[CompiledBinding, ...]:
-    """Return the stand-ins of an invalid binding: none if it names no policy."""
+    """Return the placeholders of an invalid binding: none if it names no policy."""
     kind, spec = document.value["kind"], fields_of(document.value, "spec")
     policy = spec.get("policyName")
     if not isinstance(policy, str) or not policy:
@@ -242,12 +242,12 @@ def _texts(value: Json) -> tuple[str, ...]:
 
 
 def objects_in(value: Json) -> list[dict[str, Json]]:
-    """Return the objects of a list; none if it is no list."""
+    """Return the objects of a list; none if it is not a list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def fields_of(value: Mapping[str, Json], name: str) -> dict[str, Json]:
-    """Return the fields of an object in a field; none if it is no object."""
+    """Return the fields of an object in a field; none if it is not an object."""
     found = value.get(name)
     return found if isinstance(found, dict) else {}
 

@@ -32,9 +32,9 @@ def policy_set(*documents):
     loaded = load_policies("\n---\n".join(map(json.dumps, documents)), "here", EVERY_FORMAT)
     assert loaded.broken
     return PolicySet(
-        (*loaded.policies, *loaded.stand_ins),
+        (*loaded.policies, *loaded.placeholders),
         namespaces=lambda name: {"metadata": {"name": name, "labels": {"name": name}}},
-        bindings=(*loaded.bindings, *loaded.binding_stand_ins),
+        bindings=(*loaded.bindings, *loaded.binding_placeholders),
         exceptions=loaded.exceptions,
     )
 
@@ -106,7 +106,7 @@ DENIES = binding(validationActions=["Deny"])
         ),
     ],
 )
-def test_a_policy_that_cannot_be_used_refuses_what_it_was_to_guard(documents):
+def test_an_unusable_policy_refuses_the_requests_that_it_matches(documents):
     decision = validated(*documents)
 
     assert not decision.allowed
@@ -183,7 +183,7 @@ IGNORED = {"failurePolicy": "Ignore"}
         ),
     ],
 )
-def test_what_was_to_refuse_nothing_refuses_nothing(documents):
+def test_policies_that_refuse_nothing_stay_so(documents):
     assert validated(*documents).allowed
 
 
@@ -213,7 +213,7 @@ def test_what_was_to_refuse_nothing_refuses_nothing(documents):
         pytest.param({"resourceRules": [{**PODS, "resourceNames": ["x"]}]}, True, id="names"),
     ],
 )
-def test_what_can_be_read_narrows_it(constraints, passing):
+def test_readable_parts_narrow_a_placeholder(constraints, passing):
     assert validated(document(matchConstraints=constraints, validations=BROKEN)).allowed is passing
 
 
@@ -227,7 +227,7 @@ def test_conditions_that_compile_are_asked():
 
 
 @pytest.mark.parametrize("group", ["policyd.io", "kyverno.io", NATIVE.partition("/")[0]])
-def test_policies_can_be_mended_whatever_was_broken(group):
+def test_policies_can_be_fixed_despite_broken_ones(group):
     everything = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}
     policies = policy_set(
         document(matchConstraints={"resourceRules": [everything]}, validations=BROKEN)
@@ -295,7 +295,7 @@ VALID = {"matchConstraints": MATCH, "validations": [{"expression": "true"}]}
         ),
     ],
 )
-def test_a_binding_that_cannot_be_used_refuses_what_it_was_to_bind(documents, allowed):
+def test_an_unusable_binding_refuses_the_requests_of_its_policy(documents, allowed):
     assert validated(*documents).allowed is allowed
 
 
@@ -303,7 +303,7 @@ def test_off_line_nothing_stands_in():
     loaded = load_policies(json.dumps(document(**BAD_CEL)), "here")
 
     assert not loaded.policies
-    assert [policy.unusable for policy in loaded.stand_ins] == [
+    assert [policy.unusable for policy in loaded.placeholders] == [
         "it is not usable as it is written: `spec.validations[0].expression`:"
         " undeclared reference to 'nobody' (in container '')"
     ]
