@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import EVICTED
+from policyd.api.kueue.names import EVICTED, IS_GROUP_WORKLOAD
 from policyd.api.meta import condition_true
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import (
@@ -80,10 +80,18 @@ def _prebuilt(job: JobView, named: Workload | None, watched: Callable[[Workload]
     if named is None or (owner is not None and owner.uid != job.metadata.uid):
         return None, without_prebuilt(job, None)
     if owner is None:
-        return named, Adopt(named)
+        return (None, without_prebuilt(job, None)) if is_of_group(named) else (named, Adopt(named))
     if _fits(job, named):
         return named, next_step(job, named, watched=watched(named))
     return named, without_prebuilt(job, named)
+
+
+def is_of_group(workload: Workload) -> bool:
+    """Tell whether a workload stands for a group of pods, so that nothing else may take it over."""
+    metadata = workload.metadata
+    return metadata.annotations.get(IS_GROUP_WORKLOAD) == "true" or any(
+        owner.kind == "Pod" and not owner.controller for owner in metadata.owner_references
+    )
 
 
 def without_prebuilt(job: JobView, named: Workload | None) -> Step | None:

@@ -135,6 +135,11 @@ _MIDDLE = {
     + "".join(
         f"{b}: &{b} [{','.join(['*' + a] * 8)}]\n" for a, b in zip("abcde", "bcdef", strict=True)
     ),
+    "k_merges": "a: &a {k: v}\n"
+    + "".join(
+        f"{b}: &{b} {{<<: [{','.join(['*' + a] * 8)}]}}\n"
+        for a, b in zip("abcdef", "bcdefg", strict=True)
+    ),
 }
 _SHORT = {
     "s": "a",
@@ -450,6 +455,10 @@ _FORMS = (
     *("<list>.filter(x, <list>.exists(y, y == x))", "<list>.map(x, <list>.filter(y, x == y))"),
     *("<list>.all(x, <list>.all(y, <list>.all(z, x == z || y == z || true)))",),
     *("<list>.all(x, <bool> && <bool> || true)", "(<bool> || <bool>) && <bool>"),
+    *(
+        "t.all(x, yaml.parse(k_aliases) == x || true)",
+        "t.all(x, yaml.parse(k_merges) == x || true)",
+    ),
 )
 _WRAPPERS = (
     "<>",

@@ -114,3 +114,34 @@ async def test_a_workload_that_no_job_stops_gives_its_quota_back_in_time():
         await world.pass_time(30)
         assert not world.is_true("made", "QuotaReserved")
         assert not world.suspended("urgent")
+
+
+async def test_a_group_does_not_run_in_the_quota_of_a_job(world):
+    """Nobody counts the pods of a job among those of a group that names its workload."""
+    world.job("train")
+    await world.pass_time(2)
+    name = world.workload_of("train")["metadata"]["name"]
+    role = {"kueue.x-k8s.io/role-hash": "main", PREBUILT: name}
+    world.pod("thief", gpus=8, group=name, total=1, **role)
+    await world.pass_time(10)
+
+    assert not world.suspended("train")
+    assert gates(world.get(r.PODS, "thief"))
+    assert owners(world) == ["train"]
+    assert [e["involvedObject"]["name"] for e in world.events("WorkloadNameConflict")] == ["thief"]
+
+
+@pytest.mark.parametrize("kind", ["job", "pod"])
+async def test_nothing_takes_over_the_workload_of_a_group(world, kind):
+    world.pod("a", gpus=8, group="made", total=1, **{"kueue.x-k8s.io/role-hash": "main"})
+    await world.pass_time(2)
+    assert gates(world.get(r.PODS, "a")) == []
+
+    if kind == "job":
+        world.job("train", **{PREBUILT: "made"})
+    else:
+        pod(world)
+    await world.pass_time(10)
+
+    assert owners(world) == ["a"]
+    assert world.suspended("train") if kind == "job" else gates(world.get(r.PODS, "alone"))

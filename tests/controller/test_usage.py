@@ -7,9 +7,21 @@ from policyd.controller.usage import BEYOND, NO_QUOTA, NO_WORKLOAD, OUTSIDE
 from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.kinds.registry import find_kind
+from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
+from policyd.patch.draft import Draft
 from policyd.workload.usage_book import AdmittedUsage, Taker, UsageBook
-from tests.controller.world import GATE, GPU, QUEUE, World, gates, held_gpus, pod_spec, running
+from tests.controller.world import (
+    GATE,
+    GPU,
+    QUEUE,
+    World,
+    gates,
+    held_gpus,
+    names,
+    pod_spec,
+    running,
+)
 
 ANYIO = pytest.mark.anyio
 JOB_SETS = job_resource(find_kind("jobset.x-k8s.io", "JobSet"))
@@ -257,6 +269,29 @@ async def test_a_forged_role_gives_no_access(world):
 
     assert gates(world.get(r.PODS, "g-1")) == []
     assert GATE in gates(world.get(r.PODS, "g-2"))
+    assert [e["involvedObject"]["name"] for e in world.events(BEYOND)] == ["g-2"]
+
+
+@ANYIO
+async def test_a_role_that_is_forged_gets_no_core_either(world):
+    """What other webhooks add to pods is in the first of a group already."""
+    cores = {"name": "h100", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+    world.queue("cores", resourceGroups=[{"coveredResources": ["cpu"], "flavors": [cores]}])
+    for number, cpu in enumerate(("1m", "1m", "1")):
+        said = {"kueue.x-k8s.io/role-hash": "a", "kueue.x-k8s.io/pod-group-total-count": "3"}
+        labels = {QUEUE: "lq-cores", "kueue.x-k8s.io/pod-group-name": "g"}
+        requests = {"containers": [{"name": "m", "resources": {"requests": {"cpu": cpu}}}]}
+        draft = Draft(
+            {"metadata": {"name": f"g-{number}", "labels": labels, "annotations": said}}
+            | {"spec": requests}
+        )
+        default_on_create(draft, group="", kind="Pod")
+        world.create(r.PODS, draft.object)
+        await world.pass_time(0.1)
+    await world.pass_time(2)
+
+    held = [name for name in names(world, r.PODS) if gates(world.get(r.PODS, name))]
+    assert held == ["g-2"]
     assert [e["involvedObject"]["name"] for e in world.events(BEYOND)] == ["g-2"]
 
 

@@ -81,6 +81,8 @@ def test_a_place_within_a_scalar_is_found_in_the_file(text, place, expected):
         pytest.param("a: {? [x] : 1}", (1, 7), "a field's name must be a string", id="complex-key"),
         pytest.param("a: !!python/object:os.x {}", (1, 4), "unknown tag", id="unknown-tag"),
         pytest.param("a: !mine x", (1, 4), "unknown tag `!mine`", id="own-tag"),
+        pytest.param("a: !!bool x", (1, 4), "`x` is not `true` or `false`", id="no-bool"),
+        pytest.param("a: !!int ''", (1, 4), "`` is not a number", id="no-number"),
         pytest.param("a: .nan", (1, 4), "JSON has no `.nan`", id="not-a-number"),
         pytest.param("a: &x [*x]", (1, 4), "an alias contains itself", id="endless-alias"),
         pytest.param("a: b: c", (1, 5), "mapping values are not allowed", id="colon"),

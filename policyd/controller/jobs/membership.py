@@ -18,6 +18,7 @@ from policyd.api.meta import (
 from policyd.controller.patches import merge_patch, without_finalizer
 from policyd.controller.watch.cache import Cache
 from policyd.controller.writes import Writes
+from policyd.jobs.kinds.registry import parent_of_pod
 from policyd.jobs.lifecycle import WORKLOAD_DELETED, is_finished
 from policyd.jobs.pod_groups import PodGroup
 from policyd.jobs.pods import (
@@ -140,7 +141,10 @@ class Membership:
             given = self._cache.requests_of(pod_set.template.spec, namespace)
         except InvalidRequestsError:
             return False
-        return AdmittedUsage(count=1, amounts=given).holds(1, asked)
+        if parent_of_pod(pod.metadata) is not None:
+            return AdmittedUsage(count=1, amounts=given).holds(1, asked)
+        # The template is a pod that other webhooks have changed already: there is nothing to spare.
+        return all(amount <= given.get(name, 0) for name, amount in asked.items())
 
     async def note_missing(
         self, group: PodGroup, workload: Workload, succeeded: Iterable[ReclaimablePod]

@@ -24,7 +24,7 @@ from policyd.jobs.copied import Copied, DifferentMetadataError
 from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.injection import FlavorMissingError, PodInjection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
-from policyd.jobs.matching import without_prebuilt
+from policyd.jobs.matching import is_of_group, without_prebuilt
 from policyd.jobs.pod_groups import PodGroup, Successes, new_group_workload
 from policyd.jobs.pods import (
     SUSPENDING_PARENT,
@@ -117,9 +117,15 @@ class PodReconciler:
 
     def _name_is_taken(self, group: PodGroup) -> bool:
         workload = self._named(group)
-        if not self._gates.pod_integration_validate_group_owner or group.prebuilt:
+        if workload is None:
             return False
-        if workload is None or workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
+        if group.prebuilt:
+            # What stands for a job has its quota: pods of a group would run beside the job's.
+            taken = controller_of(workload.metadata) is not None
+        else:
+            noted = workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true"
+            taken = self._gates.pod_integration_validate_group_owner and not noted
+        if not taken:
             return False
         message = (
             f'A Workload named "{group.name}" already exists but is not a pod group workload; '
@@ -175,7 +181,7 @@ class PodReconciler:
     ) -> Step | None:
         if group.prebuilt and workload is None:
             named = None if group.name else self._named(group)
-            if named is not None and controller_of(named.metadata) is None:
+            if named is not None and not (controller_of(named.metadata) or is_of_group(named)):
                 return Adopt(named)
             return without_prebuilt(view, next(iter(others), None))
         if workload is not None and is_on_hold(workload):

@@ -213,7 +213,7 @@ def scalar(node: yaml.ScalarNode) -> Json:
         case "null":
             return None
         case "bool":
-            return _SCALARS.construct_yaml_bool(node)
+            return _constructed(node, _SCALARS.construct_yaml_bool)
         case "int" if ":" not in text:  # 1:30 is text to the API server's tools
             return _number(node, _SCALARS.construct_yaml_int)
         case "float" if ":" not in text:
@@ -224,13 +224,19 @@ def scalar(node: yaml.ScalarNode) -> Json:
             raise UnreadableError(f"unknown tag `{node.tag}`", node.start_mark)
 
 
-def _number(node: yaml.ScalarNode, construct: Callable[[yaml.ScalarNode], Json]) -> Json:
+def _constructed(node: yaml.ScalarNode, construct: Callable[[yaml.ScalarNode], Json]) -> Json:
+    """Return the value of a scalar whose tag may be written out, and not true of its text."""
     try:
-        number = construct(node)
-    except ValueError:
+        return construct(node)
+    except (ValueError, LookupError):
+        kind = "a number" if "bool" not in node.tag else "`true` or `false`"
         raise UnreadableError(
-            f"`{node.value[:100]}` is not a number", node.start_mark, "quote it"
+            f"`{node.value[:100]}` is not {kind}", node.start_mark, "quote it"
         ) from None
+
+
+def _number(node: yaml.ScalarNode, construct: Callable[[yaml.ScalarNode], Json]) -> Json:
+    number = _constructed(node, construct)
     if isinstance(number, float) and not math.isfinite(number):
         raise UnreadableError(f"JSON has no `{node.value}`", node.start_mark, "quote it")
     if isinstance(number, int) and number.bit_length() > LARGEST_NUMBER_BITS:

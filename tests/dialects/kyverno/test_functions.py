@@ -2,8 +2,10 @@
 
 import base64
 import gzip
+import json
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from cryptography import x509
@@ -255,7 +257,8 @@ def test_mutations_are_written_in_their_types():
         pytest.param("json.unmarshal('{')", "invalid JSON", id="json"),
         pytest.param("json.unmarshal(1)", "no such overload", id="json-of-a-number"),
         pytest.param("yaml.parse('a: [')", "invalid YAML", id="yaml"),
-        pytest.param("yaml.parse('&a [*a]')", "too large", id="yaml-that-contains-itself"),
+        pytest.param("yaml.parse('&a [*a]')", "contains itself", id="yaml-that-contains-itself"),
+        pytest.param("yaml.parse('!!bool x')", "not `true` or `false`", id="yaml-of-a-wrong-tag"),
         pytest.param("gzip.decompress(b'abc')", "invalid gzip", id="gzip"),
         pytest.param("gzip.compress(1)", "no such overload", id="gzip-of-a-number"),
         pytest.param("regex.replace('a', 'a', r'\\1')", "names group 1", id="no-such-group"),
@@ -283,6 +286,18 @@ def test_mutations_are_written_in_their_types():
 def test_unreadable_data_is_reported(source, message):
     with pytest.raises(CelError, match=message):
         run(source)
+
+
+@pytest.mark.parametrize("form", ["[{}]", "{{<<: [{}]}}"], ids=["aliases", "merge-keys"])
+def test_a_yaml_bomb_is_not_unpacked(form):
+    """Six levels, in 241 letters: each stands for eight times what the one before does."""
+    levels = ["a: &a {k: v}"]
+    for one, name in pairwise("abcdefg"):
+        levels.append(f"{name}: &{name} {form.format(','.join([f'*{one}'] * 8))}")
+    bomb = json.dumps("\n".join(levels))
+
+    with pytest.raises(CelError, match="too many aliases"):
+        run(f"yaml.parse({bomb})")
 
 
 def test_a_gzip_bomb_is_not_unpacked():

@@ -3,10 +3,10 @@
 import hashlib
 import zlib
 from collections.abc import Callable
-from datetime import date
 from typing import Any, Final
 
 import msgspec
+import yaml
 
 from policyd.cel.cost import WORK_LIMIT, deep_size, size_of, traverse
 from policyd.cel.errors import CelError
@@ -14,11 +14,14 @@ from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import BYTES, DYN, STRING, Type
 from policyd.cel.values import no_such_overload
 from policyd.cel.values_as_json import as_json
+from policyd.engine.documents.nodes import UnreadableError, build, compose
 
 JSON = Type("json.Json")
 YAML = Type("yaml.Yaml")
-# Parsing a character of YAML takes about as long as copying ten elements.
+# Parsing a character of YAML takes about as long as copying ten elements, and a parser that is
+# made takes a while before it reads any.
 _YAML_WORK: Final = 10
+_YAML_PARSER_WORK: Final = 40
 _LARGEST: Final = 1 << 20
 # The memory of a compressor before its input.
 _GZIP_WORK: Final = 60
@@ -55,29 +58,15 @@ def _write_json(_codec: Codec, value: object) -> str:
 
 def _parse_yaml(_codec: Codec, text: str) -> Any:  # noqa: ANN401 - any JSON
     try:
-        value = msgspec.yaml.decode(text)
-        if deep_size(value) > WORK_LIMIT:  # aliases make much of little
-            raise CelError("the YAML is too large")
-        return _of_yaml(value)
-    except (msgspec.DecodeError, RecursionError) as error:
+        # Aliases and merge keys make much of little: these readers have bounds for both.
+        node, shared = compose(text, WORK_LIMIT)
+        return None if node is None else build(node, shared)
+    except (UnreadableError, yaml.YAMLError, UnicodeEncodeError) as error:
         raise CelError(f"invalid YAML: {error}") from None
 
 
-def _of_yaml(value: object) -> object:
-    """Return a YAML value as JSON: keys and dates are strings."""
-    if isinstance(value, dict):
-        return {_key(key): _of_yaml(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_of_yaml(part) for part in value]
-    return value.isoformat() if isinstance(value, date) else value
-
-
-def _key(key: object) -> str:
-    return str(key).lower() if isinstance(key, bool) else str(key)
-
-
 def _yaml_work(_codec: Codec, text: str) -> int:
-    return _YAML_WORK * len(text)
+    return _YAML_PARSER_WORK + _YAML_WORK * len(text)
 
 
 def _reading_work(_codec: Codec, text: object) -> int:
