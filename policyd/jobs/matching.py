@@ -111,7 +111,9 @@ def _elastic(
         return chain.newest, Resize(chain.newest)
     # What an earlier slice holds is what the job runs on, until there is more.
     seen = job if chain.held is None else replace(job, running=False)
-    step = next_step(seen, chain.newest, watched=watched(chain.newest))
+    # Whether pods are ready is told by what the job asks for now: by more than this slice has.
+    waited = fit == "Same" and watched(chain.newest)
+    step = next_step(seen, chain.newest, watched=waited)
     return chain.newest, step or _next_slice(job, chain, fit)
 
 
