@@ -17,6 +17,7 @@ from policyd.alloc.pending import Ticket
 from policyd.alloc.preemption.targets import PreemptionOracle, Reach
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.placing import Placer
+from policyd.alloc.workload import QueuedWorkload
 
 T = TypeVar("T")
 
@@ -64,9 +65,7 @@ class Chooser:
         self, requests: Requests, scan: FlavorScan, removed: Collection[str]
     ) -> NominatedWorkload:
         workload = self.ticket.workload
-        replaced = self.state.holding(workload.replaces) if workload.replaces else None
-        if replaced is not None and replaced.admission.cluster_queue == self.options.spec.name:
-            requests = replacing(requests, replaced.admission)
+        requests = beyond_replaced(self.state, self.options, workload, requests)
         oracle = PreemptionOracle(self.state, workload, removed)
         possible = oracle.possible if self.preempts else None
         assignment = self.options.search.assign(requests, possible, scan)
@@ -86,6 +85,16 @@ class Chooser:
             if placer is not None and entry.targets:
                 entry.assignment = placer.after(assignment, entry.targets)
         return entry
+
+
+def beyond_replaced(
+    state: CoreState, options: QueueOptions, workload: QueuedWorkload, requests: Requests
+) -> Requests:
+    """Return what a workload asks for that the one that it replaces, if any, does not hold."""
+    replaced = state.holding(workload.replaces) if workload.replaces else None
+    if replaced is None or replaced.admission.cluster_queue != options.spec.name:
+        return requests
+    return replacing(requests, replaced.admission)
 
 
 class Nominator:

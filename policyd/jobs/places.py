@@ -8,11 +8,19 @@ not say, all go as they come: each domain gets as many as it lacks.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+
+from msgspec.structs import replace
 
 from policyd.api.integers import whole_number
-from policyd.api.kueue import PodSet, PodSetAssignment, Workload
+from policyd.api.kueue import PodSet, PodSetAssignment, TopologyAssignment, Workload
 from policyd.api.kueue.names import POD_SET, SLICE_NAME, TOPOLOGY_GATE, WORKLOAD
-from policyd.api.kueue.topology_assignment import HOSTNAME, decode_topology
+from policyd.api.kueue.topology_assignment import (
+    HOSTNAME,
+    DomainPods,
+    decode_topology,
+    encode_topology,
+)
 from policyd.jobs.pods import QueuedPod, has_ended
 from policyd.jobs.topology import POD_INDEX_OFFSET, asks_for_topology
 from policyd.jobs.workload import slice_name
@@ -80,6 +88,62 @@ def departures(workload: Workload, pods: Iterable[QueuedPod]) -> list[Departure]
     ]
 
 
+def given_up(workload: Workload) -> bool:
+    """Tell whether a workload has places for more pods than its job has since it became smaller."""
+    return any(
+        sum(domain.pods for domain in decode_topology(topology)) > pod_set.count
+        for pod_set, assigned in _placed(workload)
+        if (topology := assigned.topology_assignment) is not None
+    )
+
+
+def without_given_up(
+    workload: Workload, pods: Iterable[QueuedPod], *, by_prefix: bool = True
+) -> Workload:
+    """Take the places out of a workload that its job gave up as it became smaller.
+
+    The places where pods remain are kept. Which these are is known when the other pods are gone;
+    until then, a pod set keeps all its places.
+
+    Args:
+        workload: The workload, which is admitted.
+        pods: Its pods; those of others are left out.
+        by_prefix: Whether nodes may be told by the prefixes of their names.
+    """
+    admission = workload.status.admission
+    if admission is None:
+        return workload
+    there: dict[str, list[QueuedPod]] = {}
+    for pod in _members(workload, pods):
+        if not waits_for_place(pod):
+            there.setdefault(pod.metadata.labels[POD_SET], []).append(pod)
+    kept = {
+        assigned.name: _kept(
+            assigned, pod_set.count, there.get(pod_set.name, ()), by_prefix=by_prefix
+        )
+        for pod_set, assigned in _placed(workload)
+    }
+    assignments = tuple(
+        replace(each, topology_assignment=kept.get(each.name, each.topology_assignment))
+        for each in admission.pod_set_assignments
+    )
+    placed = replace(admission, pod_set_assignments=assignments)
+    return replace(workload, status=replace(workload.status, admission=placed))
+
+
+def _kept(
+    assigned: PodSetAssignment, count: int, pods: Sequence[QueuedPod], *, by_prefix: bool
+) -> TopologyAssignment | None:
+    topology, positions = assigned.topology_assignment, _positions(assigned)
+    if topology is None or len(positions) <= count or len(pods) > count:
+        return topology
+    taken = _taken(pods, topology.levels)
+    ordered = sorted(range(len(positions)), key=lambda at: not _takes(taken, positions[at]))
+    places = [tuple(positions[at].values()) for at in sorted(ordered[:count])]
+    domains = [DomainPods(values, len(list(same))) for values, same in groupby(places)]
+    return encode_topology(topology.levels, domains, by_prefix=by_prefix)
+
+
 def without_offset(workload: Workload, pods: Iterable[QueuedPod]) -> QueuedPod | None:
     """Return a pod of a workload whose offset is not a number, so that ranks are unknown.
 
@@ -137,17 +201,26 @@ def _departures(
 def _as_they_come(pods: Sequence[QueuedPod], positions: Sequence[Selector]) -> Iterator[Departure]:
     gone = [pod for pod in pods if not waits_for_place(pod)]
     levels = tuple(positions[0]) if positions else ()
-    taken = Counter(tuple(pod.spec.node_selector.get(key) for key in levels) for pod in gone)
+    taken = _taken(gone, levels)
     waiting = iter([pod for pod in pods if waits_for_place(pod)])
     for position in positions:
-        values = tuple(position.values())
-        if taken[values]:
-            taken[values] -= 1
+        if _takes(taken, position):
             continue
         pod = next(waiting, None)
         if pod is None:
             return
         yield Departure(pod, position)
+
+
+def _taken(pods: Iterable[QueuedPod], levels: Iterable[str]) -> Counter[tuple[str | None, ...]]:
+    return Counter(tuple(pod.spec.node_selector.get(key) for key in levels) for pod in pods)
+
+
+def _takes(taken: Counter[tuple[str | None, ...]], position: Selector) -> bool:
+    """Tell whether one more pod is at a position, and count it as looked at."""
+    values = tuple(position.values())
+    taken[values] -= 1
+    return taken[values] >= 0
 
 
 def _is_at(pod: QueuedPod, position: Selector) -> bool:

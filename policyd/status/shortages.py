@@ -35,7 +35,7 @@ def and_others(count: int) -> str:
 
 
 def shortages(
-    state: CoreState, refusal: Refusal, queue: str, *, limit: int = 3
+    state: CoreState, refusal: Refusal, queue: str, *, replaces: str = "", limit: int = 3
 ) -> tuple[Shortage, ...]:
     """Return the holders of quota that a refused workload of ClusterQueue `queue` waits for.
 
@@ -43,24 +43,32 @@ def shortages(
         state: The state to look at.
         refusal: Why the workload waits.
         queue: The workload's ClusterQueue; a workload of its cohort may be a holder.
+        replaces: The workload that it replaces, which is not waited for; "" for none.
         limit: How many holders to name for each flavor and resource at most.
     """
     wanted = {(each.flavor, each.resource): each for each in refusal.missing}
-    return tuple(_shortage(state, missing, queue, limit) for missing in wanted.values())
+    return tuple(_shortage(state, missing, queue, replaces, limit) for missing in wanted.values())
 
 
-def _shortage(state: CoreState, missing: MissingQuota, name: str, limit: int) -> Shortage:
+def _shortage(
+    state: CoreState, missing: MissingQuota, name: str, replaces: str, limit: int
+) -> Shortage:
     state.settle()
     queue = state.queues.get(name)
     node = None if queue is None else queue.node
-    found = [] if node is None else helping(state, node, (missing.flavor, missing.resource))
+    found = (
+        [] if node is None else helping(state, node, (missing.flavor, missing.resource), replaces)
+    )
     return Shortage(missing=missing, holders=tuple(found[:limit]), others=len(found[limit:]))
 
 
-def helping(state: CoreState, node: QuotaNode, names: FlavorResource) -> list[Holder]:
+def helping(
+    state: CoreState, node: QuotaNode, names: FlavorResource, replaces: str = ""
+) -> list[Holder]:
     """Return holders whose end would leave more of a flavor's resource to a queue, biggest first.
 
-    Quota that a queue does not lend, or that this one may not borrow, does not count.
+    The one that is to be replaced, if any, is not waited for. Quota that a queue does not lend, or
+    that this one may not borrow, does not count.
     """
     tree, cell = state.tree, node.cells.get(names)
     if cell is None:
@@ -79,6 +87,6 @@ def helping(state: CoreState, node: QuotaNode, names: FlavorResource) -> list[Ho
                     tree.release(charges)
                     helps[amount] = tree.available(cell) > before
                     tree.charge(charges)
-                if helps[amount]:
+                if helps[amount] and key != replaces:
                     found.append(Holder(workload=key, cluster_queue=other.name, amount=amount))
     return sorted(found, key=lambda holder: (-holder.amount, holder.workload))

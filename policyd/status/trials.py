@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.nominate import beyond_replaced
 from policyd.alloc.queue import FlavorSpec, matches_affinity
 from policyd.alloc.reasons import Mode
 from policyd.alloc.state import CoreState
@@ -16,7 +17,7 @@ from policyd.node_rules import TaintToleration, untolerated
 
 def would_fit(state: CoreState, options: QueueOptions, workload: QueuedWorkload) -> bool:
     """Tell whether a workload would get quota, and places, now and without preemption."""
-    assignment = _assigned(options, workload)
+    assignment = _assigned(state, options, workload)
     if assignment.mode is not Mode.FIT:
         return False
     placer = Placer(state, options, workload, assignment)
@@ -25,14 +26,15 @@ def would_fit(state: CoreState, options: QueueOptions, workload: QueuedWorkload)
 
 def could_fit(state: CoreState, options: QueueOptions, workload: QueuedWorkload) -> bool:
     """Tell whether a workload would only have to wait for quota that others use."""
-    assignment = _assigned(options, workload)
+    assignment = _assigned(state, options, workload)
     if assignment.mode is Mode.FIT:
         return Placer(state, options, workload, assignment).placed().mode is not Mode.NO_FIT
     return assignment.reason() == "WaitingForQuota"
 
 
-def _assigned(options: QueueOptions, workload: QueuedWorkload) -> Assignment:
-    return options.search.assign(options.trial_requests(workload))
+def _assigned(state: CoreState, options: QueueOptions, workload: QueuedWorkload) -> Assignment:
+    requests = options.trial_requests(workload)
+    return options.search.assign(beyond_replaced(state, options, workload, requests))
 
 
 def counting(workload: QueuedWorkload, name: str, count: int) -> QueuedWorkload:

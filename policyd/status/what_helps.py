@@ -11,9 +11,11 @@ import msgspec
 
 from policyd.alloc.amount import UNLIMITED, total_of
 from policyd.alloc.fair_sharing import above
+from policyd.alloc.flavors.assignment import Requests
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.flavors.search import FlavorSearch
 from policyd.alloc.ledger import Victim
+from policyd.alloc.nominate import beyond_replaced
 from policyd.alloc.preemption.search import Claim
 from policyd.alloc.preemption.targets import find_targets
 from policyd.alloc.queue import PreemptionPolicy
@@ -142,7 +144,9 @@ class _Trial:
         """Return the fewest that hold enough; none if the end of none would help."""
         state, cell, found = self.state, self._cell(lack), []
         with state.tree.trial():
-            for holder in helping(state, self._node, (lack.flavor, lack.resource)):
+            for holder in helping(
+                state, self._node, (lack.flavor, lack.resource), self.workload.replaces
+            ):
                 before = state.tree.available(cell)
                 if before >= lack.requested:
                     break
@@ -155,8 +159,16 @@ class _Trial:
 
     def _victims(self, *, ignores_protection: bool = False) -> tuple[Victim, ...]:
         needs = self._needs()
-        claim = Claim(self.workload, needs, tuple(needs), ignores_protection=ignores_protection)
-        return find_targets(self.state, claim)
+        return find_targets(
+            self.state,
+            Claim(
+                self.workload,
+                needs,
+                tuple(needs),
+                (self.workload.replaces,),
+                ignores_protection=ignores_protection,
+            ),
+        )
 
     def _protections(self) -> Iterator[WaitForProtection]:
         if self._victims():
@@ -255,15 +267,21 @@ class _Trial:
         state, workload = self.state, self.workload
         spec = msgspec.structs.replace(self.options.spec, preemption=policy)
         search = FlavorSearch(state.tree, spec, state.settings)
-        found = search.assign(self.options.requests(workload), lambda _, __: (Mode.PREEMPT, 0))
+        found = search.assign(self._requests(), lambda _, __: (Mode.PREEMPT, 0))
         if not found.preempts:
             return ()
-        return find_targets(state, Claim(workload, found.charges, found.short, policy=policy))
+        removed = (workload.replaces,)
+        claim = Claim(workload, found.charges, found.short, removed, policy=policy)
+        return find_targets(state, claim)
+
+    def _requests(self) -> Requests:
+        asked = self.options.requests(self.workload)
+        return beyond_replaced(self.state, self.options, self.workload, asked)
 
     def _raises(self) -> tuple[Raise, ...]:
         """Return the raises that all requests need, in the nearest flavors."""
         nearest, charges = {lack.flavor for lack in self.lacks}, dict[int, int]()
-        for group in self.options.requests(self.workload).groups:
+        for group in self._requests().groups:
             for offers in group.searches:
                 usable = [offer for offer in offers if not offer.obstacles]
                 if not usable or group.uncovered:

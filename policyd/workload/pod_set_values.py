@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from policyd.alloc.topology.assignments import truncated
 from policyd.alloc.workload import Objection, PodSetFlavors, QueuedPodSet
 from policyd.api import kueue
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
@@ -118,7 +117,6 @@ def assignment_value(
     assignment: kueue.PodSetAssignment,
     *,
     left: int,
-    size: int,
     spec: PodSpec | None,
     rules: RequestRules,
 ) -> PodSetFlavors:
@@ -127,7 +125,6 @@ def assignment_value(
     Args:
         assignment: Of a workload's status.
         left: How many pods of the pod set still need their quota.
-        size: How many it has: fewer than were placed, if an elastic job was made smaller.
         spec: Of its pods; None if the pod set does not exist.
         rules: Other objects that change or limit the pods' requests.
     """
@@ -151,6 +148,6 @@ def assignment_value(
         return value
     return replace(
         value,
-        placement=truncated(topology_assignment(placed), size),
+        placement=topology_assignment(placed),
         pod_requests=_taken(prepared(spec, rules)),
     )

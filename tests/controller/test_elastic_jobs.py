@@ -5,9 +5,11 @@ import copy
 import pytest
 
 from policyd.api.kueue.names import SLICE_REPLACEMENT_FOR
+from policyd.controller.retention import TimeLimits
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
+from policyd.workload.time_limits import ReadyRules
 from tests.controller.world import (
     QUEUE,
     World,
@@ -70,6 +72,24 @@ async def two_pods_run(world):
     await world.pass_time(2)
     make_pods(world, "p1", "p2")
     await world.pass_time(2)
+
+
+async def test_a_job_runs_on_while_it_waits_for_more_pods_than_there_is_quota_for():
+    rules = ReadyRules(timeout=10.0, recovery=10.0, retries=1, first_wait=1, longest_wait=60)
+    world = World(limits=TimeLimits(ready=rules))
+    world.furnish(gpus=2)
+    async with running(world):
+        await two_pods_run(world)
+        world.set_status(r.JOBS, "train", active=2, ready=2)
+        await world.pass_time(2)
+
+        resize(world, 3)
+        await world.pass_time(30)
+
+        held = next(each for each in world.all(r.WORKLOADS) if held_gpus(each))
+        assert condition(held, "PodsReady")["status"] == "True"
+        assert condition(held, "Evicted") == {}
+        assert not world.suspended("train")
 
 
 async def test_a_job_that_grows_gets_a_bigger_slice_and_its_new_pods_go_then():

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policyd.api.kueue import (
     Admission,
@@ -14,11 +15,16 @@ from policyd.api.kueue import (
     WorkloadStatus,
 )
 from policyd.api.kueue.names import POD_SET, TOPOLOGY_GATE, WORKLOAD
-from policyd.api.kueue.topology_assignment import HOSTNAME, DomainPods, encode_topology
+from policyd.api.kueue.topology_assignment import (
+    HOSTNAME,
+    DomainPods,
+    decode_topology,
+    encode_topology,
+)
 from policyd.api.kueue.workload import UnhealthyNode
 from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodSpec, SchedulingGate
-from policyd.jobs.places import departures, takes_room
+from policyd.jobs.places import departures, given_up, takes_room, without_given_up
 from policyd.jobs.pods import QueuedPod, QueuedPodStatus
 
 INDEX = "index"
@@ -59,6 +65,44 @@ def workload(nodes, *, indexed=True, failed=()):
             unhealthy_nodes=tuple(UnhealthyNode(name=name) for name in failed),
         ),
     )
+
+
+def shrunk(nodes, count):
+    """A workload whose job has fewer pods by now than there were places for."""
+    whole = workload(nodes)
+    pod_sets = tuple(replace(each, count=count) for each in whole.spec.pod_sets)
+    return replace(whole, spec=replace(whole.spec, pod_sets=pod_sets))
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param([pod("a", at="n2")], {"n2": 1}, id="where-a-pod-remains"),
+        pytest.param([pod("a", at="n1")], {"n1": 1}, id="one-of-several-on-a-node"),
+        pytest.param([], {"n1": 1}, id="the-first-while-there-are-no-pods"),
+        pytest.param([pod("a", at="gone")], {"n1": 1}, id="the-first-if-a-pod-is-elsewhere"),
+        pytest.param(
+            [pod("a", at="n2", phase="Failed"), pod("b", at="n1")],
+            {"n1": 1},
+            id="those-that-have-ended-need-none",
+        ),
+        pytest.param(
+            [pod("a", at="n2"), pod("b", at="n1")],
+            {"n1": 2, "n2": 1},
+            id="all-until-the-others-are-gone",
+        ),
+        pytest.param([pod("a", at="n2"), pod("b")], {"n2": 1}, id="one-that-waits-has-none-yet"),
+    ],
+)
+def test_which_places_are_kept_as_a_job_becomes_smaller(pods, expected):
+    before = shrunk({"n1": 2, "n2": 1}, 1)
+    assert given_up(before)
+
+    after = without_given_up(before, pods)
+
+    (assigned,) = after.status.admission.pod_set_assignments
+    kept = {name: count for (name,), count in decode_topology(assigned.topology_assignment)}
+    assert kept == expected
 
 
 def places(found):

@@ -128,3 +128,37 @@ def test_pods_of_a_node_that_is_gone_go_to_another_of_the_same_rack(racks):
     assert after[0] == before[0]
     assert racks_of(after) == racks_of(before)
     assert condition(workload_of(racks, "ring"), "Evicted") == {}
+
+
+def test_an_elastic_job_keeps_the_nodes_where_its_pods_remain_when_it_shrinks(racks):
+    racks.create(gang("first", 1))
+    eventually(lambda: nodes_of(racks, "first"), what="the first job runs")
+    body = anywhere(gang("ring", 1))
+    body["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    racks.create(body)
+    before = eventually(lambda: where(racks, "ring", 1), what="the ring runs")
+    racks.delete("Job", "first", "team-a")
+
+    for size in (2, 1):
+        resized = {"spec": {"parallelism": size, "completions": size}}
+        racks.patch("Job", "ring", resized, namespace="team-a")
+        grown = eventually(lambda size=size: where(racks, "ring", size), what=f"{size} run")
+        assert before <= grown
+    racks.create(anywhere(gang("others", len(RACKS) - 1)))
+
+    found = eventually(lambda: nodes_of(racks, "others"), what="the others run on all other nodes")
+    assert {*found, *before} == set(RACKS)
+
+
+def anywhere(body):
+    asked = {"kueue.x-k8s.io/podset-unconstrained-topology": "true", "policyd.io/run-for": "3600s"}
+    body["spec"]["template"]["metadata"]["annotations"] = asked
+    return body
+
+
+def where(api, name, size):
+    """Return the nodes of a Job's pods once so many run, each on its own; none before."""
+    found = api.find("Pod", "team-a", labelSelector=f"job-name={name}")
+    there = [each for each in found if not each["metadata"].get("deletionTimestamp")]
+    nodes = {p["spec"]["nodeName"] for p in there if p["status"].get("phase") == "Running"}
+    return nodes if len(nodes) == len(there) == size else set()

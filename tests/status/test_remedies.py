@@ -21,6 +21,7 @@ from policyd.status.remedies import (
     nearest,
     remedy_text,
 )
+from policyd.status.shortages import shortages
 from policyd.status.what_helps import remedies
 from tests.alloc.builders import group, pod_set, queue, quota, workload
 from tests.alloc.test_preemption import running
@@ -45,6 +46,33 @@ def refused(of, key="w"):
 
 MINE = PreemptionPolicy(within_cluster_queue="LowerPriority")
 TAINTED = FlavorSpec(name="tainted", taints=(NodeTaint(key="k", value="v"),))
+
+
+def test_a_slice_that_is_to_be_replaced_is_not_waited_for_and_counts_as_had():
+    of = state(
+        queue("q", gpu=8, preemption=MINE),
+        running("old", "q", gpu=2),
+        running("b", "q", gpu=2, priority=9),
+        workload("w", "q", gpu=2, count=9, priority=5, replaces="old"),
+    )
+
+    assert told(of)[0] == "run 6 pods fewer of pod set main: 3 fit"
+
+
+def test_a_slice_that_is_to_be_replaced_holds_nothing_that_its_job_waits_for():
+    of = state(
+        queue("q", gpu=8),
+        running("old", "q", gpu=4),
+        running("b", "q", gpu=2),
+        workload("w", "q", gpu=8, replaces="old"),
+    )
+    action = refused(of)
+
+    (shortage,) = shortages(of, action.refusal, "q", replaces=action.workload.replaces)
+
+    assert [holder.workload for holder in shortage.holders] == ["b"]
+    first = remedies(of, action.workload, action.refusal)[0]
+    assert remedy_text(first) == "wait until b (2) end: 2 gpu of flavor default will be enough"
 
 
 @pytest.mark.parametrize(

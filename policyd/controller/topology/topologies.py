@@ -15,6 +15,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.pod_places import PodPlaces
 from policyd.controller.writes import Writes
+from policyd.jobs.places import given_up
 from policyd.jobs.pods import QueuedPod
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.pace import Pace
@@ -29,15 +30,16 @@ class Topologies:
         self._cache = cache
         self._changes = NodeChanges(cache, pace)
         places = PodPlaces(mirrors.placed, notify=self._pod_changed)
+        gates = cache.state.settings.gates
         self._ungating = Ungating(
             mirrors.workloads,
             mirrors.placed,
             places,
             writes,
+            gates=gates,
             chain=cache.index.chain,
             ungated=self._let_go,
         )
-        gates = cache.state.settings.gates
         self._failures = NodeFailures(mirrors, places, writes, gates=gates)
         self._wanted = asyncio.Event()
         mirrors.flavors.listen(self._flavor_changed)
@@ -51,6 +53,7 @@ class Topologies:
     def all_keys(self) -> list[ReconcileKey]:
         """Return the keys of all objects, as after a start."""
         waiting = [key for pod in self._mirrors.placed for key in places_keys(pod)]
+        waiting += [_places_key(each) for each in self._mirrors.workloads if given_up(each)]
         return [*dict.fromkeys(waiting), *self._failures.all_keys()]
 
     async def run(self) -> None:
@@ -92,7 +95,7 @@ class Topologies:
     def _workload_changed(self, change: Change[Workload]) -> None:
         match change:
             case Modified():
-                if change.old.status != change.object.status:
+                if change.old.status != change.object.status or given_up(change.object):
                     self._look_at_places(change.object)
             case Added():
                 self._look_at_places(change.object)
@@ -101,9 +104,8 @@ class Topologies:
 
     def _look_at_places(self, workload: Workload) -> None:
         if workload.status.admission is not None:
-            metadata = workload.metadata
             self._look_at(self._failures.of_workload(workload))
-            self._look_at([ReconcileKey("Places", metadata.namespace, metadata.name)])
+            self._look_at([_places_key(workload)])
 
     def _let_go(self, gate: str, pod: QueuedPod, workload: Workload) -> None:
         self._cache.hooks.ungated(gate, pod, workload)
@@ -113,6 +115,10 @@ class Topologies:
         if all(mirror.informer.synced.is_set() for mirror in self._mirrors.of_topologies):
             for key in keys:
                 self._cache.hooks.reconcile(key)
+
+
+def _places_key(workload: Workload) -> ReconcileKey:
+    return ReconcileKey("Places", workload.metadata.namespace, workload.metadata.name)
 
 
 NODE_SECONDS = 1.0

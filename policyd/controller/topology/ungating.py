@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
+from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import TOPOLOGY_GATE
 from policyd.controller.patches import draft_of, versioned
@@ -13,7 +14,14 @@ from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.pod_places import PodPlaces, workload_keys
 from policyd.controller.writes import Writes
 from policyd.jobs.injection import PodInjection, StartError, inject
-from policyd.jobs.places import Departure, departures, waits_for_place, without_offset
+from policyd.jobs.places import (
+    Departure,
+    departures,
+    given_up,
+    waits_for_place,
+    without_given_up,
+    without_offset,
+)
 from policyd.jobs.pods import QueuedPod, without_gates
 from policyd.jobs.slices import oldest_first
 from policyd.jobs.topology import POD_INDEX_OFFSET
@@ -41,6 +49,7 @@ class Ungating:
         places: PodPlaces,
         writes: Writes,
         *,
+        gates: Gates = DEFAULTS.gates,
         chain: Callable[[str], Iterable[str]] = lambda path: (path,),
         ungated: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None,
     ) -> None:
@@ -48,6 +57,7 @@ class Ungating:
         self._pods = pods
         self._places = places
         self._writes = writes
+        self._gates = gates
         self._chain = chain
         self._ungated = ungated
 
@@ -61,6 +71,9 @@ class Ungating:
         if workload is None:
             return
         pods = self._places.of_workload(workload)
+        if given_up(workload):
+            await self._give_up(workload, pods)
+            return
         self._record_held(without_offset(workload, pods))
         leaving = departures(workload, pods)
         for start in range(0, len(leaving), AT_ONCE):
@@ -68,6 +81,15 @@ class Ungating:
             await asyncio.gather(*calls)
         if leaving:
             log.info("pods_placed", workload=key.path, pods=len(leaving))
+
+    async def _give_up(self, workload: Workload, pods: Sequence[QueuedPod]) -> None:
+        """Give up the places that a job which became smaller no longer needs, once it is known.
+
+        No pod goes until then; both the write and the end of a pod bring the next look.
+        """
+        by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix
+        status = without_given_up(workload, pods, by_prefix=by_prefix).status
+        await self._writes.status(self._workloads, workload, status)
 
     def _record_held(self, pod: QueuedPod | None) -> None:
         """Record that a value of one pod holds the pods of a workload, if it does."""

@@ -277,7 +277,6 @@ def _admission(
             assignment_value(
                 each,
                 left=max(0, counts.get(each.name, 0) - given_back.get(each.name, 0)),
-                size=counts.get(each.name, 0),
                 spec=specs.get(each.name),
                 rules=rules,
             )
