@@ -18,7 +18,10 @@ Format = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
 PATTERN = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
 """The pattern of quantities in the API server's own error message."""
 
-_NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+# No digit can be of two groups: else the time for a text that is no number grows as its square.
+_NUMBER = re.compile(
+    r"([+-]?)([0-9]*)(?:\.([0-9]*))?((?:[eEinumkKMGTP]+[-+]?[0-9]*|[-+][0-9]*)?)", re.ASCII
+)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -119,9 +122,9 @@ def parse_quantity(text: object) -> Quantity:
 
 @lru_cache(maxsize=8192)
 def _parse(text: str) -> Quantity:
-    found = _NUMBER.fullmatch(text)
     # The API server reads a missing number as 0, so that `Mi` is nothing; only "" is an error.
-    if not found or not text or len(text) > _LONGEST_TEXT:
+    found = _NUMBER.fullmatch(text) if 0 < len(text) <= _LONGEST_TEXT else None
+    if not found:
         raise QuantityError(f"quantities must match the regular expression '{PATTERN}'")
     sign, whole, fraction, suffix = found[1], found[2].lstrip("0"), found[3] or "", found[4]
     if suffix in _BINARY:

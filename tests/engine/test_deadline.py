@@ -157,6 +157,13 @@ def test_mutations_write_only_so_much_into_an_object():
     ]
 
 
+def deep(levels):
+    value = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
 def labelled(**metadata):
     obj = pod()
     return {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}, **metadata}}
@@ -176,6 +183,26 @@ def test_each_look_at_a_large_object_counts_however_little_a_mutation_writes():
     assert [str(failure.policy) for failure in decision.failures] == ["greedy"]
     assert "would look at the object more often than there is time for" in str(decision.failures[0])
     assert len(decision.operations) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        pytest.param("/metadata" + "/a" * 400 + "/b", {"a": deep(400)}, id="deep"),
+        pytest.param("/metadata/finalizers/0", {"finalizers": ["a/b"] * 300_000}, id="a-long-list"),
+    ],
+)
+def test_the_operations_of_a_patch_have_not_far_to_go(path, more):
+    """Each would find its place anew, ten thousand times."""
+    patch = f"JSONPatch{{op: 'add', path: '{path}', value: 'a/b'}}"
+    expression = f"'{','.join(['x'] * 10_000)}'.split(',').map(i, {patch})"
+    mutation = f'{{patchType: JSONPatch, jsonPatch: {{expression: "{expression}"}}}}'
+    spec = f"\n    mutations:\n    - {mutation}"
+
+    decision = policies(policy(spec)).mutate(request(labelled(**more)))
+
+    assert "have too far to go in the object" in str(decision.failures[0])
+    assert decision.operations == ()
 
 
 def test_a_small_object_may_be_changed_by_hundreds_of_mutations():

@@ -93,7 +93,7 @@ _OPERATORS: tuple[Overload, ...] = (
 
 _INTEGER: Final = lazy_pattern(r"[+-]?[0-9]{1,40}", re.ASCII)
 _DOUBLE: Final = lazy_pattern(
-    r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|inf|infinity|nan)",
+    r"[+-]?([0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|inf|infinity|nan)",
     re.ASCII | re.IGNORECASE,
 )
 _TRUE: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))

@@ -42,6 +42,14 @@ compare that with the object before."""
 _SHORT = 100
 """Letters of a text that is written like any other value."""
 
+_MOVED = 700
+"""Values of a list that move aside in one unit."""
+
+_MOST_SOUGHT = 1_000_000
+"""Units for finding the places of one JSON patch: a tenth of a second."""
+
+_PLACES = ("path", "from")
+
 
 def mutate(
     policies: Sequence[CompiledPolicy], facts: Facts, verdict: VerdictBuilder, *, twice: bool = True
@@ -245,7 +253,7 @@ class _Mutation:
         self._write(value)
         if value == [] and mutation.patch_type == "JSONPatch":
             return False
-        self._look(invocation.policy)
+        self._look(invocation.policy, value)
         before = facts.object
         seen = object_of(invocation, facts, match.view)
         template = match.view.template if invocation.policy.templates else None
@@ -312,8 +320,12 @@ class _Mutation:
         facts.object = draft.object
         return facts.object is not before
 
-    def _look(self, policy: CompiledPolicy) -> None:
+    def _look(self, policy: CompiledPolicy, value: Json) -> None:
         """Charge a policy for the look at the whole object that each of its mutations takes.
+
+        Args:
+            policy: The policy.
+            value: What the mutation is to change.
 
         Raises:
             PolicydError: If its budget or the time is used up.
@@ -321,7 +333,13 @@ class _Mutation:
         allowance = self._facts.allowance
         if not self._size:
             self._size = deep_size(self._facts.object)
-        units = _LOOKS * WORK_UNITS * (self._size + self._written)
+        sought = _sought(value, self._size)
+        if sought > _MOST_SOUGHT:
+            raise EvaluationError(
+                f"the {len(value)} operations of a JSON patch have too far to go in the object",
+                hint="replace a list or an object with a new one in one operation",
+            )
+        units = _LOOKS * WORK_UNITS * (self._size + self._written) + sought
         if units > allowance.left(policy.id):
             raise EvaluationError(
                 "its mutations would look at the object more often than there is time for",
@@ -355,6 +373,20 @@ class _Mutation:
         """Go on with an object that was not made by recorded changes."""
         self._draft, self._recorded = None, False
         self._facts.object = obj
+
+
+def _sought(value: Json, size: int) -> int:
+    """Return the units of finding the places of a JSON patch, 0 for another change.
+
+    Args:
+        value: The change.
+        size: How many values the object has: so many may move aside in a list.
+    """
+    if not isinstance(value, list):
+        return 0
+    named = (each.get(name) for each in value if isinstance(each, dict) for name in _PLACES)
+    paths = [path for path in named if isinstance(path, str)]
+    return sum(path.count("/") for path in paths) + len(value) * (size // _MOVED)
 
 
 def meet(changed: frozenset[str], reads: frozenset[str]) -> bool:
