@@ -20,6 +20,8 @@ GPU_RESOURCES = frozenset(
     {
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",
+        "nvidia.com/pgpu",
+        "nvidia.com/vgpu",
         "amd.com/gpu",
         "gpu.intel.com/i915",
         "gpu.intel.com/xe",
@@ -28,9 +30,14 @@ GPU_RESOURCES = frozenset(
 )
 """Resources of which one counts as one GPU; a time-slice does, too."""
 
-GPU_PREFIXES = ("nvidia.com/mig-", "deviceclass.resource.kubernetes.io/")
-"""Beginnings of resource names of which one is a GPU: each slice of a MIG counts as a device, and
-each device that is asked for by its class."""
+GPU_PREFIXES = (
+    "nvidia.com/mig-",
+    "nvidia.com/GRID_",
+    *(f"amd.com/{mode}_" for mode in ("cpx", "dpx", "qpx", "spx", "tpx")),
+    "deviceclass.resource.kubernetes.io/",
+)
+"""Beginnings of resource names of which one counts as a GPU: parts of MIG, of vGPU, and of AMD's
+partition modes, and devices that are requested by their class."""
 
 ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
 """The resources that nearly every container requests, none of them a GPU."""
