@@ -205,7 +205,10 @@ async def _visibility(
     callers = Callers(client, pace=controller.pace)
     await callers.read()
     app = create_app(
-        controller.cache, ready=lambda: controller.health.ready, names=lambda: callers.names
+        controller.cache,
+        ready=lambda: controller.health.ready,
+        names=lambda: callers.names,
+        pace=controller.pace,
     )
     host, option = options.health_host, "--visibility-port"
     listening = Listening(

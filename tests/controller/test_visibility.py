@@ -174,7 +174,7 @@ async def test_it_can_be_discovered(world):
         _, group = await ask(ROOT)
         _, resources = await ask(f"{ROOT}/v1beta2")
 
-    assert groups["groups"] == [group]
+    assert groups["groups"][0] == group
     assert group["preferredVersion"]["version"] == "v1beta2"
     assert {each["name"]: each["namespaced"] for each in resources["resources"]} == {
         "clusterqueues/pendingworkloads": False,
