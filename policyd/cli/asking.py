@@ -32,6 +32,7 @@ from policyd.snapshot.values import (
     QueueSnapshot,
 )
 from policyd.status.ages import duration
+from policyd.status.quantities import format_amount
 
 Output = Literal["table", "wide", "json", "yaml"]
 
@@ -176,7 +177,7 @@ def show_values(found: object, output: Output) -> None:
         click.echo(yaml.safe_dump(plain, sort_keys=False), nl=False)
 
 
-def amounts_text(amounts: Mapping[str, str]) -> str:
-    """Write quantities of resources in one cell, devices first: `8 nvidia.com/gpu, 4 cpu`."""
+def amounts_text(amounts: Mapping[str, int]) -> str:
+    """Write amounts of resources in one cell, devices first: `8 nvidia.com/gpu, 4 cpu`."""
     devices_first = sorted(amounts, key=lambda name: ("/" not in name, name))
-    return ", ".join(f"{amounts[name]} {name}" for name in devices_first) or "-"
+    return ", ".join(f"{format_amount(n, amounts[n])} {n}" for n in devices_first) or "-"

@@ -16,6 +16,7 @@ from policyd.cli.asking import (
 from policyd.cli.formats.tables import show_table
 from policyd.snapshot.answers import QuotaLine, quota_lines
 from policyd.snapshot.values import QueueSnapshot
+from policyd.status.quantities import format_amount
 
 _NUMBERS = ("NOMINAL", "USED", "BORROWED", "LENT", "AVAILABLE", "PENDING")
 _HEAD = ("NAME", "FLAVOR", "RESOURCE", *_NUMBERS)
@@ -80,8 +81,12 @@ def _name(line: QuotaLine) -> str:
 
 
 def _cells(line: QuotaLine, name: str, *, wide: bool) -> Iterator[str]:
-    yield from (name, line.flavor, line.resource, line.nominal, line.used)
-    yield from (line.borrowed, line.lent, line.available or "no limit", line.pending)
+    def text(amount: int | None, unlimited: str = "-") -> str:
+        return unlimited if amount is None else format_amount(line.resource, amount)
+
+    yield from (name, line.flavor, line.resource, text(line.nominal), text(line.used))
+    yield from (text(line.borrowed), text(line.lent), text(line.available, "no limit"))
+    yield text(line.pending)
     if wide:
-        yield from (line.borrowing_limit or "-", line.lending_limit or "-")
+        yield from (text(line.borrowing_limit), text(line.lending_limit))
         yield "active" if line.active else line.message

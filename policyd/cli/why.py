@@ -34,10 +34,11 @@ from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
-from policyd.snapshot.answers import MissingAmount, WhyAnswer, why_holding, why_pending
+from policyd.snapshot.answers import WhyAnswer, summed, why_holding, why_pending
 from policyd.snapshot.reading import Pending, find
-from policyd.snapshot.values import QueueSnapshot
+from policyd.snapshot.values import Lacking, QueueSnapshot
 from policyd.status.ages import age
+from policyd.status.quantities import format_amount
 from policyd.status.shortages import and_others
 
 _FIELD = 14
@@ -190,13 +191,13 @@ def _ahead(answer: WhyAnswer) -> str:
     return f"{answer.ahead}{mine}{behind}"
 
 
-def _missing(each: MissingAmount) -> str:
-    return (
-        f"{each.missing} {each.resource} of {each.flavor}:"
-        f" {each.requested} requested, {each.available} free"
-    )
+def _missing(each: Lacking) -> str:
+    amounts = (each.missing, each.requested, each.available)
+    missing, requested, available = (format_amount(each.resource, n) for n in amounts)
+    return f"{missing} {each.resource} of {each.flavor}: {requested} requested, {available} free"
 
 
-def _holders(each: MissingAmount) -> str:
-    named = ", ".join(f"{name} ({amount})" for name, amount in each.holders.items())
+def _holders(each: Lacking) -> str:
+    held = summed((holder.name, holder.amount) for holder in each.holders)
+    named = ", ".join(f"{name} ({format_amount(each.resource, n)})" for name, n in held.items())
     return f"{named}{and_others(each.others)}"

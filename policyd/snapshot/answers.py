@@ -1,4 +1,7 @@
-"""Answers to users' questions out of a snapshot: why a job waits, the queue, the quotas."""
+"""Answers to users' questions out of a snapshot: why a job waits, the queue, the quotas.
+
+Amounts are in the units of the snapshot: milli-CPU, bytes, whole devices.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
@@ -36,25 +39,6 @@ State = Literal[
 ]
 
 
-class MissingAmount(Value, frozen=True, rename="camel"):
-    """Quota of which a workload has too little, in quantities.
-
-    Attributes:
-        never: Whether its queue can never have as much; `available` is then the most that it can.
-        holders: Names of jobs whose end would help, and what they hold.
-        others: How many more there are.
-    """
-
-    flavor: str
-    resource: str
-    requested: str
-    available: str
-    missing: str
-    never: bool = False
-    holders: Mapping[str, str] = {}
-    others: int = 0
-
-
 class WhyAnswer(Value, frozen=True, rename="camel"):
     """Why a job waits, or what it does instead.
 
@@ -88,9 +72,9 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
     behind: str = ""
     priority: int | None = None
     since: str | None = None
-    requests: Mapping[str, str] = {}
+    requests: Mapping[str, int] = {}
     reason: str = ""
-    missing: tuple[MissingAmount, ...] = ()
+    missing: tuple[Lacking, ...] = ()
     user: str = ""
     administrator: str = ""
     parts: tuple[str, ...] = ()
@@ -107,13 +91,13 @@ class QueueLine(Value, frozen=True, rename="camel"):
     local_queue: str
     priority: int
     since: str
-    requests: Mapping[str, str]
+    requests: Mapping[str, int]
     reason: str
     message: str
 
 
 class QuotaLine(Value, frozen=True, rename="camel"):
-    """The quota of a queue for one flavor and resource, in quantities; None for no limit.
+    """The quota of a queue for one flavor and resource; None for no limit.
 
     Attributes:
         depth: How many Cohorts are above it.
@@ -126,14 +110,14 @@ class QuotaLine(Value, frozen=True, rename="camel"):
     parent: str
     flavor: str
     resource: str
-    nominal: str
-    used: str
-    borrowed: str
-    lent: str
-    available: str | None
-    pending: str
-    borrowing_limit: str | None
-    lending_limit: str | None
+    nominal: int
+    used: int
+    borrowed: int
+    lent: int
+    available: int | None
+    pending: int
+    borrowing_limit: int | None
+    lending_limit: int | None
     active: bool = True
     message: str = ""
 
@@ -157,9 +141,9 @@ def why_pending(found: Pending, kind: str, namespace: str, name: str) -> WhyAnsw
         behind="" if ahead is None else called(ahead.row),
         priority=row.priority,
         since=rfc3339(row.since),
-        requests=quantities(queue.requests[row.requests]),
+        requests=queue.requests[row.requests],
         reason=reason.type,
-        missing=tuple(map(_missing, reason.lacking)),
+        missing=reason.lacking,
         user=reason.user if next_ else "",
         administrator=reason.administrator if next_ else "",
     )
@@ -190,7 +174,7 @@ def why_holding(found: Holding, kind: str, namespace: str, name: str) -> WhyAnsw
         local_queue=local_queue_of(queue, row).name,
         priority=row.priority,
         since=rfc3339(row.since) if row.since else None,
-        requests=quantities(_summed((each.resource, each.amount) for each in held(queue, row))),
+        requests=summed((each.resource, each.amount) for each in held(queue, row)),
     )
 
 
@@ -254,12 +238,8 @@ def held(queue: ClusterQueueUse, row: HoldingRow) -> tuple[HeldAmount, ...]:
     return queue.usages[row.usage]
 
 
-def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Write amounts of resources as quantities."""
-    return {name: format_amount(name, amount) for name, amount in amounts.items()}
-
-
-def _summed(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+def summed(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return amounts by name, those of the same name together."""
     found: dict[str, int] = {}
     for resource, amount in amounts:
         found[resource] = found.get(resource, 0) + amount
@@ -297,22 +277,6 @@ def _lack(lacking: Lacking) -> MissingQuota | OverCapacity:
     )
 
 
-def _missing(lacking: Lacking) -> MissingAmount:
-    amounts = (lacking.requested, lacking.available, lacking.missing)
-    requested, available, missing = (format_amount(lacking.resource, each) for each in amounts)
-    holders = _summed((each.name, each.amount) for each in lacking.holders)
-    return MissingAmount(
-        flavor=lacking.flavor,
-        resource=lacking.resource,
-        requested=requested,
-        available=available,
-        missing=missing,
-        never=lacking.never,
-        holders={name: format_amount(lacking.resource, n) for name, n in holders.items()},
-        others=lacking.others,
-    )
-
-
 def _told(found: Pending) -> tuple[PendingReason, str]:
     """Return why a workload is pending, and that in a sentence."""
     queue, ahead = found.queue, found.ahead
@@ -336,7 +300,7 @@ def _line(found: Pending, reason: PendingReason, message: str) -> QueueLine:
         local_queue=local_queue_of(queue, row).name,
         priority=row.priority,
         since=rfc3339(row.since),
-        requests=quantities(queue.requests[row.requests]),
+        requests=queue.requests[row.requests],
         reason=reason.type,
         message=message,
     )
@@ -365,7 +329,7 @@ def _pending(queue: ClusterQueueUse) -> dict[str, int]:
     counts = [0] * len(queue.requests)
     for row in queue.pending:
         counts[row.requests] += 1
-    return _summed(
+    return summed(
         (resource, amount * count)
         for requests, count in zip(queue.requests, counts, strict=True)
         for resource, amount in requests.items()
@@ -375,12 +339,6 @@ def _pending(queue: ClusterQueueUse) -> dict[str, int]:
 def _quota_line(
     depth: int, each: CohortUse | ClusterQueueUse, quota: QuotaUse, pending: int
 ) -> QuotaLine:
-    def text(amount: int) -> str:
-        return format_amount(quota.resource, amount)
-
-    def limit(amount: int | None) -> str | None:
-        return None if amount is None or amount >= UNLIMITED else text(amount)
-
     queue = each if isinstance(each, ClusterQueueUse) else None
     return QuotaLine(
         depth=depth,
@@ -389,14 +347,14 @@ def _quota_line(
         parent=each.parent if isinstance(each, CohortUse) else each.cohort,
         flavor=quota.flavor,
         resource=quota.resource,
-        nominal=text(quota.nominal),
-        used=text(quota.used),
-        borrowed=text(quota.borrowed),
-        lent=text(quota.lent),
-        available=limit(quota.available),
-        pending=text(pending),
-        borrowing_limit=limit(quota.borrowing_limit),
-        lending_limit=limit(quota.lending_limit),
+        nominal=quota.nominal,
+        used=quota.used,
+        borrowed=quota.borrowed,
+        lent=quota.lent,
+        available=None if quota.available >= UNLIMITED else quota.available,
+        pending=pending,
+        borrowing_limit=quota.borrowing_limit,
+        lending_limit=quota.lending_limit,
         active=queue is None or queue.active,
         message="" if queue is None or queue.active else queue.message,
     )

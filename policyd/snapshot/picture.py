@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.ledger import Holding
 from policyd.alloc.pending import PendingQueue, Ticket
-from policyd.alloc.quota import QuotaNode, QuotaTree
+from policyd.alloc.quota import QuotaNode, QuotaTree, descendants
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME
@@ -379,8 +379,11 @@ def _quotas(tree: QuotaTree, node: QuotaNode) -> tuple[QuotaUse, ...]:
 
 
 def _quota(tree: QuotaTree, node: QuotaNode, cell: int) -> QuotaUse:
-    flavor, resource = tree.names[cell]
-    nominal, used, available = tree.nominal[cell], tree.usage[cell], tree.available(cell)
+    flavor, resource = names = tree.names[cell]
+    # The tree charges a Cohort only with what its members do not have room for themselves.
+    below = [node] if node.queue else [each for each in descendants(node) if each.queue]
+    used = sum(tree.usage[each.cells[names]] for each in below if names in each.cells)
+    nominal, available = tree.nominal[cell], tree.available(cell)
     limits = node.quotas.get((flavor, resource))
     shares = node.parent is not None and node.queue
     return QuotaUse(

@@ -49,7 +49,7 @@ def read(body: bytes, source: str) -> QueueSnapshot:
     """
     try:
         head = msgspec.json.decode(body, type=_Head)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise SnapshotError(
             f"{source}: not a whole {KIND}: {error}", hint="take the snapshot again"
         ) from error
@@ -65,9 +65,31 @@ def read(body: bytes, source: str) -> QueueSnapshot:
             hint="use the version of policyd that the cluster runs",
         )
     try:
-        return _DECODER.decode(body)
+        found = _DECODER.decode(body)
     except msgspec.MsgspecError as error:
         raise SnapshotError(f"{source}: the {KIND} is damaged: {error}") from error
+    for queue in found.cluster_queues:
+        if not _is_whole(queue):
+            raise SnapshotError(
+                f"{source}: the {KIND} is damaged: a row of ClusterQueue {queue.name} names an"
+                " entry of a table that is not there"
+            )
+    return found
+
+
+def _is_whole(queue: ClusterQueueUse) -> bool:
+    """Tell whether all indexes in the rows of a queue lead somewhere."""
+    queues, reasons, requests = map(len, (queue.local_queues, queue.reasons, queue.requests))
+    return all(
+        0 <= row.requests < requests
+        and NONE <= row.local_queue < queues
+        and NONE <= row.reason < reasons
+        and NONE <= row.ahead < place
+        for place, row in enumerate(queue.pending)
+    ) and all(
+        0 <= row.usage < len(queue.usages) and NONE <= row.local_queue < queues
+        for row in queue.holding
+    )
 
 
 @dataclass(frozen=True, slots=True)

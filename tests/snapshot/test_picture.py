@@ -68,6 +68,13 @@ def test_what_a_queue_lent_is_what_it_cannot_use_of_its_own():
     assert (whole.used, whole.borrowed, whole.lent, whole.available) == (15, 0, 0, 1)
 
 
+def test_a_cohort_uses_what_all_below_it_use_whatever_they_lend():
+    keeps = queue("q", "c", groups=[group(default={"gpu": quota(8, None, 2)})])
+    found = snapshot(settled(cohort("c"), keeps, running("w", "q", gpu=7)))
+
+    assert [each.used for each in found.cohorts[0].quotas] == [7]
+
+
 def test_limits_of_a_quota_are_told():
     limited = queue("q", "c", groups=[group(default={"gpu": quota(8, 4, 2)})])
     (found,) = queue_of(snapshot(settled(cohort("c"), limited))).quotas

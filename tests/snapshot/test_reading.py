@@ -29,6 +29,7 @@ def changed(**fields):
     [
         pytest.param(b"", "not a whole QueueSnapshot", id="empty"),
         pytest.param(b"[1]", "not a whole QueueSnapshot", id="another-shape"),
+        pytest.param(b"[" * 9_000, "not a whole QueueSnapshot", id="nested-too-deep"),
         pytest.param(changed()[:-40], "not a whole QueueSnapshot", id="cut-in-half"),
         pytest.param(b'{"kind": "Pod"}', "`Pod` is not a QueueSnapshot", id="another-kind"),
         pytest.param(changed(apiVersion="x/v2"), "`x/v2` `QueueSnapshot` is not", id="version"),
@@ -39,6 +40,26 @@ def changed(**fields):
 def test_what_cannot_be_understood_is_a_sentence_with_its_place(body, says):
     with pytest.raises(SnapshotError, match=f"^live: .*{says}"):
         read(body, "live")
+
+
+@pytest.mark.parametrize(
+    ("rows", "row", "at"),
+    [
+        pytest.param("pending", 0, 4, id="requests"),
+        pytest.param("pending", 0, 5, id="local-queue"),
+        pytest.param("pending", 1, 6, id="behind-one-that-comes-later"),
+        pytest.param("pending", 0, 7, id="reason"),
+        pytest.param("holding", 0, 4, id="usage"),
+        pytest.param("holding", 0, 5, id="local-queue-of-a-holder"),
+    ],
+)
+@pytest.mark.parametrize("index", [-2, 99])
+def test_a_row_that_names_what_is_not_there_is_damage(rows, row, at, index):
+    queues = msgspec.json.decode(changed())["clusterQueues"]
+    queues[0][rows][row][at] = index
+
+    with pytest.raises(SnapshotError, match="a row of ClusterQueue q names an entry"):
+        read(changed(clusterQueues=queues), "live")
 
 
 def test_fields_that_were_added_do_not_matter():
