@@ -1,9 +1,13 @@
 """Who waits at which place, asked of a real API server that passes it on to the controller."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from policyd.snapshot.reading import read
 from tests.charts import release
 from tests.charts.conftest import CONTROLLER, process
 from tests.charts.release import CHART, NAMESPACE, RELEASE
@@ -19,7 +23,14 @@ pytestmark = pytest.mark.e2e
 GROUP = "/apis/visibility.kueue.x-k8s.io"
 OF_CLUSTER_QUEUE = f"{GROUP}/v1beta2/clusterqueues/cq/pendingworkloads"
 OF_LOCAL_QUEUE = f"{GROUP}/v1beta2/namespaces/team/localqueues/lq/pendingworkloads"
-APIS = ("v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io")
+APIS = (
+    "v1beta1.visibility.kueue.x-k8s.io",
+    "v1beta2.visibility.kueue.x-k8s.io",
+    "v1alpha1.visibility.policyd.io",
+)
+OWN = "/apis/visibility.policyd.io/v1alpha1"
+OF_TEAM = f"{OWN}/namespaces/team/queuesnapshots/current"
+OF_ALL = f"{OWN}/clusterqueuesnapshots/current"
 VIEWER, STRANGER = User(name="viewer"), User(name="stranger")
 OBJECTS = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
@@ -101,7 +112,6 @@ def served(tmp_path_factory):
         ports = free_ports(["health", "visibility"])
         values = {
             "controller.healthPort": ports["health"],
-            "controller.visibility.enabled": True,
             "controller.visibility.port": ports["visibility"],
         }
         release.on(control_plane, "install", RELEASE, CHART, *release.set_values(values))
@@ -154,3 +164,48 @@ def test_who_may_view_a_namespace_may_ask_for_its_queues(served):
 def test_nobody_else_may(served):
     with pytest.raises(ControlPlaneError, match="forbidden"):
         asked(served, OF_LOCAL_QUEUE, user="stranger")
+
+
+@pytest.mark.parametrize(
+    ("path", "user"),
+    [
+        pytest.param(OF_TEAM, "viewer", id="of-a-namespace"),
+        pytest.param(OF_ALL, "admin", id="of-the-cluster"),
+    ],
+)
+def test_who_may_read_a_snapshot_gets_it_through_the_api_server(served, path, user):
+    found = read(served.kubectl("get", "--raw", path, user=user).encode(), path)
+
+    (queue,) = found.cluster_queues
+    assert [row.key for row in queue.pending] == ["team/sooner", "team/later"]
+
+
+@pytest.mark.parametrize(
+    ("path", "user"),
+    [
+        pytest.param(OF_ALL, "viewer", id="of-the-cluster"),
+        pytest.param(OF_TEAM, "stranger", id="of-a-namespace"),
+    ],
+)
+def test_nobody_else_gets_a_snapshot(served, path, user):
+    with pytest.raises(ControlPlaneError, match="forbidden"):
+        served.kubectl("get", "--raw", path, user=user)
+
+
+def test_the_plugin_of_kubectl_asks_with_the_rights_of_its_user(served):
+    program, snapshots = Path(sys.executable).with_name("policyd"), ["-n", "team", "-o", "json"]
+
+    def run(user, *words):
+        kubeconfig = ["--kubeconfig", served.kubeconfig, "--context", user]
+        command = [program, *words, *snapshots, *kubeconfig]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    asked, refused = run("viewer", "queue"), run("stranger", "queue")
+    everything = run("viewer", "queue", "-A")
+    answer = json.loads(run("viewer", "why", "workload/later").stdout)
+
+    assert [each["workload"] for each in json.loads(asked.stdout)] == ["sooner", "later"]
+    assert (refused.returncode, everything.returncode) == (2, 2)
+    assert "`get` on `queuesnapshots.visibility.policyd.io` in namespace team" in refused.stderr
+    assert "without -A" in everything.stderr
+    assert (answer["ahead"], answer["clusterQueue"]) == (1, "cq")
