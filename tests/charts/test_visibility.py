@@ -15,7 +15,6 @@ from tests.controlplane.credentials import User
 from tests.controlplane.process import ControlPlaneError
 from tests.controlplane.programs import API_SERVER, ETCD, free_ports
 from tests.controlplane.server import ControlPlane
-from tests.kube.test_connection import pair
 from tests.scenarios.api import eventually
 
 pytestmark = pytest.mark.e2e
@@ -23,11 +22,6 @@ pytestmark = pytest.mark.e2e
 GROUP = "/apis/visibility.kueue.x-k8s.io"
 OF_CLUSTER_QUEUE = f"{GROUP}/v1beta2/clusterqueues/cq/pendingworkloads"
 OF_LOCAL_QUEUE = f"{GROUP}/v1beta2/namespaces/team/localqueues/lq/pendingworkloads"
-APIS = (
-    "v1beta1.visibility.kueue.x-k8s.io",
-    "v1beta2.visibility.kueue.x-k8s.io",
-    "v1alpha1.visibility.policyd.io",
-)
 OWN = "/apis/visibility.policyd.io/v1alpha1"
 OF_TEAM = f"{OWN}/namespaces/team/queuesnapshots/current"
 OF_ALL = f"{OWN}/clusterqueuesnapshots/current"
@@ -85,27 +79,11 @@ OBJECTS = [
 ]
 
 
-def front_proxy(folder):
-    """Return the flags by which an API server passes requests on, as all but bare ones have."""
-    certificate, key = (folder / f"front-proxy.{what}" for what in ("crt", "key"))
-    for file, text in zip((certificate, key), pair("front-proxy"), strict=True):
-        file.write_bytes(text)
-    return [
-        f"--requestheader-client-ca-file={certificate}",
-        "--requestheader-allowed-names=front-proxy",
-        "--requestheader-username-headers=X-Remote-User",
-        "--requestheader-group-headers=X-Remote-Group",
-        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-        f"--proxy-client-cert-file={certificate}",
-        f"--proxy-client-key-file={key}",
-    ]
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """The chart installed with positions; the Service means a controller on this machine."""
     folder = tmp_path_factory.mktemp("visibility")
-    flags = {API_SERVER: front_proxy(folder)}
+    flags = {API_SERVER: release.front_proxy(folder)}
     options = {"components": (ETCD, API_SERVER), "flags": flags, "users": (VIEWER, STRANGER)}
     with ControlPlane(**options) as control_plane:
         control_plane.kubectl("create", "namespace", NAMESPACE)
@@ -115,16 +93,13 @@ def served(tmp_path_factory):
             "controller.visibility.port": ports["visibility"],
         }
         release.on(control_plane, "install", RELEASE, CHART, *release.set_values(values))
-        release.lead_to_this_machine(control_plane, f"{CONTROLLER}-visibility")
-        patch = json.dumps({"spec": {"service": {"port": ports["visibility"]}}})
-        for name in APIS:
-            control_plane.kubectl("patch", "apiservice", name, "--patch", patch)
+        release.lead_visibility_to_this_machine(control_plane, ports["visibility"])
         for each in OBJECTS:
             control_plane.kubectl("create", "-f", "-", stdin=json.dumps(each))
         controller = process(control_plane, CONTROLLER, folder)
         controller.start()
         try:
-            for name in APIS:
+            for name in release.VISIBILITY_APIS:
                 control_plane.wait_for("apiservice", name, condition="condition=Available")
             eventually(lambda: len(asked(control_plane, OF_CLUSTER_QUEUE)) == 2, what="both wait")
             yield control_plane
