@@ -10,7 +10,7 @@ from policyd.alloc.amount import UNLIMITED
 from policyd.alloc.reasons import MissingQuota, OverCapacity
 from policyd.alloc.value import Value
 from policyd.api.meta import rfc3339
-from policyd.snapshot.reading import Holding, Pending
+from policyd.snapshot.reading import FoundHolding, FoundPending
 from policyd.snapshot.values import (
     NONE,
     ClusterQueueUse,
@@ -19,10 +19,10 @@ from policyd.snapshot.values import (
     HoldingRow,
     Lacking,
     LocalQueueName,
-    PendingReason,
     PendingRow,
     QueueSnapshot,
     QuotaUse,
+    SnapshotReason,
 )
 from policyd.status.naming import team_of
 from policyd.status.quantities import format_amount
@@ -122,7 +122,7 @@ class QuotaLine(Value, frozen=True, rename="camel"):
     message: str = ""
 
 
-def why_pending(found: Pending, kind: str, namespace: str, name: str) -> WhyAnswer:
+def why_pending(found: FoundPending, kind: str, namespace: str, name: str) -> WhyAnswer:
     """Say why a workload is pending that a snapshot has."""
     row, queue, ahead = found.row, found.queue, found.ahead
     reason, message = _told(found)
@@ -149,7 +149,7 @@ def why_pending(found: Pending, kind: str, namespace: str, name: str) -> WhyAnsw
     )
 
 
-def why_holding(found: Holding, kind: str, namespace: str, name: str) -> WhyAnswer:
+def why_holding(found: FoundHolding, kind: str, namespace: str, name: str) -> WhyAnswer:
     """Say what a workload does that has quota."""
     row, queue = found.row, found.queue
     amounts = [
@@ -187,13 +187,13 @@ def queue_lines(snapshot: QueueSnapshot, *, queue: str = "", team: str = "") -> 
         team: A namespace, likewise.
     """
     for found in snapshot.cluster_queues:
-        told: dict[tuple[int, int], tuple[PendingReason, str]] = {}
+        told: dict[tuple[int, int], tuple[SnapshotReason, str]] = {}
         for place, row in enumerate(found.pending):
             if queue and queue not in {found.name, local_queue_of(found, row).name}:
                 continue
             if team and team_of(row.key) != team:
                 continue
-            pending, shared = Pending(found, place), (row.ahead, row.reason)
+            pending, shared = FoundPending(found, place), (row.ahead, row.reason)
             if shared not in told:
                 told[shared] = _told(pending)
             yield _line(pending, *told[shared])
@@ -250,7 +250,7 @@ def _of_flavor(flavor: str, resource: str, amount: int) -> str:
     return f"{format_amount(resource, amount)} {resource} of {flavor}"
 
 
-def _behind(ahead: Pending, reason: PendingReason) -> str:
+def _behind(ahead: FoundPending, reason: SnapshotReason) -> str:
     """Say which workload must have its turn before, and what that one waits for."""
     name = called(ahead.row)
     if reason.lacking:
@@ -277,18 +277,18 @@ def _lack(lacking: Lacking) -> MissingQuota | OverCapacity:
     )
 
 
-def _told(found: Pending) -> tuple[PendingReason, str]:
+def _told(found: FoundPending) -> tuple[SnapshotReason, str]:
     """Return why a workload is pending, and that in a sentence."""
     queue, ahead = found.queue, found.ahead
-    reason = (ahead or found).reason or PendingReason(type="")
+    reason = (ahead or found).reason or SnapshotReason(type="")
     if not queue.active:
-        return PendingReason(type=queue.reason), queue.message
+        return SnapshotReason(type=queue.reason), queue.message
     if ahead is not None:
         return reason, _behind(ahead, reason)
     return reason, reason.message or "it has not been tried yet"
 
 
-def _line(found: Pending, reason: PendingReason, message: str) -> QueueLine:
+def _line(found: FoundPending, reason: SnapshotReason, message: str) -> QueueLine:
     row, queue = found.row, found.queue
     namespace, _, workload = row.key.partition("/")
     return QueueLine(

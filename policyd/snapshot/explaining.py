@@ -8,7 +8,7 @@ from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import OverCapacity, Refusal
 from policyd.alloc.state import CoreState
 from policyd.optimize.opt_ins import NO_OPT_INS, wants
-from policyd.snapshot.values import Lacking, PendingReason, QuotaHolder
+from policyd.snapshot.values import Lacking, QuotaHolder, SnapshotReason
 from policyd.status.left_out import nodes_missed
 from policyd.status.naming import Naming
 from policyd.status.remedies import (
@@ -32,7 +32,7 @@ MOST_NAMED = 3
 _OF_USERS = (Wait, WaitForProtection, UseFlavor, Shrink, AskLess, UseProfile)
 
 
-class Explanation(NamedTuple):
+class PendingExplanation(NamedTuple):
     """Why a workload is pending, before it is known who reads it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Explanation(NamedTuple):
     nodes: str
 
 
-def explain(state: CoreState, ticket: Ticket, options: QueueOptions) -> Explanation | None:
+def explain(state: CoreState, ticket: Ticket, options: QueueOptions) -> PendingExplanation | None:
     """Explain why a workload would get no quota now.
 
     Args:
@@ -66,7 +66,7 @@ def explain(state: CoreState, ticket: Ticket, options: QueueOptions) -> Explanat
     if refusal is None:
         return None
     queue = ticket.workload.cluster_queue
-    return Explanation(
+    return PendingExplanation(
         refusal,
         shortages(state, refusal, queue),
         remedies(state, ticket.workload, refusal),
@@ -74,10 +74,10 @@ def explain(state: CoreState, ticket: Ticket, options: QueueOptions) -> Explanat
     )
 
 
-def reason_for(explanation: Explanation, naming: Naming) -> PendingReason:
+def reason_for(explanation: PendingExplanation, naming: Naming) -> SnapshotReason:
     """Return an explanation as it is told to a reader."""
     refusal, found = explanation.refusal, explanation.remedies
-    return PendingReason(
+    return SnapshotReason(
         type=refusal.reason,
         message=message_of(refusal, naming) + explanation.nodes,
         lacking=tuple(_lacking(explanation, naming)),
@@ -90,7 +90,7 @@ def _first(found: Iterable[Remedy], naming: Naming) -> str:
     return next((remedy_text(each, naming, limit=MOST_NAMED) for each in found), "")
 
 
-def _lacking(explanation: Explanation, naming: Naming) -> Iterable[Lacking]:
+def _lacking(explanation: PendingExplanation, naming: Naming) -> Iterable[Lacking]:
     held = {(each.missing.flavor, each.missing.resource): each for each in explanation.shortages}
     for lack in nearest_lacks(explanation.refusal):
         if isinstance(lack, OverCapacity):

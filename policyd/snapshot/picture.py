@@ -21,7 +21,7 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME
 from policyd.alloc.workload import QueuedWorkload
-from policyd.snapshot.explaining import Explanation, explain
+from policyd.snapshot.explaining import PendingExplanation, explain
 from policyd.snapshot.values import (
     NONE,
     ClusterQueueUse,
@@ -30,9 +30,9 @@ from policyd.snapshot.values import (
     HoldingRow,
     LocalQueueName,
     NodeUse,
-    PendingReason,
     PendingRow,
     QuotaUse,
+    SnapshotReason,
 )
 from policyd.status.queues import queue_status
 
@@ -54,7 +54,7 @@ class Jobs(Protocol):
         """Return `Kind/name` of the job that a workload stands for; "" if it stands for itself."""
         ...
 
-    def condition(self, key: str) -> PendingReason:
+    def condition(self, key: str) -> SnapshotReason:
         """Return why a workload is pending, as its condition says it."""
         ...
 
@@ -82,7 +82,7 @@ class QueuePicture:
     local_queues: dict[str, int] = field(default_factory=dict)
     requests: list[Mapping[str, int]] = field(default_factory=list)
     usages: dict[tuple[HeldAmount, ...], int] = field(default_factory=dict)
-    reasons: list[tuple[str, Explanation | PendingReason]] = field(default_factory=list)
+    reasons: list[tuple[str, PendingExplanation | SnapshotReason]] = field(default_factory=list)
     pending: list[PendingRow] = field(default_factory=list)
     holding: list[HoldingRow] = field(default_factory=list)
 
@@ -131,7 +131,7 @@ class _Looked(NamedTuple):
     """An explanation, and what the state was that it is true for."""
 
     stamp: object
-    explanation: Explanation | None
+    explanation: PendingExplanation | None
 
 
 class Pictures:
@@ -279,11 +279,11 @@ class Pictures:
         """Give each workload that is behind no other its reason."""
         queue, page = copied.queue, copied.picture
         stamp = self._stamp(queue)
-        known: dict[PendingReason, int] = {}
+        known: dict[SnapshotReason, int] = {}
         for place, row in enumerate(page.pending):
             if row.ahead == NONE and len(page.reasons) < MOST_REASONS:
                 reason = self._reason(row.key, stamp)
-                if isinstance(reason, Explanation):
+                if isinstance(reason, PendingExplanation):
                     page.reasons.append((row.key, reason))
                     index = len(page.reasons) - 1
                 elif reason not in known:
@@ -295,7 +295,7 @@ class Pictures:
             if not (place + 1) % STEP:
                 yield
 
-    def _reason(self, key: str, stamp: object) -> Explanation | PendingReason:
+    def _reason(self, key: str, stamp: object) -> PendingExplanation | SnapshotReason:
         """Return the explanation of a workload if it is still true, else what its condition says.
 
         That may be some seconds old, as everywhere.

@@ -13,9 +13,9 @@ from policyd.snapshot.values import (
     NONE,
     ClusterQueueUse,
     HoldingRow,
-    PendingReason,
     PendingRow,
     QueueSnapshot,
+    SnapshotReason,
 )
 
 OLD_SECONDS = 60.0
@@ -93,7 +93,7 @@ def _is_whole(queue: ClusterQueueUse) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class FoundPending:
     """A pending workload that was found, with its queue and its place in that."""
 
     queue: ClusterQueueUse
@@ -105,13 +105,13 @@ class Pending:
         return self.queue.pending[self.place]
 
     @property
-    def ahead(self) -> "Pending | None":
+    def ahead(self) -> "FoundPending | None":
         """The workload that must get quota, or be refused, before it; None if there is none."""
         place = self.row.ahead
-        return None if place == NONE else Pending(self.queue, place)
+        return None if place == NONE else FoundPending(self.queue, place)
 
     @property
-    def reason(self) -> PendingReason | None:
+    def reason(self) -> SnapshotReason | None:
         """Its own reason; None if it is behind another, or nothing is known yet."""
         index = self.row.reason
         return None if index == NONE else self.queue.reasons[index]
@@ -124,14 +124,16 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class FoundHolding:
     """A workload with quota that was found, with its queue."""
 
     queue: ClusterQueueUse
     row: HoldingRow
 
 
-def find(snapshot: QueueSnapshot, namespace: str, kind: str, name: str) -> Pending | Holding | None:
+def find(
+    snapshot: QueueSnapshot, namespace: str, kind: str, name: str
+) -> FoundPending | FoundHolding | None:
     """Find the workload of a job, or a Workload by its own name.
 
     Args:
@@ -149,9 +151,9 @@ def find(snapshot: QueueSnapshot, namespace: str, kind: str, name: str) -> Pendi
     for queue in snapshot.cluster_queues:
         for place, row in enumerate(queue.pending):
             if fits(row):
-                return Pending(queue, place)
+                return FoundPending(queue, place)
     held = _held(snapshot)
-    return next((Holding(queue, row) for queue, row in held if fits(row)), None)
+    return next((FoundHolding(queue, row) for queue, row in held if fits(row)), None)
 
 
 def _held(snapshot: QueueSnapshot) -> Iterator[tuple[ClusterQueueUse, HoldingRow]]:

@@ -110,7 +110,7 @@ class Lacking(Value, frozen=True, rename="camel"):
     others: int = 0
 
 
-class PendingReason(Value, frozen=True, rename="camel"):
+class SnapshotReason(Value, frozen=True, rename="camel"):
     """Why a workload is pending.
 
     Attributes:
@@ -195,7 +195,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
     quotas: tuple[QuotaUse, ...] = ()
     local_queues: tuple[LocalQueueName, ...] = ()
     requests: tuple[Mapping[str, int], ...] = ()
-    reasons: tuple[PendingReason, ...] = ()
+    reasons: tuple[SnapshotReason, ...] = ()
     usages: tuple[tuple[HeldAmount, ...], ...] = ()
     pending: tuple[PendingRow, ...] = ()
     holding: tuple[HoldingRow, ...] = ()

@@ -6,16 +6,16 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from policyd.snapshot.explaining import Explanation, reason_for
+from policyd.snapshot.explaining import PendingExplanation, reason_for
 from policyd.snapshot.picture import STEP, Picture, QueuePicture, Steps
 from policyd.snapshot.values import (
     FORMAT,
     NONE,
     HoldingRow,
     LocalQueueName,
-    PendingReason,
     PendingRow,
     QueueSnapshot,
+    SnapshotReason,
 )
 from policyd.status.naming import Naming, team_of
 
@@ -79,11 +79,13 @@ def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Ste
     queues.append(_filled(_ENCODER.encode(tables), [pending, holding]))
 
 
-def _reason(key: str, reason: Explanation | PendingReason, naming: Naming) -> PendingReason:
+def _reason(
+    key: str, reason: PendingExplanation | SnapshotReason, naming: Naming
+) -> SnapshotReason:
     """Return a reason as the reader may know it: a condition is written for its own namespace."""
-    if isinstance(reason, Explanation):
+    if isinstance(reason, PendingExplanation):
         return reason_for(reason, naming)
-    return reason if naming.names(key) else PendingReason(type=reason.type)
+    return reason if naming.names(key) else SnapshotReason(type=reason.type)
 
 
 def _pending(row: PendingRow, naming: Naming) -> PendingRow:

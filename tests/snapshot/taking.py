@@ -2,7 +2,7 @@
 
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
 from policyd.snapshot.reading import read
-from policyd.snapshot.values import PendingReason
+from policyd.snapshot.values import SnapshotReason
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 
@@ -17,7 +17,7 @@ class Jobs:
         return f"Job/{name.removeprefix('job-')}" if name.startswith("job-") else ""
 
     def condition(self, key):
-        return PendingReason(type="Told", message=f"told to {key}")
+        return SnapshotReason(type="Told", message=f"told to {key}")
 
 
 def finished(work, between=lambda: None):

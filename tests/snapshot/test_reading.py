@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from policyd.snapshot.reading import Holding, SnapshotError, find, read
+from policyd.snapshot.reading import FoundHolding, SnapshotError, find, read
 from policyd.snapshot.values import API_VERSION, FORMAT
 from tests.alloc.builders import queue, workload
 from tests.alloc.test_preemption import running
@@ -88,7 +88,7 @@ def test_a_workload_is_found(kind, name, key):
     found = find(snapshot(some()), "ns", kind, name)
 
     assert (found and found.row.key) == key
-    assert isinstance(found, Holding) is (name == "runs")
+    assert isinstance(found, FoundHolding) is (name == "runs")
     assert find(snapshot(some()), "other", kind, name) is None
 
 

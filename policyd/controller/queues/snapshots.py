@@ -1,6 +1,6 @@
-"""Snapshots of the queues: taken when somebody asks, at most every two seconds, step by step.
+"""Snapshots of the queues: taken on request, at most every two seconds, step by step.
 
-Nothing is done while nobody asks. While a snapshot is taken, cycles and writes have their turns.
+Without requests, nothing is done. Cycles and writes run between the steps of a snapshot.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.jobs.base import controller_of
 from policyd.kube.pace import Pace
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
-from policyd.snapshot.values import PendingReason
+from policyd.snapshot.values import SnapshotReason
 from policyd.snapshot.writing import write
 
 FRESH_SECONDS: Final = 2.0
@@ -101,11 +101,11 @@ class _Jobs:
         owner = controller_of(workload.metadata)
         return "" if owner is None else f"{owner.kind}/{owner.name}"
 
-    def condition(self, key: str) -> PendingReason:
+    def condition(self, key: str) -> SnapshotReason:
         """Return why a workload is pending, as its condition says it."""
         workload = self._workloads.get(key)
         conditions = () if workload is None else workload.status.conditions
         found = find_condition(conditions, QUOTA_RESERVED)
         if found is None or found.status == "True":
-            return PendingReason(type="")
-        return PendingReason(type=found.reason, message=found.message)
+            return SnapshotReason(type="")
+        return SnapshotReason(type=found.reason, message=found.message)

@@ -6,14 +6,14 @@ from typing import Unpack
 
 import click
 
-from policyd.cli.asking import (
+from policyd.cli.formats.tables import show_table
+from policyd.cli.questions.asking import (
     ALL_NAMESPACES,
     SHARED,
     Asking,
     show_snapshot,
     show_values,
 )
-from policyd.cli.formats.tables import show_table
 from policyd.snapshot.answers import QuotaLine, quota_lines
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.quantities import format_amount

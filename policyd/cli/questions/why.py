@@ -8,7 +8,7 @@ from typing import Unpack
 import click
 from msgspec.structs import replace
 
-from policyd.cli.asking import (
+from policyd.cli.questions.asking import (
     SHARED,
     Asking,
     NoSnapshotsError,
@@ -18,10 +18,10 @@ from policyd.cli.asking import (
     read_file,
     show_values,
 )
-from policyd.cli.found_jobs import (
+from policyd.cli.questions.found_jobs import (
     POD_GROUP,
-    Subject,
-    SubjectError,
+    AskedJob,
+    JobNotFoundError,
     chain_text,
     kind_of,
     look_up,
@@ -35,7 +35,7 @@ from policyd.kube.errors import ApiError
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
 from policyd.snapshot.answers import WhyAnswer, summed, why_holding, why_pending
-from policyd.snapshot.reading import Pending, find
+from policyd.snapshot.reading import FoundPending, find
 from policyd.snapshot.values import Lacking, QueueSnapshot
 from policyd.status.ages import age
 from policyd.status.quantities import format_amount
@@ -79,10 +79,10 @@ def command(**given: Unpack[_Given]) -> None:
     kind = kind_of(word)
     if given["snapshot"]:
         namespace = given["namespace"] or "default"
-        subject = Subject(kind, namespace, name)
+        subject = AskedJob(kind, namespace, name)
         answer = _of_snapshot(read_file(given["snapshot"]), subject)
         if answer is None:
-            raise SubjectError(
+            raise JobNotFoundError(
                 f"{subject} is not in the snapshot", hint="`-n` names another namespace"
             )
         _show(answer, given)
@@ -94,15 +94,15 @@ async def _run(given: _Given, kind: str, name: str, _stop: asyncio.Event) -> Non
     connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
-        answer = await why(client, Subject(kind, namespace, name))
+        answer = await why(client, AskedJob(kind, namespace, name))
     _show(answer, given)
 
 
-async def why(reader: Reader, subject: Subject) -> WhyAnswer:
+async def why(reader: Reader, subject: AskedJob) -> WhyAnswer:
     """Say why a job waits, by the cluster's snapshot and, where that has not got it, its objects.
 
     Raises:
-        SubjectError: If there is no such job.
+        JobNotFoundError: If there is no such job.
         ApiError: If the API server refuses, or does not answer.
     """
     snapshot = await _snapshot(reader, subject.namespace)
@@ -115,7 +115,7 @@ async def why(reader: Reader, subject: Subject) -> WhyAnswer:
     for part, metadata in chain:
         group = group_name(metadata) if part.kind == "Pod" else ""
         if snapshot is not None and group:
-            answer = _of_snapshot(snapshot, Subject(POD_GROUP, part.namespace, group))
+            answer = _of_snapshot(snapshot, AskedJob(POD_GROUP, part.namespace, group))
             if answer is not None:
                 return replace(answer, parts=(f"Pod {part.name} is of the pod group {group}",))
         if snapshot is not None and (answer := _of_snapshot(snapshot, part)) is not None:
@@ -137,12 +137,12 @@ async def _snapshot(reader: Reader, namespace: str) -> QueueSnapshot | None:
         return None
 
 
-def _of_snapshot(snapshot: QueueSnapshot, subject: Subject) -> WhyAnswer | None:
+def _of_snapshot(snapshot: QueueSnapshot, subject: AskedJob) -> WhyAnswer | None:
     kind, namespace, name = subject
     found = find(snapshot, namespace, "Workload" if kind == POD_GROUP else kind, name)
     if found is None:
         return None
-    if isinstance(found, Pending):
+    if isinstance(found, FoundPending):
         return why_pending(found, kind, namespace, name)
     return why_holding(found, kind, namespace, name)
 

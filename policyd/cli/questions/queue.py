@@ -6,7 +6,8 @@ from typing import Unpack
 
 import click
 
-from policyd.cli.asking import (
+from policyd.cli.formats.tables import show_table
+from policyd.cli.questions.asking import (
     ALL_NAMESPACES,
     SHARED,
     Asking,
@@ -14,7 +15,6 @@ from policyd.cli.asking import (
     show_snapshot,
     show_values,
 )
-from policyd.cli.formats.tables import show_table
 from policyd.clock import SystemClock
 from policyd.snapshot.answers import QueueLine, queue_lines
 from policyd.snapshot.values import QueueSnapshot

@@ -36,7 +36,7 @@ _IN_PODS: Final = frozenset(kind.kind for kind in PARENTS)
 """Kinds that are not queued as a whole: their pods are."""
 
 
-class Subject(NamedTuple):
+class AskedJob(NamedTuple):
     """A job that is asked about."""
 
     kind: str
@@ -47,7 +47,7 @@ class Subject(NamedTuple):
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-class SubjectError(PolicydError):
+class JobNotFoundError(PolicydError):
     """What is asked about cannot be found, or is nothing that can be in a queue."""
 
 
@@ -55,7 +55,7 @@ def kind_of(word: str) -> str:
     """Return the kind that a word means, as kubectl takes it: `jobs`, `job`, `jobs.batch`.
 
     Raises:
-        SubjectError: If no kind that can be in a queue is called that.
+        JobNotFoundError: If no kind that can be in a queue is called that.
     """
     asked, _, group = word.lower().partition(".")
     asked = _SHORT.get(asked, asked)
@@ -65,19 +65,19 @@ def kind_of(word: str) -> str:
         if asked in {kind.lower(), resource.plural} and group in {"", resource.group}:
             return kind
     known = [kind.lower() for kind in (*_KINDS, POD_GROUP)]
-    raise SubjectError(
+    raise JobNotFoundError(
         f"`{word}` is not a kind that can be in a queue",
         hint=did_you_mean(asked, known) or f"kinds: {', '.join(sorted(known))}",
     )
 
 
-async def owners(reader: Reader, subject: Subject) -> list[tuple[Subject, ObjectMeta]]:
+async def owners(reader: Reader, subject: AskedJob) -> list[tuple[AskedJob, ObjectMeta]]:
     """Return a job with its metadata, and those that it belongs to, the outermost last.
 
     Raises:
-        SubjectError: If there is no such job.
+        JobNotFoundError: If there is no such job.
     """
-    found: list[tuple[Subject, ObjectMeta]] = []
+    found: list[tuple[AskedJob, ObjectMeta]] = []
     while len(found) < LONGEST_CHAIN:
         resource = _KINDS[subject.kind]
         try:
@@ -87,7 +87,7 @@ async def owners(reader: Reader, subject: Subject) -> list[tuple[Subject, Object
         except NotFoundError as error:
             if found:
                 break  # it is being deleted
-            raise SubjectError(
+            raise JobNotFoundError(
                 f"{subject} not found",
                 hint=f"`kubectl get {resource.plural} -n {subject.namespace}` lists them",
             ) from error
@@ -95,7 +95,7 @@ async def owners(reader: Reader, subject: Subject) -> list[tuple[Subject, Object
         owner = controller_of(got.metadata)
         if owner is None or not _is_job(owner) or subject.kind == "Workload":
             break
-        subject = Subject(owner.kind, subject.namespace, owner.name)
+        subject = AskedJob(owner.kind, subject.namespace, owner.name)
     return found
 
 
@@ -117,7 +117,7 @@ class FoundJob(NamedTuple):
         workload: Its newest Workload, if it has one.
     """
 
-    subject: Subject
+    subject: AskedJob
     metadata: ObjectMeta
     queues: Mapping[str, LocalQueue]
     cluster_queue: bool | None = None
@@ -131,7 +131,7 @@ class FoundJob(NamedTuple):
         return queue_name(self.metadata)
 
 
-async def look_up(reader: Reader, subject: Subject, metadata: ObjectMeta) -> FoundJob:
+async def look_up(reader: Reader, subject: AskedJob, metadata: ObjectMeta) -> FoundJob:
     """Find out what the API server has of a job."""
     namespace = subject.namespace
     queues = await reader.page(LOCAL_QUEUES, into=LocalQueue, namespace=namespace)
@@ -151,7 +151,7 @@ async def look_up(reader: Reader, subject: Subject, metadata: ObjectMeta) -> Fou
     return found._replace(cluster_queue=True)
 
 
-async def _workload(reader: Reader, subject: Subject, metadata: ObjectMeta) -> Workload | None:
+async def _workload(reader: Reader, subject: AskedJob, metadata: ObjectMeta) -> Workload | None:
     newest: Workload | None = None
     if subject.kind == "Workload":
         return await reader.get(WORKLOADS, subject.name, namespace=subject.namespace, into=Workload)
@@ -267,7 +267,7 @@ def _outside(job: FoundJob) -> tuple[str, str] | None:
     return None
 
 
-def chain_text(found: list[tuple[Subject, ObjectMeta]]) -> Iterator[str]:
+def chain_text(found: list[tuple[AskedJob, ObjectMeta]]) -> Iterator[str]:
     """Yield how the outermost job of a chain comes to be answered for."""
     for (part, _), (whole, _) in pairwise(found):
         yield f"{part.kind} {part.name} belongs to {whole.kind} {whole.name}"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from policyd.cli.found_jobs import Subject, SubjectError, kind_of
-from policyd.cli.why import why
+from policyd.cli.questions.found_jobs import AskedJob, JobNotFoundError, kind_of
+from policyd.cli.questions.why import why
 from policyd.kube import resources as r
 from policyd.kube.errors import UnreachableError
 from policyd.testing import FakeClient
@@ -58,7 +58,7 @@ def workload(client, name="w", *, active=True, owner="j", **conditions):
 
 
 async def asked(client, kind="Job", name="j"):
-    return await why(client, Subject(kind, "ns", name))
+    return await why(client, AskedJob(kind, "ns", name))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ async def test_an_api_server_that_does_not_answer_is_an_error(client):
 
 
 async def test_a_job_that_is_not_there_is_an_error_that_says_where_to_look(client):
-    with pytest.raises(SubjectError, match="Job ns/none not found") as error:
+    with pytest.raises(JobNotFoundError, match="Job ns/none not found") as error:
         await asked(client, name="none")
 
     assert error.value.hint == "`kubectl get jobs -n ns` lists them"
@@ -190,7 +190,7 @@ async def test_kinds_are_called_as_kubectl_takes_them(word, kind):
     ],
 )
 async def test_a_kind_that_cannot_be_in_a_queue_is_an_error(word, hint):
-    with pytest.raises(SubjectError, match=f"`{word}` is not a kind") as error:
+    with pytest.raises(JobNotFoundError, match=f"`{word}` is not a kind") as error:
         kind_of(word)
 
     assert error.value.hint.startswith(hint)
