@@ -54,7 +54,7 @@ class Snapshots:
                 self._picture = await self._take()
             picture, naming = self._picture, naming_in(self._cache, reader)
             trees = frozenset(picture.trees.get(scope, ())) if scope else None
-            same = trees, naming.others, "" if naming.others == "names" else reader
+            same = trees, naming.others, "" if naming.all_named else reader
             body = self._written.get(same)
             if body is None:
                 plain = await self._in_steps(write(picture, naming, trees))
