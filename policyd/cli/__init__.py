@@ -29,6 +29,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Report the results of policies for existing objects.",
     ),
     "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
+    "why": ("policyd.cli.questions.why:command", "Say why a job waits."),
+    "queue": ("policyd.cli.questions.queue:command", "List the pending workloads of queues."),
+    "quota": (
+        "policyd.cli.questions.quota:command",
+        "Show the quotas of queues, and how they are used.",
+    ),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 import click
+import structlog
 
 from policyd.api.makers import Makers
 from policyd.api.names import SYSTEM_NAMESPACES
@@ -23,6 +24,7 @@ from policyd.controller.policies.scanning import ScanSettings
 from policyd.controller.queues.visibility import Callers, create_app
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
+from policyd.errors import ConfigurationError
 from policyd.health import HEALTH_BOUNDS
 from policyd.kube.connection import ApiConnection, connection_from
 from policyd.kube.http_client import HttpClient
@@ -31,6 +33,8 @@ from policyd.serving import served
 from policyd.standard_input import STORED_FILE
 from policyd.status.naming import OtherTeams
 from policyd.telemetry import configure_logging
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,7 @@ class ControllerOptions:
 @click.option(
     "--visibility-port",
     type=int,
-    help="Port of Kueue's visibility API, for an APIService.  [not served]",
+    help="Port of Kueue's visibility API and of queue snapshots, for APIServices.  [not served]",
 )
 @click.option(
     "--other-teams",
@@ -163,7 +167,7 @@ async def _run(options: ControllerOptions, stop: asyncio.Event) -> None:
         settings = controller_settings(options, connection, queueing)
         controller = Controller(client, settings, health=health)
         if options.visibility_port is not None:
-            await stack.enter_async_context(_visibility(controller, client, options))
+            await _serve_visibility(stack, controller, client, options)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(controller.run()), group.create_task(_keep(health))]
             if options.reports:
@@ -192,20 +196,36 @@ async def _keep(health: ControllerHealth) -> None:
     keep_for_good()
 
 
-@asynccontextmanager
-async def _visibility(
-    controller: Controller, client: HttpClient, options: ControllerOptions
-) -> AsyncIterator[int]:
-    """Serve the pending workloads of each queue while the block runs; give the port.
+async def _serve_visibility(
+    stack: AsyncExitStack, controller: Controller, client: HttpClient, options: ControllerOptions
+) -> None:
+    """Serve pending workloads and snapshots until the stack is closed, if the API server asks.
+
+    The chart switches this on everywhere, and the queue must work where API aggregation is off.
 
     Raises:
-        ConfigurationError: If the API server passes no requests on, or the port is taken.
+        ConfigurationError: If the port is taken.
     """
-    port = options.visibility_port or 0
     callers = Callers(client, pace=controller.pace)
-    await callers.read()
+    try:
+        await callers.read()
+    except ConfigurationError as error:
+        log.warning("visibility_not_served", error=str(error), hint=error.hint)
+        return
+    await stack.enter_async_context(_visibility(controller, callers, options))
+
+
+@asynccontextmanager
+async def _visibility(
+    controller: Controller, callers: Callers, options: ControllerOptions
+) -> AsyncIterator[int]:
+    """Serve the pending workloads of each queue while the block runs; give the port."""
+    port = options.visibility_port or 0
     app = create_app(
-        controller.cache, ready=lambda: controller.health.ready, names=lambda: callers.names
+        controller.cache,
+        ready=lambda: controller.health.ready,
+        names=lambda: callers.names,
+        pace=controller.pace,
     )
     host, option = options.health_host, "--visibility-port"
     listening = Listening(

@@ -14,7 +14,9 @@ from typing import Any
 import click
 import yaml
 from rich.console import Console
+from starlette.applications import Starlette
 
+from policyd.api.kueue import visibility
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json
 from policyd.cli.configuring import CONFIG, configured
@@ -23,7 +25,8 @@ from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
-from policyd.controller.run import run_controller
+from policyd.controller.queues.visibility import create_app
+from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
 from policyd.errors import ConfigurationError, system_reason
 from policyd.kube import resources
@@ -36,6 +39,7 @@ from policyd.local.simulation import JOB_CONTROLLER, acting_as, run_simulation
 from policyd.process import run
 from policyd.registration import configurations as registration
 from policyd.serving import listen
+from policyd.snapshot import values
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
 from webhooks.server import WebhookServer, run_webhooks
@@ -197,9 +201,12 @@ async def _run(
         client=clients.own,
         integrations=settings.integrations,
     )
+    controller = Controller(clients.own, settings)
+    for api_group, application in visibility_of(controller).items():
+        server.aggregate(api_group, application)
     parts: list[Coroutine[Any, Any, Any]] = [
         run_simulation(client, job_controller=clients.job_controller),
-        run_controller(clients.own, settings),
+        controller.run(),
     ]
     closing = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -216,6 +223,20 @@ async def _run(
         await server.drain()
         closing.set()
         webhooks.cancel()
+
+
+def visibility_of(controller: Controller) -> dict[str, Starlette]:
+    """Return what answers for pending workloads and queue snapshots, by API group.
+
+    The API server of this process is the only one that calls it.
+    """
+    application = create_app(
+        controller.cache,
+        ready=lambda: controller.health.ready,
+        names=frozenset,
+        pace=controller.pace,
+    )
+    return dict.fromkeys((visibility.GROUP, values.GROUP), application)
 
 
 async def _opens(client: Client, stop: asyncio.Event) -> bool:
@@ -305,6 +326,7 @@ def welcome(api_server: str, webhooks: str, options: UpOptions) -> str:
         f"create -f {examples}/first.yaml": "a Job of 8 GPUs: it runs",
         f"create -f {examples}/second.yaml": "another: it waits, and says for whom",
         "describe workloads -n team-a": "what is running, what is pending, and why",
+        "policyd why job/second -n team-a": "why that one waits, and what would help it",
     }
     width = max(map(len, tries))
     lines = "\n".join(f"  kubectl {try_:<{width}}  # {why}" for try_, why in tries.items())

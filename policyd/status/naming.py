@@ -45,7 +45,12 @@ class Naming:
 
     def names(self, key: str) -> bool:
         """Tell whether a workload is called by its name: the only place that decides it."""
-        return self.others == "names" or team_of(key) == self.namespace
+        return self.all_named or team_of(key) == self.namespace
+
+    @property
+    def all_named(self) -> bool:
+        """Whether all workloads are called by their names, to readers of any namespace."""
+        return self.others == "names"
 
     def _holder(self, key: str) -> str:
         return team_of(key) if self.others == "team" else "other teams"

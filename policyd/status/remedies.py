@@ -15,7 +15,7 @@ from policyd.alloc.reasons import (
 from policyd.alloc.value import Value
 from policyd.status.naming import PLAIN, Naming
 from policyd.status.quantities import format_amount
-from policyd.status.shortages import Holder
+from policyd.status.shortages import Holder, and_others
 
 Lack = MissingQuota | OverCapacity
 """Quota that is missing."""
@@ -188,15 +188,22 @@ def nearest_lacks(refusal: Refusal) -> list[Lack]:
     return list(found.values())
 
 
-def remedy_text(remedy: Remedy, naming: Naming = PLAIN) -> str:
-    """Return a remedy as a sentence."""
+def remedy_text(remedy: Remedy, naming: Naming = PLAIN, *, limit: int | None = None) -> str:
+    """Return a remedy as a sentence.
+
+    Args:
+        remedy: The remedy.
+        naming: How workloads are called.
+        limit: The most workloads to wait for that are named; None for all.
+    """
     match remedy:
         case Wait():
             amounts = naming.sums((each.workload, each.amount) for each in remedy.holders)
             held = ", ".join(
                 f"{name} ({format_amount(remedy.resource, amount)})"
-                for name, amount in amounts.items()
+                for name, amount in list(amounts.items())[:limit]
             )
+            held += and_others(0 if limit is None else max(0, len(amounts) - limit))
             missing = f"{format_amount(remedy.resource, remedy.missing)} {remedy.resource}"
             return f"wait until {held} end: {missing} of flavor {remedy.flavor} will be enough"
         case WaitForProtection():

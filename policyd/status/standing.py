@@ -1,6 +1,6 @@
 """Why a workload is pending now, and the message for the workloads behind it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.nominate import Nominator
@@ -64,7 +64,12 @@ def behind_text(name: str, refusal: Refusal | None, naming: Naming = PLAIN) -> s
     lacks = nearest_lacks(refusal)
     if not lacks or refusal.pending:
         return f"behind {name}, which is pending: {message_of(refusal, naming)}"
-    return f"behind {name}, which needs {', and '.join(map(_needs, lacks))}"
+    return f"behind {name}, which needs {needs_text(lacks)}"
+
+
+def needs_text(lacks: Iterable[Lack]) -> str:
+    """Say what quota a workload needs, and how much of it is free."""
+    return ", and ".join(map(_needs, lacks))
 
 
 def _needs(lack: Lack) -> str:

@@ -117,6 +117,7 @@ def installed(
         "webhooks.service.port": ports["webhooks"],
         "webhooks.drainSeconds": 0,
         "controller.healthPort": ports["health"],
+        "controller.visibility.enabled": False,  # tests/charts/test_visibility.py has it on
         **more,
     }
     if wait:

@@ -14,11 +14,19 @@ import yaml
 from tests.controlplane.process import environment
 from tests.controlplane.programs import find_binaries
 from tests.controlplane.server import ControlPlane
+from tests.kube.test_connection import pair
 
 CHART = Path(__file__).parents[2] / "charts" / "policyd"
 NAMESPACE = "policyd-system"
 RELEASE = "policyd"
 WEBHOOKS, CONTROLLER = f"{RELEASE}-webhooks", f"{RELEASE}-controller"
+
+VISIBILITY_APIS = (
+    "v1beta1.visibility.kueue.x-k8s.io",
+    "v1beta2.visibility.kueue.x-k8s.io",
+    "v1alpha1.visibility.policyd.io",
+)
+"""APIServices that the controller answers."""
 
 RUN_BY_HAND = {"Deployment", "PodDisruptionBudget", "NetworkPolicy", "Policy"}
 """Kinds of a release that a test does without which runs the processes itself."""
@@ -110,6 +118,8 @@ def accounts(control_plane: ControlPlane, *, port: int, **values: object) -> Acc
     """
     given = {name.replace("__", "."): value for name, value in values.items()}
     given["webhooks.service.port"] = port
+    # What nothing answers keeps namespaces from being deleted, and makes kubectl complain.
+    given.setdefault("controller.visibility.enabled", False)
     found = [item for item in rendered(given) if item["kind"] not in RUN_BY_HAND]
     control_plane.kubectl("create", "namespace", NAMESPACE)
     control_plane.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(found))
@@ -136,6 +146,30 @@ def lead_to_this_machine(control_plane: ControlPlane, service: str) -> None:
     spec = here | {"clusterIP": None, "clusterIPs": None}
     patch = json.dumps({"spec": spec})
     control_plane.kubectl("patch", "service", service, "-n", NAMESPACE, "--patch", patch)
+
+
+def front_proxy(folder: Path) -> list[str]:
+    """Return the flags by which an API server passes requests on, as all but bare ones have."""
+    certificate, key = (folder / f"front-proxy.{what}" for what in ("crt", "key"))
+    for file, text in zip((certificate, key), pair("front-proxy"), strict=True):
+        file.write_bytes(text)
+    return [
+        f"--requestheader-client-ca-file={certificate}",
+        "--requestheader-allowed-names=front-proxy",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={certificate}",
+        f"--proxy-client-key-file={key}",
+    ]
+
+
+def lead_visibility_to_this_machine(control_plane: ControlPlane, port: int) -> None:
+    """Have the APIServices of the controller mean a port of this machine."""
+    lead_to_this_machine(control_plane, f"{CONTROLLER}-visibility")
+    patch = json.dumps({"spec": {"service": {"port": port}}})
+    for name in VISIBILITY_APIS:
+        control_plane.kubectl("patch", "apiservice", name, "--patch", patch)
 
 
 def names(items: Sequence[dict[str, Any]]) -> set[str]:

@@ -242,7 +242,7 @@ def test_a_second_release_is_refused(release_on, tmp_path):
     done = release.helm("install", "other", CHART, "--namespace=default", **to)
 
     assert done.code != 0
-    assert DOOR in done.err
+    assert 'must equal "default": current value is "policyd-system"' in done.err
     assert RELEASE in done.err
 
 

@@ -151,9 +151,8 @@ def _file(folder, config_map):
     return str(file)
 
 
-def test_positions_are_served_through_the_api_server_if_that_is_switched_on(tmp_path):
-    values = {"controller.visibility.enabled": True, "controller.visibility.otherTeams": "team"}
-    objects = rendered(tmp_path, values)
+def test_positions_and_snapshots_are_served_through_the_api_server(tmp_path):
+    objects = rendered(tmp_path, {"controller.visibility.otherTeams": "team"})
 
     services = {
         name: body["spec"] for (kind, name), body in objects.items() if kind == "APIService"
@@ -161,11 +160,19 @@ def test_positions_are_served_through_the_api_server_if_that_is_switched_on(tmp_
     assert services.keys() == {
         "v1beta1.visibility.kueue.x-k8s.io",
         "v1beta2.visibility.kueue.x-k8s.io",
+        "v1alpha1.visibility.policyd.io",
     }
     (called,) = {each["service"]["name"] for each in services.values()}
     assert ("Service", called) in objects
     assert objects["RoleBinding", called]["metadata"]["namespace"] == "kube-system"
     assert {"--visibility-port=8082", "--other-teams=team"} <= {*arguments(objects, "controller")}
+
+
+def test_neither_is_served_if_that_is_switched_off(tmp_path):
+    objects = rendered(tmp_path, {"controller.visibility.enabled": False})
+
+    assert not [name for kind, name in objects if kind == "APIService"]
+    assert not any("visibility" in word for word in arguments(objects, "controller"))
 
 
 def policy_of(objects, component):

@@ -1,9 +1,13 @@
 """Who waits at which place, asked of a real API server that passes it on to the controller."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from policyd.snapshot.reading import read
 from tests.charts import release
 from tests.charts.conftest import CONTROLLER, process
 from tests.charts.release import CHART, NAMESPACE, RELEASE
@@ -11,7 +15,6 @@ from tests.controlplane.credentials import User
 from tests.controlplane.process import ControlPlaneError
 from tests.controlplane.programs import API_SERVER, ETCD, free_ports
 from tests.controlplane.server import ControlPlane
-from tests.kube.test_connection import pair
 from tests.scenarios.api import eventually
 
 pytestmark = pytest.mark.e2e
@@ -19,7 +22,9 @@ pytestmark = pytest.mark.e2e
 GROUP = "/apis/visibility.kueue.x-k8s.io"
 OF_CLUSTER_QUEUE = f"{GROUP}/v1beta2/clusterqueues/cq/pendingworkloads"
 OF_LOCAL_QUEUE = f"{GROUP}/v1beta2/namespaces/team/localqueues/lq/pendingworkloads"
-APIS = ("v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io")
+OWN = "/apis/visibility.policyd.io/v1alpha1"
+OF_TEAM = f"{OWN}/namespaces/team/queuesnapshots/current"
+OF_ALL = f"{OWN}/clusterqueuesnapshots/current"
 VIEWER, STRANGER = User(name="viewer"), User(name="stranger")
 OBJECTS = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
@@ -74,47 +79,27 @@ OBJECTS = [
 ]
 
 
-def front_proxy(folder):
-    """Return the flags by which an API server passes requests on, as all but bare ones have."""
-    certificate, key = (folder / f"front-proxy.{what}" for what in ("crt", "key"))
-    for file, text in zip((certificate, key), pair("front-proxy"), strict=True):
-        file.write_bytes(text)
-    return [
-        f"--requestheader-client-ca-file={certificate}",
-        "--requestheader-allowed-names=front-proxy",
-        "--requestheader-username-headers=X-Remote-User",
-        "--requestheader-group-headers=X-Remote-Group",
-        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-        f"--proxy-client-cert-file={certificate}",
-        f"--proxy-client-key-file={key}",
-    ]
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """The chart installed with positions; the Service means a controller on this machine."""
     folder = tmp_path_factory.mktemp("visibility")
-    flags = {API_SERVER: front_proxy(folder)}
+    flags = {API_SERVER: release.front_proxy(folder)}
     options = {"components": (ETCD, API_SERVER), "flags": flags, "users": (VIEWER, STRANGER)}
     with ControlPlane(**options) as control_plane:
         control_plane.kubectl("create", "namespace", NAMESPACE)
         ports = free_ports(["health", "visibility"])
         values = {
             "controller.healthPort": ports["health"],
-            "controller.visibility.enabled": True,
             "controller.visibility.port": ports["visibility"],
         }
         release.on(control_plane, "install", RELEASE, CHART, *release.set_values(values))
-        release.lead_to_this_machine(control_plane, f"{CONTROLLER}-visibility")
-        patch = json.dumps({"spec": {"service": {"port": ports["visibility"]}}})
-        for name in APIS:
-            control_plane.kubectl("patch", "apiservice", name, "--patch", patch)
+        release.lead_visibility_to_this_machine(control_plane, ports["visibility"])
         for each in OBJECTS:
             control_plane.kubectl("create", "-f", "-", stdin=json.dumps(each))
         controller = process(control_plane, CONTROLLER, folder)
         controller.start()
         try:
-            for name in APIS:
+            for name in release.VISIBILITY_APIS:
                 control_plane.wait_for("apiservice", name, condition="condition=Available")
             eventually(lambda: len(asked(control_plane, OF_CLUSTER_QUEUE)) == 2, what="both wait")
             yield control_plane
@@ -154,3 +139,48 @@ def test_a_viewer_of_a_namespace_may_read_its_queues(served):
 def test_nobody_else_may(served):
     with pytest.raises(ControlPlaneError, match="forbidden"):
         asked(served, OF_LOCAL_QUEUE, user="stranger")
+
+
+@pytest.mark.parametrize(
+    ("path", "user"),
+    [
+        pytest.param(OF_TEAM, "viewer", id="of-a-namespace"),
+        pytest.param(OF_ALL, "admin", id="of-the-cluster"),
+    ],
+)
+def test_who_may_read_a_snapshot_gets_it_through_the_api_server(served, path, user):
+    found = read(served.kubectl("get", "--raw", path, user=user).encode(), path)
+
+    (queue,) = found.cluster_queues
+    assert [row.key for row in queue.pending] == ["team/sooner", "team/later"]
+
+
+@pytest.mark.parametrize(
+    ("path", "user"),
+    [
+        pytest.param(OF_ALL, "viewer", id="of-the-cluster"),
+        pytest.param(OF_TEAM, "stranger", id="of-a-namespace"),
+    ],
+)
+def test_nobody_else_gets_a_snapshot(served, path, user):
+    with pytest.raises(ControlPlaneError, match="forbidden"):
+        served.kubectl("get", "--raw", path, user=user)
+
+
+def test_the_plugin_of_kubectl_asks_with_the_rights_of_its_user(served):
+    program, snapshots = Path(sys.executable).with_name("policyd"), ["-n", "team", "-o", "json"]
+
+    def run(user, *words):
+        kubeconfig = ["--kubeconfig", served.kubeconfig, "--context", user]
+        command = [program, *words, *snapshots, *kubeconfig]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    asked, refused = run("viewer", "queue"), run("stranger", "queue")
+    everything = run("viewer", "queue", "-A")
+    answer = json.loads(run("viewer", "why", "workload/later").stdout)
+
+    assert [each["workload"] for each in json.loads(asked.stdout)] == ["sooner", "later"]
+    assert (refused.returncode, everything.returncode) == (2, 2)
+    assert "`get` on `queuesnapshots.visibility.policyd.io` in namespace team" in refused.stderr
+    assert "without -A" in everything.stderr
+    assert (answer["ahead"], answer["clusterQueue"]) == (1, "cq")

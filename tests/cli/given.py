@@ -7,7 +7,13 @@ from pathlib import Path
 
 import yaml
 
+from tests.alloc.builders import cohort, group, pod_set, queue, workload
+from tests.alloc.test_preemption import running
 from tests.docs.pages import PROJECT
+from tests.snapshot.taking import body_for, taken
+from tests.status.test_standing import settled
+
+GPU = "nvidia.com/gpu"
 
 LIBRARY = PROJECT / "policies"
 POLICY = LIBRARY / "gpu" / "cap-gpus-per-pod" / "policy.yaml"
@@ -127,6 +133,18 @@ REVIEW = """\
  "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 9}}}]}}},
  "response": {"uid": "u", "allowed": true, "patchType": "JSONPatch", "patch": "W10="}}
 """
+SNAPSHOT = body_for(
+    taken(
+        settled(
+            cohort("c"),
+            queue("q", "c", groups=[group(default={GPU: 8})]),
+            running("team-a/runs", "q", local_queue="team-a/lq", **{GPU: 8}),
+            workload("team-a/job-j", "q", pod_set(**{GPU: 4}), at=1, local_queue="team-a/lq"),
+            workload("team-b/job-j", "q", pod_set(**{GPU: 4}), at=2, local_queue="team-b/lq"),
+        )
+    )
+).decode()
+"""A queue snapshot in which Job team-a/j waits."""
 EXPRESSION = (
     "object.spec.containers.map(c, c.name + 'x')[0].size() > 2 && [1, 2].exists(i, i in [2])"
 )
@@ -176,6 +194,9 @@ GIVEN: dict[str, Given] = {
         [QUEUES + "---\n" + JOB + "---\n" + NODES],
     ),
     "devices": Given(on("devices", "FILE"), [NODES]),
+    "why": Given(on("why", "job/j", "-n", "team-a", "--snapshot", "FILE"), [SNAPSHOT]),
+    "queue": Given(on("queue", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
+    "quota": Given(on("quota", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
     "convert": Given(on("convert", "FILE"), [QUEUES]),
     "export": Given(on("export", "FILE"), POLICIES),
 }

@@ -3,10 +3,13 @@
 import asyncio
 import json
 import ssl
+from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
+from policyd.cli.controller import _serve_visibility
 from policyd.connections import Listening
 from policyd.controller.queues.visibility import CALLERS, Callers, create_app
 from policyd.errors import ConfigurationError
@@ -174,7 +177,7 @@ async def test_it_can_be_discovered(world):
         _, group = await ask(ROOT)
         _, resources = await ask(f"{ROOT}/v1beta2")
 
-    assert groups["groups"] == [group]
+    assert groups["groups"][0] == group
     assert group["preferredVersion"]["version"] == "v1beta2"
     assert {each["name"]: each["namespaced"] for each in resources["resources"]} == {
         "clusterqueues/pendingworkloads": False,
@@ -287,3 +290,13 @@ async def test_an_api_server_that_passes_nothing_on_is_told(world, data):
 
     with pytest.raises(ConfigurationError, match="has no request header configuration"):
         await Callers(world.client, pace=world.clock.pace()).read()
+
+
+async def test_a_controller_runs_on_where_the_api_server_passes_nothing_on(world):
+    async with AsyncExitStack() as stack:
+        with capture_logs() as said:
+            await _serve_visibility(stack, world.controller, world.client, options=None)
+
+    (event,) = said
+    assert (event["event"], event["log_level"]) == ("visibility_not_served", "warning")
+    assert "request header configuration" in event["error"]

@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 20.0
 WITHOUT_GPUS = {"cpu": "16", "memory": "64Gi", "pods": "110"}
 """What a node offers that is there for everything else."""
 
-READING = ("kubectl get", "kubectl describe", "kubectl events", "curl")
+READING = ("kubectl get", "kubectl describe", "kubectl events", "kubectl policyd", "curl")
 """Commands that are repeated until they print what is shown: readers are slower than tests."""
 
 

@@ -19,15 +19,18 @@ import yaml
 
 from policyd.cli import demo
 from policyd.policy_files import default_files
+from policyd.snapshot.values import API_VERSION, CLUSTER_PLURAL, NAME
 from tests.charts import release
 from tests.charts.release import NAMESPACE, WEBHOOKS, Accounts
-from tests.controlplane.programs import free_ports
+from tests.controlplane.programs import API_SERVER, free_ports
 from tests.full_schemas import kueue_definitions
 from tests.scenarios.api import Api, Refused, eventually
 
 Schemas = Literal["slim", "full", "kueue"]
 SCHEMAS = cast("Schemas", os.environ.get("POLICYD_SCHEMAS", "slim"))
 """Which definitions Kueue's kinds have in the scenarios, unless one chooses for itself."""
+
+SNAPSHOTS = f"apis/{API_VERSION}/{CLUSTER_PLURAL}/{NAME}"
 
 PROJECT = Path(__file__).parents[2]
 COMMANDS = Path(sys.executable).parent
@@ -119,20 +122,35 @@ def real(
     """
     from tests.controlplane.server import ControlPlane  # noqa: PLC0415 - only here is it needed
 
-    with ControlPlane(**options) as control_plane, ExitStack() as stack:
+    flags = dict(options.pop("flags", {}))
+    flags[API_SERVER] = [*flags.get(API_SERVER, ()), *release.front_proxy(folder)]
+    with ControlPlane(flags=flags, **options) as control_plane, ExitStack() as stack:
         kubeconfig = control_plane.kubeconfig
         api = Api(kubeconfig)
         install(api, schemas)
-        accounts = accounts_on(control_plane, **(values or {}))
+        served = {"controller__visibility__enabled": True}
+        accounts = accounts_on(control_plane, **served, **(values or {}))
+        port = free_ports(["visibility"])["visibility"]
+        release.lead_visibility_to_this_machine(control_plane, port)
         webhooks = Process([*webhooks_command(accounts, also), *both], folder / "webhooks.log")
-        controller = Process([*controller_command(accounts), *both], folder / "controller.log")
+        command = [*controller_command(accounts), "--visibility-port", str(port)]
+        controller = Process([*command, *both], folder / "controller.log")
         for process in (webhooks, controller):
             process.start()
             stack.callback(process.stop)
         eventually(lambda: door_is_open(api, (webhooks, controller)), what="the door is open")
+        eventually(lambda: found(api, SNAPSHOTS), within=90, what="snapshots are served")
         yield Cluster("real", kubeconfig, api, controller)
         refused = told_no(webhooks, controller)
         assert not refused, "\n".join(refused[:5])
+
+
+def found(api: Api, path: str) -> bool:
+    try:
+        api.call("GET", path)
+    except Refused:
+        return False
+    return True
 
 
 def told_no(*processes: Process) -> list[str]:

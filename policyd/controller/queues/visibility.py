@@ -1,12 +1,13 @@
-"""Kueue's visibility API, as an API server that Kubernetes' own passes requests on to.
+"""Kueue's visibility API and queue snapshots, as an API server that Kubernetes' own passes on to.
 
 The API server knows the user, authorizes the request by its RBAC, and passes it on. So only the API
 server is answered: it shows a certificate of the authority that it publishes for this. Nothing here
 writes; followers answer too.
 """
 
+import gzip
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
@@ -27,6 +28,7 @@ from policyd.controller.queues.pending_workloads import (
     waiting_in_cluster_queue,
     waiting_in_local_queue,
 )
+from policyd.controller.queues.snapshots import Snapshots
 from policyd.controller.watch.cache import Cache
 from policyd.errors import ConfigurationError
 from policyd.kube.client import Reader
@@ -34,6 +36,7 @@ from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS
 from policyd.serving import CALLER_NAMES, server_context
+from policyd.snapshot import values
 
 CALLERS: Final = "extension-apiserver-authentication"
 """ConfigMap in kube-system with the authority of clients that pass requests on."""
@@ -45,6 +48,7 @@ DAYS: Final = 3_650
 log = structlog.get_logger()
 
 Handler = Callable[[Request], Awaitable[Response]]
+_OWN: Final = f"/apis/{values.API_VERSION}"
 _HINT: Final = "the API server has it once it is started with --requestheader-client-ca-file"
 
 
@@ -115,7 +119,11 @@ class Callers:
 
 
 def create_app(
-    cache: Cache, *, ready: Callable[[], bool], names: Callable[[], frozenset[str]]
+    cache: Cache,
+    *,
+    ready: Callable[[], bool],
+    names: Callable[[], frozenset[str]],
+    pace: Pace | None = None,
 ) -> Starlette:
     """Return the application.
 
@@ -123,7 +131,9 @@ def create_app(
         cache: The queues.
         ready: Whether all of them are known.
         names: Common names of the clients that may ask; empty for all that get past TLS.
+        pace: Time.
     """
+    snapshots = Snapshots(cache, pace=pace or Pace())
 
     async def cluster_queue(request: Request) -> Response:
         name = request.path_params["name"]
@@ -134,14 +144,23 @@ def create_app(
         namespace, name = request.path_params["namespace"], request.path_params["name"]
         return _answer(request, waiting_in_local_queue(cache, namespace, name, _page(request)))
 
+    async def snapshot(request: Request) -> Response:
+        scope = request.path_params.get("namespace", "")
+        body = await snapshots.current(scope=scope, reader=scope or _namespace(request))
+        return _compressed(request, body)
+
     answered = partial(_answered, names, ready)
 
     async def not_found(request: Request, _error: Exception) -> Response:
         return await answered(_nothing)(request)
 
     routes: dict[str, Handler] = {
-        "/apis": _told(lambda _: {"kind": "APIGroupList", "groups": [_group()]}),
+        "/apis": _told(lambda _: {"kind": "APIGroupList", "groups": [_group(), _own_group()]}),
         f"/apis/{GROUP}": _told(lambda _: _group()),
+        f"/apis/{values.GROUP}": _told(lambda _: _own_group()),
+        _OWN: _told(lambda _: _own_resources()),
+        f"{_OWN}/{values.CLUSTER_PLURAL}/{values.NAME}": snapshot,
+        f"{_OWN}/namespaces/{{namespace}}/{values.PLURAL}/{values.NAME}": snapshot,
     }
     for version in VERSIONS:
         root = f"/apis/{GROUP}/{version}"
@@ -228,24 +247,47 @@ def _told(tell: Callable[[Request], Json]) -> Handler:
     return answer
 
 
-def _group() -> Json:
-    versions = [{"groupVersion": f"{GROUP}/{each}", "version": each} for each in VERSIONS]
-    preferred = {"name": GROUP, "versions": versions, "preferredVersion": versions[0]}
+def _compressed(request: Request, body: bytes) -> Response:
+    """Answer with JSON that is compressed by gzip, if the client takes that."""
+    headers = {"Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+    else:
+        body = gzip.decompress(body)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _group(name: str = GROUP, served: Sequence[str] = VERSIONS) -> Json:
+    versions = [{"groupVersion": f"{name}/{each}", "version": each} for each in served]
+    preferred = {"name": name, "versions": versions, "preferredVersion": versions[0]}
     return {"kind": "APIGroup", "apiVersion": "v1", **preferred}
 
 
+def _own_group() -> Json:
+    return _group(values.GROUP, [values.VERSION])
+
+
+def _own_resources() -> Json:
+    plurals = ((values.CLUSTER_PLURAL, False), (values.PLURAL, True))
+    resources = [_resource(plural, values.KIND, namespaced) for plural, namespaced in plurals]
+    return _resource_list(values.API_VERSION, resources)
+
+
 def _resources(version: str) -> Json:
+    plurals = (("clusterqueues", False), ("localqueues", True))
     resources = [
-        {
-            "name": f"{queues}/pendingworkloads",
-            "singularName": "",
-            "namespaced": namespaced,
-            "kind": KIND,
-            "verbs": ["get"],
-        }
-        for queues, namespaced in (("clusterqueues", False), ("localqueues", True))
+        _resource(f"{queues}/pendingworkloads", KIND, namespaced) for queues, namespaced in plurals
     ]
-    about = {"groupVersion": f"{GROUP}/{version}", "resources": resources}
+    return _resource_list(f"{GROUP}/{version}", resources)
+
+
+def _resource(name: str, kind: str, namespaced: bool) -> Json:  # noqa: FBT001 - a field of it
+    about = {"singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get"]}
+    return {"name": name, **about}
+
+
+def _resource_list(api_version: str, resources: Sequence[Json]) -> Json:
+    about = {"groupVersion": api_version, "resources": list(resources)}
     return {"kind": "APIResourceList", "apiVersion": "v1", **about}
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -63,7 +64,22 @@ def _status(kind: str, user: ApiUser) -> Object:
             return {"allowed": True}
 
 
-Reply = ServerResponse | Stream
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Mapping[str, str]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOn:
+    """A request that another server answers, with the user in its headers."""
+
+    application: Application
+    scope: Scope
+
+
+Reply = ServerResponse | Stream | PassedOn
 Handler = Callable[[ServerState, ApiRequest], Awaitable[Reply]]
 Verbs = Mapping[str, Handler]
 
@@ -117,11 +133,6 @@ def _verbs(request: ApiRequest) -> Verbs:
     return OBJECT if target.name else COLLECTION
 
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = Mapping[str, str]
-
 AUTHENTICATED = "system:authenticated"
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -136,9 +147,14 @@ class ApiApplication:
     def __init__(self, state: ServerState, *, users: Mapping[str, ApiUser]) -> None:
         self._state = state
         self._users = users
+        self._aggregated: dict[str, Application] = {}
         self._writes = 0
         self._draining = False
         self._drained = asyncio.Event()
+
+    def aggregate(self, group: str, application: Application) -> None:
+        """Pass requests for an API group on to another server, as an APIService does."""
+        self._aggregated[group] = application
 
     async def drain(self) -> None:
         """Refuse writes from now on, and return when the writes in progress are done."""
@@ -162,7 +178,9 @@ class ApiApplication:
             log.exception("request_failed", path=scope["path"])
             error_status = internal_error(f"{type(error).__name__}: {error}")
             reply = ServerResponse(body=error_status.status, code=error_status.code)
-        if isinstance(reply, Stream):
+        if isinstance(reply, PassedOn):
+            await reply.application(reply.scope, receive, send)
+        elif isinstance(reply, Stream):
             await _send_stream(reply, receive, send)
         else:
             await _send_answer(reply, warnings, send)
@@ -194,6 +212,9 @@ class ApiApplication:
             return public
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         user = impersonated(headers, scope["headers"], authenticate(headers, self._users))
+        group = path.split("/")[2] if path.startswith("/apis/") else ""
+        if group in self._aggregated:
+            return PassedOn(self._aggregated[group], passed_on(scope, user))
         body = await _read_body(receive)
         target = parse_target(path)
         if target is None:
@@ -239,6 +260,15 @@ def impersonated(headers: Headers, raw: Sequence[tuple[bytes, bytes]], user: Api
     if AUTHENTICATED not in groups:
         groups.append(AUTHENTICATED)
     return ApiUser(name=name, groups=tuple(groups))
+
+
+def passed_on(scope: Scope, user: ApiUser) -> Scope:
+    """Return a request as the server of an aggregated API gets it: with the user, not the token."""
+    own = (b"authorization", b"x-remote-", b"impersonate-")
+    headers = [(key, value) for key, value in scope["headers"] if not key.startswith(own)]
+    headers.append((b"x-remote-user", user.name.encode()))
+    headers += [(b"x-remote-group", group.encode()) for group in user.groups]
+    return {**scope, "headers": headers}
 
 
 async def _read_body(receive: Receive) -> bytes:

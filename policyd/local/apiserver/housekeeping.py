@@ -8,7 +8,6 @@ from policyd.local.apiserver.admission.plugins import PRIORITY_CLASSES
 from policyd.local.apiserver.builtin import EVENTS, builtin_kinds
 from policyd.local.apiserver.garbage import GarbageCollector
 from policyd.local.apiserver.kinds.smaller import open_namespace
-from policyd.local.apiserver.reading.ages import seconds_of
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import Object
@@ -21,6 +20,7 @@ from policyd.local.apiserver.writing.deletion import (
     settle,
 )
 from policyd.local.apiserver.writing.metadata import stamp_created
+from policyd.status.ages import seconds_of
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 

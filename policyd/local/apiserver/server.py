@@ -18,7 +18,7 @@ from policyd.local.apiserver.admission.caller import (
 from policyd.local.apiserver.admission.chain import AdmissionChain
 from policyd.local.apiserver.admission.policies import StoredPolicies
 from policyd.local.apiserver.admission.webhooks import Webhooks
-from policyd.local.apiserver.app import ApiApplication
+from policyd.local.apiserver.app import ApiApplication, Application
 from policyd.local.apiserver.builtin import builtin_kinds
 from policyd.local.apiserver.custom.definitions import Definitions
 from policyd.local.apiserver.housekeeping import Housekeeping, bootstrap
@@ -112,6 +112,13 @@ class ApiServer:
     def address(self) -> str:
         """The server's URL."""
         return f"https://{HOST}:{self._socket.getsockname()[1]}"
+
+    def aggregate(self, group: str, application: Application) -> None:
+        """Pass requests for an API group on to another server in this process.
+
+        As with an APIService, it gets the user in headers. Discovery does not list the group.
+        """
+        self._app.aggregate(group, application)
 
     async def start(self) -> None:
         """Begin to answer; return once the server does."""

@@ -1,8 +1,8 @@
 import pytest
 
 from policyd.local.apiserver.builtin import builtin_kinds
-from policyd.local.apiserver.reading.ages import age, duration
 from policyd.local.apiserver.reading.columns import CELLS, COMMON, columns_of, compile_path
+from policyd.status.ages import age, duration
 
 NOW = 1_000_000_000.0
 KINDS = {served.resource: served for served in builtin_kinds()}

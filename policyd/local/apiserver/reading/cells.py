@@ -1,8 +1,8 @@
 """The cells of the tables of built-in kinds."""
 
 from policyd.api.meta import Json
-from policyd.local.apiserver.reading.ages import age, duration, seconds_of
 from policyd.local.apiserver.status import Object, json_text
+from policyd.status.ages import age, duration, seconds_of
 
 ROLE_PREFIX = "node-role.kubernetes.io/"
 

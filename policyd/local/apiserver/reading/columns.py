@@ -11,9 +11,9 @@ import msgspec
 from policyd.api.data import tables
 from policyd.api.meta import Json
 from policyd.local.apiserver.reading import cells
-from policyd.local.apiserver.reading.ages import age
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object
+from policyd.status.ages import age
 
 Cell = Callable[[Object, float], Json]
 """Makes a cell of an object and the present moment."""

@@ -1,0 +1,4 @@
+"""Commands that ask a cluster's queues: `why`, `queue`, `quota`.
+
+Imports `snapshot`, `kube` and `jobs`, and what is next to the folder. Start with `why`.
+"""

@@ -1,0 +1,273 @@
+"""Jobs that no queue has: found at the API server, with what keeps them out of the queues."""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.api.kueue.names import EVICTED, FINISHED, QUEUE_NAME, QUOTA_RESERVED
+from policyd.api.meta import ObjectMeta, OwnerReference, find_condition, rfc3339
+from policyd.errors import PolicydError, did_you_mean
+from policyd.jobs.ancestors import LONGEST_CHAIN
+from policyd.jobs.base import JobKind, controller_of, queue_name
+from policyd.jobs.kinds.registry import KINDS, PARENTS
+from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.parents import ParentKind
+from policyd.kube.client import PartialObject, Reader
+from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Resource
+from policyd.snapshot.answers import State, WhyAnswer
+
+POD_GROUP: Final = "PodGroup"
+"""What a group of plain pods is called as a kind; its Workload has its name."""
+_SHORT: Mapping[str, str] = {
+    "po": "pod", "wl": "workload", "deploy": "deployment", "sts": "statefulset",
+    "podgroups": "podgroup",
+}  # fmt: skip
+
+_LISTED: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *PARENTS)
+JOBS: Mapping[str, Resource] = {
+    kind.kind: Resource(kind.group, kind.version, kind.plural, kind.kind) for kind in _LISTED
+}
+_KINDS: Mapping[str, Resource] = {**JOBS, "Pod": PODS, "Workload": WORKLOADS}
+_IN_PODS: Final = frozenset(kind.kind for kind in PARENTS)
+"""Kinds that are not queued as a whole: their pods are."""
+
+
+class AskedJob(NamedTuple):
+    """A job that is asked about."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class JobNotFoundError(PolicydError):
+    """What is asked about cannot be found, or is nothing that can be in a queue."""
+
+
+def kind_of(word: str) -> str:
+    """Return the kind that a word means, as kubectl takes it: `jobs`, `job`, `jobs.batch`.
+
+    Raises:
+        JobNotFoundError: If no kind that can be in a queue is called that.
+    """
+    asked, _, group = word.lower().partition(".")
+    asked = _SHORT.get(asked, asked)
+    if asked == POD_GROUP.lower():
+        return POD_GROUP
+    for kind, resource in _KINDS.items():
+        if asked in {kind.lower(), resource.plural} and group in {"", resource.group}:
+            return kind
+    known = [kind.lower() for kind in (*_KINDS, POD_GROUP)]
+    raise JobNotFoundError(
+        f"`{word}` is not a kind that can be in a queue",
+        hint=did_you_mean(asked, known) or f"kinds: {', '.join(sorted(known))}",
+    )
+
+
+async def owners(reader: Reader, subject: AskedJob) -> list[tuple[AskedJob, ObjectMeta]]:
+    """Return a job with its metadata, and those that it belongs to, the outermost last.
+
+    Raises:
+        JobNotFoundError: If there is no such job.
+    """
+    found: list[tuple[AskedJob, ObjectMeta]] = []
+    while len(found) < LONGEST_CHAIN:
+        resource = _KINDS[subject.kind]
+        try:
+            got = await reader.get(
+                resource, subject.name, namespace=subject.namespace, into=PartialObject
+            )
+        except NotFoundError as error:
+            if found:
+                break  # it is being deleted
+            raise JobNotFoundError(
+                f"{subject} not found",
+                hint=f"`kubectl get {resource.plural} -n {subject.namespace}` lists them",
+            ) from error
+        found.append((subject, got.metadata))
+        owner = controller_of(got.metadata)
+        if owner is None or not _is_job(owner) or subject.kind == "Workload":
+            break
+        subject = AskedJob(owner.kind, subject.namespace, owner.name)
+    return found
+
+
+def _is_job(owner: OwnerReference) -> bool:
+    """Tell whether an owner is a kind of job that is queued as a whole."""
+    resource = JOBS.get(owner.kind)
+    group = owner.api_version.rpartition("/")[0]
+    return resource is not None and resource.group == group and owner.kind not in _IN_PODS
+
+
+class FoundJob(NamedTuple):
+    """A job that no queue has, and what the API server has of it.
+
+    Attributes:
+        subject: Which.
+        metadata: Its metadata.
+        queues: The LocalQueues of its namespace, by name.
+        cluster_queue: Whether the ClusterQueue of its LocalQueue exists; None if that is unknown.
+        workload: Its newest Workload, if it has one.
+    """
+
+    subject: AskedJob
+    metadata: ObjectMeta
+    queues: Mapping[str, LocalQueue]
+    cluster_queue: bool | None = None
+    workload: Workload | None = None
+
+    @property
+    def queue(self) -> str:
+        """The LocalQueue that it names; "" for none."""
+        if self.workload is not None and self.workload.spec.queue_name:
+            return self.workload.spec.queue_name
+        return queue_name(self.metadata)
+
+
+async def look_up(reader: Reader, subject: AskedJob, metadata: ObjectMeta) -> FoundJob:
+    """Find out what the API server has of a job."""
+    namespace = subject.namespace
+    queues = await reader.page(LOCAL_QUEUES, into=LocalQueue, namespace=namespace)
+    by_name = {queue.metadata.name: queue for queue in queues.items}
+    found = FoundJob(
+        subject, metadata, by_name, workload=await _workload(reader, subject, metadata)
+    )
+    local = by_name.get(found.queue)
+    if local is None:
+        return found
+    try:
+        await reader.get(CLUSTER_QUEUES, local.spec.cluster_queue, into=ClusterQueue)
+    except NotFoundError:
+        return found._replace(cluster_queue=False)
+    except ForbiddenError:
+        return found
+    return found._replace(cluster_queue=True)
+
+
+async def _workload(reader: Reader, subject: AskedJob, metadata: ObjectMeta) -> Workload | None:
+    newest: Workload | None = None
+    if subject.kind == "Workload":
+        return await reader.get(WORKLOADS, subject.name, namespace=subject.namespace, into=Workload)
+    continue_ = ""
+    while True:
+        page = await reader.page(
+            WORKLOADS, into=Workload, namespace=subject.namespace, continue_=continue_
+        )
+        for each in page.items:
+            owned = any(owner.uid == metadata.uid for owner in each.metadata.owner_references)
+            if owned and (newest is None or _created(each) >= _created(newest)):
+                newest = each
+        continue_ = page.continue_
+        if not continue_:
+            return newest
+
+
+def _created(workload: Workload) -> float:
+    made = workload.metadata.creation_timestamp
+    return 0.0 if made is None else made.timestamp()
+
+
+def why_found(job: FoundJob) -> WhyAnswer:
+    """Say why a job is in no queue, by what the API server has of it."""
+    kind, namespace, name = job.subject
+    workload = job.workload
+    about = WhyAnswer(
+        kind=kind,
+        namespace=namespace,
+        name=name,
+        state="NotQueued",
+        message="",
+        local_queue=job.queue,
+    )
+    if workload is None and kind in _IN_PODS:
+        return replace(
+            about,
+            message=f"a {kind} is not queued as a whole: its pods are",
+            user=f"ask about one of its pods: `policyd why pod/NAME -n {namespace}`",
+        )
+    if workload is not None and is_finished(workload):
+        return _of_workload(about, job, workload, "Finished")
+    if (outside := _outside(job)) is not None:
+        message, user = outside
+        return replace(about, message=message, user=user)
+    if workload is None:
+        return replace(
+            about,
+            message="it has no Workload: the controller has not made one yet, or cannot",
+            user=f"see its events: `kubectl events --for {kind.lower()}/{name} -n {namespace}`",
+        )
+    if not workload.spec.active:
+        return _of_workload(about, job, workload, "Inactive")
+    return _of_workload(about, job, workload, "Admitted" if has_quota(workload) else "Pending")
+
+
+def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: State) -> WhyAnswer:
+    """Return what the condition of a Workload says that belongs to a state."""
+    kind, untold = _CONDITIONS[state]
+    condition = find_condition(workload.status.conditions, kind)
+    local = job.queues.get(job.queue)
+    about = replace(
+        about,
+        state=state,
+        message=untold,
+        workload=workload.metadata.name,
+        cluster_queue="" if local is None else local.spec.cluster_queue,
+        user=_ACTIVATE if state == "Inactive" else "",
+    )
+    if condition is None:
+        return about
+    since = condition.last_transition_time
+    return replace(
+        about,
+        message=condition.message or untold,
+        reason=condition.reason,
+        since=None if since is None else rfc3339(since.timestamp()),
+    )
+
+
+_ACTIVATE: Final = "set `spec.active` of the Workload to true"
+_CONDITIONS: Mapping[State, tuple[str, str]] = {
+    "Admitted": (QUOTA_RESERVED, "it is not waiting for quota"),
+    "Finished": (FINISHED, "it has finished"),
+    "Inactive": (EVICTED, "its Workload is deactivated: `spec.active` is false"),
+    "Pending": (QUOTA_RESERVED, "no reason is known yet"),
+}
+"""The condition that tells of a state, and what to say without one."""
+
+
+def _outside(job: FoundJob) -> tuple[str, str] | None:
+    """Say what keeps a job out of the queues, and what its user can do; None if nothing does."""
+    names = ", ".join(sorted(job.queues)) or "none"
+    namespace, name = job.subject.namespace, job.queue
+    if not name:
+        first = next(iter(sorted(job.queues)), "QUEUE")
+        return (
+            f"it is in no queue: it has no label {QUEUE_NAME}; LocalQueues of {namespace}: {names}",
+            f"create it again with the label `{QUEUE_NAME}: {first}`",
+        )
+    local = job.queues.get(name)
+    if local is None:
+        near = did_you_mean(name, job.queues)
+        return (
+            f"LocalQueue {name} doesn't exist; namespace {namespace} has {names}",
+            near or f"name one of them in the label `{QUEUE_NAME}`",
+        )
+    if job.cluster_queue is False:
+        return (
+            f"ClusterQueue {local.spec.cluster_queue} of LocalQueue {name} doesn't exist",
+            "ask an administrator to create it, or use another LocalQueue",
+        )
+    return None
+
+
+def chain_text(found: list[tuple[AskedJob, ObjectMeta]]) -> Iterator[str]:
+    """Yield how the outermost job of a chain comes to be answered for."""
+    for (part, _), (whole, _) in pairwise(found):
+        yield f"{part.kind} {part.name} belongs to {whole.kind} {whole.name}"

@@ -1,0 +1,77 @@
+"""`policyd queue`: list the pending workloads of queues."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Unpack
+
+import click
+
+from policyd.cli.formats.tables import show_table
+from policyd.cli.questions.asking import (
+    ALL_NAMESPACES,
+    SHARED,
+    Asking,
+    amounts_text,
+    show_snapshot,
+    show_values,
+)
+from policyd.clock import SystemClock
+from policyd.snapshot.answers import QueueLine, queue_lines
+from policyd.snapshot.values import QueueSnapshot
+from policyd.status.ages import age
+
+_HEAD = ("QUEUE", "AHEAD", "NAMESPACE", "JOB", "PRIORITY", "REQUESTS", "WAITS", "REASON")
+_WIDE = (*_HEAD, "LOCAL QUEUE", "WORKLOAD", "MESSAGE")
+
+
+class _Given(Asking):
+    """The arguments of the command."""
+
+    everywhere: bool
+    queue: str
+    team: str
+
+
+@click.command("queue")
+@SHARED
+@ALL_NAMESPACES
+@click.option("--queue", default="", help="Only those of this ClusterQueue or LocalQueue.")
+@click.option("--team", default="", help="Only those of this namespace.")
+def command(**given: Unpack[_Given]) -> None:
+    r"""List pending workloads, queue by queue, in the order in which they will be tried.
+
+    AHEAD is how many are before a workload in its ClusterQueue. Shown are the queues that the
+    namespace submits to, and all that share quota with these. Jobs of other namespaces are
+    named as far as `visibility.otherTeams` of the controller allows.
+
+    Exits with 0, or 2 if the cluster cannot be asked.
+
+    \b
+    Examples:
+      policyd queue
+      policyd queue --team team-a -o wide
+      policyd queue -A -o json | jq '.[] | select(.reason == "ExceedsMaxQuota")'
+    """
+    show_snapshot(given, partial(_show, given), everywhere=given["everywhere"])
+
+
+def _show(given: _Given, snapshot: QueueSnapshot) -> None:
+    lines = list(queue_lines(snapshot, queue=given["queue"], team=given["team"]))
+    if given["output"] in {"json", "yaml"}:
+        show_values(lines, given["output"])
+        return
+    if not lines:
+        click.echo("no pending workloads", err=True)
+        return
+    wide = given["output"] == "wide"
+    now = SystemClock().now()
+    rows = (tuple(_cells(line, now, wide=wide)) for line in lines)
+    show_table(_WIDE if wide else _HEAD, rows, numbers=("AHEAD", "PRIORITY"))
+
+
+def _cells(line: QueueLine, now: float, *, wide: bool) -> Iterator[str]:
+    yield from (line.cluster_queue, str(line.ahead), line.namespace or "-", line.job or "-")
+    yield from (str(line.priority), amounts_text(line.requests), age(line.since, now))
+    yield line.reason or "-"
+    if wide:
+        yield from (line.local_queue or "-", line.workload or "-", line.message)

@@ -1,0 +1,92 @@
+"""`policyd quota`: show the quotas of queues and cohorts, and how they are used."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Unpack
+
+import click
+
+from policyd.cli.formats.tables import show_table
+from policyd.cli.questions.asking import (
+    ALL_NAMESPACES,
+    SHARED,
+    Asking,
+    show_snapshot,
+    show_values,
+)
+from policyd.snapshot.answers import QuotaLine, quota_lines
+from policyd.snapshot.values import QueueSnapshot
+from policyd.status.quantities import format_amount
+
+_NUMBERS = ("NOMINAL", "USED", "BORROWED", "LENT", "AVAILABLE", "PENDING")
+_HEAD = ("NAME", "FLAVOR", "RESOURCE", *_NUMBERS)
+_LIMITS = ("BORROWING LIMIT", "LENDING LIMIT")
+_WIDE = (*_HEAD, *_LIMITS, "STATE")
+
+
+class _Given(Asking):
+    """The arguments of the command."""
+
+    everywhere: bool
+    queue: str
+    resource: str
+
+
+@click.command("quota")
+@SHARED
+@ALL_NAMESPACES
+@click.option("--queue", default="", help="Only those of this ClusterQueue or Cohort.")
+@click.option("--resource", default="", help="Only those of this resource.")
+def command(**given: Unpack[_Given]) -> None:
+    r"""Show quotas as a tree of Cohorts and ClusterQueues, by flavor and resource.
+
+    \b
+    NOMINAL    its own quota
+    USED       held by workloads with quota; of a Cohort, by all below it
+    BORROWED   the part of USED beyond its own quota
+    LENT       the part of its own quota that it could not use now, because others use it
+    AVAILABLE  what it could still use, borrowing included
+    PENDING    what its pending workloads request of the resource, of whatever flavor
+
+    Exits with 0, or 2 if the cluster cannot be asked.
+
+    \b
+    Examples:
+      policyd quota
+      policyd quota --resource nvidia.com/gpu
+      policyd quota -A -o json
+    """
+    show_snapshot(given, partial(_show, given), everywhere=given["everywhere"])
+
+
+def _show(given: _Given, snapshot: QueueSnapshot) -> None:
+    lines = list(quota_lines(snapshot, queue=given["queue"], resource=given["resource"]))
+    if given["output"] in {"json", "yaml"}:
+        show_values(lines, given["output"])
+        return
+    if not lines:
+        click.echo("no quotas", err=True)
+        return
+    wide = given["output"] == "wide"
+    rows, above = [], ""
+    for line in lines:
+        place = f"{line.kind} {line.name}"
+        rows.append(tuple(_cells(line, "" if place == above else _name(line), wide=wide)))
+        above = place
+    show_table(_WIDE if wide else _HEAD, rows, numbers=(*_NUMBERS, *_LIMITS))
+
+
+def _name(line: QuotaLine) -> str:
+    return f"{'  ' * line.depth}{line.name}{'' if line.active else ' (inactive)'}"
+
+
+def _cells(line: QuotaLine, name: str, *, wide: bool) -> Iterator[str]:
+    def text(amount: int | None, unlimited: str = "-") -> str:
+        return unlimited if amount is None else format_amount(line.resource, amount)
+
+    yield from (name, line.flavor, line.resource, text(line.nominal), text(line.used))
+    yield from (text(line.borrowed), text(line.lent), text(line.available, "no limit"))
+    yield text(line.pending)
+    if wide:
+        yield from (text(line.borrowing_limit), text(line.lending_limit))
+        yield "active" if line.active else line.message

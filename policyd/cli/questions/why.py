@@ -1,0 +1,203 @@
+"""`policyd why`: say why a job waits."""
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from typing import Unpack
+
+import click
+from msgspec.structs import replace
+
+from policyd.cli.questions.asking import (
+    SHARED,
+    Asking,
+    NoSnapshotsError,
+    amounts_text,
+    ask,
+    connection_for,
+    read_file,
+    show_values,
+)
+from policyd.cli.questions.found_jobs import (
+    POD_GROUP,
+    AskedJob,
+    JobNotFoundError,
+    chain_text,
+    kind_of,
+    look_up,
+    owners,
+    why_found,
+)
+from policyd.clock import SystemClock
+from policyd.jobs.pods import group_name
+from policyd.kube.client import Reader
+from policyd.kube.errors import ApiError
+from policyd.kube.http_client import HttpClient
+from policyd.process import run
+from policyd.snapshot.answers import WhyAnswer, summed, why_holding, why_pending
+from policyd.snapshot.reading import FoundPending, find
+from policyd.snapshot.values import Lacking, QueueSnapshot
+from policyd.status.ages import age
+from policyd.status.quantities import format_amount
+from policyd.status.shortages import and_others
+
+_FIELD = 14
+"""Columns of the names of fields."""
+
+
+class _Given(Asking):
+    """The arguments of the command."""
+
+    job: str
+
+
+@click.command("why")
+@click.argument("job", metavar="KIND/NAME")
+@SHARED
+def command(**given: Unpack[_Given]) -> None:
+    r"""Say why a job waits: its reason, its position, who holds the quota, and what would help.
+
+    KIND is a kind of job, such as job, jobset or rayjob, or pod, podgroup or workload. A pod of
+    a job, or a job of another one, is answered for by what it belongs to. A job that is in no
+    queue is named as such, with what is missing.
+
+    What would help has been tried by planning with it: what the user can do, and what an
+    administrator can do. Jobs of other namespaces are named as far as `visibility.otherTeams`
+    of the controller allows.
+
+    Exits with 0, or 2 if there is no such job or the cluster cannot be asked.
+
+    \b
+    Examples:
+      policyd why job/train
+      policyd why pod/train-0-x7k2p -n team-a -o wide
+      policyd why job/train -o json | jq .missing
+    """
+    word, slash, name = given["job"].partition("/")
+    if not slash or not name or "/" in name:
+        raise click.UsageError(f"`{given['job']}` is not KIND/NAME, such as job/train")
+    kind = kind_of(word)
+    if given["snapshot"]:
+        namespace = given["namespace"] or "default"
+        subject = AskedJob(kind, namespace, name)
+        answer = _of_snapshot(read_file(given["snapshot"]), subject)
+        if answer is None:
+            raise JobNotFoundError(
+                f"{subject} is not in the snapshot", hint="`-n` names another namespace"
+            )
+        _show(answer, given)
+    else:
+        run(partial(_run, given, kind, name))
+
+
+async def _run(given: _Given, kind: str, name: str, _stop: asyncio.Event) -> None:
+    connection = connection_for(given)
+    namespace = given["namespace"] or connection.namespace
+    async with HttpClient(connection) as client:
+        answer = await why(client, AskedJob(kind, namespace, name))
+    _show(answer, given)
+
+
+async def why(reader: Reader, subject: AskedJob) -> WhyAnswer:
+    """Say why a job waits, by the cluster's snapshot and, where that has not got it, its objects.
+
+    Raises:
+        JobNotFoundError: If there is no such job.
+        ApiError: If the API server refuses, or does not answer.
+    """
+    snapshot = await _snapshot(reader, subject.namespace)
+    if snapshot is not None and (answer := _of_snapshot(snapshot, subject)) is not None:
+        return answer
+    if subject.kind == POD_GROUP:
+        subject = subject._replace(kind="Workload")
+    chain = await owners(reader, subject)
+    parts = tuple(chain_text(chain))
+    for part, metadata in chain:
+        group = group_name(metadata) if part.kind == "Pod" else ""
+        if snapshot is not None and group:
+            answer = _of_snapshot(snapshot, AskedJob(POD_GROUP, part.namespace, group))
+            if answer is not None:
+                return replace(answer, parts=(f"Pod {part.name} is of the pod group {group}",))
+        if snapshot is not None and (answer := _of_snapshot(snapshot, part)) is not None:
+            return replace(answer, parts=parts)
+    last, metadata = chain[-1]
+    return replace(why_found(await look_up(reader, last, metadata)), parts=parts)
+
+
+async def _snapshot(reader: Reader, namespace: str) -> QueueSnapshot | None:
+    """Return the snapshot; None if there is none, after a warning: conditions say less."""
+    try:
+        return await ask(reader, namespace)
+    except (NoSnapshotsError, ApiError) as error:
+        if isinstance(error, ApiError) and error.code not in {403, 503}:
+            raise
+        click.secho(f"warning: {error}: numbers and positions are missing", fg="yellow", err=True)
+        if error.hint:
+            click.secho(f"hint: {error.hint}", fg="cyan", err=True)
+        return None
+
+
+def _of_snapshot(snapshot: QueueSnapshot, subject: AskedJob) -> WhyAnswer | None:
+    kind, namespace, name = subject
+    found = find(snapshot, namespace, "Workload" if kind == POD_GROUP else kind, name)
+    if found is None:
+        return None
+    if isinstance(found, FoundPending):
+        return why_pending(found, kind, namespace, name)
+    return why_holding(found, kind, namespace, name)
+
+
+def _show(answer: WhyAnswer, given: _Given) -> None:
+    if given["output"] in {"json", "yaml"}:
+        show_values(answer, given["output"])
+        return
+    state = click.style(answer.state, bold=True)
+    click.echo(f"{answer.kind} {answer.namespace}/{answer.name}: {state}, {answer.message}")
+    for name, text in _fields(answer, SystemClock().now(), wide=given["output"] == "wide"):
+        if text:
+            click.echo(f"  {click.style(f'{name:<{_FIELD}}', dim=True)} {text}")
+
+
+def _fields(answer: WhyAnswer, now: float, *, wide: bool) -> Iterator[tuple[str, str]]:
+    yield from (("because", part) for part in answer.parts)
+    yield "reason", answer.reason
+    yield "queue", _queue(answer)
+    if answer.ahead is not None:
+        yield "ahead of it", _ahead(answer)
+    yield from (("missing", _missing(each)) for each in answer.missing if not each.never)
+    yield from (("held by", _holders(each)) for each in answer.missing if each.holders)
+    yield "you can", answer.user
+    yield "admins can", answer.administrator
+    if answer.since is not None:
+        yield "since", f"{answer.since} ({age(answer.since, now)})"
+    if answer.requests:
+        yield ("requests" if answer.state == "Pending" else "holds"), amounts_text(answer.requests)
+    if wide:
+        yield "priority", "" if answer.priority is None else str(answer.priority)
+        yield "workload", answer.workload
+
+
+def _queue(answer: WhyAnswer) -> str:
+    local = f"LocalQueue {answer.local_queue}" if answer.local_queue else ""
+    cluster = f"ClusterQueue {answer.cluster_queue}" if answer.cluster_queue else ""
+    return " of ".join(filter(None, (local, cluster)))
+
+
+def _ahead(answer: WhyAnswer) -> str:
+    if not answer.ahead:
+        return "none: it is the first in line"
+    mine = f" in the ClusterQueue, {answer.ahead_in_local_queue} of them in the LocalQueue"
+    behind = f"; {answer.behind} is decided about first" if answer.behind else ""
+    return f"{answer.ahead}{mine}{behind}"
+
+
+def _missing(each: Lacking) -> str:
+    amounts = (each.missing, each.requested, each.available)
+    missing, requested, available = (format_amount(each.resource, n) for n in amounts)
+    return f"{missing} {each.resource} of {each.flavor}: {requested} requested, {available} free"
+
+
+def _holders(each: Lacking) -> str:
+    held = summed((holder.name, holder.amount) for holder in each.holders)
+    named = ", ".join(f"{name} ({format_amount(each.resource, n)})" for name, n in held.items())
+    return f"{named}{and_others(each.others)}"

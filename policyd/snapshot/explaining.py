@@ -1,0 +1,123 @@
+"""Why the workload that is next in its queue, or parked, is pending: found in the state now."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from policyd.alloc.flavors.options import QueueOptions
+from policyd.alloc.pending import Ticket
+from policyd.alloc.reasons import OverCapacity, Refusal
+from policyd.alloc.state import CoreState
+from policyd.optimize.opt_ins import NO_OPT_INS, wants
+from policyd.snapshot.values import Lacking, QuotaHolder, SnapshotReason
+from policyd.status.left_out import nodes_missed
+from policyd.status.naming import Naming
+from policyd.status.remedies import (
+    AskLess,
+    Remedy,
+    Shrink,
+    UseFlavor,
+    UseProfile,
+    Wait,
+    WaitForProtection,
+    nearest_lacks,
+    remedy_text,
+)
+from policyd.status.shortages import Shortage, shortages
+from policyd.status.standing import refused_now
+from policyd.status.what_helps import remedies
+from policyd.status.words import message_of
+
+MOST_NAMED = 3
+"""How many workloads to wait for are named."""
+_OF_USERS = (Wait, WaitForProtection, UseFlavor, Shrink, AskLess, UseProfile)
+
+
+class PendingExplanation(NamedTuple):
+    """Why a workload is pending, before it is known who reads it.
+
+    Attributes:
+        refusal: Why it gets no quota.
+        shortages: What it waits for, with holders.
+        remedies: What would help it, the cheapest first.
+        nodes: What to say of nodes that are not counted.
+    """
+
+    refusal: Refusal
+    shortages: tuple[Shortage, ...]
+    remedies: tuple[Remedy, ...]
+    nodes: str
+
+
+def explain(state: CoreState, ticket: Ticket, options: QueueOptions) -> PendingExplanation | None:
+    """Explain why a workload would get no quota now.
+
+    Args:
+        state: Left as it was.
+        ticket: The workload; none is ahead of it that must be decided about first.
+        options: What its queue has to offer.
+
+    Returns:
+        None if it would get quota, perhaps by preemption, and where the state does not say all:
+        in a queue that decides by more than Kueue's rules.
+    """
+    if wants(options.spec) is not NO_OPT_INS:
+        return None
+    refusal = refused_now(state, ticket, options)
+    if refusal is None:
+        return None
+    queue = ticket.workload.cluster_queue
+    return PendingExplanation(
+        refusal,
+        shortages(state, refusal, queue),
+        remedies(state, ticket.workload, refusal),
+        nodes_missed(state, refusal, queue),
+    )
+
+
+def reason_for(explanation: PendingExplanation, naming: Naming) -> SnapshotReason:
+    """Return an explanation as it is told to a reader."""
+    refusal, found = explanation.refusal, explanation.remedies
+    return SnapshotReason(
+        type=refusal.reason,
+        message=message_of(refusal, naming) + explanation.nodes,
+        lacking=tuple(_lacking(explanation, naming)),
+        user=_first((each for each in found if isinstance(each, _OF_USERS)), naming),
+        administrator=_first((each for each in found if not isinstance(each, _OF_USERS)), naming),
+    )
+
+
+def _first(found: Iterable[Remedy], naming: Naming) -> str:
+    return next((remedy_text(each, naming, limit=MOST_NAMED) for each in found), "")
+
+
+def _lacking(explanation: PendingExplanation, naming: Naming) -> Iterable[Lacking]:
+    held = {(each.missing.flavor, each.missing.resource): each for each in explanation.shortages}
+    for lack in nearest_lacks(explanation.refusal):
+        if isinstance(lack, OverCapacity):
+            most = lack.capacity - lack.assumed
+            yield Lacking(
+                flavor=lack.flavor,
+                resource=lack.resource,
+                requested=lack.requested,
+                available=most,
+                missing=lack.requested - most,
+                never=True,
+            )
+            continue
+        shortage = held[lack.flavor, lack.resource]
+        yield Lacking(
+            flavor=lack.flavor,
+            resource=lack.resource,
+            requested=lack.requested,
+            available=lack.available,
+            missing=lack.missing,
+            holders=tuple(
+                QuotaHolder(
+                    name=naming.one(each.workload),
+                    cluster_queue=each.cluster_queue,
+                    amount=each.amount,
+                )
+                for each in shortage.holders
+            ),
+            others=shortage.others,
+        )

@@ -1,0 +1,162 @@
+"""Reads a snapshot, and finds workloads in it. One that cannot be understood is a sentence."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from policyd.errors import PolicydError
+from policyd.snapshot.values import (
+    API_VERSION,
+    FORMAT,
+    KIND,
+    NONE,
+    ClusterQueueUse,
+    HoldingRow,
+    PendingRow,
+    QueueSnapshot,
+    SnapshotReason,
+)
+
+OLD_SECONDS = 60.0
+"""From this age on, a reader is told that a snapshot is old: the controller makes one on demand."""
+
+
+class SnapshotError(PolicydError):
+    """A snapshot cannot be read, or not by this version."""
+
+
+class _Head(msgspec.Struct, frozen=True, rename="camel"):
+    """What tells whether the rest can be read."""
+
+    api_version: str = ""
+    kind: str = ""
+    format: int = 0
+
+
+_DECODER = msgspec.json.Decoder(QueueSnapshot)
+
+
+def read(body: bytes, source: str) -> QueueSnapshot:
+    """Read a snapshot.
+
+    Args:
+        body: JSON.
+        source: Where it is from, for messages.
+
+    Raises:
+        SnapshotError: If it is none, was cut, or has a format that this version does not read.
+    """
+    try:
+        head = msgspec.json.decode(body, type=_Head)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise SnapshotError(
+            f"{source}: not a whole {KIND}: {error}", hint="take the snapshot again"
+        ) from error
+    if (head.api_version, head.kind) != (API_VERSION, KIND):
+        raise SnapshotError(
+            f"{source}: `{head.api_version}` `{head.kind}` is not a {KIND} of {API_VERSION}",
+            hint="`kubectl get --raw` prints one: see docs/guides/why-does-my-job-wait.md",
+        )
+    if head.format != FORMAT:
+        raise SnapshotError(
+            f"{source}: the snapshot has format {head.format}, and this version of policyd reads"
+            f" format {FORMAT}",
+            hint="use the version of policyd that the cluster runs",
+        )
+    try:
+        found = _DECODER.decode(body)
+    except msgspec.MsgspecError as error:
+        raise SnapshotError(f"{source}: the {KIND} is damaged: {error}") from error
+    for queue in found.cluster_queues:
+        if not _is_whole(queue):
+            raise SnapshotError(
+                f"{source}: the {KIND} is damaged: a row of ClusterQueue {queue.name} names an"
+                " entry of a table that is not there"
+            )
+    return found
+
+
+def _is_whole(queue: ClusterQueueUse) -> bool:
+    """Tell whether all indexes in the rows of a queue lead somewhere."""
+    queues, reasons, requests = map(len, (queue.local_queues, queue.reasons, queue.requests))
+    return all(
+        0 <= row.requests < requests
+        and NONE <= row.local_queue < queues
+        and NONE <= row.reason < reasons
+        and NONE <= row.ahead < place
+        for place, row in enumerate(queue.pending)
+    ) and all(
+        0 <= row.usage < len(queue.usages) and NONE <= row.local_queue < queues
+        for row in queue.holding
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPending:
+    """A pending workload that was found, with its queue and its place in that."""
+
+    queue: ClusterQueueUse
+    place: int
+
+    @property
+    def row(self) -> PendingRow:
+        """The workload itself."""
+        return self.queue.pending[self.place]
+
+    @property
+    def ahead(self) -> "FoundPending | None":
+        """The workload that must get quota, or be refused, before it; None if there is none."""
+        place = self.row.ahead
+        return None if place == NONE else FoundPending(self.queue, place)
+
+    @property
+    def reason(self) -> SnapshotReason | None:
+        """Its own reason; None if it is behind another, or nothing is known yet."""
+        index = self.row.reason
+        return None if index == NONE else self.queue.reasons[index]
+
+    @property
+    def place_in_local_queue(self) -> int:
+        """Its place among those of its LocalQueue."""
+        mine, rows = self.row.local_queue, self.queue.pending
+        return sum(row.local_queue == mine for row in rows[: self.place])
+
+
+@dataclass(frozen=True, slots=True)
+class FoundHolding:
+    """A workload with quota that was found, with its queue."""
+
+    queue: ClusterQueueUse
+    row: HoldingRow
+
+
+def find(
+    snapshot: QueueSnapshot, namespace: str, kind: str, name: str
+) -> FoundPending | FoundHolding | None:
+    """Find the workload of a job, or a Workload by its own name.
+
+    Args:
+        snapshot: The queues.
+        namespace: The job's.
+        kind: Of the job; `Workload` for the Workload itself.
+        name: The job's, or the Workload's.
+    """
+    key, start, job = f"{namespace}/{name}", f"{namespace}/", f"{kind}/{name}"
+    itself = kind == "Workload"
+
+    def fits(row: PendingRow | HoldingRow) -> bool:
+        return row.key == key if itself else row.job == job and row.key.startswith(start)
+
+    for queue in snapshot.cluster_queues:
+        for place, row in enumerate(queue.pending):
+            if fits(row):
+                return FoundPending(queue, place)
+    held = _held(snapshot)
+    return next((FoundHolding(queue, row) for queue, row in held if fits(row)), None)
+
+
+def _held(snapshot: QueueSnapshot) -> Iterator[tuple[ClusterQueueUse, HoldingRow]]:
+    for queue in snapshot.cluster_queues:
+        for row in queue.holding:
+            yield queue, row

@@ -1,0 +1,244 @@
+"""The queue snapshot as it is sent: API version `visibility.policyd.io/v1alpha1`.
+
+Amounts are in canonical units (milli-CPU, bytes, whole devices), times in seconds since the epoch.
+Rows of workloads are arrays, and what many of them share is in tables of their ClusterQueue, so
+that 100,000 of them have room.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from policyd.alloc.value import Value
+from policyd.status.naming import OtherTeams
+
+GROUP: Final = "visibility.policyd.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "QueueSnapshot"
+PLURAL: Final = "queuesnapshots"
+CLUSTER_PLURAL: Final = "clusterqueuesnapshots"
+"""What readers of one namespace and of the whole cluster get: different rights."""
+NAME: Final = "current"
+"""The name of the only object of both."""
+FORMAT: Final = 1
+"""Grows when a reader that does not know of a change would say something wrong."""
+
+NONE: Final = -1
+"""In the place of an index of something that is not there, or not shown."""
+
+
+class PendingRow(Value, frozen=True, array_like=True):
+    """A pending workload; its place in the ClusterQueue is its index.
+
+    Attributes:
+        key: `namespace/name` of the Workload; `namespace/` or "" if it is not named to the reader.
+        job: `Kind/name` of its job; "" if it stands for itself, or is not named.
+        priority: By which it has its place.
+        since: Since when it is pending.
+        requests: Index of what it requests in total.
+        local_queue: Index of its LocalQueue.
+        ahead: Place of the workload that must get quota, or be refused, first.
+        reason: Index of its reason; that of a workload behind another is with the one `ahead`.
+    """
+
+    key: str
+    job: str
+    priority: int
+    since: int
+    requests: int
+    local_queue: int = NONE
+    ahead: int = NONE
+    reason: int = NONE
+
+
+class HoldingRow(Value, frozen=True, array_like=True):
+    """A workload that holds quota.
+
+    Attributes:
+        key: As of a pending one, like `job`, `priority` and `local_queue`.
+        since: Since when it holds quota; 0 if that is not known.
+        usage: Index of what it holds.
+        admitted: Whether it may run.
+        stopping: Whether it is being stopped.
+    """
+
+    key: str
+    job: str
+    priority: int
+    since: int
+    usage: int
+    local_queue: int = NONE
+    admitted: bool = True
+    stopping: bool = False
+
+
+class HeldAmount(Value, frozen=True, array_like=True):
+    """An amount of a flavor's resource."""
+
+    flavor: str
+    resource: str
+    amount: int
+
+
+class QuotaHolder(Value, frozen=True, rename="camel"):
+    """A workload, by the name that the reader may know, whose end would leave quota."""
+
+    name: str
+    cluster_queue: str
+    amount: int
+
+
+class Lacking(Value, frozen=True, rename="camel"):
+    """Quota of which a workload has too little.
+
+    Attributes:
+        requested: What it needs.
+        available: What is free for it; at most all that its queue can ever get, if `never`.
+        missing: What would have to become free.
+        never: Whether it requests more than its queue can ever get.
+        holders: Workloads whose end would help, the largest first.
+        others: How many more there are.
+    """
+
+    flavor: str
+    resource: str
+    requested: int
+    available: int
+    missing: int
+    never: bool = False
+    holders: tuple[QuotaHolder, ...] = ()
+    others: int = 0
+
+
+class SnapshotReason(Value, frozen=True, rename="camel"):
+    """Why a workload is pending.
+
+    Attributes:
+        type: Word for programs: the reason of its condition.
+        message: A sentence for people; "" if it would name what the reader may not know.
+        lacking: Quota of which it has too little.
+        user: What its user can do to start it sooner, proven by planning; "" if nothing is known.
+        administrator: What an administrator can do, likewise.
+    """
+
+    type: str
+    message: str = ""
+    lacking: tuple[Lacking, ...] = ()
+    user: str = ""
+    administrator: str = ""
+
+
+class QuotaUse(Value, frozen=True, rename="camel"):
+    """The quota of a ClusterQueue or Cohort for one flavor and resource.
+
+    Attributes:
+        nominal: Its own.
+        used: Held by workloads with quota; of a Cohort, by all below it.
+        borrowed: How much of `used` is beyond its own.
+        lent: How much of its own it could not use now, because others use it.
+        available: What it could still use, borrowing included; may be negative.
+        borrowing_limit: Most that it may borrow; None for no limit.
+        lending_limit: Most that it lends; None for no limit.
+    """
+
+    flavor: str
+    resource: str
+    nominal: int
+    used: int
+    borrowed: int = 0
+    lent: int = 0
+    available: int = 0
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+class CohortUse(Value, frozen=True, rename="camel"):
+    """A Cohort, and the one above it; "" for none."""
+
+    name: str
+    parent: str = ""
+    quotas: tuple[QuotaUse, ...] = ()
+
+
+class LocalQueueName(Value, frozen=True, array_like=True):
+    """A LocalQueue of a ClusterQueue; "" twice if it is not named to the reader."""
+
+    namespace: str
+    name: str
+
+
+class ClusterQueueUse(Value, frozen=True, rename="camel"):
+    """A ClusterQueue: its quota, and the workloads in it.
+
+    Attributes:
+        name: Unique in the cluster.
+        cohort: The Cohort above it; "" for none.
+        strict: Whether the first workload holds up those behind it (StrictFIFO).
+        active: Whether it gives out quota.
+        reason: Word for that, as of its condition.
+        message: Sentence for that.
+        quotas: By flavor and resource.
+        local_queues: Table of its LocalQueues that have workloads.
+        requests: Table of what pending workloads request.
+        reasons: Table of reasons.
+        usages: Table of what workloads hold.
+        pending: Workloads without quota, in order.
+        holding: Workloads with quota, by key.
+    """
+
+    name: str
+    cohort: str = ""
+    strict: bool = False
+    active: bool = True
+    reason: str = ""
+    message: str = ""
+    quotas: tuple[QuotaUse, ...] = ()
+    local_queues: tuple[LocalQueueName, ...] = ()
+    requests: tuple[Mapping[str, int], ...] = ()
+    reasons: tuple[SnapshotReason, ...] = ()
+    usages: tuple[tuple[HeldAmount, ...], ...] = ()
+    pending: tuple[PendingRow, ...] = ()
+    holding: tuple[HoldingRow, ...] = ()
+
+
+class NodeUse(Value, frozen=True, rename="camel"):
+    """A node, as far as a topology has the controller know of it.
+
+    Attributes:
+        flavors: The flavors with a topology that the node is in.
+        usable: Whether it is ready and takes new pods.
+        allocatable: Its devices.
+        free: Those that nothing holds; may be negative.
+    """
+
+    name: str
+    flavors: tuple[str, ...]
+    usable: bool
+    allocatable: Mapping[str, int]
+    free: Mapping[str, int]
+
+
+class QueueSnapshot(Value, frozen=True, rename="camel"):
+    """The queues at one moment, for one reader.
+
+    Attributes:
+        format: How this is to be read.
+        generation: Grows with every change that the controller notices; of one process.
+        resource_version: Up to which version of Workloads the controller knew all; "" if unknown.
+        taken_at: The moment.
+        other_teams: Whether jobs of other namespaces are named.
+        cohorts: Those that the reader may see, by name.
+        nodes: All nodes, for a reader of the whole cluster.
+        cluster_queues: Those that the reader may see, by name.
+    """
+
+    format: int
+    taken_at: float
+    api_version: str = API_VERSION
+    kind: Literal["QueueSnapshot"] = KIND
+    generation: int = 0
+    resource_version: str = ""
+    other_teams: OtherTeams = "names"
+    cohorts: tuple[CohortUse, ...] = ()
+    nodes: tuple[NodeUse, ...] = ()
+    cluster_queues: tuple[ClusterQueueUse, ...] = ()

@@ -1,0 +1,119 @@
+"""Writes a snapshot for one reader: what of the queues it sees, and which jobs it has names of."""
+
+from collections.abc import Generator, Iterable, Set
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from policyd.snapshot.explaining import PendingExplanation, reason_for
+from policyd.snapshot.picture import STEP, Picture, QueuePicture, Steps
+from policyd.snapshot.values import (
+    FORMAT,
+    NONE,
+    HoldingRow,
+    LocalQueueName,
+    PendingRow,
+    QueueSnapshot,
+    SnapshotReason,
+)
+from policyd.status.naming import Naming, team_of
+
+_ENCODER: Final = msgspec.json.Encoder()
+_NO_ONE: Final = LocalQueueName("", "")
+
+
+def write(
+    picture: Picture, naming: Naming, trees: Set[str] | None = None
+) -> Generator[None, None, bytes]:
+    """Write a snapshot as JSON, step by step.
+
+    Args:
+        picture: The queues.
+        naming: How jobs are named to the reader.
+        trees: The tops of the trees that the reader may see; None for all, and the nodes.
+
+    Yields:
+        Nothing, after each step.
+
+    Returns:
+        The JSON.
+    """
+    queues: list[bytes] = []
+    for page in picture.queues:
+        if trees is None or page.tree in trees:
+            yield from _write_queue(page, naming, queues)
+    head = QueueSnapshot(
+        format=FORMAT,
+        taken_at=picture.taken_at,
+        generation=picture.generation,
+        resource_version=picture.resource_version,
+        other_teams=naming.others,
+        cohorts=tuple(use for tree, use in picture.cohorts if trees is None or tree in trees),
+        nodes=picture.nodes if trees is None else (),
+    )
+    return _filled(_ENCODER.encode(head), [queues])
+
+
+def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Steps:
+    tables = replace(
+        page.use,
+        local_queues=tuple(
+            each if naming.names(f"{each.namespace}/") else _NO_ONE
+            for each in page.local_queue_names
+        ),
+        requests=tuple(page.requests),
+        usages=tuple(page.usages),
+        reasons=tuple(_reason(key, reason, naming) for key, reason in page.reasons),
+    )
+    yield
+    pending, holding = [], []
+    for start in range(0, len(page.pending), STEP):
+        rows = page.pending[start : start + STEP]
+        pending.append(_encoded(_pending(row, naming) for row in rows))
+        yield
+    for start in range(0, len(page.holding), STEP):
+        held = page.holding[start : start + STEP]
+        holding.append(_encoded(_holding(row, naming) for row in held))
+        yield
+    queues.append(_filled(_ENCODER.encode(tables), [pending, holding]))
+
+
+def _reason(
+    key: str, reason: PendingExplanation | SnapshotReason, naming: Naming
+) -> SnapshotReason:
+    """Return a reason as the reader may know it: a condition is written for its own namespace."""
+    if isinstance(reason, PendingExplanation):
+        return reason_for(reason, naming)
+    return reason if naming.names(key) else SnapshotReason(type=reason.type)
+
+
+def _pending(row: PendingRow, naming: Naming) -> PendingRow:
+    if naming.names(row.key):
+        return row
+    key = _team(row.key, naming)
+    return replace(row, key=key, job="", local_queue=NONE)
+
+
+def _holding(row: HoldingRow, naming: Naming) -> HoldingRow:
+    if naming.names(row.key):
+        return row
+    return replace(row, key=_team(row.key, naming), job="", local_queue=NONE)
+
+
+def _team(key: str, naming: Naming) -> str:
+    return f"{team_of(key)}/" if naming.others == "team" else ""
+
+
+def _encoded(rows: Iterable[PendingRow | HoldingRow]) -> bytes:
+    return _ENCODER.encode(list(rows))[1:-1]
+
+
+def _filled(encoded: bytes, lists: list[list[bytes]]) -> bytes:
+    """Put encoded items into the lists that are the last fields of an object, and are empty."""
+    assert encoded.endswith(b"[]}"), "the last field is an empty list"
+    parts: list[bytes] = []
+    for items in reversed(lists):
+        encoded, _, end = encoded.rpartition(b"[]")
+        parts[:0] = [b"[", b",".join(items), b"]", end]
+    return b"".join([encoded, *parts])

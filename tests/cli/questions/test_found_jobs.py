@@ -1,0 +1,196 @@
+"""A job that no queue has: what keeps it out is said, and what its user can do."""
+
+import pytest
+
+from policyd.cli.questions.found_jobs import AskedJob, JobNotFoundError, kind_of
+from policyd.cli.questions.why import why
+from policyd.kube import resources as r
+from policyd.kube.errors import UnreachableError
+from policyd.testing import FakeClient
+
+pytestmark = pytest.mark.anyio
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+API = "kueue.x-k8s.io/v1beta2"
+
+
+def owned(kind, name, api="batch/v1"):
+    owner = {"apiVersion": api, "kind": kind, "name": name, "uid": f"{kind}-{name}"}
+    return [{**owner, "controller": True}]
+
+
+def put(client, resource, name, spec=None, *, namespace="ns", status=None, **metadata):
+    uid = f"{resource.kind}-{name}"
+    body = {"metadata": {"name": name, "namespace": namespace, "uid": uid, **metadata}}
+    client.store.put(resource, {**body, "spec": spec or {}, "status": status or {}})
+
+
+@pytest.fixture
+def client():
+    """Two LocalQueues, one of which leads nowhere; no snapshot is served."""
+    client = FakeClient()
+    put(client, r.LOCAL_QUEUES, "train", {"clusterQueue": "cq"})
+    put(client, r.LOCAL_QUEUES, "lost", {"clusterQueue": "gone"})
+    put(client, r.CLUSTER_QUEUES, "cq", namespace="")
+    return client
+
+
+def workload(client, name="w", *, active=True, owner="j", **conditions):
+    put(
+        client,
+        r.WORKLOADS,
+        name,
+        {"queueName": "train", "active": active, "podSets": []},
+        ownerReferences=owned("Job", owner),
+        status={
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": f"Why{kind}",
+                    "message": f"said of {kind}",
+                    "lastTransitionTime": "2026-01-02T03:04:05Z",
+                }
+                for kind, status in conditions.items()
+            ]
+        },
+    )
+
+
+async def asked(client, kind="Job", name="j"):
+    return await why(client, AskedJob(kind, "ns", name))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message", "user"),
+    [
+        pytest.param(
+            {},
+            f"it is in no queue: it has no label {QUEUE}; LocalQueues of ns: lost, train",
+            f"create it again with the label `{QUEUE}: lost`",
+            id="no-label",
+        ),
+        pytest.param(
+            {QUEUE: "trian"},
+            "LocalQueue trian doesn't exist; namespace ns has lost, train",
+            "did you mean `train`?",
+            id="mistyped-queue",
+        ),
+        pytest.param(
+            {QUEUE: "lost"},
+            "ClusterQueue gone of LocalQueue lost doesn't exist",
+            "ask an administrator to create it, or use another LocalQueue",
+            id="no-cluster-queue",
+        ),
+        pytest.param(
+            {QUEUE: "train"},
+            "it has no Workload: the controller has not made one yet, or cannot",
+            "see its events: `kubectl events --for job/j -n ns`",
+            id="no-workload",
+        ),
+    ],
+)
+async def test_what_keeps_a_job_out_of_the_queues_is_said(client, labels, message, user):
+    put(client, r.JOBS, "j", labels=labels)
+
+    answer = await asked(client)
+
+    assert (answer.state, answer.message, answer.user) == ("NotQueued", message, user)
+
+
+@pytest.mark.parametrize(
+    ("given", "answered", "reason"),
+    [
+        pytest.param({"QuotaReserved": "False"}, "Pending", "WhyQuotaReserved", id="pending"),
+        pytest.param({"QuotaReserved": "True"}, "Admitted", "WhyQuotaReserved", id="with-quota"),
+        pytest.param({"Finished": "True"}, "Finished", "WhyFinished", id="finished"),
+        pytest.param({"active": False, "Evicted": "True"}, "Inactive", "WhyEvicted", id="inactive"),
+        pytest.param({"active": False}, "Inactive", "", id="inactive-without-a-word"),
+    ],
+)
+async def test_a_workload_that_no_snapshot_has_is_told_by_its_conditions(
+    client, given, answered, reason
+):
+    put(client, r.JOBS, "j", labels={QUEUE: "train"})
+    workload(client, "of-another", owner="other", Finished="True")
+    workload(client, **given)
+
+    answer = await asked(client)
+
+    assert (answer.state, answer.reason, answer.workload) == (answered, reason, "w")
+    assert (answer.cluster_queue, answer.local_queue) == ("cq", "train")
+    if reason:
+        assert answer.message == f"said of {reason.removeprefix('Why')}"
+        assert answer.since == "2026-01-02T03:04:05Z"
+
+
+async def test_a_pod_of_a_job_of_another_is_answered_for_by_the_outermost(client):
+    sets = r.Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+    put(client, sets, "s", labels={QUEUE: "trian"})
+    put(client, r.JOBS, "j", ownerReferences=owned("JobSet", "s", "jobset.x-k8s.io/v1alpha2"))
+    put(client, r.PODS, "p", ownerReferences=owned("Job", "j"))
+
+    answer = await asked(client, "Pod", "p")
+
+    assert answer.message.startswith("LocalQueue trian doesn't exist")
+    assert answer.parts == ("Pod p belongs to Job j", "Job j belongs to JobSet s")
+
+
+async def test_a_kind_whose_pods_are_queued_says_so(client):
+    put(client, r.Resource("apps", "v1", "deployments", "Deployment"), "d")
+
+    answer = await asked(client, "Deployment", "d")
+
+    assert answer.message == "a Deployment is not queued as a whole: its pods are"
+
+
+async def test_without_a_snapshot_the_user_is_warned_and_still_answered(client, capsys):
+    put(client, r.JOBS, "j")
+
+    assert (await asked(client)).state == "NotQueued"
+    assert "warning: the cluster serves no queue snapshots" in capsys.readouterr().err
+
+
+async def test_an_api_server_that_does_not_answer_is_an_error(client):
+    client.fail(UnreachableError("cannot connect"), times=9)
+
+    with pytest.raises(UnreachableError):
+        await asked(client)
+
+
+async def test_a_job_that_is_not_there_is_an_error_that_says_where_to_look(client):
+    with pytest.raises(JobNotFoundError, match="Job ns/none not found") as error:
+        await asked(client, name="none")
+
+    assert error.value.hint == "`kubectl get jobs -n ns` lists them"
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        pytest.param("job", "Job", id="kind"),
+        pytest.param("Jobs", "Job", id="plural"),
+        pytest.param("jobs.batch", "Job", id="with-its-group"),
+        pytest.param("po", "Pod", id="short"),
+        pytest.param("wl", "Workload", id="short-of-kueue"),
+        pytest.param("podgroup", "PodGroup", id="group"),
+        pytest.param("pytorchjobs.kubeflow.org", "PyTorchJob", id="of-an-operator"),
+    ],
+)
+async def test_kinds_are_called_as_kubectl_takes_them(word, kind):
+    assert kind_of(word) == kind
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        pytest.param("jobb", "did you mean `job`?", id="mistyped"),
+        pytest.param("job.apps", "did you mean `job`?", id="of-another-group"),
+        pytest.param("secret", "kinds: deployment, ", id="never-in-a-queue"),
+    ],
+)
+async def test_a_kind_that_cannot_be_in_a_queue_is_an_error(word, hint):
+    with pytest.raises(JobNotFoundError, match=f"`{word}` is not a kind") as error:
+        kind_of(word)
+
+    assert error.value.hint.startswith(hint)

@@ -1,0 +1,130 @@
+"""Snapshots of the queues, as the controller serves them: to whom, how old, and how large."""
+
+import asyncio
+import gzip
+
+import aiohttp
+import pytest
+
+from policyd.kube import resources as r
+from policyd.snapshot.reading import find, read
+from policyd.snapshot.values import API_VERSION, CLUSTER_PLURAL, NAME, PLURAL
+from tests.controller.test_visibility import Caller, app_of, plainly
+from tests.controller.world import World
+
+ROOT = f"/apis/{API_VERSION}"
+CLUSTER = f"{ROOT}/{CLUSTER_PLURAL}/{NAME}"
+OF_NS = f"{ROOT}/namespaces/ns/{PLURAL}/{NAME}"
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def world():
+    """One job runs and two wait; a queue stands apart."""
+    world = World()
+    world.furnish(gpus=8)
+    world.queue("apart", gpus=4)
+    apart = {"metadata": {"name": "lq-apart", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}
+    world.put(r.LOCAL_QUEUES, apart)
+    await world.start()
+    for name in ("runs", "first", "second"):
+        world.job(name)
+        await world.pass_time(2)
+    yield world
+    await world.kill()
+
+
+async def asked(port, path, **headers):
+    async with (
+        aiohttp.ClientSession(auto_decompress=False) as session,
+        session.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer,
+    ):
+        assert answer.status == 200
+        return answer.headers, await answer.read()
+
+
+async def seen(port, path=OF_NS, **headers):
+    _, body = await asked(port, path, **{"Accept-Encoding": "identity", **headers})
+    return read(body, path)
+
+
+def app(world):
+    return app_of(world, pace=world.clock.pace())
+
+
+async def test_a_namespace_gets_its_queues_with_jobs_in_order(world):
+    async with plainly(app(world)) as port:
+        found = await seen(port)
+
+    (queue,) = found.cluster_queues
+    assert [row.job for row in queue.pending] == ["Job/first", "Job/second"]
+    assert find(found, "ns", "Job", "first").reason.lacking[0].missing == 8
+    assert [row.job for row in queue.holding] == ["Job/runs"]
+    assert int(found.resource_version) > 0
+
+
+async def test_the_whole_cluster_is_another_resource(world):
+    async with plainly(app(world)) as port:
+        found = await seen(port, CLUSTER)
+
+    assert [queue.name for queue in found.cluster_queues] == ["apart", "cq"]
+
+
+async def test_it_is_compressed_for_those_that_take_it(world):
+    async with plainly(app(world)) as port:
+        headers, body = await asked(port, OF_NS, **{"Accept-Encoding": "gzip, deflate"})
+        _, plain = await asked(port, OF_NS, **{"Accept-Encoding": "identity"})
+
+    assert headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(body) == plain
+
+
+async def test_it_is_made_when_somebody_asks_and_at_most_every_two_seconds(world):
+    async with plainly(app(world)) as port:
+        first = await seen(port)
+        world.job("third")
+        await world.pass_time(1.5)
+        same = await seen(port)
+        await world.pass_time(1)
+        newer = await seen(port)
+
+    assert (same.generation, same.taken_at) == (first.generation, first.taken_at)
+    assert newer.generation > first.generation
+    assert find(newer, "ns", "Job", "third").place == 2
+
+
+async def test_those_that_ask_together_get_the_same(world):
+    async with plainly(app(world)) as port:
+        found = await asyncio.gather(*(seen(port) for _ in range(5)))
+
+    assert len({each.generation for each in found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "named"),
+    [
+        pytest.param(OF_NS, "alice", True, id="its-own-namespace"),
+        pytest.param(CLUSTER, "alice", False, id="the-cluster"),
+        pytest.param(CLUSTER, "system:serviceaccount:ns:ci", True, id="as-a-service-account"),
+    ],
+)
+async def test_jobs_of_other_teams_are_hidden_where_that_is_wanted(world, path, user, named):
+    world.controller.cache.other_teams = "hidden"
+    async with plainly(app(world)) as port:
+        found = await seen(port, path, **{"X-Remote-User": user})
+
+    queue = next(each for each in found.cluster_queues if each.name == "cq")
+    assert [bool(row.key) for row in queue.pending] == [named] * 2
+
+
+async def test_it_can_be_discovered(world):
+    async with plainly(app(world)) as port:
+        _, found = await Caller(port)(ROOT)
+        _, group = await Caller(port)("/apis/visibility.policyd.io")
+
+    assert group["preferredVersion"]["groupVersion"] == API_VERSION
+    assert {each["name"]: each["namespaced"] for each in found["resources"]} == {
+        CLUSTER_PLURAL: False,
+        PLURAL: True,
+    }

@@ -1,0 +1,120 @@
+"""A user asks why a job waits, what is in line, and what the quotas give: by policyd's commands."""
+
+import json
+import subprocess
+import time
+
+import pytest
+
+from tests.scenarios.api import eventually
+from tests.scenarios.clusters import COMMANDS
+from tests.scenarios.objects import job, pod
+from tests.scenarios.test_queue import admitted, waiting
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def ask(cluster):
+    """Run a command that asks the cluster; return what it prints as JSON."""
+
+    def ask(*words, namespace="team-a"):
+        options = ["--kubeconfig", cluster.kubeconfig, "-n", namespace, "-o", "json"]
+        done = subprocess.run(
+            [COMMANDS / "policyd", *words, *options], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return ask
+
+
+def test_a_job_that_waits_is_told_why_and_what_would_help(api, ask):
+    api.create(job("first", run_for="120s"))
+    eventually(lambda: admitted(api, "first"), what="the first job is admitted")
+    for name in ("second", "third"):
+        api.create(job(name, run_for="1s"))
+        eventually(lambda name=name: waiting(api, name), what=f"{name} waits")
+        time.sleep(1)  # the order of those of one second is by chance
+
+    second, third = (
+        eventually(
+            lambda name=name: (found := ask("why", f"job/{name}")) and found["missing"] and found,
+            what="numbers",
+        )
+        for name in ("second", "third")
+    )
+
+    (missing,) = second["missing"]
+    assert (second["state"], second["reason"], second["ahead"]) == (
+        "Pending",
+        "WaitingForQuota",
+        0,
+    )
+    assert (missing["resource"], missing["missing"], missing["available"]) == (GPU, 4, 4)
+    assert [each["name"] for each in missing["holders"]] == ["team-a/first"]
+    assert second["user"].startswith("wait until team-a/first (8) end")
+    assert second["administrator"].startswith("raise the borrowingLimit of team-a")
+    assert (third["ahead"], third["behind"]) == (1, "team-a/second")
+    assert third["message"] == (
+        "behind team-a/second, which needs 8 nvidia.com/gpu of h100; 4 are free"
+    )
+
+
+def test_a_pod_of_a_job_and_a_plain_pod_are_answered_for(api, ask):
+    api.create(job("runs", run_for="120s"))
+    created = eventually(
+        lambda: [p for p in api.find("Pod", "team-a") if p["metadata"].get("ownerReferences")],
+        what="the job has a pod",
+    )
+    api.create(pod("plain", gpus=8))
+
+    name = created[0]["metadata"]["name"]
+    of_job = eventually(
+        lambda: (found := ask("why", f"pod/{name}"))["requests"] and found, what="it is known"
+    )
+    plain = eventually(
+        lambda: (found := ask("why", "pod/plain"))["state"] == "Pending" and found, what="it waits"
+    )
+
+    assert (of_job["kind"], of_job["name"], of_job["state"]) == ("Job", "runs", "Admitted")
+    assert of_job["requests"][GPU] == 8
+    assert (plain["kind"], plain["localQueue"]) == ("Pod", "team-a")
+
+
+def test_a_job_that_never_came_into_a_queue_is_told_what_is_missing(api, ask):
+    mistyped = job("mistyped")
+    mistyped["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "taem-a"}
+    api.create(mistyped)
+    api.create(job("stray", "default", gpus=0, run_for="60s"))
+    try:
+        named, none = ask("why", "job/mistyped"), ask("why", "job/stray", namespace="default")
+    finally:
+        api.delete("Job", "stray")
+
+    assert named["message"] == "LocalQueue taem-a doesn't exist; namespace team-a has team-a"
+    assert named["user"] == "did you mean `team-a`?"
+    assert none["state"] == "NotQueued"
+    assert none["message"].startswith("it is in no queue: it has no label")
+
+
+def test_the_line_and_the_quotas_are_those_of_the_cluster(api, ask):
+    api.create(job("first", run_for="120s"))
+    api.create(job("lent", gpus=4, run_for="120s"))
+    for name in ("first", "lent"):
+        eventually(lambda name=name: admitted(api, name), what=f"{name} is admitted")
+    api.create(job("waits", "team-b", run_for="1s"))
+    eventually(lambda: waiting(api, "waits", "team-b"), what="a job of the other team waits")
+
+    (line,) = eventually(lambda: ask("queue"), what="it is in line")
+    quotas = {each["name"]: each for each in ask("quota", "--resource", GPU)}
+
+    assert (line["clusterQueue"], line["job"], line["ahead"]) == ("team-b", "Job/waits", 0)
+    assert line["requests"][GPU] == 8
+    assert quotas["team-a"] == {
+        **quotas["team-a"], "nominal": 8, "used": 12, "borrowed": 4, "lent": 0, "pending": 0
+    }  # fmt: skip
+    assert quotas["team-b"] == {
+        **quotas["team-b"], "nominal": 8, "used": 0, "lent": 4, "available": 4, "pending": 8
+    }  # fmt: skip
+    assert quotas["research"]["used"] == 12

@@ -1,0 +1,55 @@
+"""Takes snapshots of states: picture, JSON and back, as a reader gets them."""
+
+from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
+from policyd.snapshot.reading import read
+from policyd.snapshot.values import SnapshotReason
+from policyd.snapshot.writing import write
+from policyd.status.naming import Naming
+
+NOW = 1_000.0
+
+
+class Jobs:
+    """Each workload `job-NAME` is of the Job NAME, and its condition says so much."""
+
+    def job(self, key):
+        name = key.partition("/")[2]
+        return f"Job/{name.removeprefix('job-')}" if name.startswith("job-") else ""
+
+    def condition(self, key):
+        return SnapshotReason(type="Told", message=f"told to {key}")
+
+
+def finished(work, between=lambda: None):
+    """Do work step by step; `between` happens after each step."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
+        between()
+
+
+def taken(of, *, pictures=None, queues=(), between=lambda: None):
+    """Take a picture; `queues` are pairs of a namespace and a ClusterQueue."""
+    pictures = pictures or Pictures(of, Jobs())
+    empty = Picture(NOW, of.revision, "7")
+    return finished(pictures.take(empty, [QueueOfNamespace(*each) for each in queues]), between)
+
+
+def body_for(picture, *, reader="", others="names", scope=""):
+    trees = picture.trees.get(scope, set()) if scope else None
+    return finished(write(picture, Naming(namespace=reader, others=others), trees))
+
+
+def snapshot(of, *, queues=(), between=lambda: None, **reader):
+    return read(body_for(taken(of, queues=queues, between=between), **reader), "test")
+
+
+def queue_of(found, name="q"):
+    (only,) = (each for each in found.cluster_queues if each.name == name)
+    return only
+
+
+def keys(found, name="q"):
+    return [row.key for row in queue_of(found, name).pending]
