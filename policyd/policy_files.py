@@ -7,6 +7,7 @@ files; a link that stays inside is followed, as in a mounted ConfigMap.
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,9 @@ def policy_files(paths: Iterable[Path], left_out: LeftOut = lambda _file, _why: 
 
     Each file is named once, in the order of `paths`, a folder's files in the order of their names.
     Hidden files, tests, a kustomization, and links that lead out of a folder are left out.
+
+    Raises:
+        FileError: If a folder has too many, or a folder in it cannot be read.
     """
     files = (file for path in paths for file in _files(path, left_out))
     return list(dict.fromkeys(files))
@@ -148,18 +152,30 @@ class _Folder:
         return False
 
 
-def _entries(folder: Path) -> list[Path]:
+@contextmanager
+def _unless_gone(path: Path) -> Iterator[None]:
+    """Pass over what is gone since it was listed; what cannot be read may be what matters."""
     try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise FileError(
+            f"cannot read `{path}`: {system_reason(error)}",
+            hint="allow that it is read, or name the files and folders that are meant",
+        ) from error
+
+
+def _entries(folder: Path) -> list[Path]:
+    with _unless_gone(folder):
         return sorted(folder.iterdir())
-    except OSError:
-        return []  # gone since it was listed, or not readable
+    return []
 
 
 def _is_folder(entry: Path) -> bool:
-    try:
+    with _unless_gone(entry):
         return entry.is_dir()
-    except OSError:
-        return False
+    return False
 
 
 def _is_named_as_policy(file: Path) -> bool:

@@ -1,5 +1,6 @@
 """Which files of a folder are policies."""
 
+import errno
 import os
 from contextlib import nullcontext
 from itertools import chain, count, repeat
@@ -186,6 +187,39 @@ def test_a_file_is_read_as_it_was_at_one_time(tmp_path, monkeypatch, settles):
     monkeypatch.setattr(os, "fstat", changing)
     with nullcontext() if settles else pytest.raises(FileError, match="changes while it is read"):
         assert read_file(file) == b"whole"
+
+
+def test_a_folder_in_a_folder_that_cannot_be_read_is_not_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "own.yaml").touch()
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    listed = Path.iterdir
+
+    def iterdir(folder):
+        if folder == locked:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+
+    with pytest.raises(FileError, match="locked`: permission denied"):
+        policy_files([tmp_path])
+
+
+def test_a_folder_that_is_gone_since_it_was_listed_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "own.yaml").touch()
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    listed = Path.iterdir
+
+    def iterdir(folder):
+        if folder == gone:
+            gone.rmdir()
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+
+    assert [file.name for file in policy_files([tmp_path])] == ["own.yaml"]
 
 
 def test_a_folder_has_so_many_files(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """`policyd replay`: recorded requests through changed policies."""
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from policyd.api.meta import Json
 from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, NamespaceOptions
 from policyd.cli.formats.files import (
     PATH,
+    cannot_read,
     content,
     load,
     once,
@@ -150,7 +152,12 @@ def _reviews(paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
+    found = (
+        Path(place) / name
+        for place, _, names in os.walk(path, onerror=cannot_read)
+        for name in names
+    )
+    return sorted(file for file in found if file.suffix in _SUFFIXES)
 
 
 def _numbered(name: str, text: bytes) -> Iterator[tuple[str, bytes]]:

@@ -1,5 +1,6 @@
 """How commands behave in a terminal and in a pipe: ends, colours, words, JSON."""
 
+import errno
 import json
 import os
 import pty
@@ -182,6 +183,61 @@ def test_a_broken_policy_leaves_standard_output_empty(tmp_path):
         result = CliRunner().invoke(main, [*words, "-o", output], input=GIVEN["apply"].texts[0])
         assert (result.exit_code, result.stdout) == (1, "")
         assert "p.yaml:4:" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["", "# made by a command that failed\n", "---\n---\n"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param([*words.split(), *options], id=words)
+        for words, options in {
+            "apply -f -": ["-p", str(POLICY)],
+            "report -f -": ["-p", str(POLICY)],
+            "explain -f -": ["-p", str(POLICY)],
+            "convert -": [],
+            "devices -": [],
+            "simulate -": [],
+            "check -": [],
+            "export -": [],
+        }.items()
+    ],
+)
+def test_a_pipe_in_which_there_is_nothing_is_no_success(words, text):
+    result = CliRunner().invoke(main, words, input=text)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert re.search(r"\bno \w+", result.stderr)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["test"], id="test"),
+        pytest.param(["check"], id="check"),
+        pytest.param(["convert"], id="convert"),
+        pytest.param(["replay", "-p", str(POLICY)], id="replay"),
+        pytest.param(["report", "-p", str(POLICY), "-f"], id="report"),
+    ],
+)
+def test_a_folder_in_a_folder_that_cannot_be_read_is_no_success(words, tmp_path, monkeypatch):
+    (tmp_path / "locked").mkdir()
+    listed = os.scandir
+
+    def scandir(folder):
+        if Path(folder).name == "locked":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return listed(folder)
+
+    def iterdir(folder):
+        return [folder / each.name for each in scandir(folder)]
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+
+    result = CliRunner().invoke(main, [*words, str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert re.search("cannot read `?.*locked`?: permission denied", result.stderr)
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from policyd.cli.formats.files import DIALECT, content, load, load_documents, text_of
+from policyd.cli.formats.files import DIALECT, cannot_read, content, load, load_documents, text_of
 from policyd.cli.formats.suites import (
     Outcomes,
     is_gatekeeper_suite,
@@ -77,7 +77,7 @@ def case_files(path: Path) -> list[Path]:
     if not path.is_dir() or is_kat_folder(path):
         return [path]
     found: list[Path] = []
-    for place, folders, files in os.walk(path):
+    for place, folders, files in os.walk(path, onerror=cannot_read):
         folders[:] = [name for name in folders if not _is_left_out(name)]
         found += (Path(place) / name for name in folders if is_kat_folder(Path(place) / name))
         visible = (Path(place) / name for name in files if not _is_left_out(name))

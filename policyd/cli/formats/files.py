@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -13,7 +14,7 @@ from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies
 from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import Document, each_document
+from policyd.engine.documents.reading import Document, each_document, is_blank
 from policyd.engine.model.bindings import check_bindings, check_exceptions
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.dialects import Dialect, Volatile
@@ -81,17 +82,40 @@ def content(file: Path) -> bytes:
         raise click.UsageError(f"cannot read {file}: {system_reason(error)}") from error
 
 
+def cannot_read(error: OSError) -> NoReturn:
+    """Say that a folder in a folder cannot be read: what is in it may be what matters.
+
+    Raises:
+        click.UsageError: Always.
+    """
+    raise click.UsageError(f"cannot read {error.filename}: {system_reason(error)}") from error
+
+
 def read_objects(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
-    """Read the documents of all files, and say which cannot be read."""
+    """Read the documents of all files, and say which cannot be read.
+
+    Raises:
+        click.UsageError: If all are blank: the command that was to write them may have failed.
+    """
     documents: list[Document] = []
     findings: list[Finding] = []
-    read = (each for name, text in texts(paths) for each in each_document(text, name))
+    blank = bool(paths)
+
+    def each_object() -> Iterator[Document | Finding]:
+        nonlocal blank
+        for name, text in texts(paths):
+            yield from each_document(text, name)
+            blank = blank and is_blank(text)
+
+    read = each_object()
     with _collected_never():
         for each in progress(read, "reading"):
             if isinstance(each, Finding):
                 findings.append(each)
             else:
                 documents.append(each)
+    if blank:
+        raise click.UsageError(f"no object in {', '.join(paths)}")
     return documents, findings
 
 

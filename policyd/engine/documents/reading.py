@@ -234,6 +234,11 @@ def each_document(
             yield from _items(read)
 
 
+def is_blank(text: bytes) -> bool:
+    """Tell whether a text has no document, not even a `List` without items."""
+    return all(_EMPTY.match(chunk) for _, chunk in _chunks(text.decode("utf-8-sig", "replace")))
+
+
 def _unreadable(finding: Finding) -> Finding:
     return replace(finding, rule="unreadable")
 
