@@ -138,7 +138,6 @@ def wrong(name: str, content: bytes, folder: Path) -> str | None:
     file.write_bytes(content)
     with redirect_stderr(io.StringIO()):
         result = CliRunner().invoke(main, given.arguments(file))
-    gc.unfreeze()  # commands keep what they read out of garbage collection until they end
     error = result.exception
     if error is not None and not isinstance(error, SystemExit):
         return f"{type(error).__name__}: {error}"
@@ -150,7 +149,10 @@ def try_all(
 ) -> int:
     """Run a command on many files; return how many ended wrongly, and print each."""
     failed = 0
-    for content in attempts(name, number, seed):
+    for index, content in enumerate(attempts(name, number, seed)):
+        if index % 100 == 99:  # commands keep what they read out of garbage collection
+            gc.unfreeze()
+            gc.collect()
         why = wrong(name, content, folder)
         if why is not None:
             failed += 1
