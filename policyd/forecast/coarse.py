@@ -32,6 +32,7 @@ class Kind(NamedTuple):
     """Workloads that fit or do not fit together.
 
     Attributes:
+        root: The cohort above all others, which shares its quota; the queue, if it is alone.
         queue: Where they queue.
         priority: The same for all.
         needs: What each of them takes.
@@ -40,6 +41,7 @@ class Kind(NamedTuple):
         stopped: Whether their queue gives out nothing.
     """
 
+    root: str
     queue: str
     priority: int
     needs: Needs
@@ -64,6 +66,10 @@ class Coming(NamedTuple):
     key: str
 
 
+Waiting = dict[int, deque[Coming]]
+"""Workloads that wait, by kind, each kind in the order of time."""
+
+
 class CoarseQueues:
     """Queues and cohorts, reduced to limits.
 
@@ -71,11 +77,13 @@ class CoarseQueues:
         limits: How much may be in use at once, by index.
         borrowed: How much of a queue's limit is not its own, by index.
         kinds: Kinds of workloads, by index.
+        shared: Roots that are cohorts.
     """
 
     def __init__(self, queues: Iterable[QueueSpec], cohorts: Iterable[CohortQuotas] = ()) -> None:
         self.limits: list[int] = []
         self.borrowed: dict[int, int] = {}
+        self.shared: set[str] = set()
         self.kinds: list[Kind] = []
         self._specs = {spec.name: spec for spec in queues}
         self._parents = {each.name: each.parent for each in cohorts}
@@ -107,6 +115,7 @@ class CoarseQueues:
         return cohort
 
     def _sum(self, root: str, resource: str) -> int:
+        self.shared.add(f"cohort/{root}")
         if (root, resource) not in self._sums:
             self._sums[root, resource] = len(self.limits)
             self.limits.append(0)
@@ -131,7 +140,8 @@ class CoarseQueues:
                 own.append((cells[0], cells[1] if len(cells) > 1 else -1, amount))
         needs = tuple((cell, amount) for *cells, amount in own for cell in cells if cell >= 0)
         priority, strict = workload.priority, spec.strict
-        kind = Kind(spec.name, priority, needs, tuple(own), strict, spec.stopped)
+        root = f"cohort/{self._root(spec.cohort)}" if spec.cohort else spec.name
+        kind = Kind(root, spec.name, priority, needs, tuple(own), strict, spec.stopped)
         if kind not in self._index:
             self._index[kind] = len(self.kinds)
             self.kinds.append(kind)
@@ -178,7 +188,8 @@ class CoarseRun:
         heapify(self._ends)
         for _, kind in self._ends:
             self._take(kind)
-        self._waiting: dict[int, deque[Coming]] = {}
+        self._shared = queues.shared
+        self._waiting: dict[str, Waiting] = {}
         self._inadmissible: set[int] = set()
         for each in sorted(pending, key=lambda coming: coming.at):
             self._queue(each)
@@ -191,41 +202,76 @@ class CoarseRun:
             until: When to stop, in seconds.
         """
         following = next(arrivals, None)
-        yield from self._fill()
+        touched = dict.fromkeys(self._waiting)
         while True:
-            at = self._ends[0][0] if self._ends else inf
-            if following is not None and following.at < at:
-                at = following.at
+            for root in touched:
+                for coming in self._fill(root):
+                    yield self.now, coming
+            at = min(self._ends[0][0] if self._ends else inf, following.at if following else inf)
             if at > until or at == inf:
                 return
             self.now = at
-            if self._ends and self._ends[0][0] <= at:
-                self._inadmissible.clear()
-            while self._ends and self._ends[0][0] <= at:
-                for cell, amount in self._kinds[heappop(self._ends)[1]].needs:
-                    self._free[cell] += amount
+            touched = self._end()
             while following is not None and following.at <= at:
+                kind = self._kinds[following.kind]
                 self._queue(following)
+                # Where nothing has ended, what waited before does not fit.
+                if kind.root in self._shared or self._fits(kind):
+                    touched[kind.root] = None
                 following = next(arrivals, None)
-            yield from self._fill()
+
+    def _end(self) -> dict[str, None]:
+        """Let workloads end whose time is up; return the roots of their queues."""
+        ends, kinds, free = self._ends, self._kinds, self._free
+        touched: dict[str, None] = {}
+        while ends and ends[0][0] <= self.now:
+            kind = kinds[heappop(ends)[1]]
+            touched[kind.root] = None
+            for cell, amount in kind.needs:
+                free[cell] += amount
+        if touched and self._inadmissible:
+            self._inadmissible = {i for i in self._inadmissible if kinds[i].root not in touched}
+        return touched
 
     def _queue(self, coming: Coming) -> None:
-        waiting = self._waiting.get(coming.kind)
-        if waiting is None:
-            waiting = self._waiting[coming.kind] = deque()
-        waiting.append(coming)
+        kind = self._kinds[coming.kind]
+        waiting = self._waiting.setdefault(kind.root, {})
+        if coming.kind in waiting:
+            waiting[coming.kind].append(coming)
+        elif not kind.stopped:
+            waiting[coming.kind] = deque((coming,))
 
     def _take(self, kind: int) -> None:
         for cell, amount in self._kinds[kind].needs:
             self._free[cell] -= amount
 
-    def _fill(self) -> Iterator[tuple[float, Coming]]:
-        """Start what fits now, in order."""
-        heads = self._heads()
-        if len(heads) == 1:
-            (ranks,) = heads.values()
-            yield from self._fill_one(ranks)
-            return
+    def _fill(self, root: str) -> Iterator[Coming]:
+        """Start what fits now, in order; yield it."""
+        waiting = self._waiting.get(root)
+        if waiting:
+            yield from self._rounds(waiting) if root in self._shared else self._by_rank(waiting)
+
+    def _by_rank(self, waiting: Waiting) -> Iterator[Coming]:
+        """Start what fits in a queue that shares nothing: always the first that does."""
+        kinds, free = self._kinds, self._free
+        while True:
+            best: Rank | None = None
+            for index, queued in waiting.items():
+                kind = kinds[index]
+                for cell, amount in kind.needs:
+                    if free[cell] < amount and not kind.strict:
+                        break
+                else:
+                    rank = -kind.priority, queued[0].at, index
+                    if best is None or rank < best:
+                        best = rank
+            if best is None or not self._fits(kinds[best[2]]):
+                return
+            yield self._start(waiting, best[2])
+
+    def _rounds(self, waiting: Waiting) -> Iterator[Coming]:
+        """Start what fits in queues that share: the first of each has its turn, again and again."""
+        heads = self._heads(waiting)
         while heads:
             turns = [(self._borrows(self._kinds[ranks[0][2]]), ranks) for ranks in heads.values()]
             turns.sort(key=_turn)
@@ -237,19 +283,13 @@ class CoarseRun:
                     kept += self._keep(kind, borrows=borrows)
                     self._pass_over(ranks, strict=kind.strict)
                 elif self._fits(kind):
-                    yield self._start(ranks)
+                    priority, _, index = heappop(ranks)
+                    yield self._start(waiting, index)
+                    if index in waiting:
+                        heappush(ranks, (priority, waiting[index][0].at, index))
             for cell, amount in kept:
                 self._free[cell] += amount
             heads = {queue: ranks for queue, ranks in heads.items() if ranks}
-
-    def _fill_one(self, ranks: list[Rank]) -> Iterator[tuple[float, Coming]]:
-        """Start what fits now where only one queue has workloads to start."""
-        while ranks:
-            kind = self._kinds[ranks[0][2]]
-            if self._fits(kind):
-                yield self._start(ranks)
-            else:
-                self._pass_over(ranks, strict=kind.strict)
 
     def _keep(self, kind: Kind, *, borrows: bool) -> Iterator[tuple[int, int]]:
         """Keep quota of a queue for one that waits for it; yield what is kept."""
@@ -269,18 +309,16 @@ class CoarseRun:
         else:
             self._inadmissible.add(heappop(ranks)[2])
 
-    def _heads(self) -> dict[str, list[Rank]]:
+    def _heads(self, waiting: Waiting) -> dict[str, list[Rank]]:
         """Return the ranks of the first workload of each kind, as a heap for each queue."""
-        if not any(self._fits(self._kinds[index]) for index in self._waiting):
-            self._inadmissible.update(
-                index for index in self._waiting if not self._kinds[index].strict
-            )
+        if not any(self._fits(self._kinds[index]) for index in waiting):
+            self._inadmissible.update(i for i in waiting if not self._kinds[i].strict)
             return {}
         heads: dict[str, list[Rank]] = {}
-        for index, waiting in self._waiting.items():
-            kind = self._kinds[index]
-            if index not in self._inadmissible and not kind.stopped:
-                heads.setdefault(kind.queue, []).append((-kind.priority, waiting[0].at, index))
+        for index, queued in waiting.items():
+            if index not in self._inadmissible:
+                kind = self._kinds[index]
+                heads.setdefault(kind.queue, []).append((-kind.priority, queued[0].at, index))
         for ranks in heads.values():
             heapify(ranks)
         return heads
@@ -296,18 +334,15 @@ class CoarseRun:
         free, borrowed = self._free, self._borrowed
         return any(free[own] - amount < borrowed[own] for own, _, amount in kind.own)
 
-    def _start(self, ranks: list[Rank]) -> tuple[float, Coming]:
-        """Start the first workload of a queue."""
-        priority, _, index = heappop(ranks)
-        waiting = self._waiting[index]
-        coming = waiting.popleft()
-        if waiting:
-            heappush(ranks, (priority, waiting[0].at, index))
-        else:
-            del self._waiting[index]
+    def _start(self, waiting: Waiting, index: int) -> Coming:
+        """Start the first workload of a kind."""
+        queued = waiting[index]
+        coming = queued.popleft()
+        if not queued:
+            del waiting[index]
         self._take(index)
         heappush(self._ends, (self.now + coming.run_seconds, index))
-        return self.now, coming
+        return coming
 
 
 def _turn(turn: tuple[bool, list[Rank]]) -> tuple[bool, Rank]:

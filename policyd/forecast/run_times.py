@@ -26,7 +26,7 @@ STEPS = 24 * STEPS_PER_DOUBLING
 ENOUGH = 5.0
 """Jobs that must have ended, faded ones counted in part, before anything is said."""
 
-_PRIOR = 8.0
+_PRIOR = 20.0
 """Jobs of the wider group that count as much as the jobs of the group itself."""
 
 _FAR = 1.0 - 2.0 ** (-1.0 / STEPS_PER_DOUBLING)
@@ -88,7 +88,7 @@ class RunTimeCurve:
         Returns:
             At least `ran`.
         """
-        left = self._alive_after(ran) * (1.0 - part)
+        left = (self._alive_after(ran) if ran else 1.0) * (1.0 - part)
         if left <= self._alive[-1]:
             return max(ran / (1.0 - part), _begin(STEPS))
         step = bisect_left(self._falling, -left) - 1
@@ -163,7 +163,7 @@ class RunTimeHistory:
     """
 
     def __init__(
-        self, *, most_groups: int = 10_000, half_life_seconds: float = 14 * 86_400.0
+        self, *, most_groups: int = 10_000, half_life_seconds: float = 60 * 86_400.0
     ) -> None:
         self.most_groups = most_groups
         self.half_life_seconds = half_life_seconds

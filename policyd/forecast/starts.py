@@ -27,7 +27,7 @@ from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, first_start
 from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval
 from policyd.forecast.draws import Chance, spread
 from policyd.forecast.exact import exact_starts
-from policyd.forecast.run_times import JobTraits, RunTimeHistory
+from policyd.forecast.run_times import JobTraits, RunTimeCurve, RunTimeHistory
 from policyd.simulate.scenario import Arrival
 
 UnknownReason = Literal["", "Misconfigured", "NeverFits", "NoHistory", "TooFar"]
@@ -50,10 +50,10 @@ class ForecastSettings(Value, frozen=True):
         horizon_seconds: How far to look ahead.
     """
 
-    draws: int = 41
+    draws: int = 19
     exact_draws: int = 3
     exact_first: int = 1_000
-    horizon_seconds: float = 180 * DAY
+    horizon_seconds: float = 30 * DAY
 
 
 DEFAULTS = ForecastSettings()
@@ -163,10 +163,14 @@ class Forecaster:
 
 def interval_of(waits: Sequence[float]) -> Interval:
     """Return the median of waits, and the range that leaves out a twentieth at each end."""
-    ordered = sorted(waits)
-    aside = (len(ordered) + 1) // 20
-    low, high = max(0, aside - 1), min(len(ordered) - 1, len(ordered) - aside)
-    return Interval(low=ordered[low], median=ordered[len(ordered) // 2], high=ordered[high])
+    ordered, aside = sorted(waits), _aside(len(waits))
+    middle = ordered[len(ordered) // 2]
+    return Interval(low=ordered[aside], median=middle, high=ordered[-1 - aside])
+
+
+def _aside(draws: int) -> int:
+    """Return how many draws are beyond each end of the interval."""
+    return max(0, (draws + 1) // 20 - 1)
 
 
 class _Draws:
@@ -198,9 +202,15 @@ class _Draws:
         declared = all(each.workload.run_seconds is not None for each in jobs)
         self.complete = declared or self._curves.known
         self._count = settings.draws if self._chancy(declared=declared) else 1
-        self._kinds_of_past: dict[int, int | None] = {}
+        self._like: dict[int, tuple[int | None, RunTimeCurve | None]] = {}
+        self._held = [
+            (kind, _since(each.workload, present.now), each.workload.key)
+            for each in self._running
+            if (kind := self._kind(each.workload)) is not None
+        ]
         self.kinds = {key: self._kind(job.workload) for key, job in self.pending.items()}
         with_core = present.make_state is not None and settings.exact_draws
+        self._exact_draws = settings.exact_draws if with_core else 0
         self.exact = set(list(self.pending)[: settings.exact_first] if with_core else ())
         self._lasts = {
             each.workload.key: self._lasting(each)
@@ -234,25 +244,30 @@ class _Draws:
         now = self.present.now
         found: dict[str, list[float]] = {key: [] for key in wanted}
         differ: dict[str, list[float]] = {key: [] for key in wanted if key in self.exact}
+        left = list(wanted)
         for draw in range(self._count):
-            starts = self._coarse(draw, wanted)
-            for key, waits in found.items():
-                waits.append(starts.get(key, inf) - now)
-            if differ and draw < self._settings.exact_draws:
-                exact = self._exact(draw, list(differ), starts)
-                for key, ratios in differ.items():
-                    ratios.append(_ratio(exact.get(key, inf) - now, starts.get(key, inf) - now))
+            starts = self._coarse(draw, left)
+            for key in left:
+                found[key].append(starts.get(key, inf) - now)
+            exact = [key for key in left if key in differ] if draw < self._exact_draws else []
+            if exact:
+                core = self._exact(draw, exact, starts)
+                for key in exact:
+                    ratio = _ratio(core.get(key, inf) - now, starts.get(key, inf) - now)
+                    differ[key].append(ratio)
+            left = [key for key in left if key in differ or not self._endless(found[key])]
+            if not left:
+                break
         for key, ratios in differ.items():
             found[key] = [_scaled(wait, median(ratios)) for wait in found[key]]
         return found
 
+    def _endless(self, waits: Sequence[float]) -> bool:
+        """Tell whether the interval has no end, whatever the other draws will say."""
+        return waits.count(inf) > _aside(self._count)
+
     def _coarse(self, draw: int, wanted: Sequence[str]) -> Mapping[str, float]:
-        running = []
-        for job in self._running:
-            kind = self._kind(job.workload)
-            if kind is not None:
-                begun = _since(job.workload, self.present.now)
-                running.append((kind, begun + self._lasts[job.workload.key][draw]))
+        running = [(kind, begun + self._lasts[key][draw]) for kind, begun, key in self._held]
         pending = [
             Coming(job.workload.queued_at, kind, self._lasts[key][draw], key)
             for key, job in self.pending.items()
@@ -263,24 +278,23 @@ class _Draws:
         return first_starts(run, self._coming(draw), wanted=can, until=self._until)
 
     def _coming(self, draw: int) -> Iterator[Coming]:
-        kinds = self._kinds_of_past
         for at, past, lasts in self._arriving(draw):
-            if id(past) not in kinds:
-                kinds[id(past)] = self.present.queues.kind_of(past.workload)
-            kind = kinds[id(past)]
+            kind = self._like[id(past)][0]
             if kind is not None:
                 yield Coming(at, kind, lasts, "")
 
     def _arriving(self, draw: int) -> Iterator[tuple[float, PastArrival, float]]:
         """Yield what comes in a draw: when, like what, and how long it runs."""
-        chance = Chance(f"arrivals {draw}")
+        chance, like = Chance(f"arrivals {draw}"), self._like
         part = spread("arrivals", self._settings.draws)[draw]
         for at, past in self._of.arrivals.replay(part, now=self.present.now):
-            number = chance.next()
+            if id(past) not in like:
+                kind = self.present.queues.kind_of(past.workload)
+                like[id(past)] = kind, self._curves.of(past.traits)
+            curve, number = like[id(past)][1], chance.next()
             if past.workload.run_seconds is not None:
                 yield at, past, past.workload.run_seconds
             else:
-                curve = self._curves.of(past.traits)
                 yield at, past, inf if curve is None else curve.quantile(number)
 
     def _exact(
