@@ -51,9 +51,9 @@ class ForecastSettings(Value, frozen=True):
     """
 
     draws: int = 19
-    exact_draws: int = 3
+    exact_draws: int = 1
     exact_first: int = 1_000
-    horizon_seconds: float = 30 * DAY
+    horizon_seconds: float = 45 * DAY
 
 
 DEFAULTS = ForecastSettings()

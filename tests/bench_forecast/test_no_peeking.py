@@ -41,9 +41,7 @@ def other_future(jobs, now):
     """The same trace up to a time: what ends or comes later is different."""
     starts = starts_of(jobs, queue_of(GPUS))
     changed = [
-        replace(job, seconds=10 * job.seconds)
-        if starts[job.key] + job.seconds > now
-        else job
+        replace(job, seconds=10 * job.seconds) if starts[job.key] + job.seconds > now else job
         for job in jobs
         if job.at <= now
     ]

@@ -1,10 +1,12 @@
 """Queues by their quotas alone, and how far that equals the allocation core."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.alloc.plan import Admit
 from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming
+from policyd.forecast.draws import Chance
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import cohort, group, queue, quota, state, workload
 
@@ -122,4 +124,17 @@ def test_queues_of_their_own_are_as_in_the_core(drawn, strict):
 def test_a_cohort_is_as_in_the_core(drawn):
     compare(
         [queue(name, "c", gpu=amount) for name, amount in zip("pqr", (2, 3, 6), strict=True)], drawn
+    )
+
+
+@pytest.mark.parametrize("queues", [1, 2, 5])
+def test_a_long_queue_is_as_in_the_core(queues):
+    chance = Chance(f"{queues} queues")
+    drawn = [
+        (0, 1 + int(8 * chance.next()), 1 + int(90 * chance.next()), 0, f"q{number % queues}")
+        for number in range(150)
+    ]
+
+    compare(
+        [queue(f"q{n}", "c" if queues > 1 else "", gpu=40 // queues) for n in range(queues)], drawn
     )
