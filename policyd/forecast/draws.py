@@ -27,7 +27,7 @@ def spread(name: str, count: int) -> list[float]:
     return numbers
 
 
-class Chance:
+class DrawnNumbers:
     """A sequence of numbers between 0 and 1."""
 
     __slots__ = ("_state",)

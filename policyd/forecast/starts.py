@@ -25,7 +25,7 @@ from policyd.alloc.workload import QueuedWorkload
 from policyd.forecast.arrivals import ArrivalHistory, PastArrival
 from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, first_starts
 from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval
-from policyd.forecast.draws import Chance, spread
+from policyd.forecast.draws import DrawnNumbers, spread
 from policyd.forecast.exact import exact_starts
 from policyd.forecast.run_times import JobTraits, RunTimeCurve, RunTimeHistory
 from policyd.simulate.scenario import Arrival
@@ -285,7 +285,7 @@ class _Draws:
 
     def _arriving(self, draw: int) -> Iterator[tuple[float, PastArrival, float]]:
         """Yield what comes in a draw: when, like what, and how long it runs."""
-        chance, like = Chance(f"arrivals {draw}"), self._like
+        chance, like = DrawnNumbers(f"arrivals {draw}"), self._like
         part = spread("arrivals", self._settings.draws)[draw]
         for at, past in self._of.arrivals.replay(part, now=self.present.now):
             if id(past) not in like:

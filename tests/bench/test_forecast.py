@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from policyd.forecast.draws import Chance
+from policyd.forecast.draws import DrawnNumbers
 from policyd.forecast.exact import exact_starts
 from policyd.forecast.starts import DEFAULTS
 from policyd.simulate.scenario import Arrival
@@ -23,7 +23,7 @@ def specs(queues):
 
 def jobs(queues):
     """Jobs of one to eight GPUs, without declared run times, some of which run."""
-    chance = Chance("bench")
+    chance = DrawnNumbers("bench")
     found, free = [], float(GPUS)
     for number in range(RUNNING + PENDING):
         gpus = (1, 1, 1, 1, 1, 1, 2, 4, 8, 8)[int(10 * chance.next())]
@@ -39,7 +39,7 @@ def jobs(queues):
 @pytest.mark.parametrize("queues", [1, 10])
 @pytest.mark.parametrize("core", [True, False])
 def test_forecasts_of_all_pending_workloads(queues, core):
-    runs = [60.0 * 100 ** Chance(f"{n}").next() for n in range(500)]
+    runs = [60.0 * 100 ** DrawnNumbers(f"{n}").next() for n in range(500)]
     of = forecaster(*runs)
     now = present(specs(queues), *jobs(queues), now=600.0, core=core)
 
@@ -55,7 +55,7 @@ def test_forecasts_of_all_pending_workloads(queues, core):
 
 @pytest.mark.parametrize("queues", [1, 10])
 def test_one_draw_by_the_core(queues):
-    chance = Chance("run times")
+    chance = DrawnNumbers("run times")
     arrivals = [
         Arrival(
             workload=each.workload, at=600.0, run_seconds=600 + 5_000 * chance.next(),

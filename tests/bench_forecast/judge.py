@@ -7,6 +7,9 @@ from statistics import median
 from policyd.forecast.correction import Interval
 
 LEVELS = (0.05, 0.5, 0.95)
+ROUNDING_SECONDS = 1.0
+"""Starts are known to the second: sums of times in another order differ by less."""
+
 NEAR_SECONDS, NEAR_PART = 600.0, 0.2
 """A median comes true if the start is as near as that, or within that part of the wait."""
 
@@ -32,8 +35,12 @@ class Judged:
         return self.waited is not None or self.interval.high < self.open_for
 
     @property
-    def covered(self) -> bool:
-        return self.waited is not None and self.interval.low <= self.waited <= self.interval.high
+    def early(self) -> bool:
+        return self.waited is not None and self.waited < self.interval.low - ROUNDING_SECONDS
+
+    @property
+    def late(self) -> bool:
+        return self.waited is None or self.waited > self.interval.high + ROUNDING_SECONDS
 
     @property
     def near(self) -> bool:
@@ -101,11 +108,9 @@ def figures(judged: Sequence[Judged], weights: dict[str, float]) -> Figures:
     started = [each for each in judged if each.interval is not None and each.waited is not None]
     return Figures(
         forecasts=len(judged),
-        coverage=mean(decided, lambda each: each.covered),
-        early=mean(
-            decided, lambda each: each.waited is not None and each.waited < each.interval.low
-        ),
-        late=mean(decided, lambda each: each.waited is None or each.waited > each.interval.high),
+        coverage=mean(decided, lambda each: not each.early and not each.late),
+        early=mean(decided, lambda each: each.early),
+        late=mean(decided, lambda each: each.late),
         width=_median([each.interval.high - each.interval.low for each in started]),
         relative_width=_median(
             [(each.interval.high - each.interval.low) / max(60.0, each.waited) for each in started]

@@ -14,7 +14,7 @@ def judged(low, median, high, waited, *, average=0.0, size_class="1", open_for=1
 
 
 def test_coverage_counts_both_ends():
-    of = [judged(10, 20, 30, waited) for waited in (5, 10, 30, 31)]
+    of = [judged(10, 20, 30, waited) for waited in (5, 9.5, 30, 32)]
 
     found = figures(of, {"1": 1.0})
 

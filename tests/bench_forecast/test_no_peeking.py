@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from policyd.forecast.draws import Chance
+from policyd.forecast.draws import DrawnNumbers
 from policyd.forecast.starts import ForecastSettings
 from tests.bench_forecast.trace import Replay, TraceJob, queue_of, starts_of
 
@@ -13,7 +13,7 @@ GPUS, HALF = 8, 300
 
 def trace():
     """Jobs of two owners that are too many for eight GPUs."""
-    chance, at, jobs = Chance("trace"), 0.0, []
+    chance, at, jobs = DrawnNumbers("trace"), 0.0, []
     for number in range(2 * HALF):
         at += 120 * chance.next()
         owner = "ana" if chance.next() < 0.5 else "ben"

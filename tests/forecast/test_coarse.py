@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from policyd.alloc.plan import Admit
 from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming
-from policyd.forecast.draws import Chance
+from policyd.forecast.draws import DrawnNumbers
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import cohort, group, queue, quota, state, workload
 
@@ -129,7 +129,7 @@ def test_a_cohort_is_as_in_the_core(drawn):
 
 @pytest.mark.parametrize("queues", [1, 2, 5])
 def test_a_long_queue_is_as_in_the_core(queues):
-    chance = Chance(f"{queues} queues")
+    chance = DrawnNumbers(f"{queues} queues")
     drawn = [
         (0, 1 + int(8 * chance.next()), 1 + int(90 * chance.next()), 0, f"q{number % queues}")
         for number in range(150)

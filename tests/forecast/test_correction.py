@@ -5,14 +5,14 @@ from math import inf
 import pytest
 
 from policyd.forecast.correction import FEWEST, Correction, Interval
-from policyd.forecast.draws import Chance
+from policyd.forecast.draws import DrawnNumbers
 
 TOO_SURE = Interval(low=900, median=1_000, high=1_100)
 
 
 def waits(name, count):
     """Waits from 100 s to 10,000 s, their logarithms evenly spread."""
-    chance = Chance(name)
+    chance = DrawnNumbers(name)
     return [100 * 100 ** chance.next() for _ in range(count)]
 
 

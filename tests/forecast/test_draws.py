@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.forecast.draws import Chance, spread
+from policyd.forecast.draws import DrawnNumbers, spread
 
 
 def test_each_part_has_one_number():
@@ -14,7 +14,7 @@ def test_each_part_has_one_number():
 def test_the_same_name_gives_the_same_numbers():
     assert spread("ns/train", 41) == spread("ns/train", 41)
     assert spread("ns/train", 41) != spread("ns/other", 41)
-    assert Chance("a").next() == Chance("a").next() != Chance("b").next()
+    assert DrawnNumbers("a").next() == DrawnNumbers("a").next() != DrawnNumbers("b").next()
 
 
 def test_names_have_nothing_to_do_with_each_other():
@@ -26,7 +26,7 @@ def test_names_have_nothing_to_do_with_each_other():
 
 
 def test_a_sequence_is_even():
-    chance = Chance("a")
+    chance = DrawnNumbers("a")
     numbers = [chance.next() for _ in range(20_000)]
 
     assert 0 <= min(numbers) < max(numbers) < 1
