@@ -50,7 +50,7 @@ def read(path: Path) -> list[TraceJob]:
     rows.sort()
     begin = rows[0][0]
     return [
-        TraceJob(f"{owner}/job-{n}", at - begin, seconds, gpus, owner)
+        TraceJob(f"{owner}/job-{n:06}", at - begin, seconds, gpus, owner)
         for n, (at, seconds, gpus, owner) in enumerate(rows)
     ]
 
@@ -71,7 +71,7 @@ def workload_of(job: TraceJob, *, since: float | None = None, declared: bool = F
     held = PodSetFlavors(name="main", count=1, flavors={GPU: "default"}, usage={GPU: job.gpus})
     return QueuedWorkload(
         key=job.key,
-        uid=job.key,
+        uid=job.key.rpartition("-")[2],  # jobs of the same second keep their order
         cluster_queue=QUEUE,
         queued_at=job.at,
         pod_sets=(QueuedPodSet(name="main", requests={GPU: job.gpus}),),
