@@ -117,6 +117,15 @@ COMMANDS = "Commands import of the webhooks what runs them"
             id="what-goes-beyond-is-pure",
         ),
         pytest.param(
+            "policyd/forecast/intruder.py", "import random", PURE, id="forecasts-draw-no-lots"
+        ),
+        pytest.param(
+            "policyd/forecast/intruder.py",
+            "import policyd.api",
+            ALLOCATOR,
+            id="forecasts-know-no-objects",
+        ),
+        pytest.param(
             "policyd/admission/intruder.py", "import asyncio", PURE, id="admission-is-pure"
         ),
         pytest.param(

@@ -35,13 +35,14 @@ class Arrival(Value, frozen=True):
     """A workload that comes.
 
     Attributes:
-        workload: The pending workload; it is queued at `at`.
+        workload: The workload; it is pending unless it has an admission.
         at: When, in seconds since the beginning.
         run_seconds: How long it runs once it has quota; None for ever.
         loses_pod_seconds: How long it runs, the first time, until it loses a pod; None if it never
             does.
         most_seconds: How long it may run, all its runs together; None for ever.
         ran_seconds: How long it has run already when it comes, if it comes with quota.
+        queued_at: Since when it is queued, in the same seconds as `at`; None for since it comes.
     """
 
     workload: QueuedWorkload
@@ -50,6 +51,7 @@ class Arrival(Value, frozen=True):
     loses_pod_seconds: float | None = None
     most_seconds: float | None = None
     ran_seconds: float = 0.0
+    queued_at: float | None = None
 
 
 class Waits(Value, frozen=True):
@@ -198,7 +200,8 @@ class Simulation:
                 self._refused[_asked(action.workload)] = action.workload, action.refusal
 
     def _arrive(self, arrival: Arrival) -> None:
-        workload = msgspec.structs.replace(arrival.workload, queued_at=arrival.at)
+        queued_at = arrival.at if arrival.queued_at is None else arrival.queued_at
+        workload = msgspec.structs.replace(arrival.workload, queued_at=queued_at)
         self._arrivals[workload.key] = arrival
         self.state.put_workload(workload)
         if workload.admission is None:

@@ -1,0 +1,361 @@
+"""When pending workloads start: the queue, simulated many times.
+
+1. Every running and pending workload gets a run time for each draw: as declared, or from history,
+   given how long it has run already. What came lately comes again, from another moment of the past
+   in each draw.
+2. All draws are simulated by quotas alone. A few of them are simulated by the allocation core, too,
+   for the first workloads in line: how far the two differ moves the results of all draws.
+3. The interval leaves out a twentieth of the draws at each end. Then it is corrected by what
+   happened after earlier forecasts of workloads of the same size.
+
+What cannot be known is not guessed: the forecast has a reason in place of an interval.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from math import inf
+from statistics import median
+from typing import Literal
+
+from msgspec.structs import replace
+
+from policyd.alloc.state import CoreState
+from policyd.alloc.value import Value
+from policyd.alloc.workload import QueuedWorkload
+from policyd.forecast.arrivals import ArrivalHistory, PastArrival
+from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, first_starts
+from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval
+from policyd.forecast.draws import DrawnNumbers, spread
+from policyd.forecast.exact import exact_starts
+from policyd.forecast.run_times import JobTraits, RunTimeCurve, RunTimeHistory
+from policyd.simulate.scenario import Arrival
+
+UnknownReason = Literal["", "Misconfigured", "NeverFits", "NoHistory", "TooFar"]
+"""Why nothing is said.
+
+It cannot be considered; its queue never holds it; too few jobs have ended to tell how long others
+run; in some draws it has not started by the horizon.
+"""
+
+DAY = 86_400.0
+
+
+class ForecastSettings(Value, frozen=True):
+    """How much work a forecast is.
+
+    Attributes:
+        draws: How often the queue is simulated; a prime number.
+        exact_draws: How many of these are simulated by the allocation core, too.
+        exact_first: For how many pending workloads, the first in line.
+        horizon_seconds: How far to look ahead.
+    """
+
+    draws: int = 19
+    exact_draws: int = 1
+    exact_first: int = 1_000
+    horizon_seconds: float = 45 * DAY
+
+
+DEFAULTS = ForecastSettings()
+
+
+class KnownJob(Value, frozen=True):
+    """A workload that is pending or runs, and what it has in common with others.
+
+    Attributes:
+        workload: It runs if it has an admission, since its `reserved_at`; its `run_seconds` is its
+            declared limit.
+        traits: Where its run time is looked up if it declares none.
+        size_class: Whose forecasts correct its own; see `size_class_of`.
+    """
+
+    workload: QueuedWorkload
+    traits: JobTraits
+    size_class: str = ""
+
+
+class QueuesNow(Value, frozen=True):
+    """The present.
+
+    Attributes:
+        now: The time, in seconds.
+        jobs: All that are pending or run, in any order.
+        queues: ClusterQueues and Cohorts, by their limits.
+        make_state: Makes a state of the core with these and no workloads; None to do without.
+    """
+
+    now: float
+    jobs: Sequence[KnownJob]
+    queues: CoarseQueues
+    make_state: Callable[[], CoreState] | None = None
+
+
+class StartForecast(Value, frozen=True):
+    """When a workload starts.
+
+    Attributes:
+        interval: How long from now, in seconds: median, and an interval that holds nine starts of
+            ten; None if that is unknown.
+        unknown: Why, if so.
+        coarse: Whether quotas alone were simulated, and not the allocation core.
+    """
+
+    interval: Interval | None
+    unknown: UnknownReason = ""
+    coarse: bool = False
+
+
+def size_class_of(devices: int) -> str:
+    """Return the class of a workload by its devices: `0`, `1`, `2-7` or `8+`."""
+    return str(devices) if devices < 2 else "2-7" if devices < 8 else "8+"
+
+
+class Forecaster:
+    """What is remembered, and forecasts made of it.
+
+    Attributes:
+        run_times: How long jobs ran.
+        arrivals: What came lately.
+        correction: How earlier forecasts turned out.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_times: RunTimeHistory,
+        arrivals: ArrivalHistory,
+        correction: Correction,
+        settings: ForecastSettings = DEFAULTS,
+    ) -> None:
+        self.run_times, self.arrivals, self.correction = run_times, arrivals, correction
+        self._settings = settings
+
+    def forecast(
+        self, present: QueuesNow, *, wanted: Iterable[str] | None = None
+    ) -> dict[str, StartForecast]:
+        """Return when pending workloads start, by key.
+
+        Args:
+            present: Queues and jobs now.
+            wanted: Keys of pending workloads; None for all.
+        """
+        draws = _Draws(self, present, self._settings)
+        keys = set(draws.pending if wanted is None else wanted)
+        found = draws.waits([key for key in draws.pending if key in keys])
+        return {key: self._forecast(draws, key, waits) for key, waits in found.items()}
+
+    def _forecast(self, draws: "_Draws", key: str, waits: list[float]) -> StartForecast:
+        job, coarse = draws.pending[key], key not in draws.exact
+        if job.workload.objection is not None:
+            return StartForecast(interval=None, unknown="Misconfigured")
+        if draws.kinds[key] is None:
+            return StartForecast(interval=None, unknown="NeverFits")
+        raw = interval_of(waits)
+        if raw.high == inf:
+            unknown: UnknownReason = "TooFar" if draws.complete else "NoHistory"
+            return StartForecast(interval=None, unknown=unknown, coarse=coarse)
+        now = draws.present.now
+        certain = raw.low == raw.high
+        self.correction.promise(key, job.size_class, raw, at=now)
+        corrected = raw if certain else self.correction.corrected(job.size_class, raw, now=now)
+        return StartForecast(interval=corrected, coarse=coarse)
+
+
+def interval_of(waits: Sequence[float]) -> Interval:
+    """Return the median of waits, and the range that leaves out a twentieth at each end."""
+    ordered, aside = sorted(waits), _aside(len(waits))
+    middle = ordered[len(ordered) // 2]
+    return Interval(low=ordered[aside], median=middle, high=ordered[-1 - aside])
+
+
+def _aside(draws: int) -> int:
+    """Return how many draws are beyond each end of the interval."""
+    return max(0, (draws + 1) // 20 - 1)
+
+
+class _Draws:
+    """What may happen from now on, several times.
+
+    Attributes:
+        present: Queues and jobs now.
+        pending: Jobs that wait, by key, the first in line first.
+        kinds: Their kind; None for those that never fit.
+        exact: Keys of those that the allocation core simulates.
+        complete: Whether every run time is known.
+    """
+
+    def __init__(self, of: Forecaster, present: QueuesNow, settings: ForecastSettings) -> None:
+        self.present, self._of, self._settings = present, of, settings
+        self._until = present.now + settings.horizon_seconds
+        jobs = present.jobs
+        self._running = [each for each in jobs if each.workload.admission is not None]
+        self.pending = {
+            each.workload.key: each
+            for each in sorted(
+                (each for each in jobs if each.workload.admission is None), key=_in_line
+            )
+        }
+        self._curves = of.run_times.curves(
+            (each.traits, present.now - _since(each.workload, present.now))
+            for each in self._running
+        )
+        declared = all(each.workload.run_seconds is not None for each in jobs)
+        self.complete = declared or self._curves.known
+        self._count = settings.draws if self._chancy(declared=declared) else 1
+        self._like: dict[int, tuple[int | None, RunTimeCurve | None]] = {}
+        self._held = [
+            (kind, _since(each.workload, present.now), each.workload.key)
+            for each in self._running
+            if (kind := self._kind(each.workload)) is not None
+        ]
+        self.kinds = {key: self._kind(job.workload) for key, job in self.pending.items()}
+        with_core = present.make_state is not None and settings.exact_draws
+        self._exact_draws = settings.exact_draws if with_core else 0
+        self.exact = set(list(self.pending)[: settings.exact_first] if with_core else ())
+        self._lasts = {
+            each.workload.key: self._lasting(each)
+            for each in (*self._running, *self.pending.values())
+        }
+
+    def _chancy(self, *, declared: bool) -> bool:
+        """Tell whether draws differ."""
+        return not declared or len(self._of.arrivals) > 0
+
+    def _kind(self, workload: QueuedWorkload) -> int | None:
+        waits = workload.admission is None
+        if waits and (workload.objection is not None or workload.backing_off):
+            return None
+        return self.present.queues.kind_of(workload)
+
+    def _lasting(self, job: KnownJob) -> list[float]:
+        """Return how long a job runs in all, in seconds, for each draw."""
+        workload = job.workload
+        if workload.run_seconds is not None:
+            return [workload.run_seconds] * self._count
+        curve = self._curves.of(job.traits)
+        if curve is None:
+            return [inf] * self._count
+        ran = self.present.now - _since(workload, self.present.now)
+        parts = spread(workload.key, self._settings.draws)
+        return [curve.quantile(part, ran=ran) for part in parts[: self._count]]
+
+    def waits(self, wanted: Sequence[str]) -> dict[str, list[float]]:
+        """Return how long each waits from now on, in each draw."""
+        now = self.present.now
+        found: dict[str, list[float]] = {key: [] for key in wanted}
+        differ: dict[str, list[float]] = {key: [] for key in wanted if key in self.exact}
+        left = list(wanted)
+        for draw in range(self._count):
+            starts = self._coarse(draw, left)
+            for key in left:
+                found[key].append(starts.get(key, inf) - now)
+            exact = [key for key in left if key in differ] if draw < self._exact_draws else []
+            if exact:
+                core = self._exact(draw, exact, starts)
+                for key in exact:
+                    ratio = _ratio(core.get(key, inf) - now, starts.get(key, inf) - now)
+                    differ[key].append(ratio)
+            left = [key for key in left if key in differ or not self._endless(found[key])]
+            if not left:
+                break
+        for key, ratios in differ.items():
+            found[key] = [_scaled(wait, median(ratios)) for wait in found[key]]
+        return found
+
+    def _endless(self, waits: Sequence[float]) -> bool:
+        """Tell whether the interval has no end, whatever the other draws will say."""
+        return waits.count(inf) > _aside(self._count)
+
+    def _coarse(self, draw: int, wanted: Sequence[str]) -> Mapping[str, float]:
+        running = [(kind, begun + self._lasts[key][draw]) for kind, begun, key in self._held]
+        pending = [
+            Coming(job.workload.queued_at, kind, self._lasts[key][draw], key)
+            for key, job in self.pending.items()
+            if (kind := self.kinds[key]) is not None
+        ]
+        run = CoarseRun(self.present.queues, running, pending, now=self.present.now)
+        can = [key for key in wanted if self.kinds[key] is not None]
+        return first_starts(run, self._coming(draw), wanted=can, until=self._until)
+
+    def _coming(self, draw: int) -> Iterator[Coming]:
+        for at, past, lasts in self._arriving(draw):
+            kind = self._like[id(past)][0]
+            if kind is not None:
+                yield Coming(at, kind, lasts, "")
+
+    def _arriving(self, draw: int) -> Iterator[tuple[float, PastArrival, float]]:
+        """Yield what comes in a draw: when, like what, and how long it runs."""
+        chance, like = DrawnNumbers(f"arrivals {draw}"), self._like
+        part = spread("arrivals", self._settings.draws)[draw]
+        for at, past in self._of.arrivals.replay(part, now=self.present.now):
+            if id(past) not in like:
+                kind = self.present.queues.kind_of(past.workload)
+                like[id(past)] = kind, self._curves.of(past.traits)
+            curve, number = like[id(past)][1], chance.next()
+            if past.workload.run_seconds is not None:
+                yield at, past, past.workload.run_seconds
+            else:
+                yield at, past, inf if curve is None else curve.quantile(number)
+
+    def _exact(
+        self, draw: int, wanted: Sequence[str], starts: Mapping[str, float]
+    ) -> Mapping[str, float]:
+        """Simulate a draw by the core, as far as its first workloads go."""
+        make_state, now = self.present.make_state, self.present.now
+        assert make_state is not None, "without a state nothing is simulated by the core"
+        last = max((starts[key] for key in wanted if key in starts), default=now)
+        until = min(self._until, now + 2 * (last - now) + DAY)
+        present = [
+            self._arrival(job, draw)
+            for job in (*self._running, *(self.pending[key] for key in self.exact))
+        ]
+        later = [
+            Arrival(workload=_again(past.workload, number), at=at, run_seconds=_finite(lasts))
+            for number, (at, past, lasts) in enumerate(
+                takewhile(lambda each: each[0] <= until, self._arriving(draw))
+            )
+        ]
+        return exact_starts(make_state, [*present, *later], wanted=wanted, until=until)
+
+    def _arrival(self, job: KnownJob, draw: int) -> Arrival:
+        now, workload = self.present.now, job.workload
+        return Arrival(
+            workload=workload,
+            at=now,
+            run_seconds=_finite(self._lasts[workload.key][draw]),
+            ran_seconds=now - _since(workload, now),
+            queued_at=workload.queued_at,
+        )
+
+
+def _in_line(job: KnownJob) -> tuple[int, float, str]:
+    return -job.workload.priority, job.workload.queued_at, job.workload.uid
+
+
+def _since(workload: QueuedWorkload, now: float) -> float:
+    """Return since when a workload runs; now, if it does not or that is not known."""
+    running = workload.admission is not None and workload.reserved_at is not None
+    return min(now, workload.reserved_at or 0.0) if running else now
+
+
+def _again(workload: QueuedWorkload, number: int) -> QueuedWorkload:
+    """Return a workload like one that came, under another name."""
+    key = f"arrival/{number}"
+    return replace(workload, key=key, uid=key, admission=None, objection=None)
+
+
+def _finite(seconds: float) -> float | None:
+    return None if seconds == inf else seconds
+
+
+def _ratio(exact: float, coarse: float) -> float:
+    """Return how much longer the core says that a workload waits than its quotas alone."""
+    if inf in (exact, coarse):
+        return 1.0 if exact == coarse else inf if exact == inf else 0.0
+    return (exact + GRACE_SECONDS) / (coarse + GRACE_SECONDS)
+
+
+def _scaled(wait: float, by: float) -> float:
+    if by == 1.0 or wait == inf:
+        return wait
+    return max(0.0, (wait + GRACE_SECONDS) * by - GRACE_SECONDS)

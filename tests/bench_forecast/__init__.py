@@ -1,0 +1,1 @@
+"""Forecasts of starts on a trace, judged by what then happens."""

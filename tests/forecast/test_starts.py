@@ -1,0 +1,174 @@
+"""When pending workloads start, with what is known, and "unknown" where it is not."""
+
+import pytest
+
+from policyd.alloc.queue import PreemptionPolicy
+from policyd.alloc.workload import Objection
+from policyd.forecast.correction import Interval
+from policyd.forecast.starts import StartForecast, interval_of, size_class_of
+from tests.alloc.builders import queue, workload
+from tests.forecast.builders import forecaster, job, present
+
+HOUR = 3_600.0
+
+
+def certain(seconds, *, coarse=False):
+    interval = Interval(low=seconds, median=seconds, high=seconds)
+    return StartForecast(interval=interval, coarse=coarse)
+
+
+@pytest.mark.parametrize("core", [True, False])
+def test_declared_run_times_give_exact_starts(core):
+    now = present(
+        [queue("q", gpu=8)],
+        job("first", gpu=4, runs=100, since=940),
+        job("second", gpu=4, runs=300, since=980),
+        job("a", gpu=8, runs=50, at=990),
+        job("b", gpu=4, runs=500, at=991),
+        now=1_000.0,
+        core=core,
+    )
+
+    # b passes a, which needs all eight, until b has ended as well.
+    assert forecaster().forecast(now) == {
+        "a": certain(540, coarse=not core),
+        "b": certain(40, coarse=not core),
+    }
+
+
+def test_the_core_decides_where_quotas_alone_would_not_do():
+    preempts = PreemptionPolicy(within_cluster_queue="LowerPriority")
+    now = present(
+        [queue("q", gpu=4, preemption=preempts)],
+        job("low", gpu=4, runs=600, since=0),
+        job("high", gpu=4, runs=60, at=5, priority=1),
+        now=10.0,
+    )
+
+    assert forecaster().forecast(now)["high"] == certain(0)
+
+
+def test_workloads_beyond_the_first_in_line_are_labelled():
+    jobs = [job(f"w{n}", gpu=4, runs=10, at=n) for n in range(3)]
+    now = present([queue("q", gpu=4)], job("r", gpu=4, runs=10, since=0), *jobs, now=5.0)
+
+    found = forecaster(exact_first=2).forecast(now)
+
+    assert found == {"w0": certain(5), "w1": certain(15), "w2": certain(25, coarse=True)}
+
+
+def test_only_wanted_workloads_are_told():
+    jobs = [job(f"w{n}", gpu=4, runs=10, at=n) for n in range(3)]
+
+    assert list(forecaster().forecast(present([queue("q", gpu=4)], *jobs), wanted=["w1"])) == ["w1"]
+
+
+def test_history_gives_an_interval():
+    runs = [100.0] * 50 + [1_000.0] * 50
+    now = present([queue("q", gpu=1)], job("r", since=0), job("a", at=1), now=10.0)
+
+    interval = forecaster(*runs).forecast(now)["a"].interval
+
+    assert interval.low == pytest.approx(90, rel=0.3)
+    assert interval.low < interval.median < interval.high
+    assert interval.high == pytest.approx(990, rel=0.3)
+
+
+def test_a_job_that_runs_long_has_those_behind_it_wait_longer():
+    runs = [100.0] * 50 + [1_000.0] * 50
+    now = present([queue("q", gpu=1)], job("r", since=0), job("a", at=1), now=400.0)
+
+    interval = forecaster(*runs).forecast(now)["a"].interval
+
+    assert interval.low == pytest.approx(400, rel=0.5)
+
+
+def test_what_comes_with_a_higher_priority_delays():
+    spec = queue("q", gpu=1)
+    urgent = [
+        (100.0 * n, workload("u", "q", gpu=1, priority=1, run_seconds=95.0)) for n in range(9)
+    ]
+    now = present([spec], job("r", runs=50, since=900), job("a", at=890, runs=1), now=900.0)
+
+    calm = forecaster().forecast(now)["a"].interval
+    busy = forecaster(arrivals=urgent).forecast(now)["a"].interval
+
+    assert calm.median == 50
+    assert busy.high > 100
+
+
+def test_without_history_the_start_is_unknown():
+    now = present([queue("q", gpu=1)], job("r", since=0), job("a", at=1), now=10.0)
+
+    assert forecaster().forecast(now)["a"] == StartForecast(interval=None, unknown="NoHistory")
+
+
+def test_a_start_that_needs_no_unknown_end_is_known():
+    now = present(
+        [queue("q", gpu=2)],
+        job("r", since=0),
+        job("s", runs=30, since=0),
+        job("a", at=1),
+        job("b", at=2),
+        now=10.0,
+    )
+
+    found = forecaster().forecast(now)
+
+    assert found["a"] == certain(20)
+    assert found["b"].unknown == "NoHistory"
+
+
+def test_beyond_the_horizon_the_start_is_unknown():
+    now = present([queue("q", gpu=1)], job("r", runs=9 * HOUR, since=0), job("a", at=1, runs=1))
+
+    found = forecaster(horizon_seconds=8 * HOUR).forecast(now)
+
+    assert found["a"].unknown == "TooFar"
+
+
+def test_what_never_fits_and_what_cannot_be_considered_have_a_reason():
+    refused = Objection(reason="Misconfigured", message="no such queue")
+    now = present([queue("q", gpu=2)], job("big", gpu=3, runs=1), job("bad", objection=refused))
+
+    found = forecaster().forecast(now)
+
+    assert found["big"].unknown == "NeverFits"
+    assert found["bad"].unknown == "Misconfigured"
+
+
+def test_the_same_arguments_give_the_same_forecast():
+    runs = [100.0, 200.0, 400.0, 800.0, 1_600.0] * 20
+    now = present([queue("q", gpu=1)], job("r", since=0), job("a", at=1), job("b", at=2), now=9.0)
+
+    assert forecaster(*runs).forecast(now) == forecaster(*runs).forecast(now)
+
+
+def test_what_happened_after_earlier_forecasts_corrects_later_ones():
+    runs = [100.0] * 100
+    now = present([queue("q", gpu=1)], job("r", since=0), job("a", at=1), now=0.0)
+    of = forecaster(*runs)
+    before = of.forecast(now)["a"].interval
+    for number in range(40):
+        of.correction.promise(f"past-{number}", "1", before, at=0.0)
+        of.correction.started(f"past-{number}", at=1_000.0 if number % 4 else 100.0)
+
+    after = of.forecast(now)["a"].interval
+
+    assert before.high < 200
+    assert after.high >= 900
+    assert after.low == pytest.approx(100)
+
+
+def test_the_interval_leaves_out_a_twentieth_at_each_end():
+    waits = [float(n) for n in range(1, 42)]
+
+    assert interval_of(waits) == Interval(low=2, median=21, high=40)
+    assert interval_of([5.0]) == Interval(low=5, median=5, high=5)
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"), [(0, "0"), (1, "1"), (2, "2-7"), (7, "2-7"), (8, "8+"), (512, "8+")]
+)
+def test_classes_of_size(devices, expected):
+    assert size_class_of(devices) == expected
