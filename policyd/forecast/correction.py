@@ -123,7 +123,7 @@ class Correction:
 
 
 def _upper(scores: Iterable[float]) -> float:
-    """Return what a new score exceeds with a chance of a twentieth at most."""
+    """Return what a new score exceeds with a probability of a twentieth at most."""
     ordered = sorted(scores)
     rank = ceil((1 - _TAIL) * (len(ordered) + 1))
     return ordered[min(rank, len(ordered)) - 1]

@@ -1,4 +1,4 @@
-"""Numbers that stand for chance, the same whenever the arguments are the same.
+"""Random-like numbers, the same whenever the arguments are the same.
 
 The numbers of one name are spread evenly: each of as many equal parts of the range from 0 to 1 has
 one of them. So a few draws are enough, and a forecast does not flicker while nothing changes.

@@ -30,7 +30,7 @@ _PRIOR = 20.0
 """Jobs of the wider group that count as much as the jobs of the group itself."""
 
 _FAR = 1.0 - 2.0 ** (-1.0 / STEPS_PER_DOUBLING)
-"""The chance of an end in a step that few were seen to reach: half of them double their time."""
+"""The probability of an end in a step that few reach: half of them double their time."""
 
 _SUFFIX = re.compile(r"[-_.](?:\d+|[0-9a-f]{8,}|[bcdfghjklmnpqrstvwxz2456789]{5})$")
 """A number, a hash, or what `generateName` appends, which has no vowels."""
@@ -69,10 +69,10 @@ def stem_of(name: str) -> str:
 
 
 class RunTimeCurve:
-    """The chance that a job still runs, by how long it has run."""
+    """The probability that a job still runs, by how long it has run."""
 
     def __init__(self, hazards: Sequence[float]) -> None:
-        """Take the chance of an end in each step, of jobs that reach it, from 0 to 1 each."""
+        """Take the probability of an end in each step, of jobs that reach it, from 0 to 1 each."""
         self._alive = [1.0]
         for hazard in hazards:
             self._alive.append(self._alive[-1] * (1.0 - hazard))
@@ -259,7 +259,7 @@ class RunTimeCurves:
         return curve
 
     def _mixed(self, names: tuple[str, ...], wider: list[float]) -> list[float]:
-        """Return the chance of an end in each step, mixed with that of the wider group."""
+        """Return the probability of an end in each step, mixed with that of the wider group."""
         if names in self._hazards:
             return self._hazards[names]
         table, running = self._tables.get(names), self._running.get(names)

@@ -285,13 +285,13 @@ class _Draws:
 
     def _arriving(self, draw: int) -> Iterator[tuple[float, PastArrival, float]]:
         """Yield what comes in a draw: when, like what, and how long it runs."""
-        chance, like = DrawnNumbers(f"arrivals {draw}"), self._like
+        drawn, like = DrawnNumbers(f"arrivals {draw}"), self._like
         part = spread("arrivals", self._settings.draws)[draw]
         for at, past in self._of.arrivals.replay(part, now=self.present.now):
             if id(past) not in like:
                 kind = self.present.queues.kind_of(past.workload)
                 like[id(past)] = kind, self._curves.of(past.traits)
-            curve, number = like[id(past)][1], chance.next()
+            curve, number = like[id(past)][1], drawn.next()
             if past.workload.run_seconds is not None:
                 yield at, past, past.workload.run_seconds
             else:
