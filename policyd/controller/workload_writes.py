@@ -64,6 +64,9 @@ log = structlog.get_logger()
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 300.0
 """Between tries of a workload whose admission is refused again and again."""
+OWNERS_SECONDS = 5.0
+"""How often the owners of a deleted workload are looked for: those without a queue are not watched,
+and the workload keeps its quota until they are gone."""
 OWNER_NOT_FOUND = "The workload's owner no longer exists"
 HTTP_BAD_REQUEST = 400
 HTTP_SERVER_ERROR = 500
@@ -285,11 +288,16 @@ class WorkloadWrites:
         """
         await self.reasons.write_due(workload)
         workload = self._mirror.get(workload.metadata.key) or workload
+        return None if await self._is_over(workload) else await self._live(workload)
+
+    async def _is_over(self, workload: Workload) -> bool:
+        """Let a workload go whose owners are gone; tell whether they are."""
         owners = Owners(self._cache.mirrors, self._writes.client)
-        if await owners.are_deleted(workload, orphans=self._gates.finish_orphaned_workloads):
+        orphans = self._gates.finish_orphaned_workloads
+        over = await owners.are_deleted(workload, orphans=orphans)
+        if over:
             await self._let_go(workload)
-            return None
-        return await self._live(workload)
+        return over
 
     async def _live(self, workload: Workload) -> float | None:
         if is_finished(workload):
@@ -310,7 +318,8 @@ class WorkloadWrites:
             stored = await self._writes.status(self._mirror, workload, status)
             self._events.changes(workload, stored)
             workload = stored
-        if stop_left(workload, now=now) is not None:
+        deleted = workload.metadata.deletion_timestamp is not None
+        if deleted or stop_left(workload, now=now) is not None:
             self._cache.hooks.reconcile(_ownerless(workload))
         left = (time_left(workload, around, now=now), self._protection.left(workload, now))
         return min((seconds for seconds in left if seconds is not None), default=None)
@@ -318,14 +327,19 @@ class WorkloadWrites:
     async def release_ownerless(self, key: ReconcileKey) -> float | None:
         """Return the quota of an evicted workload without an owner, if no job did so in time.
 
-        Returns the seconds until then.
+        A deleted workload is looked at again until its owners are gone. Returns the seconds until
+        the next look.
 
         Raises:
             ApiError: If the write did not succeed.
         """
         workload = self._mirror.get(key.path)
-        left = None if workload is None else stop_left(workload, now=self._writes.now)
-        if workload is None or left is None or left > 0:
+        if workload is None:
+            return None
+        if workload.metadata.deletion_timestamp is not None:
+            return None if await self._is_over(workload) else OWNERS_SECONDS
+        left = stop_left(workload, now=self._writes.now)
+        if left is None or left > 0:
             return left
         status = after_eviction(workload, now=self._writes.now, detailed=self._detailed)
         stored = await self._writes.status(self._mirror, workload, status)

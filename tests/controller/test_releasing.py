@@ -85,3 +85,33 @@ class Restless(FakeClient):
 async def test_objects_that_change_meanwhile_are_deleted_nevertheless(left):
     assert len(await released(left, Restless(store=left.store))) == 2
     assert names(left, r.PODS) == ["b", "plain"]
+
+
+async def test_a_deleted_workload_is_let_go_once_its_owner_without_a_queue_is_gone():
+    """No event of such a job is seen: it is not watched."""
+    world = World()
+    world.furnish()
+    async with running(world):
+        job = world.create(r.JOBS, {"metadata": {"name": "unqueued"}, "spec": {"template": {}}})
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "unqueued",
+            "uid": job["metadata"]["uid"],
+            "controller": True,
+        }
+        metadata = {
+            "name": "left",
+            "ownerReferences": [owner],
+            "finalizers": ["kueue.x-k8s.io/resource-in-use"],
+        }
+        body = {"metadata": metadata, "spec": {"queueName": "lq-cq", "podSets": []}}
+        workload = world.create(r.WORKLOADS, body)
+        world.store.delete(r.WORKLOADS, workload, dry_run=False)
+        await world.pass_time(10)
+        assert names(world, r.WORKLOADS) == ["left"]
+
+        world.store.delete(r.JOBS, job, dry_run=False)
+        await world.pass_time(6)
+
+        assert not world.all(r.WORKLOADS)

@@ -49,7 +49,8 @@ CORRECTIONS, FEWER_CORRECTIONS = 20, 5
 LOOKS = 50
 """Reasons that are worked out anew in a sweep, beside those of workloads without one."""
 FRESH_SECONDS = 5.0
-"""A reason is not worked out again before, for corrections."""
+"""A reason is not computed again before, for corrections. A workload that was next is: it may have
+been passed over meanwhile, and has no reason yet."""
 
 
 @dataclass(slots=True)
@@ -226,8 +227,10 @@ class Reasons:
         ticket, stamp = pending.leader, self._stamp(pending)
         key = ticket.workload.key
         known = self._known.get(key)
-        if known is not None and (known.stamp == stamp or now - known.at < FRESH_SECONDS):
-            return known
+        if known is not None:
+            fresh = known.refusal is not None and now - known.at < FRESH_SECONDS
+            if fresh or known.stamp == stamp:
+                return known
         if ticket.gone or pending.queue.options is not pending.options:
             return None
         decided = self._written.decided.get(key)
