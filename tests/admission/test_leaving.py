@@ -139,7 +139,7 @@ def test_the_charts_roles_give_users_nothing_that_admits():
         if set(rule["verbs"]) - {"get", "list", "watch"}
     }
 
-    assert len(rules) == 3
+    assert len(rules) == 4
     assert written == {"localqueues"}
 
 

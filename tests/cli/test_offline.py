@@ -532,7 +532,7 @@ def test_the_schema_says_what_each_field_means():
     definitions = json.loads(run("schema").stdout)["$defs"]
 
     described = definitions["PolicySpec"]["properties"]["priority"]["description"]
-    assert described == "Who mutates first: the higher, then the lower name."
+    assert described == "The order of mutations: higher first, then by name."
 
 
 @pytest.mark.parametrize("name", ["check", "apply", "test", "schema"])
