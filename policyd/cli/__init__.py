@@ -7,7 +7,9 @@ Imports every folder of `policyd`, and the server of `webhooks`. Start with `app
 command.
 """
 
+import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib import import_module
 
 import click
@@ -15,7 +17,7 @@ from click.shell_completion import CompletionItem
 
 from policyd import __version__
 from policyd.errors import did_you_mean
-from policyd.program import CommandProcess, with_color
+from policyd.program import CommandProcess, kept_for_good, with_color
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster."),
@@ -59,7 +61,8 @@ class _LazyGroup(CommandProcess, click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        with nullcontext() if module in sys.modules else kept_for_good():
+            command: click.Command = getattr(import_module(module), attribute)
         # click keeps the lines of a paragraph behind a backspace; docstrings are raw, and spell it.
         for each in (command, *getattr(command, "commands", {}).values()):
             each.help = (each.help or "").replace("\\b\n", "\b\n")
