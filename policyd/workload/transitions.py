@@ -250,8 +250,13 @@ def after_eviction(
         REQUEUED, "True" if at_once else "False", eviction.reason, eviction.message
     )
     status = set_condition(workload, requeued, now=now)
+    # An answer that came while the job stopped was for the reservation that ends here.
+    checks = tuple(
+        _reset(each, now) if each.state in {"Retry", "Rejected"} else each
+        for each in status.admission_checks
+    )
     return release(
-        with_status(workload, status),
+        with_status(workload, msgspec.structs.replace(status, admission_checks=checks)),
         reason="PendingEvaluation",
         message=eviction.message,
         now=now,

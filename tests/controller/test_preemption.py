@@ -64,6 +64,38 @@ async def test_a_pod_that_was_never_let_go_queues_again():
         assert gates(world.get(r.PODS, "waits"))
 
 
+@pytest.mark.parametrize("late", ["Retry", "Rejected"])
+async def test_an_answer_of_a_check_that_comes_after_an_eviction_is_void(late):
+    world = World()
+    furnish(world, admissionChecksStrategy={"admissionChecks": [{"name": "slow"}]})
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+    check = {"metadata": {"name": "slow"}, "spec": {"controllerName": "example.com/slow"}}
+    world.put(r.ADMISSION_CHECKS, {**check, "status": {"conditions": [active]}})
+
+    def answer(state):
+        workload = world.workload_of("victim")
+        checks = [{**each, "state": state} for each in workload["status"]["admissionChecks"]]
+        status = {**workload["status"], "admissionChecks": checks}
+        world.store.replace(r.WORKLOADS, workload, {**workload, "status": status}, part="status")
+
+    async with running(world):
+        await start(world, "victim")
+        answer("Ready")
+        await world.pass_time(1)
+        world.set_status(r.JOBS, "victim", active=1)
+        await start(world, "urgent", "high")
+        assert world.is_true("victim", "Evicted")
+
+        answer(late)
+        world.set_status(r.JOBS, "victim", active=0)
+        await world.pass_time(1)
+        assert not world.is_true("victim", "QuotaReserved")
+        world.delete(r.JOBS, "urgent")
+        await world.pass_time(5)
+
+        assert world.is_true("victim", "QuotaReserved")
+
+
 async def test_a_more_important_job_takes_the_place_of_another(world):
     await start(world, "victim")
     assert not world.suspended("victim")
