@@ -39,7 +39,7 @@ def in_words() -> Iterator[None]:
 
 
 @contextmanager
-def kept_for_good() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Leave objects that are made here out of garbage collections, as they are never freed.
 
     A collection would go through all of them again and again: a third of the time of reading many

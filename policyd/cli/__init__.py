@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 
 from policyd import __version__
 from policyd.errors import did_you_mean
-from policyd.program import CommandProcess, kept_for_good, with_color
+from policyd.program import CommandProcess, uncollected, with_color
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster."),
@@ -61,7 +61,7 @@ class _LazyGroup(CommandProcess, click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        with nullcontext() if module in sys.modules else kept_for_good():
+        with nullcontext() if module in sys.modules else uncollected():
             command: click.Command = getattr(import_module(module), attribute)
         # click keeps the lines of a paragraph behind a backspace; docstrings are raw, and spell it.
         for each in (command, *getattr(command, "commands", {}).values()):

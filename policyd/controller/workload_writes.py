@@ -288,9 +288,9 @@ class WorkloadWrites:
         """
         await self.reasons.write_due(workload)
         workload = self._mirror.get(workload.metadata.key) or workload
-        return None if await self._is_over(workload) else await self._live(workload)
+        return None if await self._let_go_if_over(workload) else await self._live(workload)
 
-    async def _is_over(self, workload: Workload) -> bool:
+    async def _let_go_if_over(self, workload: Workload) -> bool:
         """Let a workload go whose owners are gone; tell whether they are."""
         owners = Owners(self._cache.mirrors, self._writes.client)
         orphans = self._gates.finish_orphaned_workloads
@@ -337,7 +337,7 @@ class WorkloadWrites:
         if workload is None:
             return None
         if workload.metadata.deletion_timestamp is not None:
-            return None if await self._is_over(workload) else OWNERS_SECONDS
+            return None if await self._let_go_if_over(workload) else OWNERS_SECONDS
         left = stop_left(workload, now=self._writes.now)
         if left is None or left > 0:
             return left

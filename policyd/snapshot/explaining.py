@@ -65,12 +65,12 @@ def explain(state: CoreState, ticket: Ticket, options: QueueOptions) -> PendingE
     refusal = refused_now(state, ticket, options)
     if refusal is None:
         return None
-    queue = ticket.workload.cluster_queue
+    workload = ticket.workload
     return PendingExplanation(
         refusal,
-        shortages(state, refusal, queue),
-        remedies(state, ticket.workload, refusal),
-        nodes_missed(state, refusal, queue),
+        shortages(state, refusal, workload),
+        remedies(state, workload, refusal),
+        nodes_missed(state, refusal, workload.cluster_queue),
     )
 
 

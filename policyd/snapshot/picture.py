@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.ledger import Holding
 from policyd.alloc.pending import PendingQueue, Ticket
@@ -20,7 +21,6 @@ from policyd.alloc.quota import QuotaNode, QuotaTree, descendants
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME
-from policyd.alloc.workload import QueuedWorkload
 from policyd.snapshot.explaining import PendingExplanation, explain
 from policyd.snapshot.values import (
     NONE,
@@ -213,7 +213,7 @@ class Pictures:
             workload, asks = ticket.workload, ticket.request_key
             if asks not in requests:
                 requests[asks] = len(page.requests)
-                page.requests.append(_totals(workload))
+                page.requests.append(total_of(*(each.totals() for each in workload.pod_sets)))
             ahead = places.ahead(place, ticket)
             if ahead == NONE and len(leaders) < MOST_REASONS:
                 leaders.append((queue, ticket))
@@ -360,14 +360,6 @@ def _in_order(pending: PendingQueue, tickets: list[Ticket], order: list[Ticket])
 
 def _first_of(pair: tuple[tuple[object, ...], Ticket]) -> tuple[object, ...]:
     return pair[0]
-
-
-def _totals(workload: QueuedWorkload) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for pod_set in workload.pod_sets:
-        for resource, amount in pod_set.totals().items():
-            found[resource] = found.get(resource, 0) + amount
-    return found
 
 
 def _top(node: QuotaNode) -> str:

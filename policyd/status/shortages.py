@@ -5,6 +5,7 @@ from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import MissingQuota, Refusal
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
+from policyd.alloc.workload import QueuedWorkload
 
 
 class Holder(Value, frozen=True):
@@ -35,35 +36,33 @@ def and_others(count: int) -> str:
 
 
 def shortages(
-    state: CoreState, refusal: Refusal, queue: str, *, replaces: str = "", limit: int = 3
+    state: CoreState, refusal: Refusal, workload: QueuedWorkload, *, limit: int = 3
 ) -> tuple[Shortage, ...]:
-    """Return the holders of quota that a refused workload of ClusterQueue `queue` waits for.
+    """Return the quota that a refused workload waits for, with its holders.
 
     Args:
         state: The state to look at.
         refusal: Why the workload waits.
-        queue: The workload's ClusterQueue; a workload of its cohort may be a holder.
-        replaces: The workload that it replaces, which is not waited for; "" for none.
+        workload: The workload; one of its cohort may be a holder, the one that it replaces is not.
         limit: How many holders to name for each flavor and resource at most.
     """
     wanted = {(each.flavor, each.resource): each for each in refusal.missing}
-    return tuple(_shortage(state, missing, queue, replaces, limit) for missing in wanted.values())
+    return tuple(_shortage(state, missing, workload, limit) for missing in wanted.values())
 
 
 def _shortage(
-    state: CoreState, missing: MissingQuota, name: str, replaces: str, limit: int
+    state: CoreState, missing: MissingQuota, workload: QueuedWorkload, limit: int
 ) -> Shortage:
     state.settle()
-    queue = state.queues.get(name)
+    queue = state.queues.get(workload.cluster_queue)
     node = None if queue is None else queue.node
-    found = (
-        [] if node is None else helping(state, node, (missing.flavor, missing.resource), replaces)
-    )
+    names = missing.flavor, missing.resource
+    found = [] if node is None else helping(state, node, names, workload.replaces)
     return Shortage(missing=missing, holders=tuple(found[:limit]), others=len(found[limit:]))
 
 
 def helping(
-    state: CoreState, node: QuotaNode, names: FlavorResource, replaces: str = ""
+    state: CoreState, node: QuotaNode, names: FlavorResource, replaces: str
 ) -> list[Holder]:
     """Return holders whose end would leave more of a flavor's resource to a queue, biggest first.
 

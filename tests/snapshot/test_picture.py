@@ -99,6 +99,18 @@ def test_a_workload_that_is_next_has_its_reason_with_numbers_and_what_helps():
     assert reason.administrator.startswith("raise the nominalQuota of ClusterQueue q")
 
 
+def test_the_slice_that_a_workload_replaces_is_not_among_its_holders():
+    of = settled(
+        queue("q", gpu=8),
+        running("ns/old", "q", gpu=4), running("ns/b", "q", gpu=2),
+        workload("ns/w", "q", gpu=8, replaces="ns/old"),
+    )  # fmt: skip
+
+    (reason,) = queue_of(snapshot(of)).reasons
+
+    assert [each.name for each in reason.lacking[0].holders] == ["ns/b"]
+
+
 def test_a_workload_that_can_never_start_is_told_the_most_that_it_could_have():
     of = settled(queue("q", gpu=8), workload("ns/w", "q", gpu=12))
     (reason,) = queue_of(snapshot(of)).reasons

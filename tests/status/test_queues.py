@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Requeue
@@ -137,7 +138,7 @@ def test_holders_of_missing_quota_are_sorted_by_size():
     of = crowded()
     (refused,) = plan_cycle(of).actions
 
-    (shortage,) = shortages(of, refused.refusal, "a")
+    (shortage,) = shortages(of, refused.refusal, refused.workload)
 
     assert (shortage.missing.missing, shortage.missing.available) == (3, 0)
     assert [(h.workload, h.cluster_queue, h.amount) for h in shortage.holders] == [
@@ -158,7 +159,7 @@ def test_only_those_are_named_whose_end_would_help():
     )  # fmt: skip
     (refused,) = plan_cycle(of).actions
 
-    (shortage,) = shortages(of, refused.refusal, "a")
+    (shortage,) = shortages(of, refused.refusal, refused.workload)
 
     assert [holder.workload for holder in shortage.holders] == ["a/own"]
 
@@ -178,10 +179,11 @@ def test_released_quota_is_held_by_no_workload():
     for key in ("a/small", "b/big", "b/more", "b/same"):
         of.remove_workload(key)
 
-    (shortage,) = shortages(of, refused.refusal, "a")
+    (shortage,) = shortages(of, refused.refusal, refused.workload)
 
     assert (shortage.missing.missing, shortage.holders, shortage.others) == (3, (), 0)
-    assert shortages(of, refused.refusal, "gone")[0].holders == ()
+    elsewhere = replace(refused.workload, cluster_queue="gone")
+    assert shortages(of, refused.refusal, elsewhere)[0].holders == ()
 
 
 # Positions of pending workloads.

@@ -68,7 +68,7 @@ def test_a_slice_that_is_to_be_replaced_holds_nothing_that_its_job_waits_for():
     )
     action = refused(of)
 
-    (shortage,) = shortages(of, action.refusal, "q", replaces=action.workload.replaces)
+    (shortage,) = shortages(of, action.refusal, action.workload)
 
     assert [holder.workload for holder in shortage.holders] == ["b"]
     first = remedies(of, action.workload, action.refusal)[0]

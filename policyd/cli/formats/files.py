@@ -18,7 +18,7 @@ from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.dialects import Dialect, Volatile
 from policyd.errors import system_reason
 from policyd.policy_files import FileError, policy_files, read_file
-from policyd.program import kept_for_good
+from policyd.program import uncollected
 from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
 
 PATH = click.Path(exists=True, allow_dash=True)
@@ -107,7 +107,7 @@ def read_objects(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
             blank = blank and is_blank(text)
 
     read = each_object()
-    with kept_for_good():
+    with uncollected():
         for each in progress(read, "reading"):
             if isinstance(each, Finding):
                 findings.append(each)

@@ -149,9 +149,7 @@ class PendingReasons:
             return PendingReason(GATED, GATED_MESSAGE, GATED, requests)
         state, naming = self._cache.state, naming_for(self._cache, value.key)
         core = message_of(refusal, naming) + nodes_missed(state, refusal, value.cluster_queue)
-        message = core + held_by(
-            shortages(state, refusal, value.cluster_queue, replaces=value.replaces), naming
-        )
+        message = core + held_by(shortages(state, refusal, value), naming)
         remedy = cheapest(state, value, refusal)
         if remedy is not None and not isinstance(remedy, Wait):  # those to wait for are named
             message += f"; to help it: {remedy_text(remedy, naming)}"
