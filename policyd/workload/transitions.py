@@ -251,10 +251,7 @@ def after_eviction(
     )
     status = set_condition(workload, requeued, now=now)
     # An answer that came while the job stopped was for the reservation that ends here.
-    checks = tuple(
-        _reset(each, now) if each.state in {"Retry", "Rejected"} else each
-        for each in status.admission_checks
-    )
+    checks = tuple(_reset(each, now) if each.failed else each for each in status.admission_checks)
     return release(
         with_status(workload, msgspec.structs.replace(status, admission_checks=checks)),
         reason="PendingEvaluation",

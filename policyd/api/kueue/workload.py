@@ -266,6 +266,11 @@ class AdmissionCheckState(Wire, frozen=True):
     pod_set_updates: Annotated[tuple[PodSetUpdate, ...], at_most(18)] = ()
     """The additions of the check to the pods."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether the check does not let the workload keep its quota."""
+        return self.state in {"Retry", "Rejected"}
+
 
 class PodSetRequest(Wire, frozen=True):
     """The requests of a pod set in total when it was last considered."""

@@ -251,7 +251,7 @@ def _uncounted(workload: kueue.Workload, settings: QueueingSettings) -> Objectio
 
 
 def _failed_checks(workload: kueue.Workload) -> Objection | None:
-    if any(check.state in {"Retry", "Rejected"} for check in workload.status.admission_checks):
+    if any(check.failed for check in workload.status.admission_checks):
         return Objection(reason="PendingEvaluation", message=FAILED_CHECKS)
     return None
 
