@@ -180,7 +180,7 @@ class _Draws:
         present: Queues and jobs now.
         pending: Jobs that wait, by key, the first in line first.
         kinds: Their kind; None for those that never fit.
-        exact: Keys of those that the allocation core simulates.
+        exact: Keys of those that the allocation core simulates, the first in line first.
         complete: Whether every run time is known.
     """
 
@@ -201,7 +201,7 @@ class _Draws:
         )
         declared = all(each.workload.run_seconds is not None for each in jobs)
         self.complete = declared or self._curves.known
-        self._count = settings.draws if self._chancy(declared=declared) else 1
+        self._count = settings.draws if self._vary(declared=declared) else 1
         self._like: dict[int, tuple[int | None, RunTimeCurve | None]] = {}
         self._held = [
             (kind, _since(each.workload, present.now), each.workload.key)
@@ -211,13 +211,14 @@ class _Draws:
         self.kinds = {key: self._kind(job.workload) for key, job in self.pending.items()}
         with_core = present.make_state is not None and settings.exact_draws
         self._exact_draws = settings.exact_draws if with_core else 0
-        self.exact = set(list(self.pending)[: settings.exact_first] if with_core else ())
+        first = list(self.pending)[: settings.exact_first]
+        self.exact = dict.fromkeys(first if with_core else ())
         self._lasts = {
             each.workload.key: self._lasting(each)
             for each in (*self._running, *self.pending.values())
         }
 
-    def _chancy(self, *, declared: bool) -> bool:
+    def _vary(self, *, declared: bool) -> bool:
         """Tell whether draws differ."""
         return not declared or len(self._of.arrivals) > 0
 
