@@ -3,5 +3,6 @@
 The controller builds and serves them; commands read them. A snapshot is written for one reader, and
 names jobs of other teams only as far as that reader may know them.
 
-Imports `alloc`, `optimize`, `status` and `api`. Start with `values`.
+Imports `alloc`, `optimize`, `status` and `api`, and of `engine` the form of the facts that policies
+read. Start with `values`.
 """

@@ -371,6 +371,12 @@ spec: {policyName: p, %s}
         ),
         pytest.param("rollout: [{enforcement: Warn}]", "", "`rollout` needs policyd", id="steps"),
         pytest.param("shadowOf: p", "", "`shadowOf` needs policyd", id="shadow"),
+        pytest.param(
+            "variables: [{name: a, expression: cluster.pending}]",
+            "",
+            "`cluster` needs policyd: it reads queues",
+            id="facts-of-queues",
+        ),
     ],
 )
 def test_only_what_holds_without_policyd_is_exported(spec, binding, message):

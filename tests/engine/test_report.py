@@ -90,6 +90,9 @@ def demand(expression, more=""):
             id="asks-what-users-may-do",
         ),
         pytest.param(
+            demand("cluster.pending > 0"), {("", "p", "", "skip", ""): 0}, id="reads-the-queues"
+        ),
+        pytest.param(
             demand("false", "matchConditions: [{name: a, expression: 'false'}]"),
             {},
             id="does-not-match",

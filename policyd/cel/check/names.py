@@ -25,6 +25,7 @@ ELSEWHERE: Final = {
     **dict.fromkeys(
         ("pod", "workload", "maker", "gpus", "claims", "devices"), "policyd's own policies"
     ),
+    **dict.fromkeys(("queue", "clusterQueue", "cluster"), "policyd's own policies"),
     "authorizer": "validations, mutations and match conditions",
     "variables": "validations, mutations and messages",
 }

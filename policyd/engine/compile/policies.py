@@ -41,6 +41,7 @@ from policyd.engine.model.compiled import (
 from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, own_environments
 from policyd.engine.model.environments import PolicyEnvironments, PolicyPart
 from policyd.engine.model.exceptions import compile_exceptions
+from policyd.engine.model.queue_facts import OF_THE_OBJECT
 from policyd.engine.model.reads import EVERYTHING, reads_of
 from policyd.engine.objects.match import is_named_only, selects_all
 from policyd.patch.operations import Path
@@ -180,10 +181,13 @@ def _reads(
     """Return the inputs of a policy's mutations: expressions, its selector, merging."""
     if policy.spec.mutations:
         return EVERYTHING
+    programs = tuple(programs)
     reads = reads_of(p.source for p in programs if p.variables_used & _OBJECTS)
     if reads is EVERYTHING:
         return reads
-    selects = not selects_all(policy.spec.match_constraints.object_selector)
+    selects = not selects_all(policy.spec.match_constraints.object_selector) or any(
+        p.variables_used & OF_THE_OBJECT for p in programs
+    )
     merging = (READ_BY_MERGING.get(step.field, frozenset()) for step in steps)
     return reads.union(*merging, {"labels"} if selects else ())
 

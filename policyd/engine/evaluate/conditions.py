@@ -21,6 +21,7 @@ from policyd.engine.model.deadline import OutOfTimeError
 from policyd.engine.model.exceptions import NOTHING, Exemption, exempt
 from policyd.engine.model.facts import Facts, View
 from policyd.engine.model.params import find_params
+from policyd.engine.model.queue_facts import QUEUE_VARIABLES
 from policyd.engine.objects.equivalents import equivalent_match
 from policyd.engine.objects.extracts import as_pod, named
 from policyd.engine.objects.match import (
@@ -368,7 +369,7 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
     if "object" in uses:
         variables["object"] = facts.object
     if own:
-        _add_own(variables, uses, facts, view)
+        _add_own(variables, policy, facts, view)
     if "params" in uses:
         variables["params"] = invocation.param
     if (
@@ -381,12 +382,14 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
     return variables
 
 
-_OWN: Final = frozenset({"workload", "maker", "pod"})
+_OWN: Final = frozenset({"workload", "maker", "pod", *QUEUE_VARIABLES})
 """Variables that only policyd's own policies have."""
 
 
-def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, view: View) -> None:
-    subject, template = facts.subject, view.template
+def _add_own(
+    variables: dict[str, object], policy: CompiledPolicy, facts: Facts, view: View
+) -> None:
+    uses, subject, template = policy.uses, facts.subject, view.template
     if "workload" in uses:
         variables["workload"] = subject
     if "maker" in uses:
@@ -395,6 +398,11 @@ def _add_own(variables: dict[str, object], uses: frozenset[str], facts: Facts, v
         variables["pod"] = {}
     elif "pod" in uses:
         variables["pod"] = value_at(subject, template) if template else subject
+    if not uses.isdisjoint(QUEUE_VARIABLES):
+        known = facts.queue_facts
+        if policy.namespace:
+            known = known.within(policy.namespace)
+        variables |= known.variables(facts.request.namespace, facts.queue_name)
 
 
 def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], bool]:

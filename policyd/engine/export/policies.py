@@ -28,6 +28,7 @@ from policyd.engine.export.rules import ExportTarget, changing, needs_of, target
 from policyd.engine.export.target import Exporter, Problem
 from policyd.engine.model.bindings import completed, needs_binding
 from policyd.engine.model.compiled import MUTATING, VALIDATING, CompiledBinding, CompiledPolicy
+from policyd.engine.model.queue_facts import QUEUE_VARIABLES
 from policyd.patch.operations import Path
 
 
@@ -163,6 +164,8 @@ def export_policy(
         checked: Whether to compile the result, as the API server will.
     """
     problems = [*_without_counterpart(policy.policy.spec), *_of_bindings(policy, bindings)]
+    read = sorted(policy.uses & QUEUE_VARIABLES.keys())
+    problems += (Problem(("spec",), f"`{name}` needs policyd: it reads queues") for name in read)
     whole = [completed(binding, policy) for binding in bindings]
     objects = list(_objects(policy, whole or policy.bindings, problems))
     made = [{"apiVersion": f"{GROUP}/{version}", **obj} for obj in objects]

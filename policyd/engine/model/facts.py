@@ -12,12 +12,14 @@ from policyd.api.admission import (
     GroupVersionResource,
     decode_object,
 )
+from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.meta import Json
 from policyd.cel.cost import RequestBudget
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction as Permission
 from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
 from policyd.engine.model.deadline import OutOfTime, OutOfTimeError, never
+from policyd.engine.model.queue_facts import QueueFacts
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.equivalents import convert, matched_kind
 from policyd.engine.objects.extracts import CONTAINER_LISTS
@@ -158,6 +160,17 @@ class Facts:
     def maker(self) -> str:
         """The kind of the controller that made the object; empty if that is not true."""
         return self.surroundings.makers.maker(self.subject, self.request.user_info.username)
+
+    @_Once
+    def queue_facts(self) -> QueueFacts:
+        """The facts of the queues, the same for all policies that read them."""
+        return self.surroundings.queues()
+
+    @property
+    def queue_name(self) -> str:
+        """The LocalQueue that the object names; empty for none."""
+        named = value_at(self.subject, ("metadata", "labels", QUEUE_NAME))
+        return named if isinstance(named, str) else ""
 
     @_Once
     def kind(self) -> WorkloadKind | None:

@@ -3,7 +3,8 @@
 Three variables: `pod`, the current pod or the pod template of the current workload; `workload`,
 the object itself; and `maker`, the kind of the controller that made it, which is empty unless the
 account of the request is that controller's. Methods of the first two are in `METHODS`: one row has
-all that the engine knows of a method, and its description on the reference page.
+all that the engine knows of a method, and its description on the reference page. The variables for
+the queues are in `queue_facts`.
 
 For an object that makes no pods, `pod` is empty: it asks for nothing.
 """
@@ -21,6 +22,7 @@ from policyd.cel.environments import DEFAULT_VERSION
 from policyd.cel.functions import Overload, Size, Version, method
 from policyd.cel.lib.quantity import QUANTITY, CelQuantity
 from policyd.cel.types import DYN, INT, STRING, Type, map_of
+from policyd.engine.model.queue_facts import QUEUE_STRUCTS, QUEUE_VARIABLES
 from policyd.engine.objects.pods import (
     ASKED_FOR,
     PodError,
@@ -233,7 +235,10 @@ def expression_environment(
 ) -> Environment:
     """Return the environment of a Policy's expressions, before its own variables."""
     environment = admission_environment(version, params=params, mutation=mutation, extra=FUNCTIONS)
-    return environment.extend(variables={"pod": POD, "workload": POD, "maker": STRING})
+    return environment.extend(
+        variables={"pod": POD, "workload": POD, "maker": STRING, **QUEUE_VARIABLES},
+        structs=QUEUE_STRUCTS,
+    )
 
 
 def with_variables(environment: Environment, variables: Mapping[str, Type]) -> Environment:

@@ -9,6 +9,7 @@ from policyd.cel import CelError
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction as Permission
 from policyd.engine.model.params import NO_PARAMS, ParamSource
+from policyd.engine.model.queue_facts import QueueFacts, no_queue_facts
 from policyd.engine.objects.equivalents import ServedVersions, served_versions
 from policyd.engine.objects.match import NamespaceLookup
 from policyd.patch.schema import Schema
@@ -43,6 +44,7 @@ class PolicyContext:
         now: Returns seconds since the epoch; without it, exceptions with an end have ended.
         schemas: The schemas of custom kinds, by group, version and kind, if known.
         makers: The makers of owned objects, as in `maker`.
+        queues: Returns the facts of the queues, as they are when a review begins to read them.
         extra: The values of variables of external data, by name; others that the policy's format
             has are refused.
     """
@@ -56,4 +58,5 @@ class PolicyContext:
     now: Callable[[], float] | None = None
     schemas: Mapping[tuple[str, str, str], Schema] = field(default_factory=dict)
     makers: Makers = field(default_factory=Makers)
+    queues: Callable[[], QueueFacts] = no_queue_facts
     extra: Mapping[str, object] = field(default_factory=dict)

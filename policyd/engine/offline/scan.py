@@ -1,7 +1,8 @@
 """Policies on existing objects: the resources to list, and the policies to evaluate for an object.
 
 An object is taken as if it were created now. A policy that matches updates only is evaluated as if
-it were sent again unchanged; one that matches neither, or reads the user, is left out.
+it were sent again unchanged; one that matches neither, or reads the user or the queues, is left
+out.
 """
 
 import re
@@ -31,6 +32,7 @@ from policyd.engine.evaluate.validation import all_true, validate
 from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.model.compiled import CompiledPolicy, CompiledValidation
 from policyd.engine.model.facts import Facts
+from policyd.engine.model.queue_facts import QUEUE_VARIABLES
 from policyd.engine.objects.match import resource_matches
 from policyd.engine.objects.workloads import WorkloadKind, find_kind
 from policyd.engine.offline.report import ReportBook, ReportSubject, ResultKey, results_of
@@ -39,6 +41,7 @@ from policyd.engine.remember.alike import Parts, PolicyReads, comparable_reads, 
 from policyd.errors import PolicydError
 
 NOT_ASKED: Final = "reads the request's user, which an existing object does not have"
+QUEUES_NOT_ASKED: Final = "reads the queues, which were others when the object was created"
 """Why a policy is left out of a scan."""
 
 _USER: Final = re.compile(r"\buserInfo\b")
@@ -214,7 +217,7 @@ class PolicyScan:
             wanted = policy.validations and policy.background
             operation = _operation(policy) if wanted else None
             if operation is not None:
-                (left_out if reads_user(policy) else chosen[operation]).append(policy)
+                (left_out if why_left_out(policy) else chosen[operation]).append(policy)
         self.left_out = tuple(left_out)
         """Policies that cannot be evaluated for existing objects."""
         self.policies = tuple(p for each in chosen.values() for p in each)
@@ -232,7 +235,7 @@ class PolicyScan:
         self._plans: dict[_PlanKey, _Plan] = {}
         for policy in self.left_out:
             key = ResultKey(policy.name, "", "skip", "", policy.shadow_of)
-            self.book.note("", key, message=NOT_ASKED, subject=None)
+            self.book.note("", key, message=why_left_out(policy), subject=None)
 
     @cached_property
     def _reads(self) -> Mapping[str, PolicyReads]:
@@ -421,11 +424,14 @@ def resources_to_list(
     return sorted(chosen.values())
 
 
-def reads_user(policy: CompiledPolicy) -> bool:
-    """Tell whether an expression reads the user of the request."""
-    if any(name.startswith("authorizer") for name in policy.uses):
-        return True
-    return any(_USER.search(program.source) for program in _programs(policy))
+def why_left_out(policy: CompiledPolicy) -> str:
+    """Return why a policy says nothing about existing objects; empty if it does."""
+    if not policy.uses.isdisjoint(QUEUE_VARIABLES):
+        return QUEUES_NOT_ASKED
+    asks = any(name.startswith("authorizer") for name in policy.uses)
+    if asks or any(_USER.search(program.source) for program in _programs(policy)):
+        return NOT_ASKED
+    return ""
 
 
 def _programs(policy: CompiledPolicy) -> Iterator[Program]:

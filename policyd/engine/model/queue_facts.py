@@ -1,0 +1,175 @@
+"""Declare the variables by which policies read the queues: `queue`, `clusterQueue` and `cluster`.
+
+A fact is known, absent or unknown. An absent one (an object without a queue, a queue in which
+nothing waits) is a field that is not there, for `has` and `?`. An unknown one fails, also under
+`has` and `?`: the policy's `failurePolicy` decides then. Only `cluster.known` never fails.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from policyd.cel import CelError
+from policyd.cel.environment import Fields
+from policyd.cel.types import BOOL, INT, STRING, TIMESTAMP, Type, list_of, map_of
+
+_AMOUNTS = map_of(STRING, INT)
+_QUOTAS: Final[Fields] = {"nominal": _AMOUNTS, "used": _AMOUNTS, "available": _AMOUNTS}
+_LINE: Final[Fields] = {"pending": INT, "requested": _AMOUNTS, "oldestPending": TIMESTAMP}
+
+QUEUE_STRUCTS: Final[Mapping[str, Fields]] = {
+    "policyd.LocalQueue": {
+        **_LINE,
+        "name": STRING,
+        "namespace": STRING,
+        "clusterQueue": STRING,
+        "holding": INT,
+        "used": _AMOUNTS,
+    },
+    "policyd.ClusterQueue": {
+        **_LINE,
+        **_QUOTAS,
+        "name": STRING,
+        "cohort": STRING,
+        "active": BOOL,
+        "strict": BOOL,
+        "holding": INT,
+        "borrowed": _AMOUNTS,
+        "flavors": map_of(STRING, Type("policyd.Flavor")),
+        "waiting": list_of(Type("policyd.Waiting")),
+    },
+    "policyd.Flavor": _QUOTAS,
+    "policyd.Waiting": {
+        "namespace": STRING,
+        "job": STRING,
+        "priority": INT,
+        "since": TIMESTAMP,
+        "requests": _AMOUNTS,
+    },
+    "policyd.Cohort": {
+        "name": STRING,
+        "parent": STRING,
+        "nominal": _AMOUNTS,
+        "used": _AMOUNTS,
+        "idle": _AMOUNTS,
+        "pending": INT,
+        "requested": _AMOUNTS,
+    },
+    "policyd.Cluster": {
+        "known": BOOL,
+        "takenAt": TIMESTAMP,
+        "clusterQueues": map_of(STRING, Type("policyd.ClusterQueue")),
+        "cohorts": map_of(STRING, Type("policyd.Cohort")),
+        "nominal": _AMOUNTS,
+        "used": _AMOUNTS,
+        "idle": _AMOUNTS,
+        "pending": INT,
+        "requested": _AMOUNTS,
+    },
+}
+"""The types that the variables are made of. Amounts are whole devices, milli-CPU and bytes."""
+
+QUEUE_VARIABLES: Final[Mapping[str, Type]] = {
+    "queue": Type("policyd.LocalQueue"),
+    "clusterQueue": Type("policyd.ClusterQueue"),
+    "cluster": Type("policyd.Cluster"),
+}
+
+OF_THE_OBJECT: Final = frozenset(("queue", "clusterQueue"))
+"""Variables that depend on the queue that the object names."""
+
+
+class FactStruct(dict[str, Any]):
+    """A struct whose fields are computed when an expression selects them."""
+
+    __slots__ = ("_fields", "_lacking", "_unknown")
+
+    def __init__(
+        self,
+        fields: Mapping[str, Callable[[], object]],
+        *,
+        lacking: str = "",
+        unknown: bool = False,
+    ) -> None:
+        """Begin with nothing computed.
+
+        Args:
+            fields: How each field that is there is computed.
+            lacking: Why others are not there, for messages.
+            unknown: Whether it is not known that they are not there.
+        """
+        super().__init__()
+        self._fields = fields
+        self._lacking = lacking
+        self._unknown = unknown
+
+    def __missing__(self, name: str) -> object:
+        compute = self._fields.get(name)
+        if compute is None:
+            raise CelError(self._lacking or f"no such key: {name}")
+        value = self[name] = compute()
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a field is there.
+
+        Raises:
+            CelError: If that is unknown.
+        """
+        if name not in self._fields and self._unknown:
+            raise CelError(self._lacking)
+        return name in self._fields
+
+    def __iter__(self) -> Any:  # noqa: ANN401 - it never returns
+        """Refuse: what has been computed so far is no result.
+
+        Raises:
+            CelError: Always.
+        """
+        raise CelError("the facts of a queue are no map: select their fields")
+
+
+class QueueFacts(Protocol):
+    """The facts of the queues at one moment."""
+
+    def variables(self, namespace: str, queue: str) -> Mapping[str, object]:
+        """Return the values of `queue`, `clusterQueue` and `cluster`.
+
+        Args:
+            namespace: Of the request.
+            queue: The LocalQueue that the object names; "" for none.
+        """
+        ...
+
+    def within(self, namespace: str) -> "QueueFacts":
+        """Return the facts that policies of a namespace may know."""
+        ...
+
+
+class UnknownFacts:
+    """No facts: every field but `cluster.known` fails."""
+
+    def __init__(self, reason: str) -> None:
+        """Begin.
+
+        Args:
+            reason: Why nothing is known, for messages.
+        """
+        self._message = f"the queues are unknown: {reason}"
+
+    def variables(self, _namespace: str, _queue: str) -> Mapping[str, object]:
+        """Return values of which nothing can be selected."""
+        nothing = FactStruct({}, lacking=self._message, unknown=True)
+        cluster = FactStruct({"known": lambda: False}, lacking=self._message, unknown=True)
+        return {"queue": nothing, "clusterQueue": nothing, "cluster": cluster}
+
+    def within(self, _namespace: str) -> "UnknownFacts":
+        """Return the same: there is nothing to hide."""
+        return self
+
+
+NOT_GIVEN: Final = UnknownFacts("no snapshot of them was given")
+
+
+def no_queue_facts() -> QueueFacts:
+    """Return facts of which nothing is known."""
+    return NOT_GIVEN
