@@ -17,7 +17,14 @@ from policyd.admission.jobs import JobAdmission
 from policyd.admission.queues import QueueAdmission
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
-from policyd.cli.circumstances import Labels, Sent, request_of, with_circumstances
+from policyd.cli.circumstances import (
+    Around,
+    Labels,
+    Sent,
+    around_of,
+    request_of,
+    with_circumstances,
+)
 from policyd.cli.formats.files import load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all, unusable
@@ -89,7 +96,7 @@ class _Given(Sent):
     help="Hold jobs that name a queue, and check queues, as the webhooks do.",
 )
 def command(**given: Unpack[_Given]) -> None:
-    r"""Show what the admission webhooks would do to objects, without a cluster.
+    r"""Show what the admission webhooks would do to objects.
 
     Each object is evaluated against all policies, as if it were sent to the API server, and
     jobs are held for their queue. The objects that are allowed go to standard output, as they
@@ -98,6 +105,9 @@ def command(**given: Unpack[_Given]) -> None:
 
     If a policy selects by labels of a namespace that are not given, it is unknown whether the
     policy applies: that is an error. If a policy is invalid, no object is evaluated.
+
+    No cluster is needed. With --cluster, namespaces, params, stored objects and the queues are
+    those of the cluster, as far as its user may read them; policies are still those that are given.
 
     Exits with 0 if every object is allowed, 1 if one is denied, a policy is invalid, or it is
     unknown whether a policy applies, and 2 if a document is not an object.
@@ -108,6 +118,7 @@ def command(**given: Unpack[_Given]) -> None:
       policyd apply -p policies/ -f job.yaml --namespace-labels policyd.io/team=team-a
       policyd apply -p my-policy.yaml -f manifests/ -o diff
       helm template chart/ | policyd apply -p policies/ -f -
+      policyd apply -p policies/ -f job.yaml --cluster -n team-a
     """
     once(given["policies"] + given["objects"])
     loaded = load(given["policies"])
@@ -122,16 +133,20 @@ def command(**given: Unpack[_Given]) -> None:
     if not documents and not unreadable:
         raise click.UsageError(f"no object in {', '.join(given['objects'])}")
     objects = [document.value for document in documents]
-    labels = Labels(objects, given)
+    around = around_of(given, loaded, objects)
+    show_all(around.findings)
+    objects += around.objects
+    labels = Labels(objects, given, of_cluster=given["cluster"])
     policies = offline_set(
-        loaded,
+        around.kept(loaded),
         labels.lookup,
         objects=objects,
         now=SystemClock().now,
         makers=makers_for(given["user"]),
+        queues=lambda: around.queues,
     )
-    applied, broken = _apply(documents, policies, given, labels)
-    findings = [*loaded.findings, *unreadable, *broken]
+    applied, broken = _apply(documents, policies, given, labels, around)
+    findings = [*loaded.findings, *unreadable, *around.findings, *broken]
     show_all(broken)
     for one in applied:
         _tell(one)
@@ -144,16 +159,20 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 def _apply(
-    documents: Sequence[Document], policies: PolicySet, given: _Given, labels: Labels
+    documents: Sequence[Document],
+    policies: PolicySet,
+    given: _Given,
+    labels: Labels,
+    around: Around,
 ) -> tuple[list[_Applied], list[Finding]]:
     """Evaluate each object; a document that is no object, or is undecided, is a finding."""
     decide = _with_webhooks(policies) if given["queue"] else lambda r: (policies.review(r),)
     applied: list[_Applied] = []
     findings: list[Finding] = []
-    kinds = custom_kinds(document.value for document in documents)
+    kinds = {**around.kinds, **custom_kinds(document.value for document in documents)}
     for document in progress(documents, "applying", len(documents)):
         try:
-            request = request_of(document.value, given, kinds)
+            request = request_of(document.value, given, kinds, around)
         except ObjectError as error:
             findings.append(unusable(document, error))
             continue

@@ -1,18 +1,34 @@
 """The options for how objects are sent: operation, namespace, labels, user."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import click
+from click.core import ParameterSource
 
 from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
-from policyd.cli.options import GROUPS, USER, together
+from policyd.cli.formats.snapshots import facts_in
+from policyd.cli.options import (
+    GROUPS,
+    SNAPSHOT,
+    USER,
+    ClusterOptions,
+    check_cluster,
+    from_cluster,
+    together,
+)
+from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.why_not import undecided
+from policyd.engine.model.queue_facts import NOT_GIVEN, QueueFacts
+from policyd.engine.objects.match import NamespaceLookup
+from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.requests import (
     CustomKinds,
+    ObjectError,
     RequestCircumstances,
     as_it_was,
     namespace_lookup,
@@ -20,8 +36,11 @@ from policyd.engine.offline.requests import (
     request_for,
 )
 
+if TYPE_CHECKING:
+    from policyd.kube.client import Reader
 
-class Sent(TypedDict):
+
+class Sent(ClusterOptions):
     """The options for how objects are sent."""
 
     operation: Operation
@@ -30,18 +49,105 @@ class Sent(TypedDict):
     assume_labels: bool
     user: str
     groups: tuple[str, ...]
+    snapshot: str | None
 
 
-def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
+class ObjectKey(NamedTuple):
+    """The names of an object; the namespace is empty if it does not say one."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+def key_of(obj: Json) -> ObjectKey | None:
+    """Return the names of an object; None if it is none."""
+    names = (("apiVersion",), ("kind",), ("metadata", "namespace"), ("metadata", "name"))
+    said = [value_at(obj, path) for path in names]
+    found = ObjectKey(*(each if isinstance(each, str) else "" for each in said))
+    return found if found.api_version and found.kind else None
+
+
+@dataclass(slots=True)
+class Around:
+    """What is around the objects that policies decide on.
+
+    Attributes:
+        namespace: Of objects that name none.
+        objects: Namespaces, params, and definitions of kinds.
+        kinds: The kinds that are not built in.
+        stored: Objects as they are, which updates change; or why that is not known.
+        queues: The queues that policies read.
+        findings: What could not be read.
+        left_out: Policies that cannot be evaluated therefore, by id.
+    """
+
+    namespace: str = ""
+    objects: list[Json] = field(default_factory=list)
+    kinds: dict[tuple[Json, Json], tuple[str, bool]] = field(default_factory=dict)
+    stored: dict[ObjectKey, Json] = field(default_factory=dict)
+    queues: QueueFacts = NOT_GIVEN
+    findings: list[Finding] = field(default_factory=list)
+    left_out: set[str] = field(default_factory=set)
+
+    def kept(self, loaded: Loaded) -> Loaded:
+        """Return policies without those that cannot be evaluated."""
+        policies = (policy for policy in loaded.policies if policy.id not in self.left_out)
+        return replace(loaded, policies=tuple(policies)) if self.left_out else loaded
+
+
+def around_of(given: Sent, loaded: Loaded, objects: Sequence[Json]) -> Around:
+    """Return what is around objects, of a cluster or of files.
+
+    Args:
+        given: The options; their namespace becomes that of the context if none was named.
+        loaded: The policies.
+        objects: The objects.
+
+    Raises:
+        click.UsageError: If a cluster is named, and not to be read.
+    """
+    check_cluster(given)
+    around = _of_cluster(given, loaded, objects) if given["cluster"] else Around()
+    if given["snapshot"]:
+        around.queues = facts_in(given["snapshot"])
+    return around
+
+
+def _of_cluster(given: Sent, loaded: Loaded, objects: Sequence[Json]) -> Around:
+    # Imported only where a cluster is read: it takes as long as a small command.
+    from policyd.cli.around import around_objects  # noqa: PLC0415
+    from policyd.cli.clusters import read_cluster  # noqa: PLC0415
+
+    source = click.get_current_context().get_parameter_source("namespace")
+
+    async def read(reader: "Reader", namespace: str) -> Around:
+        if source is not ParameterSource.DEFAULT:
+            namespace = given["namespace"]
+        stored = given["operation"] != "CREATE"
+        return await around_objects(
+            reader, loaded.policies, objects, namespace=namespace, stored=stored
+        )
+
+    around = read_cluster(given, read)
+    given["namespace"] = around.namespace
+    return around
+
+
+def request_of(
+    obj: Json, given: Sent, kinds: CustomKinds, around: Around | None = None
+) -> AdmissionRequest:
     """Return the request that sends an object; one that is updated was as it is.
 
     Args:
         obj: The object.
         given: The options.
         kinds: The kinds that are not built in.
+        around: Where the objects are as they were; the same as sent if left out.
 
     Raises:
-        ObjectError: If it is no object of Kubernetes.
+        ObjectError: If it is no object of Kubernetes, or it is not known what is updated.
     """
     circumstances = RequestCircumstances(
         operation=given["operation"],
@@ -49,7 +155,11 @@ def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
         namespace=given["namespace"],
         kinds=kinds,
     )
-    old = as_it_was(obj, given["operation"])
+    key = key_of(obj)
+    said = around.stored.get(key) if around is not None and key is not None else None
+    if isinstance(said, str):
+        raise ObjectError(said)
+    old = as_it_was(obj, given["operation"], said)
     return request_for(obj, circumstances, old_object=old)
 
 
@@ -63,14 +173,19 @@ class NamespaceOptions(TypedDict):
 class Labels:
     """The labels of namespaces: the known ones, and those that policies use but are unknown."""
 
-    def __init__(self, objects: Iterable[Json], given: NamespaceOptions | Sent) -> None:
+    def __init__(
+        self, objects: Iterable[Json], given: "NamespaceOptions | Sent", *, of_cluster: bool = False
+    ) -> None:
         objects = list(objects)
         self._told = given["namespace_labels"] is not None or given["assume_labels"]
         self._known = namespaces_among(objects)
         self._noted: set[object] = set()
         self._unknown: dict[tuple[str, str, str], None] = {}
-        self.lookup = namespace_lookup(objects, given["namespace_labels"] or {})
-        """Finds namespaces."""
+        find = namespace_lookup(objects, given["namespace_labels"] or {})
+        self.lookup: NamespaceLookup = find
+        """Finds namespaces; of a cluster, only those that it has."""
+        if of_cluster and not self._told:
+            self.lookup = lambda name: find(name) if name in self._known else None
 
     def note(self, policies: PolicySet, request: AdmissionRequest) -> None:
         """Take note of policies that a request cannot be decided by."""
@@ -134,5 +249,7 @@ with_circumstances = together(
     NAMESPACE_LABELS,
     USER,
     GROUPS,
+    SNAPSHOT,
+    from_cluster("namespaces, params, stored objects and the queues"),
 )
 """Give a command the options that say how objects are sent."""

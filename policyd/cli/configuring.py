@@ -32,15 +32,6 @@ CONFIG = click.option(
 )
 
 
-KUBECONFIG = click.option(
-    "--kubeconfig",
-    default="",
-    type=STORED_FILE,
-    metavar="FILE",
-    help="How to reach the API server.",
-)
-
-
 def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> ControllerSettings:
     """Return settings with those of a Configuration added, and warn of ineffective fields.
 

@@ -14,7 +14,8 @@ import structlog
 
 from policyd.api.makers import Makers
 from policyd.api.names import SYSTEM_NAMESPACES
-from policyd.cli.configuring import CONFIG, KUBECONFIG, configured
+from policyd.cli.configuring import CONFIG, configured
+from policyd.cli.options import KUBECONFIG
 from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
 from policyd.connections import Listening

@@ -4,16 +4,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from math import lcm
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import click
 import yaml
 
 from policyd.alloc.value import Value
+from policyd.api.meta import Json
 from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_number
 from policyd.cli.formats.scenarios import scenario_nodes, scenario_objects
 from policyd.cli.formats.tables import show_table
+from policyd.cli.options import ClusterOptions, from_cluster, one_source
 from policyd.optimize.devices import GPU, SLICES, Devices, inventory
 from policyd.optimize.mig import MIG, profiles_of
 
@@ -56,7 +58,7 @@ def gpu_slices(devices: Iterable[Devices]) -> GpuSlices:
 
 
 @click.command("devices")
-@click.argument("file", type=FILE)
+@click.argument("file", type=FILE, required=False)
 @click.option(
     "-o",
     "--output",
@@ -65,21 +67,27 @@ def gpu_slices(devices: Iterable[Devices]) -> GpuSlices:
     show_default=True,
     help="A line for each kind of device, the same as JSON, or a Configuration that counts them.",
 )
-def command(file: str, output: Literal["table", "json", "config"]) -> None:
+@from_cluster("nodes")
+def command(
+    file: str | None, output: Literal["table", "json", "config"], **given: Unpack[ClusterOptions]
+) -> None:
     r"""Show which GPUs nodes have: whole ones, parts of them (MIG), and replicas of shared ones.
 
-    FILE (- for standard input) has Nodes. Replicas and parts are not whole GPUs: the last
-    column counts the physical GPUs behind what the nodes report.
+    FILE (- for standard input) has Nodes; with --cluster, they are those of the cluster. Replicas
+    and parts are not whole GPUs: the last column counts the physical GPUs behind what the nodes
+    report.
 
     `-o config` prints a Configuration of Kueue's by which all of them count against one quota, of
     `policyd.io/gpu-slices`: a GPU is as many as all parts divide.
 
     \b
     Examples:
+      policyd devices --cluster
       kubectl get nodes -o yaml | policyd devices -
       policyd devices nodes.yaml -o config >> configuration.yaml
     """
-    devices = inventory(scenario_nodes(scenario_objects(file)))
+    one_source(given, file, "FILE")
+    devices = inventory(scenario_nodes(scenario_objects(file) if file else _nodes(given)))
     slices = gpu_slices(devices)
     if output == "json":
         click.echo(json.dumps([_as_json(each) for each in devices], indent=2))
@@ -89,6 +97,15 @@ def command(file: str, output: Literal["table", "json", "config"]) -> None:
         show_table(_HEAD, map(_row, devices), numbers=_HEAD[3:])
     for sentence in _warnings(slices):
         click.secho(f"warning: {sentence}", fg="yellow", err=True)
+
+
+def _nodes(given: ClusterOptions) -> list[Json]:
+    """Return the nodes of a cluster."""
+    # Imported only where a cluster is read: it takes as long as a small command.
+    from policyd.cli.clusters import listed, read_cluster  # noqa: PLC0415
+    from policyd.kube.resources import NODES  # noqa: PLC0415
+
+    return read_cluster(given, lambda reader, _: listed(reader, NODES))
 
 
 def _row(each: Devices) -> tuple[str, ...]:

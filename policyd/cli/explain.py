@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from policyd.cel.explain import Explanation
-from policyd.cli.circumstances import Sent, request_of, with_circumstances
+from policyd.cli.circumstances import Labels, Sent, around_of, request_of, with_circumstances
 from policyd.cli.formats.files import DIALECT, load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
@@ -31,7 +31,6 @@ from policyd.engine.offline.requests import (
     ObjectError,
     custom_kinds,
     makers_for,
-    namespace_lookup,
     offline_set,
 )
 from policyd.errors import did_you_mean
@@ -53,12 +52,15 @@ class _Given(Sent):
 @TEXT_OR_JSON
 @with_circumstances
 def command(**given: Unpack[_Given]) -> None:
-    r"""Explain the decisions of policies on objects, without a cluster.
+    r"""Explain the decisions of policies on objects.
 
     For each policy: whether it matches the object, and if not, which rule, selector or match
     condition excludes it; the value of each variable and validation, and of their parts; and
     the changes it makes. All policies are evaluated, so that each sees the object as the
     previous ones changed it, even if only some are shown.
+
+    No cluster is needed. With --cluster, namespaces, params, stored objects and the queues are
+    those of the cluster, as far as its user may read them.
 
     Exits with 0 whatever the policies decide, 1 if a policy is invalid, 2 if a document is not
     an object.
@@ -68,6 +70,7 @@ def command(**given: Unpack[_Given]) -> None:
       policyd explain -p policies/ -f job.yaml
       policyd explain -p policies/ -f job.yaml --policy cap-gpus-per-pod
       policyd explain -p policies/ -f pod.yaml --operation UPDATE --user alice -o json
+      policyd explain -p policies/ -f job.yaml --cluster --policy night-share
     """
     once(given["policies"] + given["objects"])
     loaded = load(given["policies"], DIALECT)
@@ -99,20 +102,21 @@ def _explain(
 ) -> Iterator[tuple[Document, list[PolicyExplanation]]]:
     """Yield each object with its explanation; a document that is no object is a finding."""
     objects = [document.value for document in documents]
-    lookup, kinds = (
-        namespace_lookup(objects, given["namespace_labels"] or {}),
-        custom_kinds(objects),
-    )
+    around = around_of(given, loaded, objects)
+    findings += around.findings
+    objects += around.objects
+    kinds = {**around.kinds, **custom_kinds(objects)}
     policies: PolicySet = offline_set(
-        loaded,
-        lookup,
+        around.kept(loaded),
+        Labels(objects, given, of_cluster=given["cluster"]).lookup,
         objects=objects,
         now=SystemClock().now,
         makers=makers_for(given["user"]),
+        queues=lambda: around.queues,
     )
     for document in progress(documents, "explaining", len(documents)):
         try:
-            request = request_of(document.value, given, kinds)
+            request = request_of(document.value, given, kinds, around)
         except ObjectError as error:
             findings.append(unusable(document, error))
             continue

@@ -1,11 +1,12 @@
 """Options that several commands have, so that they are said the same way."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import click
 
-from policyd.cli.formats.files import PATH
+from policyd.cli.formats.files import FILE, PATH
+from policyd.standard_input import STORED_FILE
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Option = Callable[[_Command], _Command]
@@ -22,6 +23,25 @@ OBJECTS = click.option(
     type=PATH,
     help="Objects: file, folder or -.",
 )
+OBJECTS_IF_ANY = click.option(
+    "-f", "--filename", "objects", multiple=True, type=PATH, help="Objects: file, folder or -."
+)
+KUBECONFIG = click.option(
+    "--kubeconfig",
+    default="",
+    type=STORED_FILE,
+    metavar="FILE",
+    help="How to reach the API server.",
+)
+CONTEXT = click.option(
+    "--context", default="", help="A context of the kubeconfig; its current one if not."
+)
+SNAPSHOT = click.option(
+    "--snapshot",
+    type=FILE,
+    metavar="FILE",
+    help="The queues that policies read: a queue snapshot.",
+)
 TEXT_OR_JSON = click.option(
     "-o",
     "--output",
@@ -33,6 +53,56 @@ USER = click.option("--user", default="someone", help="User that sends the reque
 GROUPS = click.option(
     "--group", "groups", multiple=True, help="Group of that user; may be repeated."
 )
+
+
+class ClusterOptions(TypedDict):
+    """The options of commands that can read a cluster."""
+
+    cluster: bool
+    kubeconfig: str
+    context: str
+
+
+def from_cluster(what: str) -> _Option[Any]:
+    """Return the options of a command that can read a cluster.
+
+    Args:
+        what: What it reads from there, for its help.
+    """
+    return together(
+        click.option("--cluster", is_flag=True, help=f"Read {what} from the cluster."),
+        KUBECONFIG,
+        CONTEXT,
+    )
+
+
+def check_cluster(given: ClusterOptions) -> None:
+    """Check that a cluster is named only where one is read.
+
+    Raises:
+        click.UsageError: If that is not so.
+    """
+    for name in ("kubeconfig", "context"):
+        if given[name] and not given["cluster"]:
+            raise click.UsageError(f"--{name} needs --cluster")
+
+
+def one_source(given: ClusterOptions, file: object, name: str) -> None:
+    """Check that a command reads either a file or a cluster.
+
+    Args:
+        given: The options.
+        file: The file, if one is given.
+        name: How the command's help calls it.
+
+    Raises:
+        click.UsageError: If both are given, or none.
+    """
+    check_cluster(given)
+    if given["cluster"] and file:
+        raise click.UsageError(f"{name} and --cluster cannot be used together")
+    if not given["cluster"] and not file:
+        raise click.UsageError(f"{name} or --cluster is required")
 
 
 def together(*options: _Option[Any]) -> _Option[Any]:

@@ -9,13 +9,20 @@ import click
 import yaml
 
 from policyd.api.meta import Json
-from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, NamespaceOptions
+from policyd.cli.circumstances import NAMESPACE_LABELS, Around, Labels, NamespaceOptions
 from policyd.cli.formats.files import load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.tables import show_table
-from policyd.cli.options import OBJECTS, POLICIES
+from policyd.cli.options import (
+    OBJECTS_IF_ANY,
+    POLICIES,
+    ClusterOptions,
+    from_cluster,
+    one_source,
+)
 from policyd.clock import SystemClock
+from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -32,7 +39,7 @@ from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
 
 
-class _Given(NamespaceOptions):
+class _Given(NamespaceOptions, ClusterOptions):
     """The arguments of the command."""
 
     policies: tuple[str, ...]
@@ -43,7 +50,7 @@ class _Given(NamespaceOptions):
 
 @click.command("report")
 @POLICIES
-@OBJECTS
+@OBJECTS_IF_ANY
 @NAMESPACE_LABELS
 @click.option(
     "-o",
@@ -59,37 +66,59 @@ class _Given(NamespaceOptions):
     show_default=True,
     help="Which kind of reports.",
 )
+@from_cluster("objects, namespaces and params")
 def command(**given: Unpack[_Given]) -> None:
     r"""Report the results of policies for existing objects, a line for each policy and namespace.
 
     Each object is evaluated as if it were created now; shadow policies are included. A policy
-    that reads the user of the request is skipped. `policyd controller --reports` writes the
-    same results into a cluster.
+    that reads the user of the request, or the queues, is skipped. With --cluster, the objects are
+    all that the policies concern in the cluster, as far as its user may list them.
+    `policyd controller --reports` writes the same results into a cluster.
 
-    Exits with 0 if there is no failure, 1 if there is one, a policy is invalid, or it is
-    unknown whether a policy applies because a namespace's labels are missing, and 2 if a
-    document is not an object.
+    Exits with 0 if there is no failure, 1 if there is one, a policy is invalid, something may not
+    be listed, or it is unknown whether a policy applies because a namespace's labels are missing,
+    and 2 if a document is not an object or the cluster cannot be asked.
 
     \b
     Examples:
       policyd report -p policies/ -f manifests/
+      policyd report -p policies/ --cluster
       kubectl get pods,jobs -A -o yaml | policyd report -p policies/ -f -
       policyd report -p policies/ -f manifests/ -o yaml --api openreports.io/v1alpha1
     """
     once(given["policies"] + given["objects"])
+    one_source(given, given["objects"], "-f")
     loaded = load(given["policies"])
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
+    scan, findings = _of_cluster(loaded, given) if given["cluster"] else _of_files(loaded, given)
+    show_all([*loaded.findings, *findings])
+    _print(scan.book.namespaces, given)
+    fails = _fails(scan.book.namespaces.values())
+    sys.exit(exit_code([*loaded.findings, *findings], failed=fails))
+
+
+def _of_files(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
     documents, findings = read_objects(given["objects"])
     objects = [document.value for document in documents]
     labels = Labels(objects, given)
     policies = offline_set(loaded, labels.lookup, objects=objects, now=SystemClock().now)
     scan = PolicyScan(policies)
-    findings += _look_at(documents, scan, policies, labels)
-    show_all([*loaded.findings, *findings])
-    _print(scan.book.namespaces, given)
-    fails = _fails(scan.book.namespaces.values())
-    sys.exit(exit_code([*loaded.findings, *findings], failed=fails))
+    return scan, [*findings, *_look_at(documents, scan, policies, labels)]
+
+
+def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
+    # Imported only where a cluster is read: it takes as long as a small command.
+    from policyd.cli.cluster_scan import scan_cluster  # noqa: PLC0415
+
+    def policies_with(around: Around) -> PolicySet:
+        labels = Labels(around.objects, given, of_cluster=True)
+        return offline_set(
+            around.kept(loaded), labels.lookup, objects=around.objects, now=SystemClock().now
+        )
+
+    found = scan_cluster(given, loaded, policies_with)
+    return found.scan, found.findings
 
 
 def _look_at(

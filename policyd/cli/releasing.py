@@ -6,8 +6,8 @@ from functools import partial
 
 import click
 
-from policyd.cli.configuring import KUBECONFIG
 from policyd.cli.formats.report import count
+from policyd.cli.options import KUBECONFIG
 from policyd.config import environment
 from policyd.controller.queues.in_use import release
 from policyd.kube.connection import connection_from

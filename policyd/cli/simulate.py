@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, Unpack
 
 import click
 import msgspec
@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
+from policyd.api.meta import Json
 from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_json, as_number
 from policyd.cli.formats.maps import Maps
@@ -28,6 +29,7 @@ from policyd.cli.formats.scenarios import (
     warn_of_gates,
 )
 from policyd.cli.formats.tables import Rows
+from policyd.cli.options import ClusterOptions, from_cluster, one_source
 from policyd.optimize.moves import Moves
 from policyd.simulate.defragmentation import (
     Defragmentation,
@@ -50,10 +52,10 @@ _NARROWEST: Final = 24
 """Columns that the names of workloads have at least."""
 
 
-class _Options(TypedDict):
+class _Options(ClusterOptions):
     """The arguments of the command."""
 
-    file: str
+    file: str | None
     output: Literal["table", "json"]
     until: str
     draw: bool
@@ -64,7 +66,7 @@ class _Options(TypedDict):
 
 
 @click.command("simulate")
-@click.argument("file", type=FILE)
+@click.argument("file", type=FILE, required=False)
 @click.option(
     "-o",
     "--output",
@@ -95,11 +97,14 @@ class _Options(TypedDict):
     metavar="N",
     help="Plan at most N moves of running workloads for each one that is still pending.",
 )
+@from_cluster("queues and workloads")
 def command(**options: Unpack[_Options]) -> None:
     r"""Show what the queue would decide, cycle by cycle, in virtual time.
 
     FILE (- for standard input) has ResourceFlavors, ClusterQueues, Cohorts, LocalQueues, and
     Workloads or jobs, and perhaps Topologies, Nodes and a Configuration, as a cluster would.
+    With --cluster, they are read from the cluster as they are now, and go on from there; jobs
+    without a Workload and the controller's Configuration are not.
     Annotations of a Workload or job set when it arrives (`policyd.io/arrives-after: 10m`), how
     long it runs (`policyd.io/run-for: 2h`), and when it loses a pod and hangs
     (`policyd.io/loses-pod-after: 1h`); a maximum execution time is enforced. Objects that are
@@ -118,10 +123,11 @@ def command(**options: Unpack[_Options]) -> None:
       policyd simulate scenario.yaml --explain
       policyd simulate scenario.yaml --until 8h -o json
       policyd simulate scenario.yaml --until 8h --defragment 4 --map
+      policyd simulate --cluster --explain
       kubectl get resourceflavors,clusterqueues,localqueues,workloads -A -o yaml \
         | policyd simulate -
     """
-    objects = scenario_objects(options["file"])
+    objects = _objects(options)
     warn_of_gates(objects)
     until = seconds_of(options["until"]) if options["until"] else float("inf")
     names = Names(
@@ -155,6 +161,16 @@ def command(**options: Unpack[_Options]) -> None:
             click.echo(line)
     for line in _left(simulation.state):
         click.echo(line, err=True)
+
+
+def _objects(options: _Options) -> list[dict[str, Json]]:
+    one_source(options, options["file"], "FILE")
+    if options["file"]:
+        return scenario_objects(options["file"])
+    # Imported only where a cluster is read: it takes as long as a small command.
+    from policyd.cli.cluster_scenario import cluster_scenario  # noqa: PLC0415
+
+    return cluster_scenario(options, nodes=options["draw"])
 
 
 def _until(simulation: Simulation, until: float) -> None:

@@ -4,21 +4,23 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Unpack
 
 import click
 
 from policyd.cli.formats.case_files import Tested, case_files, run_all_together, run_files, untested
+from policyd.cli.formats.files import load
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
+from policyd.cli.options import ClusterOptions, check_cluster, from_cluster
 from policyd.engine.documents.findings import Finding
-from policyd.engine.offline.cases import CaseOutcome
+from policyd.engine.offline.cases import NOTHING_AROUND, CaseOutcome, CaseSurroundings
 from policyd.policy_files import CASES, KYVERNO_TEST
 
 
-class _Asked(TypedDict):
-    """The additional checks."""
+class _Asked(ClusterOptions):
+    """The additional checks, and the cluster."""
 
     coverage: bool
     branches: bool
@@ -41,6 +43,7 @@ class _Asked(TypedDict):
     "--together", is_flag=True, help="Fail if the order between policies of all folders matters."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Name the cases that pass, too.")
+@from_cluster("what cases leave out")
 def command(
     paths: tuple[Path, ...],
     output: Literal["text", "json"] | Format,
@@ -66,7 +69,11 @@ def command(
     unless their priorities differ; --together checks that for all policies in PATHS, as in a
     cluster.
 
-    Exits with 0 if all cases pass, 1 if one fails, 2 if a file of cases is not YAML.
+    With --cluster, a case that gives no labels of its namespace, no params or no queues has those
+    of the cluster.
+
+    Exits with 0 if all cases pass, 1 if one fails, 2 if a file of cases is not YAML or the cluster
+    cannot be read.
 
     \b
     Examples:
@@ -91,8 +98,9 @@ def command(
         raise click.UsageError(f"no {CASES}, {KYVERNO_TEST}, suite or tests/ under {under}")
     for policy in untested(paths, files):
         click.secho(f"{policy}: no {CASES} beside it", fg="yellow", err=True)
-    tested = list(_run_all(files, keyword, branches=asked["branches"]))
-    tested += run_all_together(paths, files) if asked["together"] else ()
+    around = _around(paths, asked)
+    tested = list(_run_all(files, keyword, around, branches=asked["branches"]))
+    tested += run_all_together(paths, files, around) if asked["together"] else ()
     if keyword and not any(one.outcomes or one.findings for one in tested):
         raise click.UsageError(f"no case has `{keyword}` in its name")
     if output == "json":
@@ -109,9 +117,26 @@ def command(
     sys.exit(exit_code(findings, failed=failed or lacking))
 
 
-def _run_all(files: Sequence[Path], keyword: str, *, branches: bool) -> Iterator[Tested]:
+def _around(paths: Sequence[Path], asked: _Asked) -> CaseSurroundings:
+    """Return what cases leave out."""
+    check_cluster(asked)
+    if not asked["cluster"]:
+        return NOTHING_AROUND
+    # Imported only where a cluster is read: it takes as long as a small command.
+    from policyd.cli.around import around_cases  # noqa: PLC0415
+    from policyd.cli.clusters import read_cluster  # noqa: PLC0415
+
+    # Of cases in a file, the policies are beside it; of those on standard input, in this folder.
+    folders = dict.fromkeys(str(path if path.is_dir() else path.parent) for path in paths)
+    policies = load(list(folders)).policies
+    return read_cluster(asked, lambda reader, _: around_cases(reader, policies))
+
+
+def _run_all(
+    files: Sequence[Path], keyword: str, around: CaseSurroundings, *, branches: bool
+) -> Iterator[Tested]:
     """Run the files, with a progress bar on a terminal."""
-    running = run_files(files, keyword, branches=branches)
+    running = run_files(files, keyword, branches=branches, around=around)
     yield from progress(running, "testing", len(files))
 
 

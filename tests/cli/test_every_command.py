@@ -245,14 +245,21 @@ STORED = [
 ]
 
 
+def required_by(command):
+    """Arguments without which a command is not called."""
+    for each in command.params:
+        if each.required:
+            yield from (each.opts[-1],) if isinstance(each, click.Option) else ()
+            yield str(POLICY) if isinstance(each.type, click.Path) else each.name
+
+
 @pytest.mark.parametrize(("command", "option"), STORED)
 def test_data_that_a_service_reads_again_is_stored_until_it_ends(command, option):
     name = option.lstrip("-").replace("-", "_")
     runner = CliRunner()
-    arguments = [each.name for each in command.params if isinstance(each, click.Argument)]
     with (
         runner.isolation(input="kind: Configuration"),
-        command.make_context("it", [option, "-", *arguments]) as context,
+        command.make_context("it", [option, "-", *required_by(command)]) as context,
     ):
         (path,) = given if isinstance(given := context.params[name], tuple) else (given,)
         assert Path(path).read_text() == "kind: Configuration"

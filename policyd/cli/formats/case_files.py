@@ -10,13 +10,14 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import click
 
 from policyd.cli.formats.files import DIALECT, cannot_read, content, load, load_documents, text_of
+from policyd.cli.formats.snapshots import facts_beside
 from policyd.cli.formats.suites import (
     Outcomes,
     is_gatekeeper_suite,
@@ -32,9 +33,11 @@ from policyd.engine.documents.reading import read_documents
 from policyd.engine.lint.coverage import Branch, BranchCoverage
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.cases import (
+    NOTHING_AROUND,
     Case,
     CaseOutcome,
     Cases,
+    CaseSurroundings,
     ask_case,
     cases_of,
     load_cases,
@@ -44,6 +47,7 @@ from policyd.engine.offline.cases import (
 )
 from policyd.engine.offline.requests import ObjectError
 from policyd.policy_files import CASES, KYVERNO_TEST, SUFFIXES, policy_files
+from policyd.snapshot.reading import SnapshotError
 from policyd.standard_input import STANDARD_INPUT
 
 _WORTH_A_PROCESS = 40
@@ -111,17 +115,25 @@ def untested(paths: Sequence[Path], tests: Iterable[Path]) -> list[Path]:
     ]
 
 
-def run_files(files: Sequence[Path], keyword: str, *, branches: bool = False) -> Iterator[Tested]:
+def run_files(
+    files: Sequence[Path],
+    keyword: str,
+    *,
+    branches: bool = False,
+    around: CaseSurroundings = NOTHING_AROUND,
+) -> Iterator[Tested]:
     """Run files of tests, many of them in several processes; results keep the order of files.
 
     Args:
         files: The files, and folders of kat's.
         keyword: A part of the names of the tests to run.
         branches: Whether to look which branches of expressions policyd's own cases take.
+        around: What policyd's own cases leave out.
     """
-    run = partial(run_file, keyword=keyword, branches=branches)
+    run = partial(run_file, keyword=keyword, branches=branches, around=around)
     workers = min(os.cpu_count() or 1, len(files))
-    if len(files) < _WORTH_A_PROCESS or workers < 2 or not _may_fork():
+    few = len(files) < _WORTH_A_PROCESS or around is not NOTHING_AROUND
+    if few or workers < 2 or not _may_fork():
         yield from map(run, files)
         return
     context = multiprocessing.get_context("fork")
@@ -141,7 +153,13 @@ def _may_fork() -> bool:
     return "fork" in multiprocessing.get_all_start_methods()
 
 
-def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
+def run_file(
+    path: Path,
+    keyword: str,
+    *,
+    branches: bool = False,
+    around: CaseSurroundings = NOTHING_AROUND,
+) -> Tested:
     """Run the tests of one file whose name has the keyword in it.
 
     If a file that it names cannot be read, that is its finding.
@@ -149,10 +167,12 @@ def run_file(path: Path, keyword: str, *, branches: bool = False) -> Tested:
     try:
         run = None if str(path) == STANDARD_INPUT else _other_layout(path)
         if run is None:
-            return _run_own(path, keyword, branches=branches)
+            return _run_own(path, keyword, _beside_file(around, path), branches=branches)
         outcomes, findings, loaded = run(path, keyword)
     except click.UsageError as error:
         return Tested(path, (), (Finding(source=str(path), message=error.message),))
+    except SnapshotError as error:
+        return Tested(path, (), (Finding(source=str(path), message=str(error), hint=error.hint),))
     return Tested(path, outcomes, findings, tuple(uncovered(loaded, outcomes)))
 
 
@@ -166,7 +186,12 @@ def _other_layout(path: Path) -> Callable[[Path, str], Outcomes] | None:
     return None
 
 
-def _run_own(path: Path, keyword: str, *, branches: bool) -> Tested:
+def _beside_file(around: CaseSurroundings, path: Path) -> CaseSurroundings:
+    """Return what is around cases whose files are in the folder of theirs."""
+    return replace(around, queues_in=cache(partial(facts_beside, path.parent)))
+
+
+def _run_own(path: Path, keyword: str, around: CaseSurroundings, *, branches: bool) -> Tested:
     """Run the cases of one file, against the policies in it or else those beside it."""
     name, text = text_of(str(path))
     source = Path(name)
@@ -185,16 +210,18 @@ def _run_own(path: Path, keyword: str, *, branches: bool) -> Tested:
     if findings:
         return Tested(source, (), tuple(findings))
     chosen = [case for case in cases.cases if keyword in case.name]
-    outcomes = tuple(run_case(case, cases, loaded) for case in chosen)
-    missing = _branches_missing(chosen, cases, loaded) if branches else ()
+    outcomes = tuple(run_case(case, cases, loaded, around) for case in chosen)
+    missing = _branches_missing(chosen, cases, loaded, around) if branches else ()
     return Tested(source, outcomes, (), tuple(uncovered(loaded, outcomes)), missing)
 
 
-def _branches_missing(chosen: Iterable[Case], cases: Cases, loaded: Loaded) -> tuple[Branch, ...]:
+def _branches_missing(
+    chosen: Iterable[Case], cases: Cases, loaded: Loaded, around: CaseSurroundings
+) -> tuple[Branch, ...]:
     coverage = BranchCoverage(loaded.policies)
     for case in chosen:
         with suppress(ObjectError):  # the case has failed
-            coverage.note(ask_case(case, cases, loaded))
+            coverage.note(ask_case(case, cases, loaded, around))
     return coverage.missing
 
 
@@ -211,7 +238,9 @@ def _beside(path: Path) -> Loaded:
     )
 
 
-def run_all_together(paths: Sequence[Path], files: Sequence[Path]) -> Iterator[Tested]:
+def run_all_together(
+    paths: Sequence[Path], files: Sequence[Path], around: CaseSurroundings = NOTHING_AROUND
+) -> Iterator[Tested]:
     """Send the requests of all cases through all policies, and tell of pairs whose order matters.
 
     Cases of other layouts are left out, as those that find no pair are.
@@ -220,7 +249,10 @@ def run_all_together(paths: Sequence[Path], files: Sequence[Path]) -> Iterator[T
     told: set[str] = set()
     for file in (file for file in files if file.name == CASES):
         cases, _ = load_cases(content(file), str(file))
-        outcomes = [run_together(case, cases, loaded) for case in cases.cases] if cases else []
+        here = _beside_file(around, file)
+        outcomes = (
+            [run_together(case, cases, loaded, here) for case in cases.cases] if cases else []
+        )
         new = tuple(each for each in outcomes if not told.issuperset(each.problems))
         told.update(problem for outcome in new for problem in outcome.problems)
         if new:

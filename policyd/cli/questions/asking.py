@@ -9,9 +9,8 @@ import click
 import msgspec
 import yaml
 
-from policyd.cli.configuring import KUBECONFIG
 from policyd.cli.formats.files import FILE, text_of
-from policyd.cli.options import together
+from policyd.cli.options import CONTEXT, KUBECONFIG, together
 from policyd.clock import SystemClock
 from policyd.config import environment
 from policyd.errors import PolicydError
@@ -56,9 +55,7 @@ class NoSnapshotsError(PolicydError):
 
 SHARED = together(
     KUBECONFIG,
-    click.option(
-        "--context", default="", help="A context of the kubeconfig; its current one if not."
-    ),
+    CONTEXT,
     click.option("-n", "--namespace", default="", help="Namespace to ask for.  [the context's]"),
     click.option(
         "--snapshot",

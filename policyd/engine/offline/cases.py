@@ -5,10 +5,10 @@ passes by accident: an expectation about a request that no policy matched fails,
 a changed object must stay the same when it is sent again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -24,7 +24,9 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.decision import Decision
+from policyd.engine.model.queue_facts import NOT_GIVEN, QueueFacts
 from policyd.engine.model.surroundings import Authorize
+from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.ordering import order_matters, yaml_diff
 from policyd.engine.offline.requests import (
@@ -87,7 +89,8 @@ class Case(Closed, frozen=True):
 
     The object before an update is the same, unless `oldObject` is set. `params` are objects that
     policies may name as their params; `permissions` are all those of the user; `subResource` is the
-    requested part of the object, such as `ephemeralcontainers`.
+    requested part of the object, such as `ephemeralcontainers`; `queueSnapshot` is a file with the
+    queues that policies read, beside the cases: empty if nothing is known of them.
     """
 
     name: str
@@ -100,17 +103,67 @@ class Case(Closed, frozen=True):
     namespace_labels: dict[str, str] | None = None
     params: tuple[dict[str, Any], ...] = ()
     permissions: tuple[Permission, ...] = ()
+    queue_snapshot: str | None = None
 
 
 class Cases(Closed, frozen=True):
     """The cases of the policies in a folder.
 
-    `namespaceLabels` are those of every case without any, and `params` exist in every case.
+    `namespaceLabels` and `queueSnapshot` are those of every case without any, and `params` exist in
+    every case.
     """
 
     cases: Annotated[tuple[Case, ...], msgspec.Meta(min_length=1)]
     namespace_labels: dict[str, str] = {}
     params: tuple[dict[str, Any], ...] = ()
+    queue_snapshot: str | None = None
+
+
+def _no_files(_name: str) -> QueueFacts:
+    return NOT_GIVEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseSurroundings:
+    """What is around cases, as far as they do not say it themselves.
+
+    Attributes:
+        queues_in: Returns the queues of a file that a case names.
+        queues: Those of cases that name none.
+        namespaces: The Namespaces of cases that give no labels.
+        params: Objects of kinds of which a case gives none.
+    """
+
+    queues_in: Callable[[str], QueueFacts] = _no_files
+    queues: QueueFacts = NOT_GIVEN
+    namespaces: tuple[Json, ...] = ()
+    params: tuple[Json, ...] = ()
+
+    def queues_of(self, case: Case, cases: Cases) -> QueueFacts:
+        """Return the queues that policies read in a case."""
+        file = cases.queue_snapshot if case.queue_snapshot is None else case.queue_snapshot
+        if file is None:
+            return self.queues
+        return self.queues_in(file) if file else NOT_GIVEN
+
+    def params_of(self, given: Sequence[Json]) -> Iterator[Json]:
+        """Yield the params of a case that gives some."""
+        yield from given
+        kinds = {_kind_of(each) for each in given}
+        yield from (each for each in self.params if _kind_of(each) not in kinds)
+
+    def namespaces_of(self, case: Case, cases: Cases) -> NamespaceLookup:
+        """Return the namespaces of a case."""
+        labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
+        says = case.namespace_labels is not None or cases.namespace_labels
+        return namespace_lookup(() if says else self.namespaces, labels)
+
+
+NOTHING_AROUND: Final = CaseSurroundings()
+
+
+def _kind_of(obj: Json) -> tuple[Json, Json]:
+    return value_at(obj, ("apiVersion",)), value_at(obj, ("kind",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +211,12 @@ def cases_of(documents: Sequence[Document], source: str) -> tuple[Cases | None, 
     return (None, findings) if findings else (msgspec.convert(document.value, Cases), [])
 
 
-def run_case(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
+def run_case(
+    case: Case, cases: Cases, loaded: Loaded, around: CaseSurroundings = NOTHING_AROUND
+) -> CaseOutcome:
     """Send a case's request through policies, and compare the decision with the expected one."""
     try:
-        asked = ask_case(case, cases, loaded)
+        asked = ask_case(case, cases, loaded, around)
     except ObjectError as error:
         return CaseOutcome(case, (str(error),))
     decision = asked.policies.review(asked.request)
@@ -189,19 +244,22 @@ class PreparedCase:
     policies: PolicySet
 
 
-def ask_case(case: Case, cases: Cases, loaded: Loaded) -> PreparedCase:
+def ask_case(
+    case: Case, cases: Cases, loaded: Loaded, around: CaseSurroundings = NOTHING_AROUND
+) -> PreparedCase:
     """Return the request that a case sends, and the policies as they are where it is sent.
 
     Raises:
         ObjectError: If the object is none of Kubernetes.
     """
-    labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
+    queues = around.queues_of(case, cases)
     policies = offline_set(
         alone(loaded),
-        namespace_lookup((), labels),
-        objects=(*cases.params, *case.params),
+        around.namespaces_of(case, cases),
+        objects=tuple(around.params_of((*cases.params, *case.params))),
         authorize=_authorize(case),
         makers=Makers(),
+        queues=lambda: queues,
     )
     user = case.user or CaseUser(username="someone")
     circumstances = RequestCircumstances(
@@ -212,10 +270,12 @@ def ask_case(case: Case, cases: Cases, loaded: Loaded) -> PreparedCase:
     return PreparedCase(msgspec.structs.replace(request, sub_resource=case.sub_resource), policies)
 
 
-def run_together(case: Case, cases: Cases, loaded: Loaded) -> CaseOutcome:
+def run_together(
+    case: Case, cases: Cases, loaded: Loaded, around: CaseSurroundings = NOTHING_AROUND
+) -> CaseOutcome:
     """Send a case's request through all policies there are: does their order matter?"""
     try:
-        asked = ask_case(case, cases, loaded)
+        asked = ask_case(case, cases, loaded, around)
     except ObjectError as error:
         return CaseOutcome(case, (str(error),))
     found = list(order_matters(asked.policies, asked.request))

@@ -23,6 +23,7 @@ from policyd.engine.compile.load import Loaded
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.bindings import in_force
 from policyd.engine.model.params import StoredParams
+from policyd.engine.model.queue_facts import QueueFacts, no_queue_facts
 from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
 from policyd.engine.objects.equivalents import plural_of
 from policyd.engine.objects.match import NamespaceLookup
@@ -200,6 +201,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
     now: Callable[[], float] | None = None,
     extra: Mapping[str, object] | None = None,
     makers: Makers = BELIEVING,
+    queues: Callable[[], QueueFacts] = no_queue_facts,
 ) -> PolicySet:
     """Make a set of loaded policies with the given facts of the cluster.
 
@@ -211,6 +213,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         now: Returns seconds since the epoch, for exceptions that end.
         extra: The values of variables of external data, none if left out.
         makers: The makers of owned objects; their owners if left out.
+        queues: Returns the facts of the queues, unknown ones if left out.
     """
     known = (*loaded.objects, *objects)
     surroundings = PolicyContext(
@@ -222,6 +225,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         schemas=custom_schemas(known),
         extra=extra or {},
         makers=makers,
+        queues=queues,
     )
     return PolicySet(
         loaded.policies,

@@ -1,0 +1,94 @@
+"""What commands read of a cluster with `--cluster`: page by page, and nothing is written.
+
+What may not be read is a sentence. A result that would need it is not given.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from policyd.api.kinds import resource_for_kind
+from policyd.api.meta import Json
+from policyd.cli.options import ClusterOptions
+from policyd.config import environment
+from policyd.engine.documents.findings import Finding, Severity
+from policyd.kube.client import Reader
+from policyd.kube.connection import connection_from
+from policyd.kube.discovery import served_resources
+from policyd.kube.errors import ApiError
+from policyd.kube.http_client import HttpClient
+from policyd.kube.pages import pages
+from policyd.kube.resources import Resource
+from policyd.process import run
+
+T = TypeVar("T")
+
+CLUSTER: Final = "cluster"
+"""The source of findings about what is read of a cluster."""
+
+
+def read_cluster(given: ClusterOptions, work: Callable[[Reader, str], Awaitable[T]]) -> T:
+    """Read from the cluster of the options.
+
+    Args:
+        given: The options.
+        work: Reads; it gets the namespace of the context.
+
+    Returns:
+        The result of `work`. If the cluster cannot be asked, the command ends with 2.
+    """
+    found: list[T] = []
+
+    async def main(_stop: asyncio.Event) -> None:
+        connection = connection_from(
+            environment(), kubeconfig=given["kubeconfig"], context=given["context"]
+        )
+        async with HttpClient(connection) as client:
+            found.append(await work(client, connection.namespace))
+
+    run(main)
+    return found[0]
+
+
+async def listed(reader: Reader, resource: Resource, *, namespace: str = "") -> list[Json]:
+    """Return all objects of a resource, as documents have them.
+
+    Raises:
+        ApiError: If they cannot be listed.
+    """
+    found: list[Json] = []
+    async for page in pages(reader, resource, into=dict, namespace=namespace):
+        found += (whole(resource, item) for item in page.items)
+    return found
+
+
+def whole(resource: Resource, item: Json) -> Json:
+    """Return an item of a list with its kind, and without managed fields."""
+    metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
+    named = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**named, **item, "metadata": metadata}
+
+
+def missing(what: str, error: ApiError, *, severity: Severity = "error") -> Finding:
+    """Return the finding that something cannot be read, with what follows from that."""
+    return Finding(
+        source=CLUSTER,
+        message=f"{what}: {error}",
+        hint=error.hint,
+        rule="cluster",
+        severity=severity,
+    )
+
+
+async def resource_of(reader: Reader, api_version: str, kind: str) -> Resource | None:
+    """Return where the objects of a kind are; None if the cluster does not serve it.
+
+    Raises:
+        ApiError: If the cluster cannot be asked.
+    """
+    group, _, version = api_version.rpartition("/")
+    known = resource_for_kind(group, version, kind)
+    if known is not None:
+        return Resource(group, version, known.plural, kind, namespaced=known.namespaced)
+    served = await served_resources(reader, api_version)
+    return next((each for each in served if each.kind == kind), None)

@@ -1,0 +1,128 @@
+"""`--cluster`: commands read what they need from the cluster, and policies read its queues."""
+
+import json
+import subprocess
+
+import pytest
+import yaml
+
+from tests.cli.test_every_command import POLICIES
+from tests.engine.reviews import policy
+from tests.scenarios.api import eventually
+from tests.scenarios.clusters import COMMANDS
+from tests.scenarios.objects import job, pod
+from tests.scenarios.test_queue import admitted, waiting
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+LABELLED = """
+matchConditions: [{name: a, expression: "namespaceObject.metadata.labels['policyd.io/team'] != ''"}]
+validations: [{expression: "false", message: a team's}]
+"""
+QUIET = """
+validations:
+- expression: clusterQueue.pending == 0 && cluster.cohorts['research'].pending == 0
+  message: others wait
+"""
+CASES = """
+cases:
+- name: the namespace is that of the cluster
+  object: {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: team-b}}
+  expect: {denied: a team's}
+"""
+
+
+@pytest.fixture
+def ask(cluster):
+    """Run a command with `--cluster`; return how it ended."""
+
+    def ask(*words, given=None):
+        return subprocess.run(
+            [COMMANDS / "policyd", *words, "--cluster", "--kubeconfig", cluster.kubeconfig],
+            capture_output=True,
+            text=True,
+            check=False,
+            input=None if given is None else yaml.safe_dump(given),
+        )
+
+    return ask
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(spec):
+        (tmp_path / "policy.yaml").write_text(policy(spec))
+        return str(tmp_path / "policy.yaml")
+
+    return write
+
+
+def of_team(name="a", namespace="team-a"):
+    return pod(name, namespace, labels={QUEUE: namespace})
+
+
+def test_devices_are_those_of_the_nodes(api, ask):
+    found = ask("devices", "-o", "json")
+
+    assert [each["nodes"] for each in json.loads(found.stdout)] == [len(api.find("Node"))]
+
+
+def test_a_simulation_goes_on_from_what_runs(api, ask):
+    api.create(job("runs", run_for="120s"))
+    eventually(lambda: admitted(api, "runs"), what="the job is admitted")
+    api.create(job("waits"))
+    eventually(lambda: waiting(api, "waits"), what="the job waits")
+
+    found = ask("simulate", "--explain")
+
+    assert found.returncode == 0, found.stderr
+    assert "team-a/job-waits" in found.stdout
+    assert "1 workload still waiting, 1 still running" in found.stderr
+
+
+def test_labels_of_namespaces_are_read(ask, written):
+    path = written(LABELLED)
+
+    applied = ask("apply", "-p", path, "-f", "-", given=of_team())
+    explained = ask("explain", "-p", path, "-f", "-", given=of_team())
+    elsewhere = ask("apply", "-p", path, "-f", "-", given=of_team(namespace="default"))
+
+    assert "denied: p: a team's" in applied.stderr
+    assert "says: p: a team's" in explained.stdout
+    assert "no such key: policyd.io/team" in elsewhere.stderr
+
+
+def test_a_report_is_about_what_exists(api, ask):
+    api.create(job("counted", run_for="120s"))
+    eventually(lambda: api.find("Pod", "team-a"), what="the job has a pod")
+
+    found = ask("report", *POLICIES, "-o", "json")
+
+    reports = json.loads(found.stdout)
+    assert [each["metadata"]["namespace"] for each in reports] == ["team-a"]
+    assert found.returncode == 0, found.stderr
+
+
+def test_cases_get_the_labels_of_namespaces(ask, written, tmp_path):
+    written(LABELLED)
+    (tmp_path / "cases.yaml").write_text(CASES)
+
+    found = ask("test", str(tmp_path))
+
+    assert (found.returncode, found.stdout) == (0, "1 case passed\n"), found.stderr
+
+
+@pytest.mark.parametrize("command", ["apply", "explain"])
+def test_policies_read_the_queues(api, ask, written, command):
+    path = written(QUIET)
+
+    def refused():
+        found = ask(command, "-p", path, "-f", "-", given=of_team())
+        assert "unknown" not in found.stderr + found.stdout
+        return "others wait" in found.stderr + found.stdout
+
+    assert not refused()
+    api.create(job("first", run_for="120s"))
+    eventually(lambda: admitted(api, "first"), what="the first job is admitted")
+    api.create(job("second"))
+    eventually(lambda: waiting(api, "second"), what="the second job waits")
+    eventually(refused, what="the policy reads that it waits")
