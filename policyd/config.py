@@ -128,6 +128,10 @@ class Settings:
     """Whether jobs that name a queue are held until policyd's controller starts them. Turn it off
     where Kueue does that."""
 
+    queue_snapshots: bool = True
+    """Whether to read snapshots of the queues, which the controller serves through the API server.
+    Where it serves none, nothing is said of the queues."""
+
     starters: tuple[str, ...] = ()
     """Users and groups that may take pending jobs and pods out of their queue, as controllers that
     remove gates of pods or resume jobs do, besides the accounts of policyd's namespace and its own.

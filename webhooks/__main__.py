@@ -20,6 +20,7 @@ from policyd.program import CommandProcess
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
+from webhooks.queue_snapshots import asking
 from webhooks.server import WebhookServer, run_webhooks
 from webhooks.settings_checks import (
     certificate_files,
@@ -89,6 +90,11 @@ from webhooks.settings_checks import (
 @click.option("--namespace", help="Namespace of policyd, which is excluded.  [policyd]")
 @click.option("--queue/--no-queue", default=None, help="Hold jobs that name a queue.  [on]")
 @click.option(
+    "--queue-snapshots/--no-queue-snapshots",
+    default=None,
+    help="Read how the queues are from the controller.  [on]",
+)
+@click.option(
     "--starters", multiple=True, metavar="NAME", help="Other users that may start pending jobs."
 )
 @click.option(
@@ -151,6 +157,7 @@ async def _serve(
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
             server.client = client = await stack.enter_async_context(HttpClient(connection))
+            server.ask_queues = asking(client)
             await _until_answered(client, stop)
         await run_webhooks(server, listener, stop=stop, health=health, loaded=keep_for_good)
 

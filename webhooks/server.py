@@ -39,12 +39,13 @@ from webhooks.observe.observing import observers
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.reading import read_policies
 from webhooks.protocol import ReviewProtocol
+from webhooks.queue_snapshots import asking, follow_queues
 from webhooks.registering import use_certificate
 from webhooks.settings_checks import serves_old_versions
 from webhooks.shared import Start, WebhookServer
 from webhooks.workers import SWITCH_SECONDS, WORKERS, Workers
 
-__all__ = ["WebhookServer", "read_policies", "run_webhooks"]
+__all__ = ["WebhookServer", "asking", "read_policies", "run_webhooks"]
 
 log = structlog.get_logger(__name__)
 
@@ -132,6 +133,9 @@ async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
         for watch in watches:
             start(watch.run())
         await asyncio.gather(*(watch.first_list() for watch in watches))
+    settings = server.settings
+    if server.ask_queues is not None and settings.queue and settings.queue_snapshots:
+        start(follow_queues(server.queues, server.ask_queues, pace=server.pace))
     await use_certificate(server, policies, start)
     return policies
 

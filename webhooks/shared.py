@@ -15,11 +15,13 @@ from policyd.engine.objects.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
+from policyd.snapshot.latest import LatestSnapshot
 from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultQueues
 from webhooks.external_data.inquiries import Inquiries
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespaces
+from webhooks.queue_snapshots import Ask
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
 """Starts work that runs as long as the server does."""
@@ -56,6 +58,10 @@ class WebhookServer:
     """The API server; None where nothing needs one."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """The environment's, which may name a proxy."""
+    ask_queues: Ask | None = None
+    """Asks the controller for a snapshot of the queues; None where there is none to be asked."""
+    queues: LatestSnapshot = field(init=False)
+    """The latest of them."""
     pace: Pace = field(default_factory=Pace)
     metrics: WebhookMetrics = field(default_factory=lambda: WebhookMetrics(CollectorRegistry()))
     readiness: Readiness = field(default_factory=Readiness)
@@ -80,6 +86,7 @@ class WebhookServer:
 
     def __post_init__(self) -> None:
         """Derive the webhook rules anew when the namespaces with a default queue change."""
+        self.queues = LatestSnapshot(self.pace.clock.monotonic)
         self.authors = Authors(self.settings.namespace, self.settings.starters)
         self.default_queues = DefaultQueues(changed=self.policies_changed.set)
 

@@ -9,7 +9,7 @@ other takes the room that it made. When a workload does not fit, all that have t
 become inadmissible without a look at each.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
@@ -220,6 +220,8 @@ def becomes_inadmissible(reason: RequeueReason, progress: Progress | None, *, st
 class PendingQueue:
     """Pending workloads of one ClusterQueue.
 
+    Asked for its order, it keeps that: new tickets are then sorted in, and those that left dropped.
+
     INVARIANT: every ticket is either in `_aside` or in the heap of its group. There may be more in
     a heap: tickets that left, changed or were set aside are skipped when they come up. A group is
     a LocalQueue where usage orders these, else there is one.
@@ -233,6 +235,8 @@ class PendingQueue:
     _refused: dict[tuple[int, RequestKey], ConditionReason] = field(default_factory=dict)
     _preemptor: str = ""
     _latest: Ticket | None = None
+    _ranked: list[Ticket] = field(default_factory=list)
+    _fresh: list[Ticket] | None = None
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -258,7 +262,28 @@ class PendingQueue:
 
     def in_order(self) -> list[Ticket]:
         """Return all tickets, inadmissible or not, in the order of their turns."""
-        return sorted(self._tickets.values(), key=self.turn)
+        order = self._by_rank()
+        if self._usage is not None:
+            shares: dict[float, list[Ticket]] = {}
+            for ticket in order:
+                usage = self._usage.get(ticket.workload.local_queue, 0.0)
+                shares.setdefault(usage, []).append(ticket)
+            order = [ticket for usage in sorted(shares) for ticket in shares[usage]]
+        preemptor = self._tickets.get(self._preemptor)
+        if preemptor is not None:
+            order.remove(preemptor)
+            order.insert(bisect_left(order, self.turn(preemptor), key=self.turn), preemptor)
+        return order
+
+    def _by_rank(self) -> list[Ticket]:
+        """Return all tickets by priority and age, in a new list."""
+        if self._fresh is None:
+            self._ranked, self._fresh = [], list(self._tickets.values())
+        left = [ticket for ticket in self._ranked if not ticket.gone]
+        left += [ticket for ticket in self._fresh if not ticket.gone]
+        left.sort(key=_rank)  # nearly no work for those that were in order
+        self._ranked, self._fresh = left, []
+        return left.copy()
 
     def order_by(self, usage: Mapping[str, float] | None) -> None:
         """Let LocalQueues of the least `usage` go first; None to go by priority and age alone."""
@@ -266,6 +291,13 @@ class PendingQueue:
         self._usage = usage
         if regroup:
             self._rebuild()
+
+    def _drop_old_order(self) -> None:
+        """Forget the order once most of it is gone: no reader has asked for it for long."""
+        if self._fresh is None:
+            return
+        if len(self._ranked) + len(self._fresh) > 2 * len(self._tickets) + _SLACK:
+            self._ranked, self._fresh = [], None
 
     def get(self, key: str) -> QueuedWorkload | None:
         """Return the workload of that key; None if it is not here."""
@@ -287,6 +319,9 @@ class PendingQueue:
                 ticket.preemptor, self._latest = True, ticket
         self._aside.pop(workload.key, None)
         self._tickets[workload.key] = ticket
+        if self._fresh is not None:
+            self._fresh.append(ticket)
+            self._drop_old_order()
         if ticket.aside:
             self._aside[workload.key] = ticket
         else:
@@ -308,6 +343,7 @@ class PendingQueue:
         if ticket is not None:
             ticket.gone = True
             self._aside.pop(key, None)
+            self._drop_old_order()
         if key == self._preemptor:
             self._preemptor = ""
         return ticket

@@ -42,7 +42,7 @@ from policyd.serving import listen
 from policyd.snapshot import values
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
-from webhooks.server import WebhookServer, run_webhooks
+from webhooks.server import WebhookServer, asking, run_webhooks
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
@@ -70,7 +70,7 @@ class Clients:
     """The API server, as the parts of the cluster ask it."""
 
     user: Client
-    own: Client
+    own: HttpClient
     job_controller: Client
 
 
@@ -199,6 +199,7 @@ async def _run(
     webhook_server = WebhookServer(
         settings=_webhook_settings(options, address),
         client=clients.own,
+        ask_queues=asking(clients.own),
         integrations=settings.integrations,
     )
     controller = Controller(clients.own, settings)

@@ -44,9 +44,9 @@ class ApiCall:
         return f"{self.method} {self.path}"
 
 
-def get_call(path: str) -> ApiCall:
+def get_call(path: str, query: Mapping[str, str] | None = None) -> ApiCall:
     """Ask for the object at a path."""
-    return ApiCall(method="GET", path=path, idempotent=True)
+    return ApiCall(method="GET", path=path, query=query or {}, idempotent=True)
 
 
 def page_call(resource: Resource, options: Paging) -> ApiCall:

@@ -61,9 +61,9 @@ class HttpClient:
     ) -> None:
         await self._transport.close()
 
-    async def fetch(self, path: str, *, into: type[T]) -> T:
+    async def fetch(self, path: str, *, into: type[T], **query: str) -> T:
         """Return the document at a path that is not an object's, such as `/version` or `/apis`."""
-        return decode_object(await self._transport.send(get_call(path)), into)
+        return decode_object(await self._transport.send(get_call(path, query)), into)
 
     async def get(
         self,

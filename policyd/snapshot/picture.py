@@ -8,6 +8,7 @@ and between two of its steps others have their turn.
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import merge, nsmallest
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME
 from policyd.snapshot.explaining import PendingExplanation, explain
+from policyd.snapshot.rules import QueueRules
 from policyd.snapshot.values import (
     NONE,
     ClusterQueueUse,
@@ -30,6 +32,7 @@ from policyd.snapshot.values import (
     HoldingRow,
     LocalQueueName,
     NodeUse,
+    PendingLine,
     PendingRow,
     QuotaUse,
     SnapshotReason,
@@ -83,6 +86,8 @@ class QueuePicture:
     requests: list[Mapping[str, int]] = field(default_factory=list)
     usages: dict[tuple[HeldAmount, ...], int] = field(default_factory=dict)
     reasons: list[tuple[str, PendingExplanation | SnapshotReason]] = field(default_factory=list)
+    lines: list[PendingLine] = field(default_factory=list)
+    unlisted: int = 0
     pending: list[PendingRow] = field(default_factory=list)
     holding: list[HoldingRow] = field(default_factory=list)
 
@@ -104,6 +109,8 @@ class Picture:
         taken_at: The moment, in seconds since the epoch.
         generation: The state's revision.
         resource_version: Up to which version of Workloads all was known.
+        version: Identifies the picture.
+        rules: By which a new job would be judged; None if readers need not know.
         trees: The trees in which each namespace has a LocalQueue.
         cohorts: Each with the top of its tree.
     """
@@ -111,6 +118,8 @@ class Picture:
     taken_at: float
     generation: int
     resource_version: str = ""
+    version: str = ""
+    rules: QueueRules | None = None
     queues: list[QueuePicture] = field(default_factory=list)
     cohorts: list[tuple[str, CohortUse]] = field(default_factory=list)
     nodes: tuple[NodeUse, ...] = ()
@@ -137,10 +146,18 @@ class _Looked(NamedTuple):
 class Pictures:
     """Takes pictures of a state; explanations that are still true are kept from one to the next."""
 
-    def __init__(self, state: CoreState, jobs: Jobs) -> None:
-        """Begin; the state is left as it is."""
+    def __init__(self, state: CoreState, jobs: Jobs, *, most: int | None = None) -> None:
+        """Begin; the state is left as it is.
+
+        Args:
+            state: The queues.
+            jobs: What else is known of workloads.
+            most: How many pending workloads of each queue are listed, without reasons, while all
+                are counted; None to list all with reasons, and count none.
+        """
         self._state = state
         self._jobs = jobs
+        self._most = most
         self._looked: dict[str, _Looked] = {}
 
     def take(
@@ -168,6 +185,8 @@ class Pictures:
         for each in copied:
             yield from self._fill_pending(each, leaders)
             yield from self._fill_holding(each)
+        if self._most is not None:
+            return picture
         yield from self._explain(leaders)
         for each in copied:
             yield from self._fill_reasons(each)
@@ -193,7 +212,9 @@ class Pictures:
             )
             page = QueuePicture(use, _top(queue.node))
             picture.queues.append(page)
-            tickets, holdings = list(queue.pending), list(queue.holdings.values())
+            counts = self._most is not None
+            tickets = queue.pending.in_order() if counts else list(queue.pending)
+            holdings = list(queue.holdings.values())
             copied.append(_Copied(queue, tickets, queue.pending.head(), holdings, page))
         for name, node in sorted(tree.hierarchy.cohorts.items()):
             parent = "" if node.parent is None else node.parent.name
@@ -206,7 +227,12 @@ class Pictures:
         """Put the pending workloads of a queue into its picture, in order, without reasons."""
         queue, page = copied.queue, copied.picture
         order: list[Ticket] = []
-        yield from _in_order(queue.pending, copied.tickets, order)
+        if self._most is None:
+            yield from _in_order(queue.pending, copied.tickets, order)
+        else:
+            yield from _count(queue.pending, page, copied.tickets)
+            order = copied.tickets[: self._most]
+            page.unlisted = len(copied.tickets) - len(order)
         places = _Places(queue.pending, order, copied.head, strict=page.use.strict)
         requests: dict[object, int] = {}
         for place, ticket in enumerate(order):
@@ -315,6 +341,43 @@ class Pictures:
 
 def _is_current(looked: _Looked | None, stamp: object) -> bool:
     return looked is not None and looked.stamp == stamp
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What is counted of the pending workloads of a LocalQueue that have the same priority."""
+
+    count: int = 0
+    trying: int = 0
+    since: float = inf
+    requests: dict[str, int] = field(default_factory=dict)
+
+
+def _count(pending: PendingQueue, page: QueuePicture, tickets: list[Ticket]) -> Steps:
+    """Count the pending workloads of a queue by priority and LocalQueue."""
+    groups: dict[tuple[object, str], list[Ticket]] = {}
+    for number, ticket in enumerate(tickets, start=1):
+        group = ticket.request_key, ticket.workload.local_queue
+        groups.setdefault(group, []).append(ticket)
+        if not number % STEP:
+            yield
+    sums: dict[tuple[int, int], _Sum] = {}
+    for number, alike in enumerate(groups.values(), start=1):
+        first = alike[0].workload
+        found = sums.setdefault((first.priority, page.local_queue(first.local_queue)), _Sum())
+        found.count += len(alike)
+        if pending.shared_refusal(first.key) is None:
+            found.trying += sum(not ticket.aside for ticket in alike)
+        found.since = min(found.since, *(ticket.workload.queued_at for ticket in alike))
+        for resource, amount in total_of(*(each.totals() for each in first.pod_sets)).items():
+            asked = found.requests.get(resource, 0)
+            found.requests[resource] = asked + amount * len(alike)
+        if not number % STEP:
+            yield
+    page.lines = [
+        PendingLine(*group, each.count, each.trying, int(each.since), each.requests)
+        for group, each in sorted(sums.items())
+    ]
 
 
 class _Places:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,10 @@ from policyd.snapshot.values import (
 
 OLD_SECONDS = 60.0
 """From this age on, a reader is told that a snapshot is old: the controller makes one on demand."""
+
+
+UNCHANGED: Final = {"apiVersion": API_VERSION, "kind": "Unchanged"}
+"""The answer to a reader that has the current version already."""
 
 
 class SnapshotError(PolicydError):
@@ -75,6 +80,19 @@ def read(body: bytes, source: str) -> QueueSnapshot:
                 " entry of a table that is not there"
             )
     return found
+
+
+def read_newer(body: bytes, source: str) -> QueueSnapshot | None:
+    """Read the answer to a reader that told which version it has; None if that is the current one.
+
+    Raises:
+        SnapshotError: As `read`.
+    """
+    try:
+        unchanged = msgspec.json.decode(body) == UNCHANGED if len(body) < 100 else False
+    except msgspec.MsgspecError:
+        unchanged = False
+    return None if unchanged else read(body, source)
 
 
 def _is_whole(queue: ClusterQueueUse) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from policyd.alloc.value import Value
+from policyd.snapshot.rules import QueueRules
 from policyd.status.naming import OtherTeams
 
 GROUP: Final = "visibility.policyd.io"
@@ -18,6 +19,8 @@ KIND: Final = "QueueSnapshot"
 PLURAL: Final = "queuesnapshots"
 CLUSTER_PLURAL: Final = "clusterqueuesnapshots"
 """What readers of one namespace and of the whole cluster get: different rights."""
+ADMISSION_PLURAL: Final = "admissionsnapshots"
+"""What the webhooks get: rows of the first in line only, counts of all, and the rules."""
 NAME: Final = "current"
 """The name of the only object of both."""
 FORMAT: Final = 1
@@ -49,6 +52,26 @@ class PendingRow(Value, frozen=True, array_like=True):
     local_queue: int = NONE
     ahead: int = NONE
     reason: int = NONE
+
+
+class PendingLine(Value, frozen=True, array_like=True):
+    """The pending workloads of a LocalQueue that have the same priority.
+
+    Attributes:
+        priority: Theirs.
+        local_queue: Index of their LocalQueue.
+        count: How many they are.
+        trying: How many of them have not been refused since something changed.
+        since: Since when the oldest is pending.
+        requests: What they request together, by resource.
+    """
+
+    priority: int
+    local_queue: int
+    count: int
+    trying: int
+    since: int
+    requests: Mapping[str, int]
 
 
 class HoldingRow(Value, frozen=True, array_like=True):
@@ -182,6 +205,8 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
         requests: Table of what pending workloads request.
         reasons: Table of reasons.
         usages: Table of what workloads hold.
+        unlisted: How many more are pending than are listed; only the webhooks get fewer.
+        lines: All pending workloads, counted; in a snapshot for the webhooks.
         pending: Workloads without quota, in order.
         holding: Workloads with quota, by key.
     """
@@ -197,6 +222,8 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
     requests: tuple[Mapping[str, int], ...] = ()
     reasons: tuple[SnapshotReason, ...] = ()
     usages: tuple[tuple[HeldAmount, ...], ...] = ()
+    unlisted: int = 0
+    lines: tuple[PendingLine, ...] = ()
     pending: tuple[PendingRow, ...] = ()
     holding: tuple[HoldingRow, ...] = ()
 
@@ -226,6 +253,8 @@ class QueueSnapshot(Value, frozen=True, rename="camel"):
         generation: Grows with every change that the controller notices; of one process.
         resource_version: Up to which version of Workloads the controller knew all; "" if unknown.
         taken_at: The moment.
+        version: Identifies it: another one of the same version says the same; "" if unknown.
+        rules: By which a new job would be judged; for the webhooks.
         other_teams: Whether jobs of other namespaces are named.
         cohorts: Those that the reader may see, by name.
         nodes: All nodes, for a reader of the whole cluster.
@@ -238,6 +267,8 @@ class QueueSnapshot(Value, frozen=True, rename="camel"):
     kind: Literal["QueueSnapshot"] = KIND
     generation: int = 0
     resource_version: str = ""
+    version: str = ""
+    rules: QueueRules | None = None
     other_teams: OtherTeams = "names"
     cohorts: tuple[CohortUse, ...] = ()
     nodes: tuple[NodeUse, ...] = ()

@@ -17,14 +17,17 @@ from policyd.snapshot.values import (
     QueueSnapshot,
     SnapshotReason,
 )
-from policyd.status.naming import Naming, team_of
+from policyd.status.naming import Naming, OtherTeams, team_of
 
 _ENCODER: Final = msgspec.json.Encoder()
 _NO_ONE: Final = LocalQueueName("", "")
 
 
 def write(
-    picture: Picture, naming: Naming, trees: Set[str] | None = None
+    picture: Picture,
+    naming: Naming,
+    trees: Set[str] | None = None,
+    other_teams: OtherTeams | None = None,
 ) -> Generator[None, None, bytes]:
     """Write a snapshot as JSON, step by step.
 
@@ -32,6 +35,7 @@ def write(
         picture: The queues.
         naming: How jobs are named to the reader.
         trees: The tops of the trees that the reader may see; None for all, and the nodes.
+        other_teams: How the reader is to name jobs to others; as they are named to it, if None.
 
     Yields:
         Nothing, after each step.
@@ -48,7 +52,9 @@ def write(
         taken_at=picture.taken_at,
         generation=picture.generation,
         resource_version=picture.resource_version,
-        other_teams=naming.others,
+        version=picture.version,
+        rules=picture.rules,
+        other_teams=other_teams or naming.others,
         cohorts=tuple(use for tree, use in picture.cohorts if trees is None or tree in trees),
         nodes=picture.nodes if trees is None else (),
     )
@@ -64,6 +70,8 @@ def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Ste
         ),
         requests=tuple(page.requests),
         usages=tuple(page.usages),
+        unlisted=page.unlisted,
+        lines=tuple(page.lines),
         reasons=tuple(_reason(key, reason, naming) for key, reason in page.reasons),
     )
     yield

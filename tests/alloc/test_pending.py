@@ -290,11 +290,18 @@ def test_the_order_agrees_with_sorting_whatever_happens(ops):
                 active |= inadmissible
                 inadmissible, exhausted = {}, set()
                 queue.wake()
-        assert {t.workload.key for t in queue} == {*active, *inadmissible}
+        assert set(ordered(queue)) == {*active, *inadmissible}
         able = [each for each in active.values() if asked(each) not in exhausted]
         assert queue.inadmissible == len(inadmissible) + len(active) - len(able)
         first = min(able, key=rank, default=None)
         assert head(queue) == (first and first.key)
+
+
+def ordered(queue):
+    """The keys in order, as the queue keeps it."""
+    found = queue.in_order()
+    assert found == sorted(queue, key=queue.turn)
+    return [ticket.workload.key for ticket in found]
 
 
 def asked(each):
@@ -339,3 +346,31 @@ def test_a_search_goes_on_after_a_change_where_that_is_wanted(carries):
     queue.put(workload("a", "q", gated=True), carries=carries)
 
     assert (queue.head().progress is progress) is carries
+
+
+@pytest.mark.parametrize("usage", [None, {"ns/less": 1.0, "ns/more": 2.0}])
+def test_the_order_is_kept_with_preemptors_and_usage(usage):
+    queue = pending(
+        *(
+            workload(f"w{n}", "q", at=n, local_queue=f"ns/{'more' if n % 2 else 'less'}")
+            for n in range(6)
+        )
+    )
+    queue.order_by(usage)
+    before = ordered(queue)
+    park(queue, "w5", "PendingPreemption")
+    queue.remove("w1")
+    queue.put(workload("w2", "q", at=9, local_queue="ns/less"))
+
+    assert len(before) == 6
+    assert ordered(queue)[0] == ("w5" if usage is None else "w0")
+
+
+def test_an_order_that_nobody_asks_for_any_more_is_forgotten():
+    queue = pending(*(workload(f"w{n}", "q", at=n) for n in range(200)))
+    queue.in_order()
+    for n in range(200):
+        queue.remove(f"w{n}")
+
+    assert len(queue._ranked) < 100
+    assert queue.in_order() == []

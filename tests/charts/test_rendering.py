@@ -173,6 +173,21 @@ def test_neither_is_served_if_that_is_switched_off(tmp_path):
 
     assert not [name for kind, name in objects if kind == "APIService"]
     assert not any("visibility" in word for word in arguments(objects, "controller"))
+    assert "--no-queue-snapshots" in arguments(objects, "webhooks")
+    assert "admissionsnapshots" not in str(objects["ClusterRole", f"{RELEASE}-webhooks"])
+
+
+def test_the_webhooks_may_read_the_snapshot_that_is_made_for_them_and_no_other(tmp_path):
+    objects = rendered(tmp_path)
+
+    rules = objects["ClusterRole", f"{RELEASE}-webhooks"]["rules"]
+    (rule,) = (each for each in rules if "visibility.policyd.io" in each["apiGroups"])
+    assert "--no-queue-snapshots" not in arguments(objects, "webhooks")
+    assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (
+        ["admissionsnapshots"],
+        ["current"],
+        ["get"],
+    )
 
 
 def policy_of(objects, component):

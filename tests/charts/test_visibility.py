@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from policyd.snapshot.reading import read
+from policyd.snapshot.reading import read, read_newer
 from tests.charts import release
-from tests.charts.conftest import CONTROLLER, process
+from tests.charts.conftest import CONTROLLER, WEBHOOKS, process
 from tests.charts.release import CHART, NAMESPACE, RELEASE
 from tests.controlplane.credentials import User
 from tests.controlplane.process import ControlPlaneError
@@ -25,6 +25,7 @@ OF_LOCAL_QUEUE = f"{GROUP}/v1beta2/namespaces/team/localqueues/lq/pendingworkloa
 OWN = "/apis/visibility.policyd.io/v1alpha1"
 OF_TEAM = f"{OWN}/namespaces/team/queuesnapshots/current"
 OF_ALL = f"{OWN}/clusterqueuesnapshots/current"
+FOR_WEBHOOKS = f"{OWN}/admissionsnapshots/current"
 VIEWER, STRANGER = User(name="viewer"), User(name="stranger")
 OBJECTS = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
@@ -165,6 +166,22 @@ def test_who_may_read_a_snapshot_gets_it_through_the_api_server(served, path, us
 def test_nobody_else_gets_a_snapshot(served, path, user):
     with pytest.raises(ControlPlaneError, match="forbidden"):
         served.kubectl("get", "--raw", path, user=user)
+
+
+def test_the_account_of_the_webhooks_gets_the_snapshot_for_admission_and_no_other(served):
+    account = f"system:serviceaccount:{NAMESPACE}:{WEBHOOKS}"
+
+    def asks(path):
+        return served.kubectl("get", "--raw", path, f"--as={account}").encode()
+
+    found = read(asks(FOR_WEBHOOKS), FOR_WEBHOOKS)
+
+    assert [each.name for each in found.rules.local_queues] == ["lq"]
+    assert read_newer(asks(f"{FOR_WEBHOOKS}?unless={found.version}"), FOR_WEBHOOKS) is None
+    with pytest.raises(ControlPlaneError, match="forbidden"):
+        asks(OF_ALL)
+    with pytest.raises(ControlPlaneError, match="forbidden"):
+        served.kubectl("get", "--raw", FOR_WEBHOOKS, user="viewer")
 
 
 def test_the_plugin_of_kubectl_asks_with_the_rights_of_its_user(served):

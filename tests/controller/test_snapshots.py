@@ -6,14 +6,17 @@ import gzip
 import aiohttp
 import pytest
 
+from policyd.controller.queues.snapshots import APART_SECONDS
 from policyd.kube import resources as r
-from policyd.snapshot.reading import find, read
-from policyd.snapshot.values import API_VERSION, CLUSTER_PLURAL, NAME, PLURAL
+from policyd.snapshot.reading import find, read, read_newer
+from policyd.snapshot.values import ADMISSION_PLURAL, API_VERSION, CLUSTER_PLURAL, NAME, PLURAL
 from tests.controller.test_visibility import Caller, app_of, plainly
 from tests.controller.world import World
+from webhooks.queue_snapshots import POLL_SECONDS
 
 ROOT = f"/apis/{API_VERSION}"
 CLUSTER = f"{ROOT}/{CLUSTER_PLURAL}/{NAME}"
+ADMISSION = f"{ROOT}/{ADMISSION_PLURAL}/{NAME}"
 OF_NS = f"{ROOT}/namespaces/ns/{PLURAL}/{NAME}"
 
 pytestmark = pytest.mark.anyio
@@ -126,5 +129,73 @@ async def test_it_can_be_discovered(world):
     assert group["preferredVersion"]["groupVersion"] == API_VERSION
     assert {each["name"]: each["namespaced"] for each in found["resources"]} == {
         CLUSTER_PLURAL: False,
+        ADMISSION_PLURAL: False,
         PLURAL: True,
     }
+
+
+async def for_webhooks(port, version=""):
+    _, body = await asked(port, f"{ADMISSION}?unless={version}", **{"Accept-Encoding": "identity"})
+    return read_newer(body, ADMISSION)
+
+
+async def test_the_webhooks_get_the_rules_and_all_names(world):
+    world.controller.cache.other_teams = "hidden"
+    async with plainly(app(world)) as port:
+        found = await for_webhooks(port)
+
+    queue = next(each for each in found.cluster_queues if each.name == "cq")
+    assert found.other_teams == "hidden"
+    assert [row.job for row in queue.pending] == ["Job/first", "Job/second"]
+    assert [(line.count, line.requests) for line in queue.lines] == [(2, {"nvidia.com/gpu": 16})]
+    assert [(each.name, each.cluster_queue) for each in found.rules.local_queues] == [
+        ("lq-apart", "cq"),
+        ("lq-cq", "cq"),
+    ]
+    assert [each.spec.name for each in found.rules.queues] == ["apart", "cq"]
+    assert [each.name for each in found.rules.flavors] == ["h100"]
+
+
+async def test_the_webhooks_get_nothing_while_nothing_changes(world):
+    async with plainly(app(world)) as port:
+        await world.pass_time(5)
+        first = await for_webhooks(port)
+        await world.pass_time(60)
+        unchanged = await for_webhooks(port, first.version)
+        anew = await for_webhooks(port)
+
+    assert unchanged is None
+    assert (anew.version, anew.taken_at) == (first.version, first.taken_at)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda world: world.job("third"), id="a-job"),
+        pytest.param(
+            lambda world: world.put(
+                r.LOCAL_QUEUES,
+                {
+                    "metadata": {"name": "lq-cq", "namespace": "ns"},
+                    "spec": {"clusterQueue": "cq", "stopPolicy": "Hold"},
+                },
+            ),
+            id="a-local-queue",
+        ),
+        pytest.param(
+            lambda world: world.put(
+                r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 5}
+            ),
+            id="a-priority-class",
+        ),
+    ],
+)
+async def test_the_webhooks_get_each_change_within_two_seconds(world, change):
+    async with plainly(app(world)) as port:
+        first = await for_webhooks(port)
+        change(world)
+        await world.pass_time(APART_SECONDS + POLL_SECONDS)
+        newer = await for_webhooks(port, first.version)
+
+    assert APART_SECONDS + POLL_SECONDS < 2
+    assert newer.rules != first.rules or newer.cluster_queues != first.cluster_queues

@@ -6,22 +6,30 @@ Without requests, nothing is done. Cycles and writes run between the steps of a 
 import asyncio
 import gzip
 from collections.abc import Generator
-from typing import Final, TypeVar
+from math import inf
+from typing import Any, Final, TypeVar
 
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD, QUOTA_RESERVED
 from policyd.api.meta import find_condition
+from policyd.controller.queues.admission_rules import rules_of
 from policyd.controller.reasons.shortage import naming_in
 from policyd.controller.watch.cache import Cache
 from policyd.jobs.base import controller_of
+from policyd.kube.changes import Change, Modified
 from policyd.kube.pace import Pace
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
 from policyd.snapshot.values import SnapshotReason
 from policyd.snapshot.writing import write
+from policyd.status.naming import PLAIN
 
 FRESH_SECONDS: Final = 2.0
 """For how long a picture is used."""
 MOST_READERS: Final = 64
 """Snapshots of one picture that are kept, each for readers of the same names and queues."""
+MOST_LISTED: Final = 1_000
+"""Pending workloads of each queue that the webhooks get rows of; of the others, counts."""
+APART_SECONDS: Final = 0.5
+"""Between two snapshots for the webhooks, at least."""
 LEVEL: Final = 1
 """Of the compression: higher ones take longer than a network saves."""
 
@@ -78,13 +86,86 @@ class Snapshots:
         return await self._in_steps(self._pictures.take(picture, queues))
 
     async def _in_steps(self, work: Generator[None, None, T]) -> T:
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            await self._pace.sleep(0)
+        return await in_steps(self._pace, work)
+
+
+async def in_steps(pace: Pace, work: Generator[None, None, T]) -> T:
+    """Do work step by step, and return its result; others have their turn between the steps."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await pace.sleep(0)
+
+
+class AdmissionSnapshots:
+    """Takes and keeps the snapshot for the webhooks, which ask for it all the time.
+
+    Without a change, nothing is done. It has all names, and says how far users may know them.
+    """
+
+    def __init__(self, cache: Cache, *, pace: Pace) -> None:
+        self._cache = cache
+        self._pace = pace
+        self._pictures = Pictures(cache.state, _Jobs(cache), most=MOST_LISTED)
+        self._instance = f"{int(pace.clock.now() * 1e6):x}"
+        self._version = ""
+        self._taken = -inf
+        self._body = b""
+        self._rules = 0
+        mirrors = cache.mirrors
+        for mirror in (
+            mirrors.local_queues,
+            mirrors.cluster_queues,
+            mirrors.priorities,
+            mirrors.priority_classes,
+            mirrors.limit_ranges,
+            mirrors.runtime_classes,
+        ):
+            mirror.listen(self._rule_changed)
+        self._turn = asyncio.Lock()
+
+    async def unless(self, version: str) -> bytes:
+        """Return the snapshot, compressed by gzip, unless its version is this one: then b""."""
+        async with self._turn:
+            now = self._current_version()
+            late = self._pace.clock.monotonic() >= self._taken + APART_SECONDS
+            if now != self._version and (late or not self._body):
+                self._taken = self._pace.clock.monotonic()
+                self._body = await self._made(now)
+                self._version = now
+            return b"" if version == self._version else self._body
+
+    def _rule_changed(self, change: Change[Any]) -> None:
+        """Count a change of an object that rules are made of; most are of its status alone."""
+        match change:
+            case Modified(old, new) if _meant(old) == _meant(new):
+                pass
+            case _:
+                self._rules += 1
+
+    def _current_version(self) -> str:
+        return f"{self._instance}-{self._cache.state.revision}-{self._rules}"
+
+    async def _made(self, version: str) -> bytes:
+        picture = Picture(
+            self._pace.clock.now(),
+            self._cache.state.revision,
+            version=version,
+            rules=rules_of(self._cache),
+        )
+        taken = await in_steps(self._pace, self._pictures.take(picture, ()))
+        work = write(taken, PLAIN, other_teams=self._cache.other_teams)
+        plain = await in_steps(self._pace, work)
+        return await asyncio.to_thread(gzip.compress, plain, LEVEL)
+
+
+def _meant(obj: Any) -> tuple[object, ...]:  # noqa: ANN401 - of any kind
+    """Return the parts of an object that users write: without its status and metadata."""
+    written = [name for name in obj.__struct_fields__ if name not in {"metadata", "status"}]
+    return obj.metadata.deletion_timestamp, *(getattr(obj, name) for name in written)
 
 
 class _Jobs:

@@ -28,7 +28,7 @@ from policyd.controller.queues.pending_workloads import (
     waiting_in_cluster_queue,
     waiting_in_local_queue,
 )
-from policyd.controller.queues.snapshots import Snapshots
+from policyd.controller.queues.snapshots import AdmissionSnapshots, Snapshots
 from policyd.controller.watch.cache import Cache
 from policyd.errors import ConfigurationError
 from policyd.kube.client import Reader
@@ -37,6 +37,7 @@ from policyd.kube.pace import Pace
 from policyd.kube.resources import CONFIG_MAPS
 from policyd.serving import CALLER_NAMES, server_context
 from policyd.snapshot import values
+from policyd.snapshot.reading import UNCHANGED
 
 CALLERS: Final = "extension-apiserver-authentication"
 """ConfigMap in kube-system with the authority of clients that pass requests on."""
@@ -133,7 +134,8 @@ def create_app(
         names: Common names of the clients that may ask; empty for all that get past TLS.
         pace: Time.
     """
-    snapshots = Snapshots(cache, pace=pace or Pace())
+    pace = pace or Pace()
+    snapshots, of_admission = Snapshots(cache, pace=pace), AdmissionSnapshots(cache, pace=pace)
 
     async def cluster_queue(request: Request) -> Response:
         name = request.path_params["name"]
@@ -149,6 +151,10 @@ def create_app(
         body = await snapshots.current(scope=scope, reader=scope or _namespace(request))
         return _compressed(request, body)
 
+    async def admission_snapshot(request: Request) -> Response:
+        body = await of_admission.unless(request.query_params.get("unless", ""))
+        return _compressed(request, body) if body else _json(UNCHANGED)
+
     answered = partial(_answered, names, ready)
 
     async def not_found(request: Request, _error: Exception) -> Response:
@@ -160,6 +166,7 @@ def create_app(
         f"/apis/{values.GROUP}": _told(lambda _: _own_group()),
         _OWN: _told(lambda _: _own_resources()),
         f"{_OWN}/{values.CLUSTER_PLURAL}/{values.NAME}": snapshot,
+        f"{_OWN}/{values.ADMISSION_PLURAL}/{values.NAME}": admission_snapshot,
         f"{_OWN}/namespaces/{{namespace}}/{values.PLURAL}/{values.NAME}": snapshot,
     }
     for version in VERSIONS:
@@ -268,7 +275,11 @@ def _own_group() -> Json:
 
 
 def _own_resources() -> Json:
-    plurals = ((values.CLUSTER_PLURAL, False), (values.PLURAL, True))
+    plurals = (
+        (values.CLUSTER_PLURAL, False),
+        (values.ADMISSION_PLURAL, False),
+        (values.PLURAL, True),
+    )
     resources = [_resource(plural, values.KIND, namespaced) for plural, namespaced in plurals]
     return _resource_list(values.API_VERSION, resources)
 

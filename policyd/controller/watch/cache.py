@@ -130,6 +130,10 @@ class Cache:
         rules = self._rules.of(namespace)
         return requests_of(prepared(spec, rules), rules)
 
+    def request_rules(self, namespace: str) -> RequestRules:
+        """Return the rules about requests of the pods of a namespace."""
+        return self._rules.of(namespace)
+
     def objection(self, workload: Workload) -> Objection | None:
         """Return why a workload cannot be considered; None if it can, or holds quota."""
         local_queue = self.local_queue_of(workload)
