@@ -30,6 +30,7 @@ from policyd.health import HEALTH_BOUNDS, create_health_app
 from policyd.jobs.integrations import Integrations
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.registration.configurations import exempt_groups
+from policyd.snapshot.values import QueueSnapshot
 from webhooks.app import Answer, create_app
 from webhooks.certificate.tls import serve
 from webhooks.defaults import DefaultsWatch, take_class
@@ -135,9 +136,18 @@ async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
         await asyncio.gather(*(watch.first_list() for watch in watches))
     settings = server.settings
     if server.ask_queues is not None and settings.queue and settings.queue_snapshots:
-        start(follow_queues(server.queues, server.ask_queues, pace=server.pace))
+        took = partial(_prepare_facts, server, policies)
+        start(follow_queues(server.queues, server.ask_queues, pace=server.pace, took=took))
     await use_certificate(server, policies, start)
     return policies
+
+
+def _prepare_facts(
+    server: WebhookServer, policies: PoliciesInForce, snapshot: QueueSnapshot
+) -> None:
+    """Prepare what policies read of a snapshot, if any does."""
+    if any(policy.reads_queues for policy in policies.loaded):
+        server.queue_facts.take(snapshot)
 
 
 def _log_started(listener: socket.socket, health: socket.socket | None, *, policies: int) -> None:

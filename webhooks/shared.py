@@ -16,6 +16,7 @@ from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
 from policyd.snapshot.latest import LatestSnapshot
+from policyd.snapshot.latest_facts import LatestFacts
 from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultQueues
 from webhooks.external_data.inquiries import Inquiries
@@ -62,6 +63,8 @@ class WebhookServer:
     """Asks the controller for a snapshot of the queues; None where there is none to be asked."""
     queues: LatestSnapshot = field(init=False)
     """The latest of them."""
+    queue_facts: LatestFacts = field(init=False)
+    """What policies read of the latest."""
     pace: Pace = field(default_factory=Pace)
     metrics: WebhookMetrics = field(default_factory=lambda: WebhookMetrics(CollectorRegistry()))
     readiness: Readiness = field(default_factory=Readiness)
@@ -87,6 +90,7 @@ class WebhookServer:
     def __post_init__(self) -> None:
         """Derive the webhook rules anew when the namespaces with a default queue change."""
         self.queues = LatestSnapshot(self.pace.clock.monotonic)
+        self.queue_facts = LatestFacts(self.queues)
         self.authors = Authors(self.settings.namespace, self.settings.starters)
         self.default_queues = DefaultQueues(changed=self.policies_changed.set)
 

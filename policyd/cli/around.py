@@ -11,7 +11,7 @@ from policyd.cli.clusters import CLUSTER, listed, missing, resource_of, whole
 from policyd.cli.questions.asking import NoSnapshotsError, ask
 from policyd.engine.documents.findings import Finding
 from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.queue_facts import QUEUE_VARIABLES, QueueFacts, UnknownFacts
+from policyd.engine.model.queue_facts import QueueFacts, UnknownFacts
 from policyd.engine.offline.cases import CaseSurroundings
 from policyd.kube import resources as r
 from policyd.kube.client import Reader
@@ -56,7 +56,7 @@ async def around_objects(
         for key in keys:
             await found.as_it_is(key, namespace)
     await found.params(policies)
-    if reads_queues(policies):
+    if any(policy.reads_queues for policy in policies):
         around.queues = await queue_facts(reader, names, around)
     return around
 
@@ -71,7 +71,7 @@ async def around_cases(reader: Reader, policies: Sequence[CompiledPolicy]) -> Ca
     found = _Objects(reader, around)
     namespaces = await listed(reader, r.NAMESPACES)
     await found.params(policies)
-    if reads_queues(policies):
+    if any(policy.reads_queues for policy in policies):
         around.queues = await queue_facts(reader, (), around)
     for finding in around.findings:
         raise ForbiddenError(finding.message, hint=finding.hint)
@@ -178,11 +178,6 @@ class _Objects:
 
     def _note(self, finding: Finding) -> None:
         self._around.findings.append(finding)
-
-
-def reads_queues(policies: Iterable[CompiledPolicy]) -> bool:
-    """Tell whether any policy reads the queues."""
-    return any(not policy.uses.isdisjoint(QUEUE_VARIABLES) for policy in policies)
 
 
 async def queue_facts(reader: Reader, namespaces: Iterable[str], around: Around) -> QueueFacts:

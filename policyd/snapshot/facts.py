@@ -71,8 +71,8 @@ def prepared(
 
     Args:
         snapshot: The queues.
-        local_queues: The ClusterQueue of each LocalQueue; None if only those are known that have
-            workloads.
+        local_queues: The ClusterQueue of each LocalQueue; None if the snapshot says it, or only
+            those are known that have workloads.
 
     Yields:
         Nothing, after each step.
@@ -81,6 +81,9 @@ def prepared(
         The facts.
     """
     totals = _Totals()
+    if local_queues is None and snapshot.rules is not None:
+        rules = snapshot.rules.local_queues
+        local_queues = {(each.namespace, each.name): each.cluster_queue for each in rules}
     for queue in snapshot.cluster_queues:
         yield from _add_up(queue, totals)
     totals.behind.update(local_queues or {})
@@ -112,14 +115,18 @@ def _add_up(queue: ClusterQueueUse, totals: _Totals) -> Generator[None, None, No
         if each.name:
             totals.of_local_queues[each.namespace, each.name] = lines[place]
             totals.behind[each.namespace, each.name] = queue.name
+    for counted in queue.lines:
+        line = whole if counted.local_queue == NONE else lines[counted.local_queue]
+        line.pending += counted.count
+        line.oldest = min(line.oldest, counted.since)
+        _take(line.requested, counted.requests.items(), 1)
+    if not queue.lines:
+        yield from _add_up_rows(queue, [*lines, whole])
+    for line in lines:
+        whole.pending += line.pending
+        whole.oldest = min(whole.oldest, line.oldest)
+        _take(whole.requested, line.requested.items(), 1)
     counts: _Counts = {}
-    yield from _count_pending(queue, counts, [*lines, whole])
-    for (at, index), number in counts.items():
-        for line in (whole, *(() if at == NONE else (lines[at],))):
-            line.pending += number
-            _take(line.requested, queue.requests[index].items(), number)
-    whole.oldest = min([whole.oldest, *(line.oldest for line in lines)])
-    counts = {}
     yield from _count_holding(queue, counts)
     for (at, index), number in counts.items():
         usage = [(each.resource, each.amount) for each in queue.usages[index]]
@@ -128,10 +135,9 @@ def _add_up(queue: ClusterQueueUse, totals: _Totals) -> Generator[None, None, No
             _take(line.used, usage, number)
 
 
-def _count_pending(
-    queue: ClusterQueueUse, counts: _Counts, lines: list[_Line]
-) -> Generator[None, None, None]:
-    """Count rows; the oldest of those without a LocalQueue is that of the last line."""
+def _add_up_rows(queue: ClusterQueueUse, lines: list[_Line]) -> Generator[None, None, None]:
+    """Add up pending workloads one by one; those without a LocalQueue are of the last line."""
+    counts: _Counts = {}
     for start in range(0, len(queue.pending), STEP):
         for row in queue.pending[start : start + STEP]:
             kind = row.local_queue, row.requests
@@ -140,6 +146,9 @@ def _count_pending(
             if row.since < line.oldest:  # noqa: PLR1730 - a call for each row takes half of the time
                 line.oldest = row.since
         yield
+    for (at, index), number in counts.items():
+        lines[at].pending += number
+        _take(lines[at].requested, queue.requests[index].items(), number)
 
 
 def _count_holding(queue: ClusterQueueUse, counts: _Counts) -> Generator[None, None, None]:

@@ -120,7 +120,7 @@ def test_policies_read_the_queues(api, ask, written, command):
         assert "unknown" not in found.stderr + found.stdout
         return "others wait" in found.stderr + found.stdout
 
-    assert not refused()
+    eventually(lambda: not refused(), what="the policy reads that nothing waits")
     api.create(job("first", run_for="120s"))
     eventually(lambda: admitted(api, "first"), what="the first job is admitted")
     api.create(job("second"))

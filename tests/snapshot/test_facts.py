@@ -15,10 +15,16 @@ from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.engine.remember.remembering import Remembering
 from policyd.snapshot.facts import MOST_WAITING, facts_of
+from policyd.snapshot.latest_facts import LatestFacts
+from policyd.snapshot.picture import Picture, Pictures
+from policyd.snapshot.reading import read
+from policyd.snapshot.rules import LocalQueueRule, QueueRules
+from policyd.snapshot.writing import write
+from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, group, pod_set, queue, workload
 from tests.alloc.test_preemption import running
 from tests.engine.reviews import pod, policy, request
-from tests.snapshot.taking import snapshot
+from tests.snapshot.taking import Jobs, finished, snapshot
 from tests.status.test_standing import settled
 
 GPU = "nvidia.com/gpu"
@@ -340,3 +346,82 @@ def test_a_decision_by_facts_is_never_remembered(read):
     del changing[0]
     assert not remembering.decide(request(queued())).allowed
     assert recalled == []
+
+
+# --- of the webhooks' snapshot
+
+
+def counted(of, **more):
+    """The snapshot that webhooks get: all is counted, two rows of each queue, and the rules."""
+    rules = QueueRules(local_queues=(LocalQueueRule("team-a", "empty", "a"),))
+    pictures = Pictures(of, Jobs(), most=2)
+    picture = finished(pictures.take(Picture(1_000.0, of.revision, version="v", rules=rules), ()))
+    return read(finished(write(picture, Naming(), **more)), "test")
+
+
+def test_counts_give_the_same_totals_as_rows():
+    line = [
+        workload(
+            f"ns/job-{n}", "a", gpus(n + 9), at=n + 3, local_queue=f"ns/{n % 2}", priority=n % 3
+        )
+        for n in range(9)
+    ]
+    of = settled(*FLAVORS, queue("a", groups=[group(h100={GPU: 8})]), *line)
+
+    for asked in ("pending", f"requested['{GPU}']", "oldestPending"):
+        for expression in (f"queue.{asked}", f"clusterQueue.{asked}"):
+            by_row, by_count = (
+                value(expression, facts_of(each), namespace="ns", name="1")
+                for each in (snapshot(of), counted(of))
+            )
+            assert by_row == by_count
+    assert value("size(clusterQueue.waiting)", facts_of(counted(of)), namespace="ns", name="1") == 2
+
+
+def test_its_rules_say_which_local_queues_there_are():
+    facts = facts_of(counted(settled(*FLAVORS, queue("a", groups=[group(h100={GPU: 8})]))))
+
+    assert value("queue.pending", facts, name="empty") == 0
+    assert value("has(queue.name)", facts, name="none") is False
+
+
+def test_a_namespace_learns_of_it_what_it_may():
+    of = settled(
+        *FLAVORS,
+        queue("a", groups=[group(h100={GPU: 8})]),
+        workload("team-b/job-late", "a", gpus(30), local_queue="team-b/lq"),
+    )
+    facts = facts_of(counted(of, other_teams="hidden")).within("team-a")
+
+    assert "hides" in fails("clusterQueue.waiting[0].namespace", facts, name="empty")
+    assert value("clusterQueue.waiting[0].priority", facts, name="empty") == 0
+
+
+# --- the latest
+
+
+class At:
+    """A snapshot in use, until another is."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def current(self):
+        return self.found
+
+
+def test_the_latest_facts_are_those_of_the_snapshot_in_use_and_made_once():
+    first, second = some(), some(others="hidden")
+    latest = At(None)
+    facts = LatestFacts(latest)
+    assert value("cluster.known", facts.current()) is False
+
+    latest.found = first
+    made = facts.current()
+    facts.take(second)
+    assert facts.current() is made
+
+    latest.found = second
+    assert facts.current() is facts.current() is not made
+    latest.found = None
+    assert "no current snapshot" in fails("cluster.pending", facts.current())

@@ -31,6 +31,7 @@ from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.decision import ALLOWED, Decision
 from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, Volatile
 from policyd.engine.model.params import StoredParams
+from policyd.engine.model.queue_facts import QueueFacts, no_queue_facts
 from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
 from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.remember.remembering import MOST_DECISIONS, Remembering
@@ -85,6 +86,7 @@ class PoliciesInForce:
         images: ImageData | None = None,
         remember: int = MOST_DECISIONS,
         makers: Makers = USUAL,
+        queues: Callable[[], QueueFacts] = no_queue_facts,
         limits: PolicyLimits | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -99,6 +101,7 @@ class PoliciesInForce:
             http: The HTTP requests of these, and of GlobalContextEntries.
             images: The data of images for these.
             makers: The accounts that create the children of other objects.
+            queues: Returns the facts of the queues; unknown ones if left out.
             remember: How many decisions on pods are remembered in each phase.
             limits: How many policies of the API server are loaded.
             changed: Called after each change of the policies in force.
@@ -112,6 +115,7 @@ class PoliciesInForce:
         self._images = images
         self._remember = remember
         self._makers = makers
+        self._queues = queues
         self._changed = changed
         self.limits = limits or PolicyLimits()
         """Of the API server's policies that are loaded."""
@@ -174,6 +178,7 @@ class PoliciesInForce:
             authorize=self._authorize,
             now=_CLOCK.now,
             makers=self._makers,
+            queues=self._queues,
             extra=kyverno_values(
                 resources=self._reads,
                 http=self._http,

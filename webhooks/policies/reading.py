@@ -42,6 +42,7 @@ async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
         images=images,
         remember=settings.remember,
         makers=makers_of(server.integrations) if settings.queue else server.integrations.makers,
+        queues=server.queue_facts.current,
         changed=server.policies_changed.set,
     )
     loading = Loading(policies, pace=pace)

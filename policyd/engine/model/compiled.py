@@ -24,6 +24,7 @@ from policyd.engine.inject.operations import InjectedField
 from policyd.engine.inject.templates import ValueTemplate
 from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.facts import Facts
+from policyd.engine.model.queue_facts import QUEUE_VARIABLES
 from policyd.engine.objects.match import selects_all
 
 OWN = "Policy"
@@ -243,6 +244,11 @@ class CompiledPolicy:
     def staged(self) -> bool:
         """Whether its enforcement differs for some requests."""
         return any(binding.rollout for binding in self.bindings)
+
+    @property
+    def reads_queues(self) -> bool:
+        """Whether an expression reads the facts of queues."""
+        return not self.uses.isdisjoint(QUEUE_VARIABLES)
 
     @property
     def ignores_failures(self) -> bool:

@@ -32,7 +32,6 @@ from policyd.engine.evaluate.validation import all_true, validate
 from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.model.compiled import CompiledPolicy, CompiledValidation
 from policyd.engine.model.facts import Facts
-from policyd.engine.model.queue_facts import QUEUE_VARIABLES
 from policyd.engine.objects.match import resource_matches
 from policyd.engine.objects.workloads import WorkloadKind, find_kind
 from policyd.engine.offline.report import ReportBook, ReportSubject, ResultKey, results_of
@@ -426,7 +425,7 @@ def resources_to_list(
 
 def why_left_out(policy: CompiledPolicy) -> str:
     """Return why a policy says nothing about existing objects; empty if it does."""
-    if not policy.uses.isdisjoint(QUEUE_VARIABLES):
+    if policy.reads_queues:
         return QUEUES_NOT_ASKED
     asks = any(name.startswith("authorizer") for name in policy.uses)
     if asks or any(_USER.search(program.source) for program in _programs(policy)):

@@ -1,0 +1,41 @@
+"""The facts of the latest snapshot that a process has, made once for each."""
+
+from typing import Final
+
+from policyd.engine.model.queue_facts import QueueFacts, UnknownFacts
+from policyd.snapshot.facts import SnapshotFacts, facts_of
+from policyd.snapshot.latest import LatestSnapshot
+from policyd.snapshot.values import QueueSnapshot
+
+_UNKNOWN: Final = UnknownFacts("no current snapshot of them could be had from the controller")
+
+_Made = tuple[QueueSnapshot, SnapshotFacts]
+
+
+class LatestFacts:
+    """Keeps the facts of the snapshot in use, and of one that comes.
+
+    Any thread may read them.
+    """
+
+    def __init__(self, latest: LatestSnapshot) -> None:
+        """Begin with none; `latest` tells which snapshot is in use."""
+        self._latest = latest
+        self._used: _Made | None = None
+        self._coming: _Made | None = None
+
+    def take(self, snapshot: QueueSnapshot) -> None:
+        """Prepare the facts of a snapshot that is not in use yet."""
+        self._coming = snapshot, facts_of(snapshot)
+
+    def current(self) -> QueueFacts:
+        """Return the facts as they are now; unknown ones if there is no snapshot to rely on."""
+        snapshot = self._latest.current()
+        if snapshot is None:
+            return _UNKNOWN
+        for made in (self._used, self._coming):
+            if made is not None and made[0] is snapshot:
+                self._used = made
+                return made[1]
+        made = self._used = snapshot, facts_of(snapshot)
+        return made[1]
