@@ -37,6 +37,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "policyd.cli.questions.quota:command",
         "Show the quotas of queues, and how they are used.",
     ),
+    "priority": (
+        "policyd.cli.questions.priority:command",
+        "Show what makes up the place of each pending workload.",
+    ),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),

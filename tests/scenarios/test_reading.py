@@ -52,3 +52,11 @@ def test_a_watch_prints_changes_and_ends_when_interrupted(cluster, api, full, tm
     first, _ = json.JSONDecoder().raw_decode(printed.read_text())
     assert [line["job"] for line in first] == ["Job/waits"]
     assert code == 130
+
+
+def test_places_are_made_up_of_priority_and_time(full, ask):
+    lines = eventually(lambda: ask("priority")["workloads"], what="it is in line")
+
+    (line,) = [each for each in lines if each["namespace"] == "team-a"]
+    assert (line["job"], line["ahead"], line["decidedBy"]) == ("Job/waits", 0, "first")
+    assert line["backsOff"] is False
