@@ -148,7 +148,7 @@ def record_of(workload: kueue.Workload, *, now: float) -> WorkloadRecord:
         times=_times(workload, now),
         evictions=_evictions(workload),
         preempted_by=preemptor_of(workload),
-        preemptor_path=_preemptor_path(workload),
+        preemptor_path=preemptor_path(workload),
         requests=_requests(workload),
     )
     if status.admission is not None:
@@ -239,10 +239,17 @@ def preemptor_of(workload: kueue.Workload) -> str:
     return "" if found is None else found[1]
 
 
-def _preemptor_path(workload: kueue.Workload) -> str:
+def preemptor_path(workload: kueue.Workload) -> str:
+    """Return where that workload queued, from the top of its tree; "" if it is not known."""
     preempted = find_condition(workload.status.conditions, PREEMPTED)
     found = None if preempted is None else _PREEMPTOR_PATH.search(preempted.message)
     return "" if found is None else found[1]
+
+
+def preemptor_text(path: str) -> str:
+    """Return what a preemptor is called of which only the path is known."""
+    queue = path.rpartition("/")[2]
+    return f"a workload of ClusterQueue {queue}" if queue else "a workload that is gone"
 
 
 def _state(workload: kueue.Workload) -> RecordState:

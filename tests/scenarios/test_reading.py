@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios.api import eventually
 from tests.scenarios.clusters import COMMANDS
 from tests.scenarios.objects import job
-from tests.scenarios.test_queue import admitted, waiting
+from tests.scenarios.test_queue import admitted, of_class, preempting, waiting
 
 OWNER = "policyd.io/owner"
 
@@ -60,3 +60,35 @@ def test_places_are_made_up_of_priority_and_time(full, ask):
     (line,) = [each for each in lines if each["namespace"] == "team-a"]
     assert (line["job"], line["ahead"], line["decidedBy"]) == ("Job/waits", 0, "first")
     assert line["backsOff"] is False
+
+
+def test_everything_about_a_job_that_runs(full, ask):
+    answer = eventually(
+        lambda: (found := ask("job", "job/runs"))["pods"] and found, what="its pod has a node"
+    )
+
+    (pod_set,) = answer["podSets"]
+    assert (answer["why"]["state"], answer["record"]["owner"]) == ("Admitted", "bob")
+    assert (pod_set["count"], pod_set["flavors"]["nvidia.com/gpu"]) == (1, "h100")
+    assert [each["pods"] for each in answer["pods"]] == [1]
+    assert {"QuotaReserved", "Admitted"} <= {each["type"] for each in answer["conditions"]}
+    assert answer["leftOut"] == []
+
+
+def test_the_past_says_what_ran_and_who_preempted_whom(api, ask):
+    api.create(job("ended", gpus=1, run_for="2s"))
+    eventually(
+        lambda: "Succeeded" in {each["outcome"] for each in ask("history")}, what="it has ended"
+    )
+    with preempting(api, "team-a", withinClusterQueue="LowerPriority"):
+        api.create(of_class("research", owned("victim", "ann", run_for="300s")))
+        eventually(lambda: admitted(api, "victim"), what="the job of low priority runs")
+        api.create(of_class("production", job("urgent", run_for="300s")))
+        eventually(lambda: admitted(api, "urgent"), what="the urgent one runs")
+
+        found = {each["job"]: each for each in ask("history", "--since", "1h")}
+
+    assert found["Job/victim"]["preemptedBy"] == f"team-a/{found['Job/urgent']['workload']}"
+    assert found["Job/victim"]["evictions"] == {"Preempted": 1}
+    assert found["Job/ended"]["times"]["ranSeconds"] >= 2
+    assert [each["job"] for each in ask("history", "--user", "ann")] == ["Job/victim"]

@@ -12,7 +12,7 @@ import msgspec
 from policyd.cli.configuring import KUBECONFIG
 from policyd.cli.formats.files import FILE, text_of
 from policyd.cli.options import together
-from policyd.cli.questions.pages import Output, Page, unless_stopped, watch
+from policyd.cli.questions.pages import Output, Page, same, unless_stopped, watch
 from policyd.clock import SystemClock
 from policyd.config import environment
 from policyd.errors import PolicydError
@@ -106,12 +106,14 @@ class Question(Generic[T]):
         of_file: Asks a snapshot that was kept; None if the command needs a cluster.
         lines: Writes an answer for people; without lines, `empty` is said.
         empty: What to say of an answer that has nothing.
+        version: Returns what of an answer is another when it is to be printed again.
     """
 
     of_cluster: Callable[[Reader, str], Awaitable[T]]
     of_file: Callable[[QueueSnapshot], T] | None
     lines: Callable[[T], Iterable[str]]
     empty: str = ""
+    version: Callable[[T], object] = same
 
 
 def of_snapshot(
@@ -138,7 +140,7 @@ def of_snapshot(
 
 def show(given: Asking, question: Question[T]) -> None:
     """Ask what a command asks, a file or a cluster, and print the answer; with --watch, go on."""
-    page = Page(given["output"], question.lines, question.empty)
+    page = Page(given["output"], question.lines, question.empty, question.version)
     if not given["snapshot"]:
         run(partial(_asked, given, question, page))
         return

@@ -26,13 +26,25 @@ _PASSING: Final = frozenset({429, 500, 502, 503, 504})
 T = TypeVar("T")
 
 
+def same(answer: object) -> object:
+    """Return an answer itself: whatever changes in it, it is printed again."""
+    return answer
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """How answers are printed: for people by `lines`, for programs as they are."""
+    """How answers are printed: for people by `lines`, for programs as they are.
+
+    Attributes:
+        output: For whom.
+        lines: Writes an answer for people; without lines, `empty` is said.
+        version: Returns what of an answer is another when it is to be printed again.
+    """
 
     output: Output
     lines: Callable[[T], Iterable[str]]
     empty: str = ""
+    version: Callable[[T], object] = same
 
     @property
     def for_people(self) -> bool:
@@ -84,7 +96,7 @@ async def watch(
             else:
                 if live is not None:
                     live.update(Text.from_ansi(page.text(answer) or page.empty), refresh=True)
-                elif shown is None or answer != shown:
+                elif shown is None or page.version(answer) != page.version(shown):
                     _show_next(page, answer, first=shown is None)
                 shown = answer
             await asyncio.sleep(seconds)

@@ -74,7 +74,7 @@ def command(**given: Unpack[_Given]) -> None:
         given,
         Question(
             of_cluster=partial(_of_cluster, kind, name),
-            of_file=partial(_of_file, AskedJob(kind, given["namespace"] or "default", name)),
+            of_file=partial(why_of_file, AskedJob(kind, given["namespace"] or "default", name)),
             lines=partial(why_lines, wide=given["output"] == "wide"),
         ),
     )
@@ -84,7 +84,12 @@ async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> W
     return await why(reader, AskedJob(kind, namespace, name))
 
 
-def _of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
+def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
+    """Say why a job waits, by a snapshot alone.
+
+    Raises:
+        JobNotFoundError: If it is not in there.
+    """
     answer = _of_snapshot(snapshot, subject)
     if answer is None:
         raise JobNotFoundError(
