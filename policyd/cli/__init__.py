@@ -38,6 +38,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "policyd.cli.questions.quota:command",
         "Show the quotas of queues, and how they are used.",
     ),
+    "nodes": (
+        "policyd.cli.questions.nodes:command",
+        "Show nodes, the pods on them, and stranded devices.",
+    ),
     "priority": (
         "policyd.cli.questions.priority:command",
         "Show what makes up the place of each pending workload.",

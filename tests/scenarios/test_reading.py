@@ -12,6 +12,7 @@ from tests.scenarios.objects import job
 from tests.scenarios.test_queue import admitted, of_class, preempting, waiting
 
 OWNER = "policyd.io/owner"
+GPU = "nvidia.com/gpu"
 
 
 def owned(name, owner, **fields):
@@ -92,3 +93,31 @@ def test_the_past_says_what_ran_and_who_preempted_whom(api, ask):
     assert found["Job/victim"]["evictions"] == {"Preempted": 1}
     assert found["Job/ended"]["times"]["ranSeconds"] >= 2
     assert [each["job"] for each in ask("history", "--user", "ann")] == ["Job/victim"]
+
+
+def test_nodes_say_which_jobs_strand_their_devices(full, ask):
+    def placed():
+        found = ask("nodes")
+        return found if any(line["pods"] for line in found["nodes"]) else None
+
+    answer = eventually(placed, what="a pod has a node")
+    (used,) = [line for line in answer["nodes"] if line["pods"]]
+
+    assert [(each["job"], each["pods"]) for each in used["pods"]] == [("team-a/Job/runs", 1)]
+    assert (used["free"][GPU], used["state"], used["domain"][:5]) == (0, "Ready", "")
+    (total,) = answer["devices"]
+    assert (total["total"], total["free"], total["stranded"]) == (64, 56, 0)
+    assert answer["asked"] == ["team-a/waits"]
+
+
+def test_a_small_job_strands_a_node_until_it_moves(api, ask):
+    api.create(job("small", gpus=1, run_for="300s"))
+    eventually(lambda: admitted(api, "small"), what="a small job runs")
+    found = eventually(
+        lambda: (found := ask("nodes", "--stranded"))["nodes"] and found, what="it has a node"
+    )
+
+    (line,) = found["nodes"]
+    (stranded,) = line["stranded"]
+    assert (stranded["amount"], stranded["by"]) == (7, ["team-a/Job/small"])
+    assert found["moves"] == [], "other nodes are empty: a pod of a whole node fits there"
