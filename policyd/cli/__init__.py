@@ -32,10 +32,23 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
     "why": ("policyd.cli.questions.why:command", "Say why a job waits."),
+    "job": ("policyd.cli.questions.job:command", "Show everything about one job."),
     "queue": ("policyd.cli.questions.queue:command", "List the pending workloads of queues."),
     "quota": (
         "policyd.cli.questions.quota:command",
         "Show the quotas of queues, and how they are used.",
+    ),
+    "nodes": (
+        "policyd.cli.questions.nodes:command",
+        "Show nodes, the pods on them, and stranded devices.",
+    ),
+    "priority": (
+        "policyd.cli.questions.priority:command",
+        "Show what makes up the place of each pending workload.",
+    ),
+    "history": (
+        "policyd.cli.questions.history:command",
+        "List what ran, when and where, and how long it waited.",
     ),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),

@@ -62,6 +62,8 @@ POD_INDEX_LABEL = "kueue.x-k8s.io/pod-group-pod-index"
 SUSPENDING_PARENT = "kueue.x-k8s.io/pod-suspending-parent"
 SERVING = "kueue.x-k8s.io/pod-group-serving"
 LONGEST_AGO = datetime(1, 1, 1, tzinfo=UTC)
+NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+"""Selects pods that may still run."""
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 TERMINATION_TARGET = "TerminationTarget"
 """Condition of a pod that was stopped, and why."""

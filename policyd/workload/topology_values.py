@@ -124,7 +124,7 @@ def topology_request(
         slices=_slices(asked),
         group=asked.pod_set_group_name,
         node_selector=spec.node_selector,
-        affinity=_affinity(spec),
+        affinity=required_affinity(spec),
         preferred_affinity=_preferred(spec),
         tolerations=tolerations(spec.tolerations),
         held=held,
@@ -155,7 +155,8 @@ def _slices(asked: kueue.TopologyRequest) -> tuple[SliceLayer, ...]:
     return (SliceLayer(level=level, size=asked.pod_set_slice_size or 0),) if level else ()
 
 
-def _affinity(spec: PodSpec) -> tuple[Term, ...]:
+def required_affinity(spec: PodSpec) -> tuple[Term, ...]:
+    """Return the terms of which a pod's node must meet one; without terms, any node will do."""
     node = spec.affinity.node_affinity if spec.affinity else None
     required = node.required_during_scheduling_ignored_during_execution if node else None
     return () if required is None else tuple(map(_term, required.node_selector_terms))

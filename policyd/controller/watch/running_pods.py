@@ -10,13 +10,12 @@ from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.api.pods import PodSpec
 from policyd.controller.watch.mirror import Mirror
 from policyd.jobs.base import controller_of
-from policyd.jobs.pods import QueuedPodStatus
+from policyd.jobs.pods import NOT_ENDED, QueuedPodStatus
 from policyd.jobs.requests import InvalidRequestsError, RequestRules, requests_of
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
 from policyd.kube.resources import PODS
 
-NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 LONGEST_GRACE_SECONDS = 900.0
 """A pod that is deleted, and may run on for longer than this, still counts."""
 _NATIVE = "kubernetes.io/"

@@ -1,0 +1,164 @@
+"""Nodes as a user may read them: pods, stranded devices, moves, and what is left out."""
+
+import json
+
+import click
+import pytest
+
+from policyd.cli.questions.asking import OF_CLUSTER
+from policyd.cli.questions.nodes import nodes_answer, nodes_lines
+from policyd.kube import resources as r
+from policyd.kube.errors import ForbiddenError, UnreachableError
+from policyd.testing import FakeClient
+from tests.alloc.builders import pod_set, queue, workload
+from tests.cli.questions.test_found_jobs import owned, put
+from tests.snapshot.taking import body_for, taken
+from tests.status.test_standing import settled
+
+pytestmark = pytest.mark.anyio
+
+GPU = "nvidia.com/gpu"
+READY = [{"type": "Ready", "status": "True", "reason": "", "message": ""}]
+
+
+def node(client, name, rack):
+    labels = {"rack": rack, "kubernetes.io/hostname": name, "gpu": "h100"}
+    status = {"allocatable": {GPU: "8", "cpu": "64", "pods": "9"}, "conditions": READY}
+    put(client, r.NODES, name, namespace="", labels=labels, status=status)
+
+
+def pod(client, name, on, gpus, *, owner=("Job", "j"), phase="Running", **metadata):
+    requests = {"cpu": "1", GPU: str(gpus)}
+    spec = {"nodeName": on, "containers": [{"resources": {"requests": requests}}]}
+    selector = {"kubernetes.io/hostname": on} if metadata.get("annotations") else {}
+    spec["nodeSelector"] = selector
+    owners = owned(*owner) if owner else []
+    put(client, r.PODS, name, spec, ownerReferences=owners, status={"phase": phase}, **metadata)
+
+
+@pytest.fixture
+def client():
+    """Two nodes of eight GPUs: a small job is in the way of one that waits for eight."""
+    client = FakeClient()
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]
+    put(client, r.TOPOLOGIES, "racks", {"levels": levels}, namespace="")
+    put(client, r.RESOURCE_FLAVORS, "default", {"nodeLabels": {"gpu": "h100"}}, namespace="")
+    node(client, "n1", "r1")
+    node(client, "n2", "r2")
+    placed = {"annotations": {"kueue.x-k8s.io/workload": "w"}}
+    pod(client, "small", "n1", 1, owner=("Job", "small"), **placed)
+    pod(client, "big-a", "n2", 2, owner=("Job", "big"))
+    pod(client, "big-b", "n2", 2, owner=("Job", "big"))
+    pod(client, "ended", "n1", 4, phase="Succeeded")
+    waits = pod_set(count=1, **{GPU: 8, "cpu": 1_000})
+    serve(client, workload("ns/job-new", "q", waits, at=1))
+    return client
+
+
+def serve(client, *waiting):
+    """Let the client serve a snapshot of a queue without room in which so much waits."""
+    body = json.loads(body_for(taken(settled(queue("q", gpu=0), *waiting))))
+    body["metadata"] = {"name": "current"}
+    body["clusterQueues"][0]["quotas"][0]["resource"] = GPU
+    client.store.put(OF_CLUSTER, body)
+
+
+async def asked(client, most=3):
+    return await nodes_answer(client, most=most)
+
+
+async def test_nodes_are_shown_with_their_pods_and_who_strands_what(client):
+    answer = await asked(client)
+
+    first, second = answer.nodes
+    assert (first.domain, first.name, second.domain, second.name) == ("r1", "n1", "r2", "n2")
+    assert [(each.job, each.pods) for each in second.pods] == [("ns/Job/big", 2)]
+    assert (first.free[GPU], first.fragments) == (7, {GPU: 7})
+    (stranded,) = first.stranded
+    assert (stranded.amount, stranded.by, stranded.lacks) == (7, ("ns/Job/small",), (GPU,))
+    (total,) = answer.devices
+    assert (total.total, total.free, total.fragments, total.stranded) == (16, 11, 11, 11)
+    assert (answer.asked, answer.left_out) == (("ns/new",), ())
+
+
+async def test_the_job_in_the_way_is_proposed_to_move(client):
+    (plan,) = (await asked(client)).moves
+
+    assert (plan.workload, dict(plan.target)) == ("ns/new", {"n1": 1})
+    (move,) = plan.moves
+    assert (move.workload, dict(move.target)) == ("ns/Job/small", {"n2": 1})
+    assert (await asked(client, most=0)).moves == ()
+
+
+async def test_pods_that_nobody_makes_again_are_not_moved(client):
+    for owner in (None, ("DaemonSet", "agent")):
+        pod(client, "small", "n1", 1, owner=owner)
+        for name in ("big-a", "big-b"):
+            pod(client, name, "n2", 2, owner=owner)
+
+        assert (await asked(client)).moves == ()
+
+
+async def test_a_job_that_may_be_on_no_such_node_does_not_count_as_asking(client):
+    put(client, r.RESOURCE_FLAVORS, "default", {"nodeLabels": {"gpu": "l4"}}, namespace="")
+    serve(client, workload("ns/job-new", "q", pod_set(count=1, **{GPU: 1}), at=1))
+
+    first, _ = (await asked(client)).nodes
+    assert first.stranded[0].amount == 7, "by a pod that takes the whole node"
+
+
+async def test_without_pending_jobs_a_pod_of_a_whole_node_is_what_is_asked_for(client):
+    serve(client)
+    answer = await asked(client)
+
+    assert answer.asked == ()
+    assert [each.amount for line in answer.nodes for each in line.stranded] == [7, 4]
+    assert answer.moves[0].workload == f"a pod with 8 {GPU}"
+
+
+@pytest.mark.parametrize(
+    ("plural", "missing"),
+    [
+        pytest.param("pods", "pods: no", id="pods"),
+        pytest.param("clusterqueuesnapshots", "pending workloads: no", id="snapshots"),
+        pytest.param(
+            "topologies",
+            "places in the topology, and which flavor a node is of: no",
+            id="topologies",
+        ),
+    ],
+)
+async def test_what_the_user_may_not_read_is_left_out_and_said(client, plural, missing):
+    client.fail(ForbiddenError("no"), plural=plural)
+
+    assert missing in (await asked(client)).left_out
+
+
+async def test_without_pods_and_snapshots_the_rights_are_named(client):
+    client.fail(ForbiddenError("no"), plural="pods")
+    client.fail(ForbiddenError("no"), plural="clusterqueuesnapshots")
+
+    with pytest.raises(ForbiddenError) as error:
+        await asked(client)
+    assert error.value.hint.startswith("an administrator has to grant `list` on `nodes`")
+
+
+async def test_an_api_server_that_does_not_answer_is_an_error(client):
+    client.fail(UnreachableError("cannot connect"), times=9)
+
+    with pytest.raises(UnreachableError):
+        await asked(client)
+
+
+async def test_people_read_a_table_a_map_and_the_moves(client):
+    lines = [click.unstyle(line) for line in nodes_lines(await asked(client), wide=True)]
+
+    assert lines[0] == f"{GPU}: 16, 11 free, 11 of these in fragments, 11 stranded"
+    (row,) = (line.split() for line in lines if " n1 " in line and "Ready" in line)
+    assert row == [
+        "r1", "n1", "Ready", GPU, "8", "7", "7", "7", "ns/Job/small", "ns/Job/small", "(1)", GPU,
+        "63", "-",
+    ]  # fmt: skip
+    assert any(line.startswith("rack r1") and "n1 B......." in line for line in lines)
+    assert any(line.startswith("  move ns/Job/small: n1 (1) -> n2 (1) (") for line in lines)
+    assert "  start ns/new: n1 (1)" in lines
