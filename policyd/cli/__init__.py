@@ -37,6 +37,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "policyd.cli.questions.quota:command",
         "Show the quotas of queues, and how they are used.",
     ),
+    "stop": ("policyd.cli.operating.stopping:stop", "Stop queues, or the workloads of jobs."),
+    "resume": ("policyd.cli.operating.stopping:resume", "Resume what was stopped."),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),
