@@ -68,3 +68,22 @@ def test_a_job_is_stopped_with_a_reason_for_its_user(api, operate):
     assert (stopped["kind"], stopped["job"], stopped["after"]) == ("Workload", "Job/train", False)
     assert evicted["reason"] == "DeactivatedDueToUserRequest"
     assert evicted["message"] == "The workload is deactivated due to its data moves"
+
+
+def test_the_doctor_finds_nothing_until_something_is_broken(api, operate):
+    code, sound = eventually(
+        lambda: (found := operate("doctor"))[0] == 0 and found, what="nothing is wrong"
+    )
+    empty = {"kind": "ClusterQueue", "apiVersion": "kueue.x-k8s.io/v1beta2"}
+    api.create({**empty, "metadata": {"name": "empty"}, "spec": {"namespaceSelector": {}}})
+    try:
+        failed, broken = operate("doctor")
+    finally:
+        api.delete("ClusterQueue", "empty")
+
+    assert (code, sound["findings"], sound["unchecked"]) == (0, [], [])
+    assert failed == 1
+    assert [(each["object"], each["fix"]) for each in broken["findings"]] == [
+        ("ClusterQueue empty", "kubectl edit clusterqueue empty")
+    ]
+    assert not api.exists("ResourceFlavor", "policyd-doctor")

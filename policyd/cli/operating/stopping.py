@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Final, Literal, TypedDict, Unpack
 
 import click
 import msgspec
@@ -250,23 +250,22 @@ class _Given(TypedDict):
     dry_run: bool
 
 
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return together(
-        click.argument("names", metavar="KIND/NAME...", nargs=-1, required=True),
-        KUBECONFIG,
-        click.option(
-            "--context", default="", help="A context of the kubeconfig; its current one if not."
-        ),
-        click.option("-n", "--namespace", default="", help="Their namespace.  [the context's]"),
-        click.option(
-            "--dry-run", is_flag=True, help="Have the API server check it, and store nothing."
-        ),
-        TEXT_OR_JSON,
-    )(command)
+_OPTIONS = together(
+    click.argument("names", metavar="KIND/NAME...", nargs=-1, required=True),
+    KUBECONFIG,
+    click.option(
+        "--context", default="", help="A context of the kubeconfig; its current one if not."
+    ),
+    click.option("-n", "--namespace", default="", help="Their namespace.  [the context's]"),
+    click.option(
+        "--dry-run", is_flag=True, help="Have the API server check it, and store nothing."
+    ),
+    TEXT_OR_JSON,
+)
 
 
 @click.command("stop")
-@_options
+@_OPTIONS
 @click.option("--drain", is_flag=True, help="Of queues: also evict the workloads that have quota.")
 @click.option(
     "--reason", default="", metavar="TEXT", help="Of jobs and Workloads: why, for their users."
@@ -297,7 +296,7 @@ def stop(*, drain: bool, reason: str, **given: Unpack[_Given]) -> None:
 
 
 @click.command("resume")
-@_options
+@_OPTIONS
 def resume(**given: Unpack[_Given]) -> None:
     r"""Resume queues, or the workloads of jobs, that were stopped.
 
