@@ -12,6 +12,9 @@ NAME_LABEL: Final = "kubernetes.io/metadata.name"
 RUN_FOR: Final = "policyd.io/run-for"
 """The annotation of a pod that tells how long its containers run, where running is simulated."""
 
+OWNER: Final = "policyd.io/owner"
+"""The label or annotation of a job or its pods that names the person who submitted it."""
+
 LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN: Final = rf"{LABEL}(\.{LABEL})*"
 LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"

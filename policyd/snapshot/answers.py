@@ -19,6 +19,7 @@ from policyd.snapshot.values import (
     HoldingRow,
     Lacking,
     LocalQueueName,
+    Origin,
     PendingRow,
     QueueSnapshot,
     QuotaUse,
@@ -94,6 +95,7 @@ class QueueLine(Value, frozen=True, rename="camel"):
     requests: Mapping[str, int]
     reason: str
     message: str
+    owner: str = ""
 
 
 class QuotaLine(Value, frozen=True, rename="camel"):
@@ -125,7 +127,7 @@ class QuotaLine(Value, frozen=True, rename="camel"):
 def why_pending(found: FoundPending, kind: str, namespace: str, name: str) -> WhyAnswer:
     """Say why a workload is pending that a snapshot has."""
     row, queue, ahead = found.row, found.queue, found.ahead
-    reason, message = _told(found)
+    reason, message = _stated_reason(found)
     next_ = ahead is None
     return WhyAnswer(
         kind=kind,
@@ -178,25 +180,30 @@ def why_holding(found: FoundHolding, kind: str, namespace: str, name: str) -> Wh
     )
 
 
-def queue_lines(snapshot: QueueSnapshot, *, queue: str = "", team: str = "") -> Iterator[QueueLine]:
+def queue_lines(
+    snapshot: QueueSnapshot, *, queue: str = "", team: str = "", owner: str = ""
+) -> Iterator[QueueLine]:
     """Yield the pending workloads, queue by queue and in order.
 
     Args:
         snapshot: The queues.
         queue: A ClusterQueue or LocalQueue, to yield its workloads only; "" for all.
         team: A namespace, likewise.
+        owner: A person that workloads name as their owner, likewise.
     """
     for found in snapshot.cluster_queues:
-        told: dict[tuple[int, int], tuple[SnapshotReason, str]] = {}
+        known: dict[tuple[int, int], tuple[SnapshotReason, str]] = {}
         for place, row in enumerate(found.pending):
             if queue and queue not in {found.name, local_queue_of(found, row).name}:
                 continue
             if team and team_of(row.key) != team:
                 continue
+            if owner and origin_of(found, row).owner != owner:
+                continue
             pending, shared = FoundPending(found, place), (row.ahead, row.reason)
-            if shared not in told:
-                told[shared] = _told(pending)
-            yield _line(pending, *told[shared])
+            if shared not in known:
+                known[shared] = _stated_reason(pending)
+            yield _line(pending, *known[shared])
 
 
 def quota_lines(
@@ -209,7 +216,7 @@ def quota_lines(
         queue: A ClusterQueue or Cohort, to yield its quotas only; "" for all.
         resource: A resource, likewise.
     """
-    for depth, each in _tree(snapshot):
+    for depth, each in tree_of(snapshot):
         if queue and each.name != queue:
             continue
         pending = _pending(each) if isinstance(each, ClusterQueueUse) else {}
@@ -226,11 +233,23 @@ def called(row: PendingRow | HoldingRow) -> str:
     return f"a job of {namespace}" if namespace else "a job of another team"
 
 
+def job_name(found: FoundPending) -> str:
+    """Return `Kind/name` of a job, or of the Workload that stands for itself; "" if not named."""
+    row = found.row
+    name = row.key.partition("/")[2]
+    return row.job or (f"Workload/{name}" if name else "")
+
+
 def local_queue_of(queue: ClusterQueueUse, row: PendingRow | HoldingRow) -> LocalQueueName:
     """Return the LocalQueue of a workload; empty if it has none, or is not shown."""
     if row.local_queue == NONE:
         return LocalQueueName("", "")
     return queue.local_queues[row.local_queue]
+
+
+def origin_of(queue: ClusterQueueUse, row: PendingRow) -> Origin:
+    """Return where a workload and its priority are from; empty if that is not shown."""
+    return Origin() if row.origin == NONE else queue.origins[row.origin]
 
 
 def held(queue: ClusterQueueUse, row: HoldingRow) -> tuple[HeldAmount, ...]:
@@ -277,7 +296,7 @@ def _lack(lacking: Lacking) -> MissingQuota | OverCapacity:
     )
 
 
-def _told(found: FoundPending) -> tuple[SnapshotReason, str]:
+def _stated_reason(found: FoundPending) -> tuple[SnapshotReason, str]:
     """Return why a workload is pending, and that in a sentence."""
     queue, ahead = found.queue, found.ahead
     reason = (ahead or found).reason or SnapshotReason(type="")
@@ -295,7 +314,7 @@ def _line(found: FoundPending, reason: SnapshotReason, message: str) -> QueueLin
         cluster_queue=queue.name,
         ahead=found.place,
         namespace=namespace,
-        job=row.job or (f"Workload/{workload}" if workload else ""),
+        job=job_name(found),
         workload=workload,
         local_queue=local_queue_of(queue, row).name,
         priority=row.priority,
@@ -303,10 +322,11 @@ def _line(found: FoundPending, reason: SnapshotReason, message: str) -> QueueLin
         requests=queue.requests[row.requests],
         reason=reason.type,
         message=message,
+        owner=origin_of(queue, row).owner,
     )
 
 
-def _tree(snapshot: QueueSnapshot) -> Iterator[tuple[int, CohortUse | ClusterQueueUse]]:
+def tree_of(snapshot: QueueSnapshot) -> Iterator[tuple[int, CohortUse | ClusterQueueUse]]:
     """Yield Cohorts and ClusterQueues with their depth; what is in a cycle comes last, at 0."""
     cohorts = {each.name: each for each in snapshot.cohorts}
     below: dict[str, list[CohortUse | ClusterQueueUse]] = {}

@@ -8,6 +8,7 @@ and between two of its steps others have their turn.
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import merge, nsmallest
+from math import isinf
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -15,29 +16,41 @@ from msgspec.structs import replace
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import QueueState
+from policyd.alloc.fair_sharing import share_of
 from policyd.alloc.ledger import Holding
 from policyd.alloc.pending import PendingQueue, Ticket
 from policyd.alloc.quota import QuotaNode, QuotaTree, descendants
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME
+from policyd.alloc.usage_history import ConsumedUsage, in_whole_units
+from policyd.alloc.workload import QueuedWorkload
 from policyd.snapshot.explaining import PendingExplanation, explain
 from policyd.snapshot.values import (
     NONE,
     ClusterQueueUse,
     CohortUse,
+    FairShare,
     HeldAmount,
     HoldingRow,
     LocalQueueName,
     NodeUse,
+    Origin,
+    PastUsage,
     PendingRow,
+    PodShape,
     QuotaUse,
     SnapshotReason,
+    UsageOrder,
 )
+from policyd.status.naming import team_of
 from policyd.status.queues import queue_status
+from policyd.status.shares import weighted_share
 
 STEP = 500
 """Workloads that are looked at in one step."""
+MOST_SHAPES = 200
+"""Requests of one queue of which the single pods are told, those of the first in line."""
 LOOKS = 50
 """Explanations that are worked out anew for one picture, at most."""
 MOST_REASONS = 1_000
@@ -45,6 +58,9 @@ MOST_REASONS = 1_000
 as workloads where each is parked by itself."""
 
 Steps = Generator[None, None, None]
+
+_NO_ORIGIN = Origin()
+_UNUSED = ConsumedUsage(0.0)
 
 
 class Jobs(Protocol):
@@ -56,6 +72,10 @@ class Jobs(Protocol):
 
     def condition(self, key: str) -> SnapshotReason:
         """Return why a workload is pending, as its condition says it."""
+        ...
+
+    def origin(self, key: str) -> Origin:
+        """Return where a workload and its priority are from."""
         ...
 
 
@@ -73,6 +93,8 @@ class QueuePicture:
     Attributes:
         use: What it has, without rows and tables.
         tree: The top of its tree, which tells apart what shares quota.
+        past: What LocalQueues used, by `namespace/name`.
+        origins: Indexes of owners and sources of priorities, apart for each namespace.
         reasons: By their index in rows: an explanation, or what a workload's condition says, with
             the key of that workload.
     """
@@ -80,11 +102,22 @@ class QueuePicture:
     use: ClusterQueueUse
     tree: str
     local_queues: dict[str, int] = field(default_factory=dict)
+    past: dict[str, PastUsage] = field(default_factory=dict)
+    origins: dict[tuple[str, Origin], int] = field(default_factory=dict)
     requests: list[Mapping[str, int]] = field(default_factory=list)
+    shapes: list[tuple[PodShape, ...]] = field(default_factory=list)
+    preemptor: int = NONE
+    backing_off: list[int] = field(default_factory=list)
     usages: dict[tuple[HeldAmount, ...], int] = field(default_factory=dict)
     reasons: list[tuple[str, PendingExplanation | SnapshotReason]] = field(default_factory=list)
     pending: list[PendingRow] = field(default_factory=list)
     holding: list[HoldingRow] = field(default_factory=list)
+
+    def origin(self, team: str, origin: Origin) -> int:
+        """Return the index of an origin; NONE for one that tells nothing."""
+        if origin == _NO_ORIGIN:
+            return NONE
+        return self.origins.setdefault((team, origin), len(self.origins))
 
     def local_queue(self, name: str) -> int:
         """Return the index of a LocalQueue, given as `namespace/name`."""
@@ -111,6 +144,7 @@ class Picture:
     taken_at: float
     generation: int
     resource_version: str = ""
+    usage_order: UsageOrder | None = None
     queues: list[QueuePicture] = field(default_factory=list)
     cohorts: list[tuple[str, CohortUse]] = field(default_factory=list)
     nodes: tuple[NodeUse, ...] = ()
@@ -177,7 +211,7 @@ class Pictures:
         """Copy all that must belong together, and put the quotas into the picture."""
         state = self._state
         state.settle()
-        tree, copied = state.tree, []
+        tree, copied, past = state.tree, [], self._past()
         for name, queue in sorted(state.queues.items()):
             if queue.spec is None or queue.node is None:
                 continue
@@ -190,17 +224,53 @@ class Pictures:
                 reason=status.reason,
                 message=status.message,
                 quotas=_quotas(tree, queue.node),
+                fair_share=self._share(queue.node),
             )
             page = QueuePicture(use, _top(queue.node))
+            page.past = past if queue.spec.by_usage else {}
             picture.queues.append(page)
             tickets, holdings = list(queue.pending), list(queue.holdings.values())
             copied.append(_Copied(queue, tickets, queue.pending.head(), holdings, page))
         for name, node in sorted(tree.hierarchy.cohorts.items()):
             parent = "" if node.parent is None else node.parent.name
-            cohort = CohortUse(name=name, parent=parent, quotas=_quotas(tree, node))
+            cohort = CohortUse(
+                name=name,
+                parent=parent,
+                quotas=_quotas(tree, node),
+                fair_share=self._share(node),
+            )
             picture.cohorts.append((_top(node), cohort))
         picture.nodes = tuple(_nodes(state.ledger.nodes))
+        rules = state.settings.admission_fair_sharing
+        if rules is not None:
+            picture.usage_order = UsageOrder(rules.half_life_seconds, rules.weights)
         return copied
+
+    def _share(self, node: QuotaNode) -> FairShare | None:
+        """Return the share of a ClusterQueue or Cohort, where shares decide."""
+        if self._state.settings.fair_sharing is None or node.cyclic:
+            return None
+        share = share_of(self._state.tree, node)
+        weighted = weighted_share(share)
+        return FairShare(None if isinf(weighted) else weighted, share.weight, share.dominant)
+
+    def _past(self) -> dict[str, PastUsage]:
+        """Return what LocalQueues used, by `namespace/name`; {} if that orders none."""
+        state, found = self._state, {}
+        history = state.history
+        if history is None:
+            return {}
+        for name in {*history.entries, *history.usage}:
+            entry = history.entries.get(name, _UNUSED)
+            usage = history.usage.get(name, 0.0)
+            found[name] = PastUsage(
+                usage=None if isinf(usage) else usage,
+                weight=state.local_weights.get(name, 1.0),
+                consumed=in_whole_units(entry.consumed),
+                penalty=in_whole_units(entry.penalty),
+                updated_at=entry.updated_at,
+            )
+        return found
 
     def _fill_pending(self, copied: _Copied, leaders: list[tuple[QueueState, Ticket]]) -> Steps:
         """Put the pending workloads of a queue into its picture, in order, without reasons."""
@@ -214,9 +284,15 @@ class Pictures:
             if asks not in requests:
                 requests[asks] = len(page.requests)
                 page.requests.append(total_of(*(each.totals() for each in workload.pod_sets)))
+                if len(page.shapes) < MOST_SHAPES:
+                    page.shapes.append(_shapes(workload))
             ahead = places.ahead(place, ticket)
             if ahead == NONE and len(leaders) < MOST_REASONS:
                 leaders.append((queue, ticket))
+            if workload.backing_off:
+                page.backing_off.append(place)
+            if ticket.preemptor and not queue.pending.turn(ticket)[1]:
+                page.preemptor = place
             page.pending.append(
                 PendingRow(
                     workload.key,
@@ -226,6 +302,7 @@ class Pictures:
                     requests[asks],
                     page.local_queue(workload.local_queue),
                     ahead,
+                    origin=page.origin(team_of(workload.key), self._jobs.origin(workload.key)),
                 )
             )
             if not (place + 1) % STEP:
@@ -360,6 +437,12 @@ def _in_order(pending: PendingQueue, tickets: list[Ticket], order: list[Ticket])
 
 def _first_of(pair: tuple[tuple[object, ...], Ticket]) -> tuple[object, ...]:
     return pair[0]
+
+
+def _shapes(workload: QueuedWorkload) -> tuple[PodShape, ...]:
+    return tuple(
+        PodShape(each.count, each.requests, each.node_selector) for each in workload.pod_sets
+    )
 
 
 def _top(node: QuotaNode) -> str:

@@ -80,10 +80,12 @@ def read(body: bytes, source: str) -> QueueSnapshot:
 def _is_whole(queue: ClusterQueueUse) -> bool:
     """Tell whether all indexes in the rows of a queue lead somewhere."""
     queues, reasons, requests = map(len, (queue.local_queues, queue.reasons, queue.requests))
+    origins = len(queue.origins)
     return all(
         0 <= row.requests < requests
         and NONE <= row.local_queue < queues
         and NONE <= row.reason < reasons
+        and NONE <= row.origin < origins
         and NONE <= row.ahead < place
         for place, row in enumerate(queue.pending)
     ) and all(

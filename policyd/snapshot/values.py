@@ -39,6 +39,7 @@ class PendingRow(Value, frozen=True, array_like=True):
         local_queue: Index of its LocalQueue.
         ahead: Place of the workload that must get quota, or be refused, first.
         reason: Index of its reason; that of a workload behind another is with the one `ahead`.
+        origin: Index of its owner and the source of its priority.
     """
 
     key: str
@@ -49,6 +50,7 @@ class PendingRow(Value, frozen=True, array_like=True):
     local_queue: int = NONE
     ahead: int = NONE
     reason: int = NONE
+    origin: int = NONE
 
 
 class HoldingRow(Value, frozen=True, array_like=True):
@@ -152,12 +154,27 @@ class QuotaUse(Value, frozen=True, rename="camel"):
     lending_limit: int | None = None
 
 
+class FairShare(Value, frozen=True, rename="camel"):
+    """The share of a ClusterQueue or Cohort in what its Cohort lends.
+
+    Attributes:
+        share: In thousandths, by weight; None for a borrower of weight 0, above all others.
+        weight: The divisor of the borrowed part.
+        dominant: The resource of which it borrows most; "" if it borrows nothing.
+    """
+
+    share: float | None
+    weight: float = 1.0
+    dominant: str = ""
+
+
 class CohortUse(Value, frozen=True, rename="camel"):
     """A Cohort, and the one above it; "" for none."""
 
     name: str
     parent: str = ""
     quotas: tuple[QuotaUse, ...] = ()
+    fair_share: FairShare | None = None
 
 
 class LocalQueueName(Value, frozen=True, array_like=True):
@@ -165,6 +182,53 @@ class LocalQueueName(Value, frozen=True, array_like=True):
 
     namespace: str
     name: str
+
+
+class PastUsage(Value, frozen=True, rename="camel"):
+    """What a LocalQueue used, where past usage orders LocalQueues.
+
+    Attributes:
+        usage: By which it has its place, the lowest first; None for weight 0: always last.
+        weight: The divisor of the usage.
+        consumed: Units (cores, bytes, devices) by resource, decayed until `updated_at`.
+        penalty: What is counted of workloads that have quota and are not admitted yet.
+        updated_at: Until when usage is counted.
+    """
+
+    usage: float | None = 0.0
+    weight: float = 1.0
+    consumed: Mapping[str, float] = {}
+    penalty: Mapping[str, float] = {}
+    updated_at: float = 0.0
+
+
+class UsageOrder(Value, frozen=True, rename="camel"):
+    """How usage decays: its half-life (0: at once), and the weights of resources, else 1."""
+
+    half_life_seconds: float
+    weights: Mapping[str, float] = {}
+
+
+class Origin(Value, frozen=True, array_like=True):
+    """Where a workload and its priority are from.
+
+    Attributes:
+        owner: The person that a label names; "" if none does.
+        priority_class: `Kind/name` of the class; "" for none.
+        boost: The part of its priority that is no class's.
+    """
+
+    owner: str = ""
+    priority_class: str = ""
+    boost: int = 0
+
+
+class PodShape(Value, frozen=True, array_like=True):
+    """Pods that are alike: how many, the requests of one, and the node labels it selects."""
+
+    count: int
+    requests: Mapping[str, int]
+    node_selector: Mapping[str, str] = {}
 
 
 class ClusterQueueUse(Value, frozen=True, rename="camel"):
@@ -178,8 +242,14 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
         reason: Word for that, as of its condition.
         message: Sentence for that.
         quotas: By flavor and resource.
+        fair_share: Its share, where cohorts share fairly.
+        preemptor: Place of the workload that goes first, as others were preempted for it.
+        backing_off: Places of workloads that are not tried yet after an eviction.
         local_queues: Table of its LocalQueues that have workloads.
+        past: What each of these used, where past usage orders them.
+        origins: Table of owners and sources of priorities.
         requests: Table of what pending workloads request.
+        shapes: The pods of the first of `requests`.
         reasons: Table of reasons.
         usages: Table of what workloads hold.
         pending: Workloads without quota, in order.
@@ -193,8 +263,14 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
     reason: str = ""
     message: str = ""
     quotas: tuple[QuotaUse, ...] = ()
+    fair_share: FairShare | None = None
+    preemptor: int = NONE
+    backing_off: tuple[int, ...] = ()
     local_queues: tuple[LocalQueueName, ...] = ()
+    past: tuple[PastUsage, ...] = ()
+    origins: tuple[Origin, ...] = ()
     requests: tuple[Mapping[str, int], ...] = ()
+    shapes: tuple[tuple[PodShape, ...], ...] = ()
     reasons: tuple[SnapshotReason, ...] = ()
     usages: tuple[tuple[HeldAmount, ...], ...] = ()
     pending: tuple[PendingRow, ...] = ()
@@ -227,6 +303,7 @@ class QueueSnapshot(Value, frozen=True, rename="camel"):
         resource_version: Up to which version of Workloads the controller knew all; "" if unknown.
         taken_at: The moment.
         other_teams: Whether jobs of other namespaces are named.
+        usage_order: How past usage orders LocalQueues; None if it does not.
         cohorts: Those that the reader may see, by name.
         nodes: All nodes, for a reader of the whole cluster.
         cluster_queues: Those that the reader may see, by name.
@@ -239,6 +316,7 @@ class QueueSnapshot(Value, frozen=True, rename="camel"):
     generation: int = 0
     resource_version: str = ""
     other_teams: OtherTeams = "names"
+    usage_order: UsageOrder | None = None
     cohorts: tuple[CohortUse, ...] = ()
     nodes: tuple[NodeUse, ...] = ()
     cluster_queues: tuple[ClusterQueueUse, ...] = ()

@@ -13,6 +13,8 @@ from policyd.snapshot.values import (
     NONE,
     HoldingRow,
     LocalQueueName,
+    Origin,
+    PastUsage,
     PendingRow,
     QueueSnapshot,
     SnapshotReason,
@@ -49,6 +51,7 @@ def write(
         generation=picture.generation,
         resource_version=picture.resource_version,
         other_teams=naming.others,
+        usage_order=picture.usage_order,
         cohorts=tuple(use for tree, use in picture.cohorts if trees is None or tree in trees),
         nodes=picture.nodes if trees is None else (),
     )
@@ -62,7 +65,14 @@ def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Ste
             each if naming.names(f"{each.namespace}/") else _NO_ONE
             for each in page.local_queue_names
         ),
+        past=tuple(_past(page, naming)),
+        preemptor=page.preemptor,
+        backing_off=tuple(page.backing_off),
+        origins=tuple(
+            origin if naming.names(f"{team}/") else Origin() for team, origin in page.origins
+        ),
         requests=tuple(page.requests),
+        shapes=tuple(page.shapes),
         usages=tuple(page.usages),
         reasons=tuple(_reason(key, reason, naming) for key, reason in page.reasons),
     )
@@ -79,6 +89,14 @@ def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Ste
     queues.append(_filled(_ENCODER.encode(tables), [pending, holding]))
 
 
+def _past(page: QueuePicture, naming: Naming) -> Iterable[PastUsage]:
+    """Yield what the LocalQueues in the table used; nothing of those that are not named."""
+    if not page.past:
+        return
+    for name in page.local_queues:
+        yield page.past.get(name, PastUsage()) if naming.names(name) else PastUsage()
+
+
 def _reason(
     key: str, reason: PendingExplanation | SnapshotReason, naming: Naming
 ) -> SnapshotReason:
@@ -92,7 +110,7 @@ def _pending(row: PendingRow, naming: Naming) -> PendingRow:
     if naming.names(row.key):
         return row
     key = _team(row.key, naming)
-    return replace(row, key=key, job="", local_queue=NONE)
+    return replace(row, key=key, job="", local_queue=NONE, origin=NONE)
 
 
 def _holding(row: HoldingRow, naming: Naming) -> HoldingRow:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.api.kueue import Workload
-from policyd.controller.watch.preemptions import preemptor_of
 from policyd.kube import resources as r
+from policyd.workload.records import preemptor_of
 from tests.controller.test_kills import (
     QUOTA,
     check_history,

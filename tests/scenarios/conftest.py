@@ -1,9 +1,13 @@
 """One cluster for all scenarios: embedded in `make test`, embedded and real in `make e2e`."""
 
+import json
+import subprocess
+
 import pytest
 
 from tests.scenarios import clusters
 from tests.scenarios.api import eventually
+from tests.scenarios.clusters import COMMANDS
 
 
 @pytest.fixture(scope="session", params=["embedded", pytest.param("real", marks=pytest.mark.e2e)])
@@ -18,6 +22,21 @@ def api(cluster):
     """The API, with the teams' namespaces emptied afterwards."""
     yield cluster.api
     clear(cluster.api)
+
+
+@pytest.fixture
+def ask(cluster):
+    """Run a command that asks the cluster; return what it prints as JSON."""
+
+    def ask(*words, namespace="team-a"):
+        options = ["--kubeconfig", cluster.kubeconfig, "-n", namespace, "-o", "json"]
+        done = subprocess.run(
+            [COMMANDS / "policyd", *words, *options], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return ask
 
 
 def clear(api):

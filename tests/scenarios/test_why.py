@@ -1,32 +1,12 @@
 """A user asks why a job waits, what is in line, and what the quotas give: by policyd's commands."""
 
-import json
-import subprocess
 import time
 
-import pytest
-
 from tests.scenarios.api import eventually
-from tests.scenarios.clusters import COMMANDS
 from tests.scenarios.objects import job, pod
 from tests.scenarios.test_queue import admitted, waiting
 
 GPU = "nvidia.com/gpu"
-
-
-@pytest.fixture
-def ask(cluster):
-    """Run a command that asks the cluster; return what it prints as JSON."""
-
-    def ask(*words, namespace="team-a"):
-        options = ["--kubeconfig", cluster.kubeconfig, "-n", namespace, "-o", "json"]
-        done = subprocess.run(
-            [COMMANDS / "policyd", *words, *options], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return ask
 
 
 def test_a_job_that_waits_is_told_why_and_what_would_help(api, ask):

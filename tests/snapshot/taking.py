@@ -2,7 +2,7 @@
 
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
 from policyd.snapshot.reading import read
-from policyd.snapshot.values import SnapshotReason
+from policyd.snapshot.values import Origin, SnapshotReason
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 
@@ -18,6 +18,10 @@ class Jobs:
 
     def condition(self, key):
         return SnapshotReason(type="Told", message=f"told to {key}")
+
+    def origin(self, key):
+        owner = "ann" if key.startswith("ns/job-") else ""
+        return Origin(owner, "PriorityClass/high" if "high" in key else "", 0)
 
 
 def finished(work, between=lambda: None):

@@ -159,6 +159,7 @@ def test_quotas_are_chosen(chosen, names):
         pytest.param({"queue": "q"}, ["Job/next", "Job/behind"], id="of-a-cluster-queue"),
         pytest.param({"queue": "b"}, ["Job/behind"], id="of-a-local-queue"),
         pytest.param({"team": "other"}, ["Workload/plain"], id="of-a-team"),
+        pytest.param({"owner": "ann"}, ["Job/next", "Job/behind"], id="of-a-person"),
     ],
 )
 def test_the_line_is_chosen(chosen, jobs):
@@ -173,3 +174,4 @@ def test_a_line_says_of_a_hidden_job_its_place_requests_and_priority():
 
     assert (first.job, first.namespace, first.local_queue, first.workload) == ("", "", "", "")
     assert (first.ahead, first.priority, first.requests) == (0, 5, {"gpu": 4})
+    assert (first.owner, list(queue_lines(found, owner="ann"))) == ("", [])

@@ -33,7 +33,14 @@ def console() -> Console:
 def show_table(
     names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str] = ()
 ) -> None:
-    """Print a table.
+    """Print a table; the arguments are those of `table_lines`."""
+    click.echo("\n".join(table_lines(names, rows, numbers=numbers)))
+
+
+def table_lines(
+    names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str] = ()
+) -> list[str]:
+    """Return the lines of a table.
 
     Args:
         names: The names of the columns.
@@ -49,7 +56,7 @@ def show_table(
     out = console()
     with out.capture() as shown:
         out.print(table)
-    click.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))
+    return [line.rstrip() for line in shown.get().splitlines()]
 
 
 class Rows:

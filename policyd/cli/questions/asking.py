@@ -1,17 +1,18 @@
 """What the commands that ask a cluster's queues have in common: options, snapshot, output."""
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping
-from typing import Literal, TypedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypedDict, TypeVar
 
 import click
 import msgspec
-import yaml
 
 from policyd.cli.configuring import KUBECONFIG
 from policyd.cli.formats.files import FILE, text_of
 from policyd.cli.options import together
+from policyd.cli.questions.pages import Output, Page, unless_stopped, watch
 from policyd.clock import SystemClock
 from policyd.config import environment
 from policyd.errors import PolicydError
@@ -34,7 +35,7 @@ from policyd.snapshot.values import (
 from policyd.status.ages import duration
 from policyd.status.quantities import format_amount
 
-Output = Literal["table", "wide", "json", "yaml"]
+T = TypeVar("T")
 
 OF_NAMESPACE = Resource(GROUP, VERSION, PLURAL, KIND)
 OF_CLUSTER = Resource(GROUP, VERSION, CLUSTER_PLURAL, KIND, namespaced=False)
@@ -48,6 +49,7 @@ class Asking(TypedDict):
     namespace: str
     snapshot: str | None
     output: Output
+    watch: bool
 
 
 class NoSnapshotsError(PolicydError):
@@ -74,6 +76,12 @@ SHARED = together(
         show_default=True,
         help="For people, with more columns, or for programs.",
     ),
+    click.option(
+        "-w",
+        "--watch",
+        is_flag=True,
+        help="Ask every two seconds, and print the answer again when it has changed.",
+    ),
 )
 ALL_NAMESPACES = click.option(
     "-A",
@@ -89,28 +97,72 @@ def connection_for(given: Asking) -> ApiConnection:
     return connection_from(environment(), kubeconfig=given["kubeconfig"], context=given["context"])
 
 
-def show_snapshot(
-    given: Asking, show: Callable[[QueueSnapshot], None], *, everywhere: bool
-) -> None:
-    """Show something of the snapshot that the options mean, of a file or of a cluster.
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """What a command asks, and how it prints the answer.
 
-    Args:
-        given: The options.
-        show: Prints it.
-        everywhere: Whether to ask for the whole cluster.
+    Attributes:
+        of_cluster: Asks a cluster, for a namespace.
+        of_file: Asks a snapshot that was kept; None if the command needs a cluster.
+        lines: Writes an answer for people; without lines, `empty` is said.
+        empty: What to say of an answer that has nothing.
     """
 
-    async def asked(_stop: asyncio.Event) -> None:
-        connection = connection_for(given)
-        namespace = "" if everywhere else given["namespace"] or connection.namespace
-        async with HttpClient(connection) as client:
-            snapshot = await ask(client, namespace)
-        show(snapshot)
+    of_cluster: Callable[[Reader, str], Awaitable[T]]
+    of_file: Callable[[QueueSnapshot], T] | None
+    lines: Callable[[T], Iterable[str]]
+    empty: str = ""
 
-    if given["snapshot"]:
-        show(read_file(given["snapshot"]))
-    else:
-        run(asked)
+
+def of_snapshot(
+    answer: Callable[[QueueSnapshot], T],
+    lines: Callable[[T], Iterable[str]],
+    *,
+    everywhere: bool,
+    empty: str = "",
+) -> Question[T]:
+    """Return a question that a snapshot answers alone.
+
+    Args:
+        answer: Answers it.
+        lines: Writes the answer for people.
+        everywhere: Whether to ask for the whole cluster.
+        empty: What to say of an answer that has nothing.
+    """
+
+    async def of_cluster(reader: Reader, namespace: str) -> T:
+        return answer(await ask(reader, "" if everywhere else namespace))
+
+    return Question(of_cluster, answer, lines, empty)
+
+
+def show(given: Asking, question: Question[T]) -> None:
+    """Ask what a command asks, a file or a cluster, and print the answer; with --watch, go on."""
+    page = Page(given["output"], question.lines, question.empty)
+    if not given["snapshot"]:
+        run(partial(_asked, given, question, page))
+        return
+    if given["watch"]:
+        raise click.UsageError("--watch asks a cluster, and --snapshot a file: use one of both")
+    if question.of_file is None:
+        raise click.UsageError("a snapshot does not say this: leave --snapshot out")
+    page.show(question.of_file(read_file(given["snapshot"])))
+
+
+async def _asked(given: Asking, question: Question[T], page: Page[T], stop: asyncio.Event) -> None:
+    connection = connection_for(given)
+    namespace = given["namespace"] or connection.namespace
+    async with HttpClient(connection) as client:
+        work = asyncio.create_task(
+            watch(page, partial(question.of_cluster, client, namespace))
+            if given["watch"]
+            else _once(page, question.of_cluster(client, namespace))
+        )
+        await unless_stopped(work, stop)
+
+
+async def _once(page: Page[T], answer: Awaitable[T]) -> None:
+    page.show(await answer)
 
 
 async def ask(reader: Reader, namespace: str) -> QueueSnapshot:
@@ -166,15 +218,6 @@ def aged(snapshot: QueueSnapshot) -> QueueSnapshot:
             err=True,
         )
     return snapshot
-
-
-def show_values(found: object, output: Output) -> None:
-    """Print values for programs."""
-    plain = msgspec.to_builtins(found)
-    if output == "json":
-        click.echo(json.dumps(plain, indent=2))
-    else:
-        click.echo(yaml.safe_dump(plain, sort_keys=False), nl=False)
 
 
 def amounts_text(amounts: Mapping[str, int]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+import click
 from msgspec.structs import replace
 
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
@@ -49,6 +50,19 @@ class AskedJob(NamedTuple):
 
 class JobNotFoundError(PolicydError):
     """What is asked about cannot be found, or is nothing that can be in a queue."""
+
+
+def kind_and_name(text: str) -> tuple[str, str]:
+    """Read an argument `KIND/NAME`.
+
+    Raises:
+        click.UsageError: If it is none.
+        JobNotFoundError: If no kind that can be in a queue is called that.
+    """
+    word, slash, name = text.partition("/")
+    if not slash or not name or "/" in name:
+        raise click.UsageError(f"`{text}` is not KIND/NAME, such as job/train")
+    return kind_of(word), name
 
 
 def kind_of(word: str) -> str:
@@ -213,13 +227,13 @@ def why_found(job: FoundJob) -> WhyAnswer:
 
 def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: State) -> WhyAnswer:
     """Return what the condition of a Workload says that belongs to a state."""
-    kind, untold = _CONDITIONS[state]
+    kind, default_message = _CONDITIONS[state]
     condition = find_condition(workload.status.conditions, kind)
     local = job.queues.get(job.queue)
     about = replace(
         about,
         state=state,
-        message=untold,
+        message=default_message,
         workload=workload.metadata.name,
         cluster_queue="" if local is None else local.spec.cluster_queue,
         user=_ACTIVATE if state == "Inactive" else "",
@@ -229,7 +243,7 @@ def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: Sta
     since = condition.last_transition_time
     return replace(
         about,
-        message=condition.message or untold,
+        message=condition.message or default_message,
         reason=condition.reason,
         since=None if since is None else rfc3339(since.timestamp()),
     )

@@ -6,14 +6,14 @@ from typing import Unpack
 
 import click
 
-from policyd.cli.formats.tables import show_table
+from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.asking import (
     ALL_NAMESPACES,
     SHARED,
     Asking,
     amounts_text,
-    show_snapshot,
-    show_values,
+    of_snapshot,
+    show,
 )
 from policyd.clock import SystemClock
 from policyd.snapshot.answers import QueueLine, queue_lines
@@ -21,7 +21,7 @@ from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import age
 
 _HEAD = ("QUEUE", "AHEAD", "NAMESPACE", "JOB", "PRIORITY", "REQUESTS", "WAITS", "REASON")
-_WIDE = (*_HEAD, "LOCAL QUEUE", "WORKLOAD", "MESSAGE")
+_WIDE = (*_HEAD, "LOCAL QUEUE", "WORKLOAD", "OWNER", "MESSAGE")
 
 
 class _Given(Asking):
@@ -30,6 +30,7 @@ class _Given(Asking):
     everywhere: bool
     queue: str
     team: str
+    user: str
 
 
 @click.command("queue")
@@ -37,12 +38,14 @@ class _Given(Asking):
 @ALL_NAMESPACES
 @click.option("--queue", default="", help="Only those of this ClusterQueue or LocalQueue.")
 @click.option("--team", default="", help="Only those of this namespace.")
+@click.option("--user", default="", help="Only those that name this person as their owner.")
 def command(**given: Unpack[_Given]) -> None:
     r"""List pending workloads, queue by queue, in the order in which they will be tried.
 
     AHEAD is how many are before a workload in its ClusterQueue. Shown are the queues that the
     namespace submits to, and all that share quota with these. Jobs of other namespaces are
-    named as far as `visibility.otherTeams` of the controller allows.
+    named as far as `visibility.otherTeams` of the controller allows. The owner of a job is the
+    label or annotation `policyd.io/owner` of its Workload or pods.
 
     Exits with 0, or 2 if the cluster cannot be asked.
 
@@ -50,23 +53,29 @@ def command(**given: Unpack[_Given]) -> None:
     Examples:
       policyd queue
       policyd queue --team team-a -o wide
+      policyd queue --user ann --watch
       policyd queue -A -o json | jq '.[] | select(.reason == "ExceedsMaxQuota")'
     """
-    show_snapshot(given, partial(_show, given), everywhere=given["everywhere"])
+    question = of_snapshot(
+        partial(_answer, given),
+        partial(_lines, wide=given["output"] == "wide"),
+        everywhere=given["everywhere"],
+        empty="no pending workloads",
+    )
+    show(given, question)
 
 
-def _show(given: _Given, snapshot: QueueSnapshot) -> None:
-    lines = list(queue_lines(snapshot, queue=given["queue"], team=given["team"]))
-    if given["output"] in {"json", "yaml"}:
-        show_values(lines, given["output"])
-        return
+def _answer(given: _Given, snapshot: QueueSnapshot) -> list[QueueLine]:
+    lines = queue_lines(snapshot, queue=given["queue"], team=given["team"], owner=given["user"])
+    return list(lines)
+
+
+def _lines(lines: list[QueueLine], *, wide: bool) -> list[str]:
     if not lines:
-        click.echo("no pending workloads", err=True)
-        return
-    wide = given["output"] == "wide"
+        return []
     now = SystemClock().now()
     rows = (tuple(_cells(line, now, wide=wide)) for line in lines)
-    show_table(_WIDE if wide else _HEAD, rows, numbers=("AHEAD", "PRIORITY"))
+    return table_lines(_WIDE if wide else _HEAD, rows, numbers=("AHEAD", "PRIORITY"))
 
 
 def _cells(line: QueueLine, now: float, *, wide: bool) -> Iterator[str]:
@@ -74,4 +83,4 @@ def _cells(line: QueueLine, now: float, *, wide: bool) -> Iterator[str]:
     yield from (str(line.priority), amounts_text(line.requests), age(line.since, now))
     yield line.reason or "-"
     if wide:
-        yield from (line.local_queue or "-", line.workload or "-", line.message)
+        yield from (line.local_queue or "-", line.workload or "-", line.owner or "-", line.message)

@@ -6,13 +6,13 @@ from typing import Unpack
 
 import click
 
-from policyd.cli.formats.tables import show_table
+from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.asking import (
     ALL_NAMESPACES,
     SHARED,
     Asking,
-    show_snapshot,
-    show_values,
+    of_snapshot,
+    show,
 )
 from policyd.snapshot.answers import QuotaLine, quota_lines
 from policyd.snapshot.values import QueueSnapshot
@@ -56,24 +56,28 @@ def command(**given: Unpack[_Given]) -> None:
       policyd quota --resource nvidia.com/gpu
       policyd quota -A -o json
     """
-    show_snapshot(given, partial(_show, given), everywhere=given["everywhere"])
+    question = of_snapshot(
+        partial(_answer, given),
+        partial(_lines, wide=given["output"] == "wide"),
+        everywhere=given["everywhere"],
+        empty="no quotas",
+    )
+    show(given, question)
 
 
-def _show(given: _Given, snapshot: QueueSnapshot) -> None:
-    lines = list(quota_lines(snapshot, queue=given["queue"], resource=given["resource"]))
-    if given["output"] in {"json", "yaml"}:
-        show_values(lines, given["output"])
-        return
+def _answer(given: _Given, snapshot: QueueSnapshot) -> list[QuotaLine]:
+    return list(quota_lines(snapshot, queue=given["queue"], resource=given["resource"]))
+
+
+def _lines(lines: list[QuotaLine], *, wide: bool) -> list[str]:
     if not lines:
-        click.echo("no quotas", err=True)
-        return
-    wide = given["output"] == "wide"
+        return []
     rows, above = [], ""
     for line in lines:
         place = f"{line.kind} {line.name}"
         rows.append(tuple(_cells(line, "" if place == above else _name(line), wide=wide)))
         above = place
-    show_table(_WIDE if wide else _HEAD, rows, numbers=(*_NUMBERS, *_LIMITS))
+    return table_lines(_WIDE if wide else _HEAD, rows, numbers=(*_NUMBERS, *_LIMITS))
 
 
 def _name(line: QuotaLine) -> str:

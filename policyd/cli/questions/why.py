@@ -1,6 +1,5 @@
 """`policyd why`: say why a job waits."""
 
-import asyncio
 from collections.abc import Iterator
 from functools import partial
 from typing import Unpack
@@ -12,18 +11,17 @@ from policyd.cli.questions.asking import (
     SHARED,
     Asking,
     NoSnapshotsError,
+    Question,
     amounts_text,
     ask,
-    connection_for,
-    read_file,
-    show_values,
+    show,
 )
 from policyd.cli.questions.found_jobs import (
     POD_GROUP,
     AskedJob,
     JobNotFoundError,
     chain_text,
-    kind_of,
+    kind_and_name,
     look_up,
     owners,
     why_found,
@@ -32,8 +30,6 @@ from policyd.clock import SystemClock
 from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError
-from policyd.kube.http_client import HttpClient
-from policyd.process import run
 from policyd.snapshot.answers import WhyAnswer, summed, why_holding, why_pending
 from policyd.snapshot.reading import FoundPending, find
 from policyd.snapshot.values import Lacking, QueueSnapshot
@@ -73,29 +69,28 @@ def command(**given: Unpack[_Given]) -> None:
       policyd why pod/train-0-x7k2p -n team-a -o wide
       policyd why job/train -o json | jq .missing
     """
-    word, slash, name = given["job"].partition("/")
-    if not slash or not name or "/" in name:
-        raise click.UsageError(f"`{given['job']}` is not KIND/NAME, such as job/train")
-    kind = kind_of(word)
-    if given["snapshot"]:
-        namespace = given["namespace"] or "default"
-        subject = AskedJob(kind, namespace, name)
-        answer = _of_snapshot(read_file(given["snapshot"]), subject)
-        if answer is None:
-            raise JobNotFoundError(
-                f"{subject} is not in the snapshot", hint="`-n` names another namespace"
-            )
-        _show(answer, given)
-    else:
-        run(partial(_run, given, kind, name))
+    kind, name = kind_and_name(given["job"])
+    show(
+        given,
+        Question(
+            of_cluster=partial(_of_cluster, kind, name),
+            of_file=partial(_of_file, AskedJob(kind, given["namespace"] or "default", name)),
+            lines=partial(why_lines, wide=given["output"] == "wide"),
+        ),
+    )
 
 
-async def _run(given: _Given, kind: str, name: str, _stop: asyncio.Event) -> None:
-    connection = connection_for(given)
-    namespace = given["namespace"] or connection.namespace
-    async with HttpClient(connection) as client:
-        answer = await why(client, AskedJob(kind, namespace, name))
-    _show(answer, given)
+async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> WhyAnswer:
+    return await why(reader, AskedJob(kind, namespace, name))
+
+
+def _of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
+    answer = _of_snapshot(snapshot, subject)
+    if answer is None:
+        raise JobNotFoundError(
+            f"{subject} is not in the snapshot", hint="`-n` names another namespace"
+        )
+    return answer
 
 
 async def why(reader: Reader, subject: AskedJob) -> WhyAnswer:
@@ -147,15 +142,18 @@ def _of_snapshot(snapshot: QueueSnapshot, subject: AskedJob) -> WhyAnswer | None
     return why_holding(found, kind, namespace, name)
 
 
-def _show(answer: WhyAnswer, given: _Given) -> None:
-    if given["output"] in {"json", "yaml"}:
-        show_values(answer, given["output"])
-        return
+def why_lines(answer: WhyAnswer, *, wide: bool) -> Iterator[str]:
+    """Yield an answer as people read it."""
     state = click.style(answer.state, bold=True)
-    click.echo(f"{answer.kind} {answer.namespace}/{answer.name}: {state}, {answer.message}")
-    for name, text in _fields(answer, SystemClock().now(), wide=given["output"] == "wide"):
+    yield f"{answer.kind} {answer.namespace}/{answer.name}: {state}, {answer.message}"
+    for name, text in _fields(answer, SystemClock().now(), wide=wide):
         if text:
-            click.echo(f"  {click.style(f'{name:<{_FIELD}}', dim=True)} {text}")
+            yield field_line(name, text)
+
+
+def field_line(name: str, text: str) -> str:
+    """Return a line of a description: the name of a field, and its text."""
+    return f"  {click.style(f'{name:<{_FIELD}}', dim=True)} {text}"
 
 
 def _fields(answer: WhyAnswer, now: float, *, wide: bool) -> Iterator[tuple[str, str]]:

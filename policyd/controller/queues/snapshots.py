@@ -8,15 +8,16 @@ import gzip
 from collections.abc import Generator
 from typing import Final, TypeVar
 
-from policyd.api.kueue.names import IS_GROUP_WORKLOAD, QUOTA_RESERVED
+from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import find_condition
 from policyd.controller.reasons.shortage import naming_in
 from policyd.controller.watch.cache import Cache
-from policyd.jobs.base import controller_of
+from policyd.controller.watch.preemptions import priority_parts
 from policyd.kube.pace import Pace
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
-from policyd.snapshot.values import SnapshotReason
+from policyd.snapshot.values import Origin, SnapshotReason
 from policyd.snapshot.writing import write
+from policyd.workload.records import job_of, owner_of
 
 FRESH_SECONDS: Final = 2.0
 """For how long a picture is used."""
@@ -92,14 +93,12 @@ class _Jobs:
 
     def __init__(self, cache: Cache) -> None:
         self._workloads = cache.mirrors.workloads
+        self._gates = cache.state.settings.gates
 
     def job(self, key: str) -> str:
         """Return `Kind/name` of the job that a workload stands for; "" if it stands for itself."""
         workload = self._workloads.get(key)
-        if workload is None or workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
-            return ""
-        owner = controller_of(workload.metadata)
-        return "" if owner is None else f"{owner.kind}/{owner.name}"
+        return "" if workload is None else job_of(workload)
 
     def condition(self, key: str) -> SnapshotReason:
         """Return why a workload is pending, as its condition says it."""
@@ -109,3 +108,13 @@ class _Jobs:
         if found is None or found.status == "True":
             return SnapshotReason(type="")
         return SnapshotReason(type=found.reason, message=found.message)
+
+    def origin(self, key: str) -> Origin:
+        """Return where a workload and its priority are from."""
+        workload = self._workloads.get(key)
+        if workload is None:
+            return Origin()
+        class_ = workload.spec.priority_class_ref
+        _, _, boost = priority_parts(workload, self._gates)
+        named = "" if class_ is None else f"{class_.kind}/{class_.name}"
+        return Origin(owner_of(workload), named, boost)

@@ -1,13 +1,12 @@
 """Preemptions: the victim's status, and the messages for both sides."""
 
-import re
 from typing import Final
 
 from policyd.alloc.plan import Preempt, PreemptionReason
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import Workload, WorkloadStatus
 from policyd.api.kueue.names import JOB_UID, PREEMPTED
-from policyd.api.meta import Condition, find_condition
+from policyd.api.meta import Condition
 from policyd.controller.watch.priorities import effective_priority
 from policyd.workload.transitions import (
     BLOCKED_ON_GATES,
@@ -25,7 +24,6 @@ _RIGHTS: Final[dict[PreemptionReason, str]] = {
 }
 _UNKNOWN: Final = "UNKNOWN"
 GATED_MESSAGE: Final = "Workload requires preemption, but it's gated"
-_PREEMPTOR: Final = re.compile(r"\(UID: ([^,()]+),")
 
 
 def preempt(
@@ -66,16 +64,6 @@ def preemption_message(
 def right_of(reason: str) -> str:
     """Return the meaning of a preemption's reason; "" for an unknown one."""
     return {str(name): text for name, text in _RIGHTS.items()}.get(reason, "")
-
-
-def preemptor_of(workload: Workload) -> str:
-    """Return the uid of the workload for which another was preempted last; "" if for none.
-
-    It is in the message of the condition, also after the victim got quota again.
-    """
-    preempted = find_condition(workload.status.conditions, PREEMPTED)
-    found = None if preempted is None else _PREEMPTOR.search(preempted.message)
-    return "" if found is None else found[1]
 
 
 def preempted_message(action: Preempt, preemptor: Workload | None) -> str:

@@ -22,12 +22,12 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import Condition, condition_true, find_condition
 from policyd.controller.watch.index import replaced_key
-from policyd.controller.watch.preemptions import preemptor_of
 from policyd.controller.watch.priorities import effective_priority
 from policyd.jobs.copied import EXPECTED_RUN_TIME
 from policyd.jobs.requests import NO_RULES, RequestRules, uncounted_claims
 from policyd.workload.node_health import sends_pods_to
 from policyd.workload.pod_set_values import assignment_value, pod_set_values
+from policyd.workload.records import preemptor_of
 
 CHECKPOINT_EVERY: Final = "policyd.io/checkpoint-every"
 """Annotation of pods: how often they save their state, such as `15m`."""
