@@ -66,6 +66,9 @@ OTHERS = {
     "crds": ([], None, ["a"]),
     "completion": (["bash"], None, ["fishy"]),
     "release": (None, None, ["--kubeconfig", "none"]),
+    "doctor": (None, None, ["--kubeconfig", "none"]),
+    "stop": (None, None, ["job/j", "--kubeconfig", "none"]),
+    "resume": (None, None, ["clusterqueue/a", "--kubeconfig", "none"]),
 }
 """The same of what is given no file: the arguments."""
 
@@ -168,7 +171,10 @@ def outputs(name):
             yield from each.type.choices
 
 
+ON_A_CLUSTER = {"stop", "resume", "doctor"}
+"""They need an API server: their output is tested on clusters."""
 JSON = {name: ENDS.get(name) for name in COMMANDS if "json" in outputs(name)}
+JSON = {name: ends for name, ends in JSON.items() if name not in ON_A_CLUSTER}
 KUBERNETES = {"apply", "report"}
 """What they write are objects of Kubernetes: labels are named as they are."""
 

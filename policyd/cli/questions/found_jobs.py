@@ -151,7 +151,7 @@ async def look_up(reader: Reader, subject: AskedJob, metadata: ObjectMeta) -> Fo
     queues = await reader.page(LOCAL_QUEUES, into=LocalQueue, namespace=namespace)
     by_name = {queue.metadata.name: queue for queue in queues.items}
     found = FoundJob(
-        subject, metadata, by_name, workload=await _workload(reader, subject, metadata)
+        subject, metadata, by_name, workload=await newest_workload(reader, subject, metadata)
     )
     local = by_name.get(found.queue)
     if local is None:
@@ -165,7 +165,10 @@ async def look_up(reader: Reader, subject: AskedJob, metadata: ObjectMeta) -> Fo
     return found._replace(cluster_queue=True)
 
 
-async def _workload(reader: Reader, subject: AskedJob, metadata: ObjectMeta) -> Workload | None:
+async def newest_workload(
+    reader: Reader, subject: AskedJob, metadata: ObjectMeta
+) -> Workload | None:
+    """Return the newest Workload of a job; None if it has none."""
     newest: Workload | None = None
     if subject.kind == "Workload":
         return await reader.get(WORKLOADS, subject.name, namespace=subject.namespace, into=Workload)

@@ -1,0 +1,371 @@
+"""`policyd stop` and `policyd resume`: queues, and the workloads of jobs."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final, Literal, TypedDict, Unpack
+
+import click
+import msgspec
+
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.api.kueue.names import DEACTIVATION_TARGET
+from policyd.api.kueue.queues import StopPolicy
+from policyd.api.meta import Condition, timestamp, with_condition
+from policyd.cli.configuring import KUBECONFIG
+from policyd.cli.formats.report import count
+from policyd.cli.operating.named import QUEUES, named, queue_or_job_kind
+from policyd.cli.options import TEXT_OR_JSON, together
+from policyd.cli.questions.found_jobs import POD_GROUP, AskedJob, newest_workload, owners
+from policyd.clock import SystemClock
+from policyd.config import environment
+from policyd.errors import PolicydError
+from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.pods import group_name
+from policyd.kube.client import Client, PartialObject
+from policyd.kube.connection import connection_from
+from policyd.kube.errors import ConflictError, ForbiddenError
+from policyd.kube.http_client import HttpClient
+from policyd.kube.resources import WORKLOADS
+from policyd.process import run
+
+REASON: Final = "UserRequest"
+"""The reason of the condition that has a user's words."""
+_TRIES: Final = 5
+"""Times that a status is written again which has changed meanwhile."""
+
+
+class NotStoppableError(PolicydError):
+    """What is named cannot be stopped or resumed."""
+
+
+class Changed(msgspec.Struct, frozen=True, rename="camel"):
+    """What a command has changed.
+
+    Attributes:
+        kind: ClusterQueue, LocalQueue or Workload.
+        namespace: Its namespace; "" for a ClusterQueue.
+        name: Its name.
+        field: The field.
+        before: Its value.
+        after: The value that it has now.
+        effect: What that does, for people.
+        job: `Kind/name` of the job whose Workload it is; "" if it was named itself.
+        dry_run: Whether nothing was written.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    field: Literal["stopPolicy", "active"]
+    before: StopPolicy | bool
+    after: StopPolicy | bool
+    effect: str
+    job: str = ""
+    dry_run: bool = False
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What is to be done with each object that is named.
+
+    Attributes:
+        stop: Whether to stop or to resume.
+        drain: Whether queues that are stopped evict what is admitted.
+        reason: The user's words; "" for none.
+        dry_run: Whether to let the API server check everything, and store nothing.
+    """
+
+    stop: bool
+    drain: bool = False
+    reason: str = ""
+    dry_run: bool = False
+
+
+async def change(client: Client, subject: AskedJob, wish: Wish) -> Changed:
+    """Stop or resume a queue, or the Workload of a job.
+
+    Raises:
+        NotStoppableError: If it cannot be stopped or resumed.
+        NamedNotFoundError: If there is no such queue or Workload.
+        JobNotFoundError: If there is no such job.
+        ApiError: If the API server refuses, or does not answer.
+    """
+    if subject.kind in QUEUES:
+        return await _change_queue(client, subject, wish)
+    workload = await _workload(client, subject)
+    changed = await _change_workload(client, workload, wish)
+    job = "" if subject.kind == "Workload" else f"{subject.kind}/{subject.name}"
+    return msgspec.structs.replace(changed, job=job)
+
+
+async def _change_queue(client: Client, subject: AskedJob, wish: Wish) -> Changed:
+    if wish.reason:
+        raise NotStoppableError(
+            f"a {subject.kind} has no field for a reason",
+            hint="leave `--reason` out: only Workloads and jobs can have one",
+        )
+    resource, name = QUEUES[subject.kind], subject.name
+    namespace = subject.namespace if resource.namespaced else ""
+    into: type[ClusterQueue | LocalQueue] = LocalQueue if resource.namespaced else ClusterQueue
+    queue = await named(client, resource, name, into=into, namespace=namespace)
+    after: StopPolicy = "None" if not wish.stop else "HoldAndDrain" if wish.drain else "Hold"
+    before = queue.spec.stop_policy
+    if before != after:
+        await client.patch(
+            resource,
+            name,
+            {"spec": {"stopPolicy": after}},
+            into=PartialObject,
+            namespace=namespace,
+            dry_run=wish.dry_run,
+        )
+    return Changed(
+        kind=subject.kind,
+        namespace=namespace,
+        name=name,
+        field="stopPolicy",
+        before=before,
+        after=after,
+        effect=_effect_on_queue(after, queue.status.reserving_workloads),
+        dry_run=wish.dry_run,
+    )
+
+
+def _effect_on_queue(policy: StopPolicy, holding: int) -> str:
+    held = f"{count(holding, 'workload')} with quota"
+    one = holding == 1
+    match policy:
+        case "None":
+            return "workloads are admitted again"
+        case "Hold" if not holding:
+            return "no workload is admitted"
+        case "Hold":
+            keep = (
+                "continues, `--drain` would evict it"
+                if one
+                else ("continue, `--drain` would evict them")
+            )
+            return f"no workload is admitted; {held} {keep}"
+        case "HoldAndDrain":
+            return f"no workload is admitted; {held} {'is' if one else 'are'} evicted"
+
+
+async def _workload(client: Client, subject: AskedJob) -> Workload:
+    """Return the Workload that is named, or that of a job, pod or group that is named."""
+    namespace = subject.namespace
+    if subject.kind in {"Workload", POD_GROUP}:
+        return await named(client, WORKLOADS, subject.name, into=Workload, namespace=namespace)
+    chain = await owners(client, subject)
+    for part, metadata in reversed(chain):
+        if part.kind == "Pod" and (group := group_name(metadata)):
+            return await named(client, WORKLOADS, group, into=Workload, namespace=namespace)
+        if (found := await newest_workload(client, part, metadata)) is not None:
+            return found
+    raise NotStoppableError(
+        f"{subject} has no Workload, so there is nothing to stop or resume",
+        hint=f"`policyd why {subject.kind.lower()}/{subject.name} -n {namespace}` says what keeps"
+        " it out of the queues",
+    )
+
+
+async def _change_workload(client: Client, workload: Workload, wish: Wish) -> Changed:
+    name, namespace = workload.metadata.name, workload.metadata.namespace
+    if is_finished(workload):
+        raise NotStoppableError(f"Workload {namespace}/{name} has finished")
+    before, after = workload.spec.active, not wish.stop
+    if before != after:
+        if wish.reason:
+            await _give_reason(client, workload, wish)
+        await client.patch(
+            WORKLOADS,
+            name,
+            {"spec": {"active": after}},
+            into=PartialObject,
+            namespace=namespace,
+            dry_run=wish.dry_run,
+        )
+    return Changed(
+        kind="Workload",
+        namespace=namespace,
+        name=name,
+        field="active",
+        before=before,
+        after=after,
+        effect=_effect_on_workload(workload, stop=wish.stop),
+        dry_run=wish.dry_run,
+    )
+
+
+def _effect_on_workload(workload: Workload, *, stop: bool) -> str:
+    if not stop:
+        return "it is pending again, as of now"
+    if has_quota(workload):
+        return "it is evicted: its pods are stopped, and its quota becomes free"
+    return "it gets no quota until it is resumed"
+
+
+async def _give_reason(client: Client, workload: Workload, wish: Wish) -> None:
+    """Write why a Workload is deactivated, as the condition that Kueue has for it.
+
+    The condition `Evicted` takes the words over.
+    """
+    name, namespace = workload.metadata.name, workload.metadata.namespace
+    condition = Condition(
+        DEACTIVATION_TARGET, "True", REASON, wish.reason, timestamp(SystemClock().now())
+    )
+    for left in reversed(range(_TRIES)):
+        conditions = with_condition(workload.status.conditions, condition)
+        version = workload.metadata.resource_version
+        try:
+            await client.patch(
+                WORKLOADS,
+                name,
+                {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}},
+                into=PartialObject,
+                namespace=namespace,
+                subresource="status",
+                dry_run=wish.dry_run,
+            )
+        except ConflictError:
+            if not left:
+                raise
+            workload = await client.get(WORKLOADS, name, into=Workload, namespace=namespace)
+        except ForbiddenError as error:
+            raise ForbiddenError(
+                str(error), hint="`--reason` needs the right to `patch` `workloads/status`"
+            ) from error
+        else:
+            return
+
+
+class _Given(TypedDict):
+    """The arguments of both commands."""
+
+    names: tuple[str, ...]
+    kubeconfig: str
+    context: str
+    namespace: str
+    output: str
+    dry_run: bool
+
+
+_OPTIONS = together(
+    click.argument("names", metavar="KIND/NAME...", nargs=-1, required=True),
+    KUBECONFIG,
+    click.option(
+        "--context", default="", help="A context of the kubeconfig; its current one if not."
+    ),
+    click.option("-n", "--namespace", default="", help="Their namespace.  [the context's]"),
+    click.option(
+        "--dry-run", is_flag=True, help="Have the API server check it, and store nothing."
+    ),
+    TEXT_OR_JSON,
+)
+
+
+@click.command("stop")
+@_OPTIONS
+@click.option("--drain", is_flag=True, help="Of queues: also evict the workloads that have quota.")
+@click.option(
+    "--reason", default="", metavar="TEXT", help="Of jobs and Workloads: why, for their users."
+)
+def stop(*, drain: bool, reason: str, **given: Unpack[_Given]) -> None:
+    r"""Stop queues, or the workloads of jobs, until they are resumed.
+
+    KIND is clusterqueue, localqueue, workload, or a kind of job, whose Workload is looked up.
+
+    A queue that is stopped admits no workloads. Those that have quota continue (stopPolicy
+    Hold), so that the queue becomes empty in time. With --drain (stopPolicy HoldAndDrain), they
+    are evicted at once and pending again: what their pods have not saved is lost.
+
+    A Workload that is stopped is deactivated (spec.active: false). If it has quota, it is
+    evicted. --reason is shown in its condition Evicted and in an event of its job.
+
+    If one of several cannot be stopped, none is.
+
+    Exits with 0, or 2 if something is not found or the API server refuses.
+
+    \b
+    Examples:
+      policyd stop clusterqueue/team-a
+      policyd stop localqueue/train -n team-a --drain --dry-run
+      policyd stop job/train -n team-a --reason "its data set is being replaced"
+    """
+    _run_all(given, Wish(stop=True, drain=drain, reason=reason, dry_run=given["dry_run"]))
+
+
+@click.command("resume")
+@_OPTIONS
+def resume(**given: Unpack[_Given]) -> None:
+    r"""Resume queues, or the workloads of jobs, that were stopped.
+
+    KIND is clusterqueue, localqueue, workload, or a kind of job, whose Workload is looked up.
+    A resumed queue admits workloads again (stopPolicy None), and a resumed Workload is pending
+    (spec.active: true).
+
+    Exits with 0, or 2 if something is not found or the API server refuses.
+
+    \b
+    Examples:
+      policyd resume clusterqueue/team-a
+      policyd resume job/train -n team-a
+    """
+    _run_all(given, Wish(stop=False, dry_run=given["dry_run"]))
+
+
+def _run_all(given: _Given, wish: Wish) -> None:
+    run(partial(_run, given, list(map(_split, given["names"])), wish))
+
+
+def _split(text: str) -> tuple[str, str]:
+    word, slash, name = text.partition("/")
+    if not slash or not name or "/" in name:
+        raise click.UsageError(f"`{text}` is not KIND/NAME, such as clusterqueue/team-a")
+    return queue_or_job_kind(word), name
+
+
+async def _run(
+    given: _Given, named_by: list[tuple[str, str]], wish: Wish, _stop: asyncio.Event
+) -> None:
+    connection = connection_from(
+        environment(), kubeconfig=given["kubeconfig"], context=given["context"]
+    )
+    namespace = given["namespace"] or connection.namespace
+    async with HttpClient(connection) as client:
+        subjects = [AskedJob(kind, namespace, name) for kind, name in named_by]
+        _show(given["output"], await change_all(client, subjects, wish))
+
+
+async def change_all(client: Client, subjects: Sequence[AskedJob], wish: Wish) -> list[Changed]:
+    """Stop or resume several queues and Workloads; none of them if one of them cannot be.
+
+    Raises:
+        PolicydError: As `change`.
+    """
+    if len(subjects) > 1 and not wish.dry_run:
+        trial = msgspec.structs.replace(wish, dry_run=True)
+        for subject in subjects:
+            await change(client, subject, trial)
+    return [await change(client, subject, wish) for subject in subjects]
+
+
+def _show(output: str, changes: Iterable[Changed]) -> None:
+    if output == "json":
+        click.echo(json.dumps([msgspec.to_builtins(each) for each in changes], indent=2))
+        return
+    for each in changes:
+        click.echo(sentence(each))
+
+
+def sentence(changed: Changed) -> str:
+    """Say what was changed, and what that does."""
+    place = f"{changed.namespace}/{changed.name}" if changed.namespace else changed.name
+    of = f" of {changed.job}" if changed.job else ""
+    subject = f"{changed.kind} {place}{of}"
+    values = (changed.before, changed.after)
+    before, after = (str(each).lower() if isinstance(each, bool) else each for each in values)
+    if changed.before == changed.after:
+        return f"{subject}: {changed.field} is {after} already"
+    note = " (dry run)" if changed.dry_run else ""
+    return f"{subject}: {changed.field} {before} -> {after}{note}: {changed.effect}"

@@ -1,0 +1,89 @@
+"""An administrator stops and resumes queues and jobs, by policyd's commands."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.scenarios.api import condition, eventually
+from tests.scenarios.clusters import COMMANDS
+from tests.scenarios.objects import job
+from tests.scenarios.test_queue import admitted, waiting, workload_of
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def operate(cluster):
+    """Run a command on the cluster; return its exit code, and what it prints as JSON."""
+
+    def operate(*words):
+        command = [COMMANDS / "policyd", *words, "--kubeconfig", cluster.kubeconfig, "-o", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return operate
+
+
+def test_a_queue_that_is_stopped_admits_nothing_until_it_is_resumed(api, operate):
+    api.create(job("runs", run_for="120s"))
+    eventually(lambda: admitted(api, "runs"), what="it runs")
+
+    _, (held,) = operate("stop", "cq/team-a")
+    api.create(job("later", gpus=1, run_for="1s"))
+    reserved = eventually(lambda: waiting(api, "later"), what="it is pending")
+    runs_on = admitted(api, "runs")
+    _, (drained,) = operate("stop", "cq/team-a", "--drain")
+    eventually(lambda: waiting(api, "runs"), what="it is evicted")
+    code, (resumed,) = operate("resume", "cq/team-a")
+    eventually(lambda: admitted(api, "runs"), what="it runs again")
+
+    assert (held["before"], held["after"]) == ("None", "Hold")
+    assert reserved["reason"] == "Suspended"
+    assert runs_on
+    assert drained["after"] == "HoldAndDrain"
+    assert (code, resumed["after"]) == (0, "None")
+
+
+def test_a_job_is_stopped_with_a_reason_for_its_user(api, operate):
+    api.create(job("train", run_for="120s"))
+    eventually(lambda: admitted(api, "train"), what="it runs")
+
+    _, (trial,) = operate("stop", "job/train", "-n", "team-a", "--dry-run")
+    untouched = workload_of(api, "train")["spec"].get("active", True)
+    _, (stopped,) = operate("stop", "job/train", "-n", "team-a", "--reason", "its data moves")
+    evicted = eventually(
+        lambda: (
+            (found := condition(workload_of(api, "train"), "Evicted")).get("status") == "True"
+            and found
+        ),
+        what="it is evicted",
+    )
+    eventually(lambda: api.get("Job", "train", "team-a")["spec"]["suspend"], what="it is suspended")
+    operate("resume", "job/train", "-n", "team-a")
+    eventually(lambda: admitted(api, "train"), what="it runs again")
+
+    assert (trial["dryRun"], untouched) == (True, True)
+    assert (stopped["kind"], stopped["job"], stopped["after"]) == ("Workload", "Job/train", False)
+    assert evicted["reason"] == "DeactivatedDueToUserRequest"
+    assert evicted["message"] == "The workload is deactivated due to its data moves"
+
+
+def test_the_doctor_finds_nothing_until_something_is_broken(api, operate):
+    code, sound = eventually(
+        lambda: (found := operate("doctor"))[0] == 0 and found, what="nothing is wrong"
+    )
+    empty = {"kind": "ClusterQueue", "apiVersion": "kueue.x-k8s.io/v1beta2"}
+    api.create({**empty, "metadata": {"name": "empty"}, "spec": {"namespaceSelector": {}}})
+    try:
+        failed, broken = operate("doctor")
+    finally:
+        api.delete("ClusterQueue", "empty")
+
+    assert (code, sound["findings"], sound["unchecked"]) == (0, [], [])
+    assert failed == 1
+    assert [(each["object"], each["fix"]) for each in broken["findings"]] == [
+        ("ClusterQueue empty", "kubectl edit clusterqueue empty")
+    ]
+    assert not api.exists("ResourceFlavor", "policyd-doctor")
