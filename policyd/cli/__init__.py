@@ -37,6 +37,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "policyd.cli.questions.quota:command",
         "Show the quotas of queues, and how they are used.",
     ),
+    "what-if": (
+        "policyd.cli.questions.what_if:command",
+        "Show what a change would change: who starts when, and who is preempted.",
+    ),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),

@@ -74,13 +74,16 @@ class Course(Value, frozen=True):
         stays: What happens to each, by key.
         doubts: Keys of workloads that declare no run time, and from whose start on a part of the
             course is unknown, in alphabetical order.
+        unordered: ClusterQueues whose order depends on past usage. Nothing is known of them, nor of
+            queues that share quota or nodes with them.
     """
 
     stays: Mapping[str, Stay]
     doubts: tuple[str, ...] = ()
+    unordered: tuple[str, ...] = ()
 
 
-class Difference(Value, frozen=True):
+class StayDifference(Value, frozen=True):
     """A workload in both courses.
 
     Attributes:
@@ -109,32 +112,32 @@ def course(state: CoreState, arrivals: Iterable[Arrival], *, until: float = inf)
     return _Recorder(state, list(arrivals)).record(until)
 
 
-def compare(before: Course, after: Course) -> tuple[Difference, ...]:
+def compare(before: Course, after: Course) -> tuple[StayDifference, ...]:
     """Return the difference for each workload of two courses.
 
-    Those that differ come first, by the time of their changed start, then by key.
+    Those that differ come first, by the time of their changed start, then by key; those that are
+    gone come after them.
     """
     keys = before.stays.keys() | after.stays.keys()
     found = (_difference(key, before.stays.get(key), after.stays.get(key)) for key in keys)
     return tuple(sorted(found, key=_in_order))
 
 
-def _in_order(found: Difference) -> tuple[bool, float, str]:
-    stay = found.after or found.before
-    start = None if stay is None else stay.start
+def _in_order(found: StayDifference) -> tuple[bool, float, str]:
+    start = None if found.after is None else found.after.start
     return found.change in {"Same", "Unknown"}, inf if start is None else start, found.key
 
 
-def _difference(key: str, before: Stay | None, after: Stay | None) -> Difference:
+def _difference(key: str, before: Stay | None, after: Stay | None) -> StayDifference:
     if before is None or after is None:
-        return Difference(key, "New" if before is None else "Gone", before, after)
+        return StayDifference(key, "New" if before is None else "Gone", before, after)
     one, other = before.start, after.start
     moved = _moved(before, after)
     if moved != "Same":
         both = one is not None and other is not None and inf not in (one, other)
         seconds = other - one if both and one is not None and other is not None else None
-        return Difference(key, moved, before, after, seconds)
-    return Difference(key, _interrupted(before, after), before, after)
+        return StayDifference(key, moved, before, after, seconds)
+    return StayDifference(key, _interrupted(before, after), before, after)
 
 
 def _moved(before: Stay, after: Stay) -> Change:
@@ -175,7 +178,8 @@ class _Recorder:
             if each.run_seconds is None and each.most_seconds is None
         }
         self._group_of = _groups(state)
-        self._doubtful: dict[str, float] = {}
+        self._unordered = _by_usage(state)
+        self._doubtful = {self._group(queue): -inf for queue in self._unordered}
         self._causes: set[str] = set()
         self._starts: dict[str, list[float]] = {each.workload.key: [] for each in arrivals}
         self._stops: dict[str, list[Interruption]] = {each.workload.key: [] for each in arrivals}
@@ -188,7 +192,7 @@ class _Recorder:
         for step in Simulation(self._state, self._arrivals).steps(until=until):
             self._note(step)
         stays = {each.workload.key: self._stay(each, until) for each in self._arrivals}
-        return Course(stays=stays, doubts=tuple(sorted(self._causes)))
+        return Course(stays, tuple(sorted(self._causes)), self._unordered)
 
     def _note(self, step: SimulatedCycle) -> None:
         for action in step.plan.actions:
@@ -229,6 +233,14 @@ class _Recorder:
 def _queue_of(arrival: Arrival) -> str:
     admission = arrival.workload.admission
     return arrival.workload.cluster_queue if admission is None else admission.cluster_queue
+
+
+def _by_usage(state: CoreState) -> tuple[str, ...]:
+    """Return the names of queues in which past usage, which a simulation has not got, decides."""
+    if state.history is None:
+        return ()
+    queues = state.queues.items()
+    return tuple(sorted(name for name, each in queues if each.spec and each.spec.by_usage))
 
 
 def _groups(state: CoreState) -> Mapping[str, str]:

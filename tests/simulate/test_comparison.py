@@ -3,8 +3,10 @@
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from policyd.alloc.queue import PreemptionPolicy
+from policyd.alloc.settings import DEFAULTS, UsageBasedOrder
 from policyd.simulate.comparison import compare, course
 from policyd.simulate.scenario import Arrival
 from tests.alloc.builders import admission, queue, state, workload
@@ -112,3 +114,13 @@ def test_what_comes_after_the_last_moment_is_unknown():
     found = course(state(queue("q", gpu=4)), coming, until=30)
 
     assert (found.stays["a"].start, found.stays["b"].start) == (0, None)
+
+
+def test_nothing_is_known_of_a_queue_that_past_usage_orders():
+    rules = replace(DEFAULTS, admission_fair_sharing=UsageBasedOrder(60.0, 10.0))
+    of = state(queue("q", gpu=4, by_usage=True), queue("r", gpu=4), rules=rules)
+
+    found = course(of, [arrival("a", runs=60, gpu=4), arrival("b", runs=60, gpu=4, q="r")])
+
+    assert (found.stays["a"].start, found.stays["b"].start) == (None, 0)
+    assert found.unordered == ("q",)
