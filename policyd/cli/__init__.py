@@ -53,6 +53,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "stop": ("policyd.cli.operating.stopping:stop", "Stop queues, or the workloads of jobs."),
     "resume": ("policyd.cli.operating.stopping:resume", "Resume what was stopped."),
     "doctor": ("policyd.cli.doctor.command:command", "Find what is wrong with an installation."),
+    "what-if": (
+        "policyd.cli.questions.what_if:command",
+        "Show what a change would change: who starts when, and who is preempted.",
+    ),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),

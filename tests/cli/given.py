@@ -171,6 +171,13 @@ def on(*words: str) -> Callable[[Path], list[str]]:
     return lambda file: [str(file) if word == "FILE" else word for word in words]
 
 
+def changes_tried(file: Path) -> list[str]:
+    """Arguments to try the changes of the file on queues that are valid."""
+    dump = file.with_name("dump.yaml")
+    dump.write_text(QUEUES)
+    return ["what-if", "--dump", str(dump), "--apply", str(file), "--assume", "1h", "-a"]
+
+
 OBJECTS = [POD, JOB, QUEUES]
 POLICIES = [path.read_text() for path in sorted(LIBRARY.glob("*/*/policy.yaml"))[:12]]
 
@@ -197,6 +204,11 @@ GIVEN: dict[str, Given] = {
     "why": Given(on("why", "job/j", "-n", "team-a", "--snapshot", "FILE"), [SNAPSHOT]),
     "queue": Given(on("queue", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
     "quota": Given(on("quota", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
+    "what-if": Given(
+        on("what-if", "--dump", "FILE", "--delete", "cohort/all", "-a", "--until", "1h"),
+        [QUEUES + "---\n" + JOB + "---\n" + NODES],
+    ),
+    "what-if-changes": Given(changes_tried, [QUEUES + "---\n" + JOB]),
     "convert": Given(on("convert", "FILE"), [QUEUES]),
     "export": Given(on("export", "FILE"), POLICIES),
 }

@@ -52,6 +52,7 @@ ENDS = {
     "why": (["job/j", "-n", "team-a", "--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "queue": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "quota": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
+    "what-if": (["--delete", "cohort/all", "-a", "--dump"], QUEUES, None, "a: ["),
     "export": ([], POLICY.read_text(), BROKEN, "a: ["),
     "convert": ([], QUEUES, OTHER_KIND, "a: ["),
 }

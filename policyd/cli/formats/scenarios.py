@@ -223,6 +223,23 @@ def _last_known(workload: kueue.Workload) -> float:
     return max((each.timestamp() for each in changes if each is not None), default=0.0)
 
 
+def scenario_kind(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> list[T]:
+    """Return the objects of a kind.
+
+    Raises:
+        ScenarioError: If one of them is not as its kind has it.
+    """
+    return list(_read(objects, into, kind))
+
+
+def scenario_context(objects: Iterable[Mapping[str, Json]], now: float) -> WorkloadContext:
+    """Return what the values of workloads depend on, given seconds since the epoch."""
+    objects = list(objects)
+    return WorkloadContext(
+        now=now, settings=_settings(objects), rules=_rules(objects), movable=True
+    )
+
+
 def seconds_of(text: str) -> float:
     """Read a duration."""
     try:

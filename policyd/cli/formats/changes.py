@@ -1,0 +1,179 @@
+"""Changes that are tried on the objects of a cluster: submitted, changed and deleted ones."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from policyd.api.meta import Json
+from policyd.engine.objects.workloads import value_at
+from policyd.errors import PolicydError, did_you_mean
+from policyd.patch.merge_patch import apply_merge_patch
+
+_OF_CLUSTER: Final = frozenset(
+    {
+        "AdmissionCheck", "ClusterQueue", "Cohort", "Configuration", "Namespace", "Node",
+        "PriorityClass", "ResourceFlavor", "Topology", "WorkloadPriorityClass",
+    }
+)  # fmt: skip
+_GIVEN_BY_SERVER: Final = (
+    "creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "uid",
+)  # fmt: skip
+
+Objects = Sequence[dict[str, Json]]
+
+
+class ChangeError(PolicydError):
+    """A change does not fit the objects that are there."""
+
+
+class _Name(NamedTuple):
+    """What an object is called; objects of the cluster have no namespace."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}{'/' if self.namespace else ''}{self.name}"
+
+
+class ChangedObjects(NamedTuple):
+    """The objects after a change.
+
+    Attributes:
+        objects: All of them.
+        lost: Names of the nodes that were deleted.
+    """
+
+    objects: Objects
+    lost: tuple[str, ...]
+
+
+def changed(
+    objects: Objects,
+    *,
+    submitted: Objects = (),
+    applied: Objects = (),
+    deleted: Iterable[str] = (),
+    namespace: str = "default",
+) -> ChangedObjects:
+    """Return what the objects of a cluster are after a change; they stay as they were.
+
+    Args:
+        objects: What there is.
+        submitted: Jobs or Workloads that come.
+        applied: New objects, and fields of those that are there: lists are replaced as a whole,
+            and null removes a field.
+        deleted: What goes: `KIND/NAME`, or `KIND/NAMESPACE/NAME`. A job goes with its Workload.
+        namespace: Of names without one.
+
+    Raises:
+        ChangeError: If what is submitted is there, or what is deleted is not.
+    """
+    found = {_name(each, namespace): each for each in objects}
+    lost: list[str] = []
+    for word in deleted:
+        for name in _meant(word, found, namespace):
+            del found[name]
+            lost += [name.name] if name.kind == "Node" else []
+    for each in applied:
+        name = _name(each, namespace)
+        _refuse_queued(name, found, "change")
+        found[name] = _placed(apply_merge_patch(found.get(name, {}), each), name)
+    for each in submitted:
+        new = as_new(each)
+        name = _name(new, namespace)
+        if name in found:
+            raise ChangeError(
+                f"{name} exists already", hint="submit it under another name, or change it"
+            )
+        _refuse_queued(name, found, "submit")
+        found[name] = _placed(new, name)
+    return ChangedObjects(list(found.values()), tuple(lost))
+
+
+def _name(each: Mapping[str, Json], namespace: str) -> _Name:
+    kind = str(each["kind"])
+    metadata = value_at(each, ("metadata",))
+    given: Mapping[str, Any] = metadata if isinstance(metadata, dict) else {}
+    within = "" if kind in _OF_CLUSTER else str(given.get("namespace") or namespace)
+    return _Name(kind, within, str(given.get("name") or ""))
+
+
+def _placed(each: dict[str, Json], name: _Name) -> dict[str, Json]:
+    """Return an object with its namespace written down."""
+    if not name.namespace:
+        return each
+    metadata = each.get("metadata")
+    about = metadata if isinstance(metadata, dict) else {}
+    return {**each, "metadata": {**about, "namespace": name.namespace}}
+
+
+def as_new(each: dict[str, Json]) -> dict[str, Json]:
+    """Return an object without what the API server gives it, and with a name."""
+    metadata = each.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    about = {field: value for field, value in given.items() if field not in _GIVEN_BY_SERVER}
+    if not about.get("name"):
+        about["name"] = f"{about.get('generateName') or each['kind']}new".lower()
+    new = {field: value for field, value in each.items() if field != "status"}
+    return {**new, "metadata": about}
+
+
+def _refuse_queued(name: _Name, found: Mapping[_Name, Mapping[str, Json]], verb: str) -> None:
+    """Refuse a job that has a Workload: only that counts.
+
+    Raises:
+        ChangeError: If it has.
+    """
+    for other in _workloads_of(name, found):
+        raise ChangeError(
+            f"cannot {verb} {name}: it is queued as {other} already",
+            hint="change that Workload, or submit the job under another name",
+        )
+
+
+def _workloads_of(name: _Name, found: Mapping[_Name, Mapping[str, Json]]) -> Iterator[_Name]:
+    """Yield the Workloads of a job."""
+    for other, each in found.items():
+        if other.kind != "Workload" or other.namespace != name.namespace:
+            continue
+        owners = value_at(each, ("metadata", "ownerReferences"))
+        for owner in owners if isinstance(owners, list) else ():
+            if (owner.get("kind"), owner.get("name")) == (name.kind, name.name):
+                yield other
+
+
+def _meant(word: str, found: Mapping[_Name, Mapping[str, Json]], namespace: str) -> list[_Name]:
+    """Return the objects that a word means, a job's Workload with it.
+
+    Raises:
+        ChangeError: If it means none.
+    """
+    kind, *rest = word.split("/")
+    if not (kind and all(rest) and len(rest) in {1, 2}):
+        raise ChangeError(
+            f"`{word}` is not the name of an object",
+            hint="write KIND/NAME or KIND/NAMESPACE/NAME, such as job/team-a/train",
+        )
+    within = rest[0] if len(rest) == 2 else namespace
+    wanted, owned = kind.lower(), set[_Name]()
+    for name, each in found.items():
+        if name.kind == "Workload":
+            owned.update(_owners(name, each))
+    matching = [
+        name
+        for name in {*found, *owned}
+        if wanted in {name.kind.lower(), f"{name.kind.lower()}s"} and name.namespace in {"", within}
+    ]
+    for name in matching:
+        if name.name == rest[-1]:
+            also = list(_workloads_of(name, found))
+            return [each for each in (name, *also) if each in found]
+    near = did_you_mean(rest[-1], [name.name for name in matching])
+    raise ChangeError(f"`{word}` not found", hint=near or "name what is there; `-n` its namespace")
+
+
+def _owners(name: _Name, each: Mapping[str, Json]) -> Iterator[_Name]:
+    owners = value_at(each, ("metadata", "ownerReferences"))
+    for owner in owners if isinstance(owners, list) else ():
+        yield _Name(str(owner.get("kind")), name.namespace, str(owner.get("name")))

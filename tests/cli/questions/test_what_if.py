@@ -1,0 +1,345 @@
+"""What a change would change: on a dump, and on what a cluster's user may list."""
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from policyd.cli import main
+from policyd.cli.questions.listing import queue_objects, submitted_objects
+from policyd.kube import resources as r
+from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.testing import FakeClient
+
+GPU = "nvidia.com/gpu"
+KUEUE = "kueue.x-k8s.io/v1beta2"
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def clock(minute):
+    return f"2026-01-02T03:{minute:02}:00Z"
+
+
+def cluster_queue(name="cq", gpus=8, cohort="", **spec):
+    flavor = {"name": "h100", "resources": [{"name": GPU, "nominalQuota": gpus}]}
+    group = {"coveredResources": [GPU], "flavors": [flavor]}
+    spec = {"namespaceSelector": {}, "resourceGroups": [group], "cohortName": cohort, **spec}
+    return {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
+
+
+def local_queue(name="lq", namespace="ns", of="cq", **spec):
+    metadata = {"name": name, "namespace": namespace}
+    spec = {"clusterQueue": of, **spec}
+    return {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": spec}
+
+
+def pod_template(gpus):
+    requests = {GPU: gpus}
+    container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
+    return {"spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def workload(name, gpus=4, *, created=0, admitted=None, limit=3600, priority=0, **annotations):
+    """A Workload that waits, or that runs since it was admitted: minutes after three."""
+    conditions, status = [], {}
+    if admitted is not None:
+        status["admission"] = {
+            "clusterQueue": "cq",
+            "podSetAssignments": [
+                {
+                    "name": "main",
+                    "count": 1,
+                    "flavors": {GPU: "h100"},
+                    "resourceUsage": {GPU: gpus},
+                }
+            ],
+        }
+        for kind in ("QuotaReserved", "Admitted"):
+            since = {"reason": "R", "lastTransitionTime": clock(admitted)}
+            conditions.append({"type": kind, "status": "True", **since})
+    return {
+        "apiVersion": KUEUE,
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": name,
+            "creationTimestamp": clock(created),
+            "annotations": {key.replace("_", "-"): text for key, text in annotations.items()},
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": f"job-{name}",
+                    "uid": f"job-{name}",
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {
+            "queueName": "lq",
+            "priority": priority,
+            "podSets": [{"name": "main", "count": 1, "template": pod_template(gpus)}],
+            **({} if limit is None else {"maximumExecutionTimeSeconds": limit}),
+        },
+        "status": {**status, "conditions": conditions},
+    }
+
+
+def job(name="new", gpus=4, **labels):
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "labels": {QUEUE: "lq", "kueue.x-k8s.io/max-exec-time-seconds": "600", **labels},
+        },
+        "spec": {"parallelism": 1, "completions": 1, "template": pod_template(gpus)},
+    }
+
+
+FLAVOR = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
+BUSY = [
+    FLAVOR,
+    cluster_queue(),
+    local_queue(),
+    workload("runs", 8, created=0, admitted=10),
+    workload("first", 8, created=20),
+    workload("second", 8, created=30, limit=60),
+]
+"""As of half past three: `runs` ends at 4:10, `first` runs an hour after it, then `second`."""
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """Run the command on a dump; return its answer as JSON, or what it says if it fails."""
+
+    def ask(*words, dump=BUSY, code=0, output="json", **files):
+        for name, objects in {"dump": dump, **files}.items():
+            (tmp_path / name).write_text(yaml.safe_dump_all(objects))
+        given = [str(tmp_path / word) if word in files else word for word in words]
+        command = ["what-if", "--dump", str(tmp_path / "dump"), "-n", "ns", *given]
+        done = CliRunner().invoke(main, [*command, "-o", output], catch_exceptions=False)
+        assert done.exit_code == code, done.stderr
+        if output != "json":
+            return done.stdout, done.stderr
+        return json.loads(done.stdout) if code == 0 else done.stderr
+
+    return ask
+
+
+def changes(answer):
+    return [(each["job"], each["change"], each["seconds"]) for each in answer["differences"]]
+
+
+def test_more_quota_starts_those_in_line_earlier_in_their_order(ask):
+    answer = ask("--apply", "more", more=[cluster_queue(gpus=16)])
+
+    assert answer["now"] == clock(30)
+    assert changes(answer) == [
+        ("Job/job-first", "Earlier", -40 * 60),
+        ("Job/job-second", "Earlier", -60 * 60),
+    ]
+    assert (answer["same"], answer["unknown"], answer["unclear"]) == (1, 0, [])
+
+
+def test_a_change_of_one_field_keeps_the_others(ask):
+    weight = {"kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"stopPolicy": "Hold"}}
+
+    answer = ask("--apply", "weight", weight=[weight])
+
+    assert changes(answer) == [("Job/job-first", "Never", None), ("Job/job-second", "Never", None)]
+    assert answer["differences"][0]["before"]["seconds"] == 40 * 60
+
+
+def test_a_submitted_job_goes_last_and_preempts_by_priority(ask):
+    policy = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    dump = [*BUSY, cluster_queue(**policy)]
+    urgent = {"kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}, "value": 10}
+    label = {"kueue.x-k8s.io/priority-class": "urgent"}
+
+    last = ask("--submit", "new", dump=dump, new=[job()])
+    first = ask("--submit", "new", dump=[*dump, urgent], new=[job(**label)])
+
+    assert [(each["job"], each["change"]) for each in last["differences"]] == [("Job/new", "New")]
+    assert last["differences"][0]["after"]["seconds"] == 40 * 60 + 3600 + 60
+    assert first["differences"][0]["job"] == "Job/new"
+    assert first["differences"][0]["after"]["seconds"] == 0
+    (stops,) = [each for each in first["differences"] if each["change"] == "Preempted"]
+    assert stops["job"] == "Job/job-runs"
+    assert stops["after"]["stops"][0] == {
+        "seconds": 0,
+        "by": f"ns/{first['differences'][0]['workload']}",
+        "job": "Job/new",
+        "reason": "InClusterQueue",
+    }
+    assert stops["after"]["restarts"] == [600]
+
+
+def test_a_deleted_job_goes_with_its_workload(ask):
+    answer = ask("--delete", "job/job-first")
+
+    assert changes(answer) == [
+        ("Job/job-second", "Earlier", -3600),
+        ("Job/job-first", "Gone", None),
+    ]
+
+
+def test_without_a_run_time_nothing_is_claimed_of_later_starts(ask):
+    endless = [*BUSY, workload("runs", 8, created=0, admitted=10, limit=None)]
+
+    assert ask("--delete", "job/job-first", dump=endless)["unknown"] == 1
+    more = ask("--apply", "more", dump=endless, more=[cluster_queue(gpus=16)])
+    assumed = ask("--delete", "job/job-first", "--assume", "2h", dump=endless)
+
+    assert more["unclear"] == [{"workload": "ns/runs", "reason": "it declares no run time"}]
+    assert changes(more) == [("Job/job-first", "Earlier", None)]  # at once, and by some time
+    assert changes(assumed)[0] == ("Job/job-second", "Earlier", -3600)
+    assert assumed["differences"][0]["after"]["seconds"] == 100 * 60  # two hours from 3:10 on
+
+
+@pytest.mark.parametrize(
+    ("dump", "why"),
+    [
+        pytest.param(
+            [
+                workload(
+                    "runs", 8, admitted=10, limit=None, **{"policyd.io/expected_run_time": "5m"}
+                )
+            ],
+            "it has run for longer than it declared",
+            id="late",
+        ),
+        pytest.param(
+            [cluster_queue(admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]})],
+            "the admission checks of ClusterQueue cq may take any time",
+            id="admission-checks",
+        ),
+    ],
+)
+def test_what_makes_an_end_unknown_is_named(ask, dump, why):
+    checks = [
+        {
+            "apiVersion": KUEUE,
+            "kind": "AdmissionCheck",
+            "metadata": {"name": "budget"},
+            "spec": {"controllerName": "example.com/budget"},
+            "status": {"conditions": [{"type": "Active", "status": "True", "reason": "Active"}]},
+        }
+    ]
+
+    answer = ask("--delete", "job/job-second", dump=[*BUSY, *checks, *dump])
+
+    assert {each["reason"] for each in answer["unclear"]} == {why}
+
+
+def test_the_table_says_what_it_leaves_out(ask):
+    shown, left = ask("--apply", "more", output="table", more=[cluster_queue(gpus=16)])
+    nothing, said = ask("--delete", "job/job-second", output="table", dump=BUSY)
+
+    assert shown.splitlines()[1].split() == [
+        "ns", "Job/job-first", "cq", "in", "40m", "now", "earlier", "by", "40m"
+    ]  # fmt: skip
+    assert left == "1 workload as before\n"
+    assert nothing.splitlines()[1].endswith("gone")
+    assert said == "2 workloads as before\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "said"),
+    [
+        pytest.param(["--delete", "job/job-frist"], {}, "did you mean `job-first`?", id="mistyped"),
+        pytest.param(["--delete", "job"], {}, "is not the name of an object", id="no-name"),
+        pytest.param(
+            ["--submit", "new"],
+            {"new": [job("job-first")]},
+            "it is queued as Workload ns/first already",
+            id="queued-already",
+        ),
+        pytest.param(
+            ["--submit", "new"],
+            {"new": [job(**{QUEUE: "typo"})]},
+            "LocalQueue `ns/typo` not found",
+            id="no-queue",
+        ),
+        pytest.param([], {}, "no change: name one with --submit", id="no-change"),
+        pytest.param(["--apply", "new"], {"new": [{"a": 1}]}, "`kind` is missing", id="no-object"),
+    ],
+)
+def test_a_change_that_is_none_is_named(ask, words, files, said):
+    assert said in ask(*words, code=2, **files)
+
+
+def test_a_dump_cut_in_half_is_refused(ask, tmp_path):
+    (tmp_path / "cut").write_text(yaml.safe_dump_all(BUSY)[:-200])
+
+    done = CliRunner().invoke(
+        main, ["what-if", "--dump", str(tmp_path / "cut"), "--delete", "job/ns/job-first"]
+    )
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+
+
+class Restricted(FakeClient):
+    """A cluster whose user may not list some kinds, and which lacks others."""
+
+    forbidden: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    async def page(self, resource, **options):
+        if resource.plural in self.forbidden:
+            raise ForbiddenError(f"{resource.plural} is forbidden")
+        if resource.plural in self.missing:
+            raise NotFoundError("the server could not find the requested resource")
+        return await FakeClient.page(self, resource, **options)
+
+
+@pytest.fixture
+def client():
+    client = Restricted()
+    kinds = (r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES, r.WORKLOADS, r.NODES)
+    for resource, body in zip(kinds, [*BUSY[:4], {"metadata": {"name": "n"}}], strict=True):
+        client.store.put(resource, {k: v for k, v in body.items() if k != "kind"})
+    return client
+
+
+@pytest.mark.anyio
+async def test_a_cluster_is_read_as_far_as_decisions_depend_on_it(client, capsys):
+    client.missing, client.forbidden = ("topologies", "cohorts"), ("namespaces",)
+
+    found = await queue_objects(client)
+
+    assert [each["kind"] for each in found] == [
+        "ResourceFlavor", "ClusterQueue", "LocalQueue", "Workload"
+    ]  # fmt: skip
+    assert "namespace selectors of ClusterQueues are not checked" in capsys.readouterr().err
+
+
+@pytest.mark.anyio
+async def test_nodes_are_read_where_a_topology_places_pods(client):
+    topology = {"metadata": {"name": "h100"}, "spec": {"topologyName": "racks"}}
+    client.store.put(r.RESOURCE_FLAVORS, topology)
+
+    assert [each["kind"] for each in await queue_objects(client)][-1] == "Node"
+
+
+@pytest.mark.anyio
+async def test_a_user_without_the_right_is_told_which_one_it_is(client):
+    client.forbidden = ("workloads",)
+
+    with pytest.raises(ForbiddenError) as raised:
+        await queue_objects(client)
+
+    assert "`list` on `workloads.kueue.x-k8s.io` in all namespaces" in raised.value.hint
+
+
+@pytest.mark.anyio
+async def test_a_job_is_given_to_the_api_server_as_a_dry_run(client):
+    (found,) = await submitted_objects(client, [job()], "ns")
+
+    assert (found["kind"], found["metadata"]["name"]) == ("Job", "new")
+    assert client.writes[-1].verb == "create"
+    assert not client.store.select(r.JOBS, {})
