@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, Unpack
 
 import click
 import msgspec
@@ -28,6 +28,7 @@ from policyd.cli.formats.scenarios import (
     warn_of_gates,
 )
 from policyd.cli.formats.tables import Rows
+from policyd.cli.planning.planning import PLANNING, Planning, plan
 from policyd.optimize.moves import Moves
 from policyd.simulate.defragmentation import (
     Defragmentation,
@@ -50,10 +51,10 @@ _NARROWEST: Final = 24
 """Columns that the names of workloads have at least."""
 
 
-class _Options(TypedDict):
+class _Options(Planning):
     """The arguments of the command."""
 
-    file: str
+    file: str | None
     output: Literal["table", "json"]
     until: str
     draw: bool
@@ -64,7 +65,7 @@ class _Options(TypedDict):
 
 
 @click.command("simulate")
-@click.argument("file", type=FILE)
+@click.argument("file", type=FILE, required=False)
 @click.option(
     "-o",
     "--output",
@@ -95,6 +96,7 @@ class _Options(TypedDict):
     metavar="N",
     help="Plan at most N moves of running workloads for each one that is still pending.",
 )
+@PLANNING
 def command(**options: Unpack[_Options]) -> None:
     r"""Show what the queue would decide, cycle by cycle, in virtual time.
 
@@ -109,6 +111,13 @@ def command(**options: Unpack[_Options]) -> None:
     another flavor, a policy or limit of its queue, more quota. The cheapest is shown; JSON
     output has all of them.
 
+    With --trace, the jobs of a trace come to the queues of FILE, or to a cluster that is made by
+    --gpus or --nodes: a ClusterQueue for each queue of the trace, in one Cohort, with a quota by
+    the GPU time of its jobs. Each job runs for as long as it ran in the trace, from an empty
+    cluster on. A trace is a table of jobs (CSV, `sacct -X -P`, or the Standard Workload Format,
+    whose processors are read as GPUs), or a dump of a cluster's jobs and Workloads. Figures are
+    of utilization, waits by size and team, and lost work.
+
     With --defragment, the fewest moves are planned that let the workloads start that are still
     pending at the end: which workloads move, from where to where, and how much of their run is
     lost. No move is carried out.
@@ -118,10 +127,23 @@ def command(**options: Unpack[_Options]) -> None:
       policyd simulate scenario.yaml --explain
       policyd simulate scenario.yaml --until 8h -o json
       policyd simulate scenario.yaml --until 8h --defragment 4 --map
+      policyd simulate --trace jobs.csv --nodes 90x8 --span 7d --failures 30d/4h
+      policyd simulate queues.yaml --trace jobs.csv --load 1.1 -o json
       kubectl get resourceflavors,clusterqueues,localqueues,workloads -A -o yaml \
         | policyd simulate -
     """
-    objects = scenario_objects(options["file"])
+    file = options["file"]
+    if options["trace"] is not None:
+        plan(file, options, until=options["until"], output=options["output"])
+        return
+    if file is None:
+        raise click.UsageError("Missing argument 'FILE', or a trace: --trace FILE")
+    _show(file, options)
+
+
+def _show(file: str, options: _Options) -> None:
+    """Show the decisions about the workloads of a file."""
+    objects = scenario_objects(file)
     warn_of_gates(objects)
     until = seconds_of(options["until"]) if options["until"] else float("inf")
     names = Names(
