@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from math import ceil
 from typing import Final
 
@@ -205,3 +206,63 @@ def used_over_time(
                 inside = min(last, (part + 1) * width) - max(first, part * width)
                 held[part] += run.job.gpus * max(0.0, inside)
     return [each / width for each in held]
+
+
+class Bar(Value, frozen=True):
+    """Adjacent GPUs that a run held, in a chart whose rows are GPUs.
+
+    Attributes:
+        row: The first.
+        rows: How many.
+        begin: In seconds.
+        end: In seconds.
+        team: Whose run it was.
+    """
+
+    row: int
+    rows: int
+    begin: float
+    end: float
+    team: str
+
+
+def bars(runs: TraceRuns) -> Iterator[Bar]:
+    """Yield the bars of a Gantt chart: each run holds the lowest rows that are free.
+
+    The rows say how many GPUs are held, and not which.
+    """
+    spans = [
+        (start, runs.now if end is None else end, run.job)
+        for run in runs.runs.values()
+        for start, end in run.runs
+    ]
+    spans.sort(key=lambda span: (span[0], span[2].key))
+    held: list[tuple[float, list[int]]] = []
+    free: list[int] = []
+    rows = 0
+    for start, end, job in spans:
+        while held and held[0][0] <= start:
+            for row in heappop(held)[1]:
+                heappush(free, row)
+        while len(free) < job.gpus:
+            heappush(free, rows)
+            rows += 1
+        taken = [heappop(free) for _ in range(job.gpus)]
+        if end > start:
+            heappush(held, (end, taken))
+            yield from (
+                Bar(row=first, rows=length, begin=start, end=end, team=job.team)
+                for first, length in _adjacent(taken)
+            )
+        else:
+            for row in taken:
+                heappush(free, row)
+
+
+def _adjacent(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the number of each group of adjacent rows, of rows in order."""
+    first = 0
+    for number in range(1, len(rows) + 1):
+        if number == len(rows) or rows[number] != rows[number - 1] + 1:
+            yield rows[first], number - first
+            first = number

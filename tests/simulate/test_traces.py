@@ -5,7 +5,7 @@ import pytest
 from policyd.alloc.topology.values import TopologyNode
 from policyd.simulate.failures import FailureRates, failures
 from policyd.simulate.scenario import Simulation
-from policyd.simulate.trace_runs import TraceRuns, figures, used_over_time, waits
+from policyd.simulate.trace_runs import TraceRuns, bars, figures, used_over_time, waits
 from policyd.simulate.traces import (
     GPU,
     TracedJob,
@@ -142,6 +142,43 @@ def test_use_over_time_adds_up_to_the_gpu_time():
 
     assert used[:3] == [4, 4, 5]
     assert sum(used) * 10 == pytest.approx(90 * 4 + 50 * 2)
+
+
+def test_bars_show_each_run_on_the_lowest_free_rows():
+    jobs = [
+        job("t/a", seconds=10, gpus=2),
+        job("t/b", seconds=30, gpus=1, team="u"),
+        job("t/c", at=10, seconds=10, gpus=3),
+    ]
+    runs, _ = run(jobs, 8)
+
+    found = [(bar.row, bar.rows, bar.begin, bar.end, bar.team) for bar in bars(runs)]
+
+    assert found == [
+        (0, 2, 0, 10, "t"),
+        (2, 1, 0, 30, "u"),
+        (0, 2, 10, 20, "t"),
+        (3, 1, 10, 20, "t"),
+    ]
+
+
+def test_bars_cover_the_gpu_time_and_no_row_twice():
+    jobs = [job(f"t/{n}", at=3 * n, seconds=5 + n * 7 % 40, gpus=1 + n % 5) for n in range(60)]
+    runs, _ = run(jobs, 8)
+
+    found = list(bars(runs))
+
+    assert sum(bar.rows * (bar.end - bar.begin) for bar in found) == sum(
+        each.gpus * each.seconds for each in jobs
+    )
+    by_row = {}
+    for bar in found:
+        for row in range(bar.row, bar.row + bar.rows):
+            by_row.setdefault(row, []).append((bar.begin, bar.end))
+    assert max(by_row) < 8
+    for spans in by_row.values():
+        spans.sort()
+        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
 
 
 NODES = [TopologyNode(name=f"n{number}") for number in range(200)]

@@ -12,6 +12,7 @@ from policyd.cli.formats.files import FILE
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenarios import scenario_objects, seconds_of
 from policyd.cli.options import together
+from policyd.cli.planning.charts import Chart
 from policyd.cli.planning.trace_files import TraceFormat, read_trace
 from policyd.cli.planning.trace_simulation import Conditions, TraceSimulation
 from policyd.cli.planning.trace_tables import gantt_lines, run_json, show_figures
@@ -40,6 +41,7 @@ class Planning(TypedDict):
     seed: int
     failures: str
     gantt: bool
+    chart: str | None
 
 
 PLANNING = together(
@@ -89,6 +91,12 @@ PLANNING = together(
         help="Time between the failures of a node, and until it is repaired: 30d/4h.",
     ),
     click.option("--gantt", is_flag=True, help="Show when each job ran."),
+    click.option(
+        "--chart",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Draw the simulation of a trace: FILE.svg or FILE.png. Needs the extra `plots`.",
+    ),
 )
 """The options."""
 
@@ -107,6 +115,7 @@ def plan(
     Raises:
         PolicydError: If something cannot be read, or does not fit together.
     """
+    chart = Chart(options["chart"]) if options["chart"] else None
     jobs = trace_jobs(options)
     simulation = TraceSimulation(
         cluster_objects(file, options, jobs), jobs, conditions_of(options, until)
@@ -114,6 +123,8 @@ def plan(
     with uncollected():
         for _ in progress(simulation.run(), "simulating", len(jobs)):
             pass
+    if chart is not None:
+        chart.draw(simulation.runs, simulation.figures)
     if output == "json":
         click.echo(json.dumps(run_json(simulation, gantt=options["gantt"]), indent=2))
         return
