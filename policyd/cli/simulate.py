@@ -30,6 +30,7 @@ from policyd.cli.formats.scenarios import (
 )
 from policyd.cli.formats.tables import Rows
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
+from policyd.cli.planning.planning import PLANNING, Planning, plan
 from policyd.optimize.moves import Moves
 from policyd.simulate.defragmentation import (
     Defragmentation,
@@ -52,7 +53,7 @@ _NARROWEST: Final = 24
 """Columns that the names of workloads have at least."""
 
 
-class _Options(ClusterOptions):
+class _Options(ClusterOptions, Planning):
     """The arguments of the command."""
 
     file: str | None
@@ -98,6 +99,7 @@ class _Options(ClusterOptions):
     help="Plan at most N moves of running workloads for each one that is still pending.",
 )
 @from_cluster("queues and workloads")
+@PLANNING
 def command(**options: Unpack[_Options]) -> None:
     r"""Show what the queue would decide, cycle by cycle, in virtual time.
 
@@ -114,6 +116,13 @@ def command(**options: Unpack[_Options]) -> None:
     another flavor, a policy or limit of its queue, more quota. The cheapest is shown; JSON
     output has all of them.
 
+    With --trace, the jobs of a trace come to the queues of FILE, or to a cluster that is made by
+    --gpus or --nodes: a ClusterQueue for each queue of the trace, in one Cohort, with a quota by
+    the GPU time of its jobs. Each job runs for as long as it ran in the trace, from an empty
+    cluster on. A trace is a table of jobs (CSV, `sacct -X -P`, or the Standard Workload Format,
+    whose processors are read as GPUs), or a dump of a cluster's jobs and Workloads. Figures are
+    of utilization, waits by size and team, and lost work.
+
     With --defragment, the fewest moves are planned that let the workloads start that are still
     pending at the end: which workloads move, from where to where, and how much of their run is
     lost. No move is carried out.
@@ -124,10 +133,21 @@ def command(**options: Unpack[_Options]) -> None:
       policyd simulate scenario.yaml --until 8h -o json
       policyd simulate scenario.yaml --until 8h --defragment 4 --map
       policyd simulate --cluster --explain
+      policyd simulate --trace jobs.csv --nodes 90x8 --span 7d --failures 30d/4h
+      policyd simulate queues.yaml --trace jobs.csv --load 1.1 -o json
       kubectl get resourceflavors,clusterqueues,localqueues,workloads -A -o yaml \
         | policyd simulate -
     """
-    objects = _objects(options)
+    if options["trace"] is not None:
+        if options["cluster"]:
+            raise click.UsageError("--trace and --cluster cannot be used together")
+        plan(options["file"], options, until=options["until"], output=options["output"])
+        return
+    _show(_objects(options), options)
+
+
+def _show(objects: list[dict[str, Json]], options: _Options) -> None:
+    """Show the decisions about the workloads of a file or a cluster."""
     warn_of_gates(objects)
     until = seconds_of(options["until"]) if options["until"] else float("inf")
     names = Names(

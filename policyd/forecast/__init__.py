@@ -5,7 +5,6 @@ many times with what may happen, and the results are corrected by what happened 
 forecasts. Imports `alloc` and `simulate`. Start with `starts`, which has the steps in order:
 
 1. `run_times` and `arrivals`: what is remembered, in bounded memory.
-2. `draws`: random-like numbers, the same for the same arguments.
-3. `exact` simulates with the allocation core, `coarse` with quotas alone.
-4. `correction`: how much wider, or later, earlier forecasts should have been.
+2. `exact` simulates with the allocation core, `coarse` with quotas alone.
+3. `correction`: how much wider, or later, earlier forecasts should have been.
 """

@@ -25,9 +25,9 @@ from policyd.alloc.workload import QueuedWorkload
 from policyd.forecast.arrivals import ArrivalHistory, PastArrival
 from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, first_starts
 from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval
-from policyd.forecast.draws import DrawnNumbers, spread
 from policyd.forecast.exact import exact_starts
 from policyd.forecast.run_times import JobTraits, RunTimeCurve, RunTimeHistory
+from policyd.simulate.draws import DrawnNumbers, spread
 from policyd.simulate.scenario import Arrival
 
 UnknownReason = Literal["", "Misconfigured", "NeverFits", "NoHistory", "TooFar"]

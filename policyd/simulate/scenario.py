@@ -20,6 +20,7 @@ from policyd.alloc.flavors.options import request_key_of
 from policyd.alloc.plan import Action, Admit, Evict, Plan, Preempt, Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.state import CoreState
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
 
@@ -41,6 +42,8 @@ class Arrival(Value, frozen=True):
         loses_pod_seconds: How long it runs, the first time, until it loses a pod; None if it never
             does.
         most_seconds: How long it may run, all its runs together; None for ever.
+        stops_after_seconds: How long it runs, the first time, until it is stopped and queues again;
+            None if it never is.
         ran_seconds: How long it has run already when it comes, if it comes with quota.
         queued_at: Since when it is queued, in the same seconds as `at`; None for since it comes.
     """
@@ -50,6 +53,7 @@ class Arrival(Value, frozen=True):
     run_seconds: float | None = None
     loses_pod_seconds: float | None = None
     most_seconds: float | None = None
+    stops_after_seconds: float | None = None
     ran_seconds: float = 0.0
     queued_at: float | None = None
 
@@ -77,6 +81,28 @@ class _Loss(NamedTuple):
     run: int
 
 
+class _Failure(NamedTuple):
+    """A run that is stopped: the key of its workload, and the number of the run."""
+
+    key: str
+    run: int
+
+
+class NodeChange(Value, frozen=True):
+    """A node that fails, or is repaired: its workloads stop, and queue again.
+
+    Attributes:
+        at: When, in seconds since the beginning.
+        node: As it is from then on.
+    """
+
+    at: float
+    node: TopologyNode
+
+
+_Event = Arrival | str | _Loss | _Failure | NodeChange | None
+
+
 class SimulatedCycle(Value, frozen=True):
     """One cycle.
 
@@ -86,6 +112,7 @@ class SimulatedCycle(Value, frozen=True):
         ended: Keys of the workloads that came to their end just before, in alphabetical order.
         plan: The decisions.
         stopped: Keys of those among the ended that have run for as long as they may.
+        failed: Keys of workloads that a failure stopped just before, in alphabetical order.
         waiting: Workloads not looked at, once nothing else is decided any more.
     """
 
@@ -94,6 +121,7 @@ class SimulatedCycle(Value, frozen=True):
     ended: tuple[str, ...]
     plan: Plan
     stopped: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
     waiting: tuple[Waits, ...] = ()
 
 
@@ -105,8 +133,19 @@ class Simulation:
         now: Seconds since the beginning.
     """
 
-    def __init__(self, state: CoreState, arrivals: Iterable[Arrival]) -> None:
-        """Begin with a state that has no workloads yet."""
+    def __init__(
+        self,
+        state: CoreState,
+        arrivals: Iterable[Arrival],
+        changes: Iterable[NodeChange] = (),
+    ) -> None:
+        """Begin with a state that has no workloads yet.
+
+        Args:
+            state: Queues, flavors and nodes.
+            arrivals: Workloads that come.
+            changes: Nodes that fail or are repaired.
+        """
         self.state = state
         self.now = 0.0
         self._sequence = count()
@@ -115,12 +154,15 @@ class Simulation:
         self._unseen: dict[str, None] = {}
         self._refused: dict[object, tuple[QueuedWorkload, Refusal]] = {}
         self._stopped: list[str] = []
+        self._failed: list[str] = []
         self._arrivals: dict[str, Arrival] = {}
         self._due: float | None = None
         self._ends: dict[str, int] = {}
-        self._events: list[tuple[float, int, Arrival | str | _Loss | None]] = []
+        self._events: list[tuple[float, int, _Event]] = []
         for arrival in arrivals:
             self._at(arrival.at, arrival)
+        for change in changes:
+            self._at(change.at, change)
 
     def steps(self, *, until: float = float("inf")) -> Iterator[SimulatedCycle]:
         """Yield cycle after cycle, up to a time; those that decide nothing new are left out."""
@@ -135,13 +177,19 @@ class Simulation:
                 self._due = due
                 self._at(due, None)
 
-    def _happen(self, token: int, event: Arrival | str | _Loss | None) -> Iterator[str]:
+    def _happen(self, token: int, event: _Event) -> Iterator[str]:
         """Let an event happen; yield whose end it is."""
         match event:
             case Arrival():
                 self._arrive(event)
             case _Loss(key=key, run=run) if self._ends.get(key) == run:
                 self._lose_pod(key)
+            case _Failure(key=key, run=run) if self._ends.get(key) == run:
+                arrival = self._arrivals[key]
+                self._arrivals[key] = msgspec.structs.replace(arrival, stops_after_seconds=None)
+                self._fail(key)
+            case NodeChange():
+                self._change(event.node)
             case str() if self._ends.get(event) == token:
                 self._end(event)
                 yield event
@@ -156,12 +204,8 @@ class Simulation:
             self.state.commit(plan)
             for action in plan.actions:
                 self._carry_out(action)
-            if plan.actions or ended:
-                self._number += 1
-                out_of_time, self._stopped = tuple(sorted(self._stopped)), []
-                yield SimulatedCycle(
-                    at=self.now, number=self._number, ended=ended, plan=plan, stopped=out_of_time
-                )
+            if plan.actions or ended or self._failed:
+                yield self._told(ended, plan)
             ended = ()
             stopped = any(isinstance(action, Preempt | Evict) for action in plan.actions)
             if not (plan.goes_on or reserves or stopped):
@@ -172,6 +216,19 @@ class Simulation:
             yield SimulatedCycle(
                 at=self.now, number=self._number, ended=(), plan=nothing, waiting=waiting
             )
+
+    def _told(self, ended: tuple[str, ...], plan: Plan) -> SimulatedCycle:
+        self._number += 1
+        out_of_time, self._stopped = tuple(sorted(self._stopped)), []
+        failed, self._failed = tuple(sorted(self._failed)), []
+        return SimulatedCycle(
+            at=self.now,
+            number=self._number,
+            ended=ended,
+            plan=plan,
+            stopped=out_of_time,
+            failed=failed,
+        )
 
     def _overlooked(self) -> Iterator[Waits]:
         """Yield pending workloads that were not looked at since they became pending."""
@@ -230,6 +287,8 @@ class Simulation:
         run = self._ends[key] = self._at(ends, key)
         if arrival.loses_pod_seconds is not None:
             self._at(max(self.now, began + arrival.loses_pod_seconds), _Loss(key, run))
+        if arrival.stops_after_seconds is not None:
+            self._at(max(self.now, began + arrival.stops_after_seconds), _Failure(key, run))
 
     def _end(self, key: str) -> None:
         arrival, began = self._arrivals[key], self._began.pop(key)
@@ -246,6 +305,22 @@ class Simulation:
         self._arrivals[key] = msgspec.structs.replace(arrival, loses_pod_seconds=None)
         short = msgspec.structs.replace(holding.workload, ready=False, short_since=self.now)
         self.state.put_workload(short)
+
+    def _change(self, node: TopologyNode) -> None:
+        """Change a node; stop the workloads that have pods there if it cannot be used."""
+        nodes = self.state.ledger.nodes
+        if not node.usable:
+            for key in [key for key, held in nodes.held.items() if _is_on(node, held)]:
+                self._fail(key)
+        nodes.put(node)
+        self.state.wake_placed()
+
+    def _fail(self, key: str) -> None:
+        """Stop a running workload, which queues again."""
+        holding = self.state.holding(key)
+        assert holding is not None, "a running workload holds quota"
+        self._stop(holding.workload, preempted_by=holding.workload.preempted_by)
+        self._failed.append(key)
 
     def _stop(self, workload: QueuedWorkload, *, preempted_by: str) -> None:
         self._ends.pop(workload.key, None)
@@ -270,10 +345,21 @@ class Simulation:
             left = max(0.0, arrival.most_seconds - ran)
             self._arrivals[key] = msgspec.structs.replace(arrival, most_seconds=left)
 
-    def _at(self, when: float, event: Arrival | str | _Loss | None) -> int:
+    def _at(self, when: float, event: _Event) -> int:
         token = next(self._sequence)
         heapq.heappush(self._events, (when, token, event))
         return token
+
+
+def _is_on(node: TopologyNode, placements: Iterable[Placement]) -> bool:
+    """Tell whether a workload has a pod on a node; the last label of its places is the host."""
+    host = node.labels.get(HOSTNAME, node.name)
+    return any(
+        values[-1] == host
+        for each in placements
+        if each.assignment.levels[-1:] == (HOSTNAME,)
+        for values, _ in each.assignment.domains
+    )
 
 
 def _asked(workload: QueuedWorkload) -> object:

@@ -4,9 +4,9 @@ from time import process_time
 
 import pytest
 
-from policyd.forecast.draws import DrawnNumbers
 from policyd.forecast.exact import exact_starts
 from policyd.forecast.starts import DEFAULTS
+from policyd.simulate.draws import DrawnNumbers
 from policyd.simulate.scenario import Arrival
 from tests.alloc.builders import queue, state
 from tests.bench.report import report

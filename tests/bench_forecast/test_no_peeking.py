@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from policyd.forecast.draws import DrawnNumbers
 from policyd.forecast.starts import ForecastSettings
+from policyd.simulate.draws import DrawnNumbers
 from tests.bench_forecast.trace import Replay, TraceJob, queue_of, starts_of
 
 GPUS, HALF = 8, 300

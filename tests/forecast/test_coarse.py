@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from policyd.alloc.plan import Admit
 from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming
-from policyd.forecast.draws import DrawnNumbers
+from policyd.simulate.draws import DrawnNumbers
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import cohort, group, queue, quota, state, workload
 

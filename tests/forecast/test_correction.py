@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from policyd.forecast.correction import FEWEST, Correction, Interval
-from policyd.forecast.draws import DrawnNumbers
+from policyd.simulate.draws import DrawnNumbers
 
 TOO_SURE = Interval(low=900, median=1_000, high=1_100)
 

@@ -49,6 +49,8 @@ def job_workloads(
     objects: Iterable[Mapping[str, Json]],
     workloads: Iterable[kueue.Workload],
     left_out: SkippedJobs,
+    *,
+    past: bool = False,
 ) -> Iterator[kueue.Workload]:
     """Yield the workloads of jobs that have none among the objects.
 
@@ -56,6 +58,7 @@ def job_workloads(
         objects: All objects of the scenario.
         workloads: The workloads among them.
         left_out: Collects the jobs that are not simulated.
+        past: Whether jobs count that have finished, or that name no queue.
     """
     objects = list(objects)
     standing = {
@@ -70,11 +73,11 @@ def job_workloads(
             continue
         namespace, name = metadata.get("namespace") or "default", metadata.get("name")
         if (each["kind"], str(namespace), str(name)) not in standing:
-            yield from _workload(each, classes, left_out)
+            yield from _workload(each, classes, left_out, past=past)
 
 
 def _workload(
-    given: Mapping[str, Json], classes: "_Classes", left_out: SkippedJobs
+    given: Mapping[str, Json], classes: "_Classes", left_out: SkippedJobs, *, past: bool
 ) -> Iterator[kueue.Workload]:
     group = str(given.get("apiVersion", "")).rpartition("/")[0]
     found = find_kind(group, given["kind"])
@@ -86,7 +89,7 @@ def _workload(
     )
     try:
         job: JobObject = msgspec.convert(given, found.type)
-        why = _why_not(found, job)
+        why = _why_not(found, job, past=past)
         if why is not None:
             if why:
                 left_out.note(found.kind, key, why)
@@ -112,16 +115,16 @@ def _note_held(given: Mapping[str, Json], group: str, left_out: SkippedJobs) -> 
         )
 
 
-def _why_not(kind: JobKind[Any], job: JobObject) -> str | None:
+def _why_not(kind: JobKind[Any], job: JobObject, *, past: bool) -> str | None:
     """Return why a job has no workload of its own; empty if there is nothing to tell."""
     metadata = job.metadata
-    if kind.outcome(job) is not None or kind.ignored(job):
+    if (kind.outcome(job) is not None and not past) or kind.ignored(job):
         return ""
     if any(kind_of_owner(owner) is not None for owner in metadata.owner_references):
         return ""
     if prebuilt_name(metadata):
         return "it names a prebuilt workload"
-    return None if queue_name(metadata) else "it names no queue"
+    return None if past or queue_name(metadata) else "it names no queue"
 
 
 def _made(kind: JobKind[Any], job: JobObject, classes: "_Classes") -> kueue.Workload:

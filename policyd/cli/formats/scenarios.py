@@ -124,6 +124,19 @@ def scenario_nodes(objects: Iterable[Mapping[str, Json]]) -> Iterator[TopologyNo
         yield node_spec(node)
 
 
+def scenario_workloads(objects: Iterable[Mapping[str, Json]]) -> Iterator[kueue.Workload]:
+    """Yield the Workloads."""
+    yield from _read(objects, kueue.Workload, "Workload")
+
+
+def scenario_local_queues(objects: Iterable[Mapping[str, Json]]) -> dict[str, str]:
+    """Return the ClusterQueue of each LocalQueue, by `namespace/name`."""
+    return {
+        each.metadata.key: each.spec.cluster_queue
+        for each in _read(objects, kueue.LocalQueue, "LocalQueue")
+    }
+
+
 def _configuration(objects: Iterable[Mapping[str, Json]]) -> Configuration | None:
     found = (decode_configuration(each) for each in objects if each["kind"] == "Configuration")
     return next(found, None)
@@ -164,13 +177,10 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: SkippedJobs) -> 
         objects: All objects of the scenario.
         left_out: Collects the jobs that are not simulated.
     """
-    local_queues = {
-        each.metadata.key: each.spec.cluster_queue
-        for each in _read(objects, kueue.LocalQueue, "LocalQueue")
-    }
+    local_queues = scenario_local_queues(objects)
     settings, rules = _settings(objects), _rules(objects)
     circumstances = WorkloadContext(now=0.0, settings=settings, rules=rules, movable=True)
-    workloads = list(_read(objects, kueue.Workload, "Workload"))
+    workloads = list(scenario_workloads(objects))
     last = max(map(_last_known, workloads), default=0.0)
     for workload in (*workloads, *job_workloads(objects, workloads, left_out)):
         metadata = workload.metadata

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.forecast.draws import DrawnNumbers, spread
+from policyd.simulate.draws import DrawnNumbers, spread
 
 
 def test_each_part_has_one_number():

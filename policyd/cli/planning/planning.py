@@ -1,0 +1,213 @@
+"""`policyd simulate` with a trace: the steps from its files to its figures."""
+
+import json
+import re
+from collections.abc import Sequence
+from math import inf
+from typing import Literal, TypedDict
+
+import click
+
+from policyd.cli.formats.files import FILE
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.scenarios import scenario_objects, seconds_of
+from policyd.cli.options import together
+from policyd.cli.planning.charts import Chart
+from policyd.cli.planning.trace_files import TraceFormat, read_trace
+from policyd.cli.planning.trace_simulation import Conditions, TraceSimulation
+from policyd.cli.planning.trace_tables import gantt_lines, run_json, show_figures
+from policyd.cli.planning.virtual_clusters import ClusterSize, Objects, made_cluster, size_of_nodes
+from policyd.errors import PolicydError
+from policyd.program import uncollected
+from policyd.simulate.failures import FailureRates
+from policyd.simulate.trace_columns import NAMES, TableLayout, columns_of, time_of
+from policyd.simulate.traces import GPU, TracedJob, TraceError, in_window
+
+_DAYS = re.compile(r"(\d+)d(.*)")
+
+
+class Planning(TypedDict):
+    """The options of traces."""
+
+    trace: str | None
+    form: TraceFormat
+    columns: str
+    gpus: int | None
+    nodes: str | None
+    resource: str
+    begin: str
+    span: str
+    load: float | None
+    seed: int
+    failures: str
+    gantt: bool
+    chart: str | None
+
+
+PLANNING = together(
+    click.option("--trace", type=FILE, metavar="FILE", help="Jobs to simulate, as they came once."),
+    click.option(
+        "--trace-format",
+        "form",
+        type=click.Choice(["auto", "csv", "sacct", "swf", "kubernetes"]),
+        default="auto",
+        help="The format of the trace.  [by its first line]",
+    ),
+    click.option(
+        "--columns",
+        default="",
+        metavar="FIELD=COLUMN,...",
+        help=f"Columns of the trace by name. Fields: {', '.join(NAMES)}.",
+    ),
+    click.option(
+        "--gpus", type=click.IntRange(min=1), help="Make a cluster with a quota of so many GPUs."
+    ),
+    click.option("--nodes", metavar="NxM", help="Make a cluster of N nodes with M GPUs each."),
+    click.option("--resource", default=GPU, show_default=True, help="The resource of the figures."),
+    click.option(
+        "--from",
+        "begin",
+        default="",
+        metavar="TIME",
+        help="Leave out the trace before a time, or a duration such as 30d.",
+    ),
+    click.option("--span", default="", metavar="DURATION", help="How much of the trace, as 7d."),
+    click.option(
+        "--load",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Part of the GPU time that jobs ask for: 0.9.  [as they came]",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Other failures, and other orders of the jobs of a day; 0 leaves them as they came.",
+    ),
+    click.option(
+        "--failures",
+        default="",
+        metavar="MTBF/MTTR",
+        help="Time between the failures of a node, and until it is repaired: 30d/4h.",
+    ),
+    click.option("--gantt", is_flag=True, help="Show when each job ran."),
+    click.option(
+        "--chart",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Draw the simulation of a trace: FILE.svg or FILE.png. Needs the extra `plots`.",
+    ),
+)
+"""The options."""
+
+
+def plan(
+    file: str | None, options: Planning, *, until: str, output: Literal["table", "json"]
+) -> None:
+    """Simulate a trace, and print its figures.
+
+    Args:
+        file: Queues and nodes; None for a cluster that is made.
+        options: Of the trace.
+        until: When to stop; "" for when all jobs have ended.
+        output: The format.
+
+    Raises:
+        PolicydError: If something cannot be read, or does not fit together.
+    """
+    chart = Chart(options["chart"]) if options["chart"] else None
+    jobs = trace_jobs(options)
+    simulation = TraceSimulation(
+        cluster_objects(file, options, jobs), jobs, conditions_of(options, until)
+    )
+    with uncollected():
+        for _ in progress(simulation.run(), "simulating", len(jobs)):
+            pass
+    if chart is not None:
+        chart.draw(simulation.runs, simulation.figures)
+    if output == "json":
+        click.echo(json.dumps(run_json(simulation, gantt=options["gantt"]), indent=2))
+        return
+    show_figures(simulation.figures)
+    if options["gantt"]:
+        for line in gantt_lines(simulation.runs):
+            click.echo(line)
+
+
+def trace_jobs(options: Planning) -> list[TracedJob]:
+    """Return the jobs of the part of the trace that is asked for.
+
+    Raises:
+        TraceError: If there are none.
+    """
+    trace = options["trace"]
+    if trace is None:
+        raise TraceError("no trace is given", hint="name it by --trace FILE")
+    nodes = size_of_nodes(options["nodes"]) if options["nodes"] else None
+    layout = TableLayout(columns_of(options["columns"]), nodes.gpus // nodes.nodes if nodes else 8)
+    jobs = read_trace(trace, options["form"], layout, options["resource"])
+    first = min(job.at for job in jobs)
+    begin, span = options["begin"], options["span"]
+    found = in_window(jobs, _begin(begin, first), days(span) if span else inf)
+    if not found:
+        raise TraceError(f"no job of the trace comes in that time: `{begin}`, `{span}`")
+    return found
+
+
+def _begin(text: str, first: float) -> float:
+    if not text:
+        return first
+    try:
+        return time_of(text)
+    except ValueError:
+        return first + days(text)
+
+
+def cluster_objects(file: str | None, options: Planning, jobs: Sequence[TracedJob]) -> Objects:
+    """Return the objects of a file, or of the cluster that is to be made.
+
+    Raises:
+        PolicydError: If it is not said which.
+    """
+    sizes = [ClusterSize(gpus=options["gpus"])] if options["gpus"] else []
+    sizes += [size_of_nodes(options["nodes"])] if options["nodes"] else []
+    if len(sizes) + (file is not None) != 1:
+        raise PolicydError(
+            "a trace needs one cluster: FILE, --gpus or --nodes", hint="such as --nodes 90x8"
+        )
+    return scenario_objects(file) if file is not None else made_cluster(sizes[0], jobs)
+
+
+def conditions_of(options: Planning, until: str) -> Conditions:
+    """Return what jobs meet, as the options say.
+
+    Raises:
+        PolicydError: If a duration cannot be read.
+    """
+    return Conditions(
+        load=options["load"],
+        seed=options["seed"],
+        failures=_rates(options["failures"]) if options["failures"] else None,
+        until=days(until) if until else inf,
+        resource=options["resource"],
+    )
+
+
+def _rates(text: str) -> FailureRates:
+    between, _, repair = text.partition("/")
+    rates = FailureRates(days(between), days(repair)) if repair else None
+    if rates is None or not rates.between_seconds:
+        raise PolicydError(f"`{text}` does not say how often nodes fail", hint="such as 30d/4h")
+    return rates
+
+
+def days(text: str) -> float:
+    """Read a duration that may have days: `7d`, `1d12h`, `90m`.
+
+    Raises:
+        PolicydError: If it cannot be read.
+    """
+    found = _DAYS.fullmatch(text)
+    if found is None:
+        return seconds_of(text)
+    return 86_400 * int(found[1]) + (seconds_of(found[2]) if found[2] else 0.0)
