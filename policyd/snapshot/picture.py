@@ -33,6 +33,7 @@ from policyd.snapshot.values import (
     PendingRow,
     QuotaUse,
     SnapshotReason,
+    StartRow,
 )
 from policyd.status.queues import queue_status
 
@@ -56,6 +57,10 @@ class Jobs(Protocol):
 
     def condition(self, key: str) -> SnapshotReason:
         """Return why a workload is pending, as its condition says it."""
+        ...
+
+    def start(self, key: str) -> StartRow | None:
+        """Return when a workload is forecast to start; None if there is no forecast yet."""
         ...
 
 
@@ -82,6 +87,7 @@ class QueuePicture:
     local_queues: dict[str, int] = field(default_factory=dict)
     requests: list[Mapping[str, int]] = field(default_factory=list)
     usages: dict[tuple[HeldAmount, ...], int] = field(default_factory=dict)
+    starts: dict[StartRow, int] = field(default_factory=dict)
     reasons: list[tuple[str, PendingExplanation | SnapshotReason]] = field(default_factory=list)
     pending: list[PendingRow] = field(default_factory=list)
     holding: list[HoldingRow] = field(default_factory=list)
@@ -89,6 +95,10 @@ class QueuePicture:
     def local_queue(self, name: str) -> int:
         """Return the index of a LocalQueue, given as `namespace/name`."""
         return self.local_queues.setdefault(name, len(self.local_queues)) if name else NONE
+
+    def start(self, row: StartRow | None) -> int:
+        """Return the index of a forecast."""
+        return NONE if row is None else self.starts.setdefault(row, len(self.starts))
 
     @property
     def local_queue_names(self) -> tuple[LocalQueueName, ...]:
@@ -206,7 +216,7 @@ class Pictures:
         """Put the pending workloads of a queue into its picture, in order, without reasons."""
         queue, page = copied.queue, copied.picture
         order: list[Ticket] = []
-        yield from _in_order(queue.pending, copied.tickets, order)
+        yield from in_order(queue.pending, copied.tickets, order)
         places = _Places(queue.pending, order, copied.head, strict=page.use.strict)
         requests: dict[object, int] = {}
         for place, ticket in enumerate(order):
@@ -226,6 +236,8 @@ class Pictures:
                     requests[asks],
                     page.local_queue(workload.local_queue),
                     ahead,
+                    NONE,
+                    page.start(self._jobs.start(workload.key)),
                 )
             )
             if not (place + 1) % STEP:
@@ -345,8 +357,17 @@ class _Places:
         return NONE if ticket.aside or ahead >= place else ahead
 
 
-def _in_order(pending: PendingQueue, tickets: list[Ticket], order: list[Ticket]) -> Steps:
-    """Sort tickets in the order of their turns: in parts, which are then merged."""
+def in_order(pending: PendingQueue, tickets: list[Ticket], order: list[Ticket]) -> Steps:
+    """Sort tickets in the order of their turns: in parts, which are then merged.
+
+    Args:
+        pending: Their queue.
+        tickets: In any order.
+        order: An empty list, which gets them.
+
+    Yields:
+        Nothing, after each part.
+    """
     parts = []
     for start in range(0, len(tickets), STEP):
         part = [(pending.turn(ticket), ticket) for ticket in tickets[start : start + STEP]]

@@ -39,6 +39,7 @@ class PendingRow(Value, frozen=True, array_like=True):
         local_queue: Index of its LocalQueue.
         ahead: Place of the workload that must get quota, or be refused, first.
         reason: Index of its reason; that of a workload behind another is with the one `ahead`.
+        start: Index of its forecast; there is none before the first, which takes some seconds.
     """
 
     key: str
@@ -49,6 +50,23 @@ class PendingRow(Value, frozen=True, array_like=True):
     local_queue: int = NONE
     ahead: int = NONE
     reason: int = NONE
+    start: int = NONE
+
+
+class StartRow(Value, frozen=True, array_like=True):
+    """When workloads are forecast to start, in seconds since the epoch; 0 where that is unknown.
+
+    Attributes:
+        median: As many start before as after.
+        low: One in twenty starts before.
+        high: One in twenty starts after.
+        how: `exact`, `coarse`, or why it is unknown.
+    """
+
+    median: int
+    low: int
+    high: int
+    how: str
 
 
 class HoldingRow(Value, frozen=True, array_like=True):
@@ -182,6 +200,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
         requests: Table of what pending workloads request.
         reasons: Table of reasons.
         usages: Table of what workloads hold.
+        starts: Table of forecasts.
         pending: Workloads without quota, in order.
         holding: Workloads with quota, by key.
     """
@@ -197,6 +216,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
     requests: tuple[Mapping[str, int], ...] = ()
     reasons: tuple[SnapshotReason, ...] = ()
     usages: tuple[tuple[HeldAmount, ...], ...] = ()
+    starts: tuple[StartRow, ...] = ()
     pending: tuple[PendingRow, ...] = ()
     holding: tuple[HoldingRow, ...] = ()
 

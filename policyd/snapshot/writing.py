@@ -64,6 +64,7 @@ def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Ste
         ),
         requests=tuple(page.requests),
         usages=tuple(page.usages),
+        starts=tuple(page.starts),
         reasons=tuple(_reason(key, reason, naming) for key, reason in page.reasons),
     )
     yield

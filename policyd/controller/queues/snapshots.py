@@ -15,7 +15,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.jobs.base import controller_of
 from policyd.kube.pace import Pace
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
-from policyd.snapshot.values import SnapshotReason
+from policyd.snapshot.values import SnapshotReason, StartRow
 from policyd.snapshot.writing import write
 
 FRESH_SECONDS: Final = 2.0
@@ -88,10 +88,14 @@ class Snapshots:
 
 
 class _Jobs:
-    """What the mirror has of workloads."""
+    """What is known of workloads."""
 
     def __init__(self, cache: Cache) -> None:
-        self._workloads = cache.mirrors.workloads
+        self._cache, self._workloads = cache, cache.mirrors.workloads
+
+    def start(self, key: str) -> StartRow | None:
+        """Return when a workload is forecast to start; None if there is no forecast yet."""
+        return self._cache.starts.get(key)
 
     def job(self, key: str) -> str:
         """Return `Kind/name` of the job that a workload stands for; "" if it stands for itself."""
