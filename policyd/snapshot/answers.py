@@ -11,6 +11,7 @@ from policyd.alloc.reasons import MissingQuota, OverCapacity
 from policyd.alloc.value import Value
 from policyd.api.meta import rfc3339
 from policyd.snapshot.reading import FoundHolding, FoundPending
+from policyd.snapshot.starting import StartAnswer, start_answer
 from policyd.snapshot.values import (
     NONE,
     ClusterQueueUse,
@@ -57,6 +58,7 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
         user: What its user can do to start it sooner.
         administrator: What an administrator can do.
         parts: How it came to be asked about: a pod of a job, a job of another one.
+        forecast: When it starts; None if it does not wait, or there is no forecast yet.
     """
 
     kind: str
@@ -78,6 +80,7 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
     user: str = ""
     administrator: str = ""
     parts: tuple[str, ...] = ()
+    forecast: StartAnswer | None = None
 
 
 class QueueLine(Value, frozen=True, rename="camel"):
@@ -94,6 +97,7 @@ class QueueLine(Value, frozen=True, rename="camel"):
     requests: Mapping[str, int]
     reason: str
     message: str
+    forecast: StartAnswer | None = None
 
 
 class QuotaLine(Value, frozen=True, rename="camel"):
@@ -146,6 +150,7 @@ def why_pending(found: FoundPending, kind: str, namespace: str, name: str) -> Wh
         missing=reason.lacking,
         user=reason.user if next_ else "",
         administrator=reason.administrator if next_ else "",
+        forecast=start_answer(found.start),
     )
 
 
@@ -303,6 +308,7 @@ def _line(found: FoundPending, reason: SnapshotReason, message: str) -> QueueLin
         requests=queue.requests[row.requests],
         reason=reason.type,
         message=message,
+        forecast=start_answer(found.start),
     )
 
 

@@ -17,10 +17,11 @@ from policyd.cli.questions.asking import (
 )
 from policyd.clock import SystemClock
 from policyd.snapshot.answers import QueueLine, queue_lines
+from policyd.snapshot.starting import start_order, start_text
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import age
 
-_HEAD = ("QUEUE", "AHEAD", "NAMESPACE", "JOB", "PRIORITY", "REQUESTS", "WAITS", "REASON")
+_HEAD = ("QUEUE", "AHEAD", "NAMESPACE", "JOB", "PRIORITY", "REQUESTS", "WAITS", "START", "REASON")
 _WIDE = (*_HEAD, "LOCAL QUEUE", "WORKLOAD", "MESSAGE")
 
 
@@ -30,6 +31,7 @@ class _Given(Asking):
     everywhere: bool
     queue: str
     team: str
+    by_start: bool
 
 
 @click.command("queue")
@@ -37,6 +39,9 @@ class _Given(Asking):
 @ALL_NAMESPACES
 @click.option("--queue", default="", help="Only those of this ClusterQueue or LocalQueue.")
 @click.option("--team", default="", help="Only those of this namespace.")
+@click.option(
+    "--start", "by_start", is_flag=True, help="The first that is forecast to start first."
+)
 def command(**given: Unpack[_Given]) -> None:
     r"""List pending workloads, queue by queue, in the order in which they will be tried.
 
@@ -44,12 +49,16 @@ def command(**given: Unpack[_Given]) -> None:
     namespace submits to, and all that share quota with these. Jobs of other namespaces are
     named as far as `visibility.otherTeams` of the controller allows.
 
+    START is the forecast of when a workload starts: the median, and the interval that holds nine
+    starts of ten. It is `unknown` where nothing can be said, and `-` before the first forecast.
+
     Exits with 0, or 2 if the cluster cannot be asked.
 
     \b
     Examples:
       policyd queue
       policyd queue --team team-a -o wide
+      policyd queue --start
       policyd queue -A -o json | jq '.[] | select(.reason == "ExceedsMaxQuota")'
     """
     show_snapshot(given, partial(_show, given), everywhere=given["everywhere"])
@@ -57,6 +66,8 @@ def command(**given: Unpack[_Given]) -> None:
 
 def _show(given: _Given, snapshot: QueueSnapshot) -> None:
     lines = list(queue_lines(snapshot, queue=given["queue"], team=given["team"]))
+    if given["by_start"]:
+        lines.sort(key=lambda line: start_order(line.forecast))
     if given["output"] in {"json", "yaml"}:
         show_values(lines, given["output"])
         return
@@ -72,6 +83,6 @@ def _show(given: _Given, snapshot: QueueSnapshot) -> None:
 def _cells(line: QueueLine, now: float, *, wide: bool) -> Iterator[str]:
     yield from (line.cluster_queue, str(line.ahead), line.namespace or "-", line.job or "-")
     yield from (str(line.priority), amounts_text(line.requests), age(line.since, now))
-    yield line.reason or "-"
+    yield from (start_text(line.forecast, now), line.reason or "-")
     if wide:
         yield from (line.local_queue or "-", line.workload or "-", line.message)

@@ -43,8 +43,10 @@ from policyd.optimize.optimizer import Optimizer
 from policyd.snapshot.picture import in_order
 from policyd.snapshot.values import StartRow
 
-REFRESH_SECONDS: Final = 10.0
-"""From the begin of one refresh to that of the next, if it takes no longer."""
+SOON_SECONDS, REFRESH_SECONDS = 3.0, 10.0
+"""From the begin of one refresh to that of the next, if it takes no longer: the first where it is
+little work, the second where it is much, and where nothing is pending."""
+LITTLE_SECONDS: Final = 0.03
 STEP_SECONDS: Final = 0.004
 """Of work at a time; then follows a rest."""
 RESTS: Final = 9
@@ -129,7 +131,9 @@ class Forecasts:
                 await self._save()
                 save_at = self._pace.clock.monotonic() + SAVE_SECONDS
             took = self._pace.clock.monotonic() - began
-            await self._pace.sleep(max(0.0, REFRESH_SECONDS - took))
+            little = self._cache.starts and self._spent < LITTLE_SECONDS
+            every = SOON_SECONDS if little else REFRESH_SECONDS
+            await self._pace.sleep(max(0.0, every - took))
 
     async def refresh(self) -> None:
         """Forecast the starts of all pending workloads."""
