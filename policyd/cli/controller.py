@@ -22,6 +22,7 @@ from policyd.connections import Listening
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.metrics.health import ControllerHealth, serve_health
 from policyd.controller.policies.scanning import ScanSettings
+from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.queues.visibility import Callers, create_app
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
@@ -54,6 +55,9 @@ class ControllerOptions:
     health_port: int | None
     visibility_port: int | None
     other_teams: OtherTeams | None
+    forecasts: bool
+    forecast_names: bool
+    forecast_memory: str
     find_outside_quota: bool
     delete_outside_quota: bool
     reports: bool
@@ -97,6 +101,20 @@ class ControllerOptions:
     "--other-teams",
     type=click.Choice(["names", "team", "hidden"]),
     help="Whether messages name jobs of other namespaces.  [visibility.otherTeams of --config]",
+)
+@click.option(
+    "--forecasts/--no-forecasts", default=True, help="Forecast when pending jobs start.  [forecast]"
+)
+@click.option(
+    "--forecast-names/--no-forecast-names",
+    default=True,
+    help="Remember namespaces and names of jobs for forecasts.  [remember]",
+)
+@click.option(
+    "--forecast-memory",
+    default="",
+    metavar="CONFIGMAP",
+    help="An existing ConfigMap beside the Lease that keeps what forecasts learnt.  [not kept]",
 )
 @click.option(
     "--find-outside-quota/--ignore-outside-quota",
@@ -245,14 +263,20 @@ def controller_settings(
 ) -> ControllerSettings:
     """Return settings with how the process runs."""
     identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}" if options.leader_election else ""
+    namespace = options.namespace or connection.namespace
     makers = Makers(trusted=options.owner_references == "trust")
     return replace(
         settings,
         integrations=replace(settings.integrations, makers=makers),
         identity=identity,
-        namespace=options.namespace or connection.namespace,
+        namespace=namespace,
         workers=options.workers,
         other_teams=options.other_teams or settings.other_teams,
+        forecasts=ForecastsSettings(
+            enabled=options.forecasts,
+            names=options.forecast_names,
+            memory=f"{namespace}/{options.forecast_memory}" if options.forecast_memory else "",
+        ),
         finds_outside_quota=options.find_outside_quota,
         deletes_outside_quota=options.delete_outside_quota,
     )

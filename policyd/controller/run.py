@@ -20,6 +20,7 @@ from policyd.controller.metrics.health import ControllerHealth
 from policyd.controller.metrics.queue_metrics import measure
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.policies.policy_statuses import PolicyStatuses
+from policyd.controller.queues.forecasts import Forecasts
 from policyd.controller.queues.in_use import InUse
 from policyd.controller.queues.provisioning import Provisioning
 from policyd.controller.queues.queue_statuses import QueueStatuses
@@ -110,6 +111,13 @@ class Controller:
             pace=self.pace,
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
+        self.forecasts = Forecasts(
+            self.cache,
+            self.writes,
+            metrics=metrics,
+            settings=self.settings.forecasts,
+            leading=self.leading,
+        )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.hooks = Hooks(
             reconcile=self._add,
@@ -168,6 +176,8 @@ class Controller:
             group.create_task(self.recorder.run())
             if self.election is not None:
                 group.create_task(self.election.run())
+            if self.settings.forecasts.enabled:
+                group.create_task(self.forecasts.run())
             if self.settings.policies:
                 group.create_task(self._write_policy_statuses())
             group.create_task(self._lead_when_elected())

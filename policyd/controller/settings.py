@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.controller.metrics.counters import MetricsSettings
+from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.jobs.copied import NO_KEYS, CopiedKeys
 from policyd.jobs.integrations import EVERYTHING, Integrations
@@ -48,6 +49,9 @@ class ControllerSettings:
 
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     """Which of Kueue's metrics there are."""
+
+    forecasts: ForecastsSettings = field(default_factory=ForecastsSettings)
+    """Whether starts are forecast, and what is remembered for that."""
 
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""

@@ -6,7 +6,7 @@ begins at a moment of its own.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
@@ -31,7 +31,12 @@ class ArrivalHistory:
     """Workloads that came lately, in bounded memory."""
 
     def __init__(
-        self, *, most: int = 20_000, window_seconds: float = 28 * 86_400.0, since: float = 0.0
+        self,
+        *,
+        most: int = 20_000,
+        window_seconds: float = 28 * 86_400.0,
+        since: float = 0.0,
+        least_seconds: float = 0.0,
     ) -> None:
         """Begin to remember.
 
@@ -39,13 +44,34 @@ class ArrivalHistory:
             most: How many workloads are remembered.
             window_seconds: For how long.
             since: From when on arrivals are observed, in seconds.
+            least_seconds: For how long they must have been observed before more are expected:
+                what came in the first minutes does not come every few minutes.
         """
         self.most, self.window_seconds = most, window_seconds
+        self.least_seconds = least_seconds
         self._since = since
         self._past: deque[PastArrival] = deque()
 
     def __len__(self) -> int:
         return len(self._past)
+
+    @property
+    def since(self) -> float:
+        """From when on arrivals are remembered, in seconds."""
+        return self._since
+
+    def expects(self, now: float) -> bool:
+        """Tell whether more workloads are expected to come."""
+        return bool(self._past) and now - self._since >= self.least_seconds
+
+    def past(self) -> list[PastArrival]:
+        """Return what came, the first first."""
+        return list(self._past)
+
+    def restore(self, past: Iterable[PastArrival], *, since: float) -> None:
+        """Remember what came since some time, in seconds; nothing may be remembered yet."""
+        self._past.extend(past)
+        self._since = since
 
     def observe(self, arrival: PastArrival) -> None:
         """Remember a workload that came; later than those before."""
@@ -66,7 +92,7 @@ class ArrivalHistory:
         """
         self._forget(now)
         span = now - self._since
-        if not self._past or span <= 0:
+        if span <= 0 or not self.expects(now):
             return
         begin = self._since + part * span
         past = list(self._past)

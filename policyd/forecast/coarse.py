@@ -10,7 +10,7 @@ event looks at the first of each kind only.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
@@ -126,15 +126,19 @@ class CoarseQueues:
             self.limits[self._sum(root, resource)] += nominal
 
     def kind_of(self, workload: QueuedWorkload) -> int | None:
-        """Return the index of a workload's kind; None if its queue will never hold it."""
+        """Return the index of a workload's kind; None if its queue will never hold it.
+
+        A workload that has quota is held, whatever its queue's limits are by now.
+        """
         spec = self._specs.get(workload.cluster_queue)
         if spec is None:
             return None
         totals = total_of(*(pod_set.totals() for pod_set in workload.pod_sets))
-        own = []
+        own, pends = [], workload.admission is None
         for resource, amount in sorted(totals.items()):
             cells = self._cells.get((spec.name, resource))
-            if amount and (cells is None or any(self.limits[cell] < amount for cell in cells)):
+            few = cells is None or any(self.limits[cell] < amount for cell in cells)
+            if pends and amount and few:
                 return None
             if amount and cells:
                 own.append((cells[0], cells[1] if len(cells) > 1 else -1, amount))
@@ -351,10 +355,15 @@ def _turn(turn: tuple[bool, list[Rank]]) -> tuple[bool, Rank]:
 
 def first_starts(
     run: CoarseRun, arrivals: Iterator[Coming], *, wanted: Sequence[str], until: float
-) -> Mapping[str, float]:
-    """Return when each wanted workload starts; those that do not by then are left out."""
+) -> Generator[None, None, Mapping[str, float]]:
+    """Return when each wanted workload starts; those that do not by then are left out.
+
+    Yields:
+        Nothing, after each start.
+    """
     left, found = set(wanted), {}
     for at, coming in run.starts(arrivals, until=until):
+        yield
         if coming.key in left:
             found[coming.key] = at
             left.discard(coming.key)

@@ -10,7 +10,7 @@ waited: otherwise the longest waits would be known last, and the correction too 
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil, exp, inf, log
 
 from policyd.alloc.value import Value
@@ -47,6 +47,25 @@ def _outcome(interval: Interval, waited: float) -> _Outcome:
         after_median=actual - log(interval.median + GRACE_SECONDS),
         after_high=actual - log(interval.high + GRACE_SECONDS),
     )
+
+
+class Shift(Value, frozen=True):
+    """How far the ends and the median of intervals are moved; logarithms of ratios of waits."""
+
+    low: float = 0.0
+    median: float = 0.0
+    high: float = 0.0
+
+    def applied(self, interval: Interval) -> Interval:
+        """Return the interval as earlier outcomes say that it should be."""
+        if self == _NO_SHIFT:
+            return interval
+        low = _moved(interval.low, self.low)
+        median = max(low, _moved(interval.median, self.median))
+        return Interval(low=low, median=median, high=max(median, _moved(interval.high, self.high)))
+
+
+_NO_SHIFT = Shift()
 
 
 class Correction:
@@ -96,15 +115,36 @@ class Correction:
             interval: What the simulation says, each end at least 0 and maybe infinite.
             now: The time, in seconds.
         """
+        return self.shift(size_class, now=now).applied(interval)
+
+    def shift(self, size_class: str, *, now: float) -> Shift:
+        """Return how intervals of a class are to be moved.
+
+        Args:
+            size_class: Of the workloads.
+            now: The time, in seconds.
+        """
         outcomes = self._known(size_class, now)
         if len(outcomes) < FEWEST:
-            return interval
-        lower = _upper(each.before_low for each in outcomes)
-        middle = sorted(each.after_median for each in outcomes)[len(outcomes) // 2]
-        higher = _upper(each.after_high for each in outcomes)
-        low = _moved(interval.low, -lower)
-        median = max(low, _moved(interval.median, middle))
-        return Interval(low=low, median=median, high=max(median, _moved(interval.high, higher)))
+            return _NO_SHIFT
+        return Shift(
+            low=-_upper(each.before_low for each in outcomes),
+            median=sorted(each.after_median for each in outcomes)[len(outcomes) // 2],
+            high=_upper(each.after_high for each in outcomes),
+        )
+
+    def records(self) -> dict[str, list[tuple[float, float, float]]]:
+        """Return the outcomes of each class, to be stored; they name no workload."""
+        return {
+            name: [(each.before_low, each.after_median, each.after_high) for each in outcomes]
+            for name, outcomes in self._outcomes.items()
+        }
+
+    def restore(self, records: Mapping[str, Iterable[tuple[float, float, float]]]) -> None:
+        """Remember outcomes that were stored."""
+        for name, outcomes in records.items():
+            known = self._outcomes.setdefault(name, deque(maxlen=self.most))
+            known.extend(_Outcome(*each) for each in outcomes)
 
     def _known(self, size_class: str, now: float) -> list[_Outcome]:
         """Return outcomes of a class, or of all classes where it has few."""

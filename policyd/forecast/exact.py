@@ -1,6 +1,6 @@
 """A queue by the allocation core itself: as exact as the core, and slower."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 from policyd.alloc.plan import Admit
 from policyd.alloc.state import CoreState
@@ -13,7 +13,7 @@ def exact_starts(
     *,
     wanted: Sequence[str],
     until: float,
-) -> Mapping[str, float]:
+) -> Generator[None, None, Mapping[str, float]]:
     """Return when each wanted workload first gets its quota, in seconds.
 
     Args:
@@ -21,9 +21,13 @@ def exact_starts(
         arrivals: Running, pending and later workloads, with how long each will run.
         wanted: Keys of workloads.
         until: When to stop, in seconds; workloads that do not start by then are left out.
+
+    Yields:
+        Nothing, after each cycle.
     """
     left, found = set(wanted), dict[str, float]()
     for step in Simulation(make_state(), arrivals).steps(until=until):
+        yield
         for action in step.plan.actions:
             if isinstance(action, Admit) and action.workload.key in left:
                 left.discard(action.workload.key)

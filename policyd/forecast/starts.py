@@ -11,11 +11,11 @@
 What cannot be known is not guessed: the forecast has a reason in place of an interval.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from math import inf
 from statistics import median
-from typing import Literal
+from typing import Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,20 +24,22 @@ from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
 from policyd.forecast.arrivals import ArrivalHistory, PastArrival
 from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, first_starts
-from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval
+from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval, Shift
 from policyd.forecast.exact import exact_starts
 from policyd.forecast.run_times import JobTraits, RunTimeCurve, RunTimeHistory
 from policyd.simulate.draws import DrawnNumbers, spread
 from policyd.simulate.scenario import Arrival
 
-UnknownReason = Literal["", "Misconfigured", "NeverFits", "NoHistory", "TooFar"]
+UnknownReason = Literal["", "BacksOff", "Misconfigured", "NeverFits", "NoHistory", "TooFar"]
 """Why nothing is said.
 
-It cannot be considered; its queue never holds it; too few jobs have ended to tell how long others
-run; in some draws it has not started by the horizon.
+It is not to be tried for now; it cannot be considered; its queue never holds it; too few jobs have
+ended to tell how long others run; in some draws it has not started by the horizon.
 """
 
 DAY = 86_400.0
+
+T = TypeVar("T")
 
 
 class ForecastSettings(Value, frozen=True):
@@ -47,12 +49,14 @@ class ForecastSettings(Value, frozen=True):
         draws: How often the queue is simulated; a prime number.
         exact_draws: How many of these are simulated by the allocation core, too.
         exact_first: For how many pending workloads, the first in line.
+        coarse_first: For how many it is simulated at all, the first of each queue.
         horizon_seconds: How far to look ahead.
     """
 
     draws: int = 19
     exact_draws: int = 1
     exact_first: int = 1_000
+    coarse_first: int = 5_000
     horizon_seconds: float = 45 * DAY
 
 
@@ -74,6 +78,9 @@ class KnownJob(Value, frozen=True):
     size_class: str = ""
 
 
+Steps = Generator[None, None, None]
+
+
 class QueuesNow(Value, frozen=True):
     """The present.
 
@@ -82,12 +89,15 @@ class QueuesNow(Value, frozen=True):
         jobs: All that are pending or run, in any order.
         queues: ClusterQueues and Cohorts, by their limits.
         make_state: Makes a state of the core with these and no workloads; None to do without.
+        behind: Pending workloads that are not simulated, in the order of their turns: all of them
+            come after those of their queue in `jobs`.
     """
 
     now: float
     jobs: Sequence[KnownJob]
     queues: CoarseQueues
     make_state: Callable[[], CoreState] | None = None
+    behind: Sequence[QueuedWorkload] = ()
 
 
 class StartForecast(Value, frozen=True):
@@ -117,6 +127,7 @@ class Forecaster:
         run_times: How long jobs ran.
         arrivals: What came lately.
         correction: How earlier forecasts turned out.
+        settings: How much work the next forecast is.
     """
 
     def __init__(
@@ -128,7 +139,7 @@ class Forecaster:
         settings: ForecastSettings = DEFAULTS,
     ) -> None:
         self.run_times, self.arrivals, self.correction = run_times, arrivals, correction
-        self._settings = settings
+        self.settings = settings
 
     def forecast(
         self, present: QueuesNow, *, wanted: Iterable[str] | None = None
@@ -139,17 +150,58 @@ class Forecaster:
             present: Queues and jobs now.
             wanted: Keys of pending workloads; None for all.
         """
-        draws = _Draws(self, present, self._settings)
-        keys = set(draws.pending if wanted is None else wanted)
-        found = draws.waits([key for key in draws.pending if key in keys])
-        return {key: self._forecast(draws, key, waits) for key, waits in found.items()}
+        return _finished(self.steps(present, wanted=wanted))
 
-    def _forecast(self, draws: "_Draws", key: str, waits: list[float]) -> StartForecast:
+    def steps(
+        self, present: QueuesNow, *, wanted: Iterable[str] | None = None
+    ) -> Generator[None, None, dict[str, StartForecast]]:
+        """Return the same as `forecast`, step by step.
+
+        Yields:
+            Nothing, after each step of some milliseconds at most.
+        """
+        draws = _Draws(self, present, self.settings)
+        yield from draws.prepare()
+        keys = draws.pending.keys() if wanted is None else set(wanted)
+        found = yield from draws.waits([key for key in draws.pending if key in keys])
+        classes = {job.size_class for job in draws.pending.values()}
+        shifts = {each: self.correction.shift(each, now=present.now) for each in classes}
+        told: dict[str, StartForecast] = {}
+        for key, waits in found.items():
+            told[key] = self._forecast(draws, key, waits, shifts[draws.pending[key].size_class])
+            yield
+        if wanted is None:
+            yield from self._extrapolate(draws, told)
+        return told
+
+    def _extrapolate(self, draws: "_Draws", told: dict[str, StartForecast]) -> Steps:
+        """Tell of those behind: their queue goes on as fast as up to its last simulated workload.
+
+        Those that never fit take no turn.
+        """
+        last: dict[str, tuple[int, StartForecast]] = {}
+        for key, job in draws.pending.items():
+            if key in told and draws.kinds[key] is not None:
+                name = job.workload.cluster_queue
+                place = last[name][0] + 1 if name in last else 1
+                last[name] = place, told[key]
+            yield
+        turns = {name: place for name, (place, _) in last.items()}
+        for workload in draws.present.behind:
+            name = workload.cluster_queue
+            told[workload.key] = not_simulated = draws.objection_to(workload) or TOO_FAR
+            if not_simulated is TOO_FAR and name in last:
+                place, forecast = last[name]
+                turns[name] += 1
+                told[workload.key] = _later(forecast, turns[name] / place, self.settings)
+            yield
+
+    def _forecast(
+        self, draws: "_Draws", key: str, waits: list[float], shift: Shift
+    ) -> StartForecast:
         job, coarse = draws.pending[key], key not in draws.exact
-        if job.workload.objection is not None:
-            return StartForecast(interval=None, unknown="Misconfigured")
-        if draws.kinds[key] is None:
-            return StartForecast(interval=None, unknown="NeverFits")
+        if key in draws.objections:
+            return draws.objections[key]
         raw = interval_of(waits)
         if raw.high == inf:
             unknown: UnknownReason = "TooFar" if draws.complete else "NoHistory"
@@ -157,8 +209,32 @@ class Forecaster:
         now = draws.present.now
         certain = raw.low == raw.high
         self.correction.promise(key, job.size_class, raw, at=now)
-        corrected = raw if certain else self.correction.corrected(job.size_class, raw, now=now)
-        return StartForecast(interval=corrected, coarse=coarse)
+        return StartForecast(interval=raw if certain else shift.applied(raw), coarse=coarse)
+
+
+TOO_FAR = StartForecast(interval=None, unknown="TooFar", coarse=True)
+_OBJECTIONS: Mapping[UnknownReason, StartForecast] = {
+    reason: StartForecast(interval=None, unknown=reason)
+    for reason in ("BacksOff", "Misconfigured", "NeverFits")
+}
+
+
+def _later(forecast: StartForecast, times: float, settings: ForecastSettings) -> StartForecast:
+    """Return the forecast of a workload whose place is so many times as far as another's."""
+    interval = forecast.interval
+    if interval is None or interval.high * times > settings.horizon_seconds:
+        return TOO_FAR if interval is not None else replace(forecast, coarse=True)
+    ends = (each * times for each in (interval.low, interval.median, interval.high))
+    return StartForecast(interval=Interval(*ends), coarse=True)
+
+
+def _finished(steps: Generator[None, None, T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 def interval_of(waits: Sequence[float]) -> Interval:
@@ -179,7 +255,8 @@ class _Draws:
     Attributes:
         present: Queues and jobs now.
         pending: Jobs that wait, by key, the first in line first.
-        kinds: Their kind; None for those that never fit.
+        kinds: Their kind; None for those that are not simulated.
+        objections: Why those are not.
         exact: Keys of those that the allocation core simulates, the first in line first.
         complete: Whether every run time is known.
     """
@@ -195,42 +272,57 @@ class _Draws:
                 (each for each in jobs if each.workload.admission is None), key=_in_line
             )
         }
+        self.kinds: dict[str, int | None] = {}
+        self.objections: dict[str, StartForecast] = {}
+        self._held: list[tuple[int, float, str]] = []
+        self._lasts: dict[str, list[float]] = {}
         self._curves = of.run_times.curves(
             (each.traits, present.now - _since(each.workload, present.now))
             for each in self._running
         )
         declared = all(each.workload.run_seconds is not None for each in jobs)
         self.complete = declared or self._curves.known
-        self._count = settings.draws if self._vary(declared=declared) else 1
+        vary = not declared or of.arrivals.expects(present.now)
+        self._count = settings.draws if vary else 1
         self._like: dict[int, tuple[int | None, RunTimeCurve | None]] = {}
-        self._held = [
-            (kind, _since(each.workload, present.now), each.workload.key)
-            for each in self._running
-            if (kind := self._kind(each.workload)) is not None
-        ]
-        self.kinds = {key: self._kind(job.workload) for key, job in self.pending.items()}
         with_core = present.make_state is not None and settings.exact_draws
         self._exact_draws = settings.exact_draws if with_core else 0
         first = list(self.pending)[: settings.exact_first]
         self.exact = dict.fromkeys(first if with_core else ())
-        self._lasts = {
-            each.workload.key: self._lasting(each)
-            for each in (*self._running, *self.pending.values())
-        }
 
-    def _vary(self, *, declared: bool) -> bool:
-        """Tell whether draws differ."""
-        return not declared or len(self._of.arrivals) > 0
+    def prepare(self) -> Steps:
+        """Find the kind of each job, and how long it runs in each draw."""
+        now = self.present.now
+        for each in self._running:
+            key, kind = each.workload.key, self.present.queues.kind_of(each.workload)
+            if kind is not None:
+                self._held.append((kind, _since(each.workload, now), key))
+            self._lasts[key] = self._lasting(each)
+            yield
+        for key, job in self.pending.items():
+            self.kinds[key], told = self._kind(job.workload)
+            if told is not None:
+                self.objections[key] = told
+            self._lasts[key] = self._lasting(job)
+            yield
 
-    def _kind(self, workload: QueuedWorkload) -> int | None:
-        waits = workload.admission is None
-        if waits and (workload.objection is not None or workload.backing_off):
-            return None
-        return self.present.queues.kind_of(workload)
+    def objection_to(self, workload: QueuedWorkload) -> StartForecast | None:
+        """Return why nothing is simulated for a pending workload; None if it may start."""
+        return self._kind(workload)[1]
+
+    def _kind(self, workload: QueuedWorkload) -> tuple[int | None, StartForecast | None]:
+        if workload.objection is not None:
+            return None, _OBJECTIONS["Misconfigured"]
+        if workload.backing_off:
+            return None, _OBJECTIONS["BacksOff"]
+        kind = self.present.queues.kind_of(workload)
+        return kind, None if kind is not None else _OBJECTIONS["NeverFits"]
 
     def _lasting(self, job: KnownJob) -> list[float]:
         """Return how long a job runs in all, in seconds, for each draw."""
         workload = job.workload
+        if workload.evicted:  # it stops in a moment
+            return [self.present.now - _since(workload, self.present.now)] * self._count
         if workload.run_seconds is not None:
             return [workload.run_seconds] * self._count
         curve = self._curves.of(job.traits)
@@ -240,19 +332,23 @@ class _Draws:
         parts = spread(workload.key, self._settings.draws)
         return [curve.quantile(part, ran=ran) for part in parts[: self._count]]
 
-    def waits(self, wanted: Sequence[str]) -> dict[str, list[float]]:
-        """Return how long each waits from now on, in each draw."""
+    def waits(self, wanted: Sequence[str]) -> Generator[None, None, dict[str, list[float]]]:
+        """Return how long each waits from now on, in each draw.
+
+        Yields:
+            Nothing, after each step.
+        """
         now = self.present.now
         found: dict[str, list[float]] = {key: [] for key in wanted}
         differ: dict[str, list[float]] = {key: [] for key in wanted if key in self.exact}
         left = list(wanted)
         for draw in range(self._count):
-            starts = self._coarse(draw, left)
+            starts = yield from self._coarse(draw, left)
             for key in left:
                 found[key].append(starts.get(key, inf) - now)
             exact = [key for key in left if key in differ] if draw < self._exact_draws else []
             if exact:
-                core = self._exact(draw, exact, starts)
+                core = yield from self._exact(draw, exact, starts)
                 for key in exact:
                     ratio = _ratio(core.get(key, inf) - now, starts.get(key, inf) - now)
                     differ[key].append(ratio)
@@ -267,7 +363,9 @@ class _Draws:
         """Tell whether the interval has no end, whatever the other draws will say."""
         return waits.count(inf) > _aside(self._count)
 
-    def _coarse(self, draw: int, wanted: Sequence[str]) -> Mapping[str, float]:
+    def _coarse(
+        self, draw: int, wanted: Sequence[str]
+    ) -> Generator[None, None, Mapping[str, float]]:
         running = [(kind, begun + self._lasts[key][draw]) for kind, begun, key in self._held]
         pending = [
             Coming(job.workload.queued_at, kind, self._lasts[key][draw], key)
@@ -276,7 +374,8 @@ class _Draws:
         ]
         run = CoarseRun(self.present.queues, running, pending, now=self.present.now)
         can = [key for key in wanted if self.kinds[key] is not None]
-        return first_starts(run, self._coming(draw), wanted=can, until=self._until)
+        found = yield from first_starts(run, self._coming(draw), wanted=can, until=self._until)
+        return found
 
     def _coming(self, draw: int) -> Iterator[Coming]:
         for at, past, lasts in self._arriving(draw):
@@ -300,7 +399,7 @@ class _Draws:
 
     def _exact(
         self, draw: int, wanted: Sequence[str], starts: Mapping[str, float]
-    ) -> Mapping[str, float]:
+    ) -> Generator[None, None, Mapping[str, float]]:
         """Simulate a draw by the core, as far as its first workloads go."""
         make_state, now = self.present.make_state, self.present.now
         assert make_state is not None, "without a state nothing is simulated by the core"
@@ -316,7 +415,10 @@ class _Draws:
                 takewhile(lambda each: each[0] <= until, self._arriving(draw))
             )
         ]
-        return exact_starts(make_state, [*present, *later], wanted=wanted, until=until)
+        yield
+        arrivals = [*present, *later]
+        found = yield from exact_starts(make_state, arrivals, wanted=wanted, until=until)
+        return found
 
     def _arrival(self, job: KnownJob, draw: int) -> Arrival:
         now, workload = self.present.now, job.workload

@@ -118,6 +118,7 @@ class JobKind(Generic[J]):
         comes: How its pods are made, if not all at once.
         number: Says at which index the pods of a template begin, where it is not the first.
         takes_prebuilt: Whether a job may name a prebuilt workload.
+        limit: How long it may run by its own fields, in seconds; None if they do not say.
     """
 
     group: str
@@ -154,6 +155,7 @@ class JobKind(Generic[J]):
     comes: Callable[[J], Coming] = lambda _job: ""
     number: Callable[[Draft, J], None] = lambda _draft, _job: None
     takes_prebuilt: bool = True
+    limit: Callable[[J], int | None] = lambda _job: None
 
     def suspend(self, draft: Draft) -> None:
         """Tell the job to have no pods."""

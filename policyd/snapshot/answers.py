@@ -11,6 +11,7 @@ from policyd.alloc.reasons import MissingQuota, OverCapacity
 from policyd.alloc.value import Value
 from policyd.api.meta import rfc3339
 from policyd.snapshot.reading import FoundHolding, FoundPending
+from policyd.snapshot.starting import StartAnswer, start_answer
 from policyd.snapshot.values import (
     NONE,
     ClusterQueueUse,
@@ -58,6 +59,7 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
         user: What its user can do to start it sooner.
         administrator: What an administrator can do.
         parts: How it came to be asked about: a pod of a job, a job of another one.
+        forecast: When it starts; None if it does not wait, or there is no forecast yet.
     """
 
     kind: str
@@ -79,6 +81,7 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
     user: str = ""
     administrator: str = ""
     parts: tuple[str, ...] = ()
+    forecast: StartAnswer | None = None
 
 
 class QueueLine(Value, frozen=True, rename="camel"):
@@ -96,6 +99,7 @@ class QueueLine(Value, frozen=True, rename="camel"):
     reason: str
     message: str
     owner: str = ""
+    forecast: StartAnswer | None = None
 
 
 class QuotaLine(Value, frozen=True, rename="camel"):
@@ -148,6 +152,7 @@ def why_pending(found: FoundPending, kind: str, namespace: str, name: str) -> Wh
         missing=reason.lacking,
         user=reason.user if next_ else "",
         administrator=reason.administrator if next_ else "",
+        forecast=start_answer(found.start),
     )
 
 
@@ -323,6 +328,7 @@ def _line(found: FoundPending, reason: SnapshotReason, message: str) -> QueueLin
         reason=reason.type,
         message=message,
         owner=origin_of(queue, row).owner,
+        forecast=start_answer(found.start),
     )
 
 

@@ -43,6 +43,7 @@ from policyd.snapshot.values import (
     PodShape,
     QuotaUse,
     SnapshotReason,
+    StartRow,
     UsageOrder,
 )
 from policyd.status.naming import team_of
@@ -80,6 +81,10 @@ class Jobs(Protocol):
         """Return where a workload and its priority are from."""
         ...
 
+    def start(self, key: str) -> StartRow | None:
+        """Return when a workload is forecast to start; None if there is no forecast yet."""
+        ...
+
 
 class QueueOfNamespace(NamedTuple):
     """A LocalQueue: its namespace, and the ClusterQueue behind it."""
@@ -111,6 +116,7 @@ class QueuePicture:
     preemptor: int = NONE
     backing_off: list[int] = field(default_factory=list)
     usages: dict[tuple[HeldAmount, ...], int] = field(default_factory=dict)
+    starts: dict[StartRow, int] = field(default_factory=dict)
     reasons: list[tuple[str, PendingExplanation | SnapshotReason]] = field(default_factory=list)
     lines: list[PendingLine] = field(default_factory=list)
     unlisted: int = 0
@@ -126,6 +132,10 @@ class QueuePicture:
     def local_queue(self, name: str) -> int:
         """Return the index of a LocalQueue, given as `namespace/name`."""
         return self.local_queues.setdefault(name, len(self.local_queues)) if name else NONE
+
+    def start(self, row: StartRow | None) -> int:
+        """Return the index of a forecast."""
+        return NONE if row is None else self.starts.setdefault(row, len(self.starts))
 
     @property
     def local_queue_names(self) -> tuple[LocalQueueName, ...]:
@@ -297,7 +307,7 @@ class Pictures:
         queue, page = copied.queue, copied.picture
         order: list[Ticket] = []
         if self._most is None:
-            yield from _in_order(queue.pending, copied.tickets, order)
+            yield from in_order(queue.pending, copied.tickets, order)
         else:
             yield from _count(queue.pending, page, copied.tickets)
             order = copied.tickets[: self._most]
@@ -337,6 +347,7 @@ class Pictures:
                 page.local_queue(workload.local_queue),
                 ahead,
                 origin=page.origin(team_of(workload.key), self._jobs.origin(workload.key)),
+                start=page.start(self._jobs.start(workload.key)),
             )
         )
 
@@ -491,8 +502,17 @@ class _Places:
         return NONE if ticket.aside or ahead >= place else ahead
 
 
-def _in_order(pending: PendingQueue, tickets: list[Ticket], order: list[Ticket]) -> Steps:
-    """Sort tickets in the order of their turns: in parts, which are then merged."""
+def in_order(pending: PendingQueue, tickets: list[Ticket], order: list[Ticket]) -> Steps:
+    """Sort tickets in the order of their turns: in parts, which are then merged.
+
+    Args:
+        pending: Their queue.
+        tickets: In any order.
+        order: An empty list, which gets them.
+
+    Yields:
+        Nothing, after each part.
+    """
     parts = []
     for start in range(0, len(tickets), STEP):
         part = [(pending.turn(ticket), ticket) for ticket in tickets[start : start + STEP]]

@@ -17,6 +17,7 @@ from policyd.snapshot.values import (
     PendingRow,
     QueueSnapshot,
     SnapshotReason,
+    StartRow,
 )
 
 OLD_SECONDS = 60.0
@@ -99,12 +100,14 @@ def _is_whole(queue: ClusterQueueUse) -> bool:
     """Tell whether all indexes in the rows of a queue lead somewhere."""
     queues, reasons, requests = map(len, (queue.local_queues, queue.reasons, queue.requests))
     origins = len(queue.origins)
+    starts = len(queue.starts)
     return all(
         0 <= row.requests < requests
         and NONE <= row.local_queue < queues
         and NONE <= row.reason < reasons
         and NONE <= row.origin < origins
         and NONE <= row.ahead < place
+        and NONE <= row.start < starts
         for place, row in enumerate(queue.pending)
     ) and all(
         0 <= row.usage < len(queue.usages) and NONE <= row.local_queue < queues
@@ -135,6 +138,12 @@ class FoundPending:
         """Its own reason; None if it is behind another, or nothing is known yet."""
         index = self.row.reason
         return None if index == NONE else self.queue.reasons[index]
+
+    @property
+    def start(self) -> StartRow | None:
+        """When it is forecast to start; None if there is no forecast."""
+        index = self.row.start
+        return None if index == NONE else self.queue.starts[index]
 
     @property
     def place_in_local_queue(self) -> int:

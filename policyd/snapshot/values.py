@@ -43,6 +43,7 @@ class PendingRow(Value, frozen=True, array_like=True):
         ahead: Place of the workload that must get quota, or be refused, first.
         reason: Index of its reason; that of a workload behind another is with the one `ahead`.
         origin: Index of its owner and the source of its priority.
+        start: Index of its forecast; there is none before the first, which takes some seconds.
     """
 
     key: str
@@ -54,6 +55,7 @@ class PendingRow(Value, frozen=True, array_like=True):
     ahead: int = NONE
     reason: int = NONE
     origin: int = NONE
+    start: int = NONE
 
 
 class PendingLine(Value, frozen=True, array_like=True):
@@ -74,6 +76,22 @@ class PendingLine(Value, frozen=True, array_like=True):
     trying: int
     since: int
     requests: Mapping[str, int]
+
+
+class StartRow(Value, frozen=True, array_like=True):
+    """When workloads are forecast to start, in seconds since the epoch; 0 where that is unknown.
+
+    Attributes:
+        median: As many start before as after.
+        low: One in twenty starts before.
+        high: One in twenty starts after.
+        how: `exact`, `coarse`, or why it is unknown.
+    """
+
+    median: int
+    low: int
+    high: int
+    how: str
 
 
 class HoldingRow(Value, frozen=True, array_like=True):
@@ -277,6 +295,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
         usages: Table of what workloads hold.
         unlisted: How many more are pending than are listed; only the webhooks get fewer.
         lines: All pending workloads, counted; in a snapshot for the webhooks.
+        starts: Table of forecasts.
         pending: Workloads without quota, in order.
         holding: Workloads with quota, by key.
     """
@@ -300,6 +319,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
     usages: tuple[tuple[HeldAmount, ...], ...] = ()
     unlisted: int = 0
     lines: tuple[PendingLine, ...] = ()
+    starts: tuple[StartRow, ...] = ()
     pending: tuple[PendingRow, ...] = ()
     holding: tuple[HoldingRow, ...] = ()
 

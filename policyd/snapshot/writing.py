@@ -82,6 +82,7 @@ def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Ste
         usages=tuple(page.usages),
         unlisted=page.unlisted,
         lines=tuple(page.lines),
+        starts=tuple(page.starts),
         reasons=tuple(_reason(key, reason, naming) for key, reason in page.reasons),
     )
     yield

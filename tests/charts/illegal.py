@@ -4,8 +4,9 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from tests.charts.release import CONTROLLER, NAMESPACE, WEBHOOKS
+from tests.charts.release import CONTROLLER, WEBHOOKS
 from tests.charts.writes import (
+    CONFIG_MAPS,
     CORE,
     COUNTS,
     DOOR,
@@ -293,11 +294,11 @@ def _illegal_outside(account: str) -> Iterator[Write]:
     who = account.rpartition("-")[2]
     labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
     yield patch(f"{who}-labels-a-namespace", f"{CORE}/namespaces/{TEAM}", labels, account)
-    own = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "stolen"}}
-    yield Write(
-        id=f"{who}-makes-a-ConfigMap", account=account, method="POST", path=own, body=config
-    )
+    made = {"method": "POST", "path": CONFIG_MAPS, "body": config}
+    yield Write(id=f"{who}-makes-a-ConfigMap", account=account, **made)
+    others = f"{CONFIG_MAPS}/kube-root-ca.crt"
+    yield patch(f"{who}-changes-a-ConfigMap", others, {"data": {"ca.crt": "mine"}}, account)
     service = f"{CORE}/namespaces/default/services/kubernetes"
     yield patch(f"{who}-leads-a-Service-away", service, {"spec": {"selector": {"a": "b"}}}, account)
     name = "policyd-neither"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from policyd.registration.left_out import LEFT_OUT
 from tests.charts.release import CONTROLLER, WEBHOOKS
 from tests.charts.writes import (
+    CONFIG_MAPS,
     FORMER,
     NO_FINALIZERS,
     OTHER_FINALIZER,
@@ -106,6 +107,8 @@ def _of_other_objects() -> Iterator[Write]:
     }
     handed = {"metadata": {"ownerReferences": [owner]}}
     yield patch("a-pod-template-is-handed-over", path_of("PodTemplate", "workload"), handed)
+    memory = {"binaryData": {"memory": "H4sI"}}
+    yield patch("what-forecasts-learnt-is-stored", f"{CONFIG_MAPS}/{CONTROLLER}-memory", memory)
 
 
 def _of_webhooks() -> Iterator[Write]:

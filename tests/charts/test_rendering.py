@@ -335,7 +335,7 @@ def test_params_of_one_namespace_may_be_read_there_only(tmp_path):
         item
         for item in objects
         for rule in item.get("rules", [])
-        if "configmaps" in rule["resources"]
+        if "configmaps" in rule["resources"] and "resourceNames" not in rule
     ]
     assert {(item["kind"], item["metadata"]["namespace"]) for item in reading} == {
         ("Role", "rules")

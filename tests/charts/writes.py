@@ -28,6 +28,7 @@ DOOR = "admission.policyd.io"
 FORMER = "door.policyd.io"
 EXEMPT = ["kube-node-lease", "kube-public", "kube-system", NAMESPACE]
 CORE, BATCH, APPS = "api/v1", "apis/batch/v1", "apis/apps/v1"
+CONFIG_MAPS = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
 KUEUE = "apis/kueue.x-k8s.io/v1beta2"
 REGISTRATION = "apis/admissionregistration.k8s.io/v1"
 RBAC = "apis/rbac.authorization.k8s.io/v1"

@@ -9,6 +9,7 @@ from policyd.alloc.settings import DEFAULTS
 from policyd.api.kueue.names import GROUP, RESOURCE_IN_USE_FINALIZER
 from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.metrics.metric_families import ROLE
+from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.retention import NO_LIMITS
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
@@ -99,6 +100,7 @@ class World:
         self.deletes_outside_quota = False
         self.integrations = EVERYTHING
         self.other_teams = "names"
+        self.forecasts = ForecastsSettings()
         self.clock = FakeClock()
         self.store = Admitting(clock=self.clock)
         self.client = None
@@ -122,6 +124,7 @@ class World:
             copied=self.copied,
             integrations=self.integrations,
             other_teams=self.other_teams,
+            forecasts=self.forecasts,
             deletes_outside_quota=self.deletes_outside_quota,
         )
         self.controller = Controller(self.client, settings, pace=self.clock.pace())

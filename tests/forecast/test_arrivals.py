@@ -48,3 +48,12 @@ def test_memory_is_bounded():
 
     assert len(of) == 10
     assert {past for _, past in replay(of, 0.5, now=100, count=50)} == set(range(90, 100))
+
+
+def test_what_came_in_the_first_minutes_is_not_expected_again():
+    history = ArrivalHistory(since=0.0, least_seconds=1_000.0)
+    history.observe(PastArrival(at=100.0, workload=workload("w", "q", gpu=1), traits=TRAITS))
+
+    assert not history.expects(900.0)
+    assert list(history.replay(0.5, now=900.0)) == []
+    assert history.expects(1_000.0)

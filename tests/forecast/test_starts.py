@@ -1,6 +1,7 @@
 """When pending workloads start, with what is known, and "unknown" where it is not."""
 
 import pytest
+from msgspec.structs import replace
 
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.workload import Objection
@@ -172,3 +173,58 @@ def test_the_interval_leaves_out_a_twentieth_at_each_end():
 )
 def test_classes_of_size(devices, expected):
     assert size_class_of(devices) == expected
+
+
+def test_those_behind_go_on_as_fast_as_their_queue():
+    jobs = [job(f"w{n}", gpu=4, runs=10, at=n) for n in range(2)]
+    behind = [workload(f"b{n}", "q", gpu=4, at=2 + n) for n in range(3)]
+    large = workload("large", "q", gpu=9, at=9)
+    gated = workload("gated", "q", gpu=1, at=9, backing_off=True)
+    alone = workload("alone", "other", gpu=1, at=9)
+    queues = [queue("q", gpu=4), queue("other", gpu=1)]
+    running = job("r", gpu=4, runs=10, since=0)
+    now = present(queues, running, *jobs, now=0.0)
+    now = replace(now, behind=[*behind, large, gated, alone])
+
+    found = forecaster().forecast(now)
+
+    assert [found[f"w{n}"] for n in range(2)] == [certain(10), certain(20)]
+    assert [found[f"b{n}"] for n in range(3)] == [certain(n, coarse=True) for n in (30, 40, 50)]
+    assert found["large"].unknown == "NeverFits"
+    assert found["gated"].unknown == "BacksOff"
+    assert found["alone"].unknown == "TooFar"
+
+
+def test_those_behind_an_unknown_start_are_unknown():
+    now = present([queue("q", gpu=4)], job("r", gpu=4, since=0), job("a", gpu=4, at=1))
+    now = replace(now, behind=[workload("b", "q", gpu=4, at=2)])
+
+    assert forecaster().forecast(now)["b"].unknown == "NoHistory"
+
+
+def test_a_workload_that_backs_off_is_told_so_and_holds_up_no_other():
+    jobs = [job("off", gpu=4, runs=10, backing_off=True), job("a", gpu=4, runs=10, at=1)]
+    now = present([queue("q", gpu=4)], job("r", gpu=4, runs=10, since=0), *jobs, now=5.0)
+
+    found = forecaster().forecast(now)
+
+    assert found["off"].unknown == "BacksOff"
+    assert found["a"] == certain(5)
+
+
+def test_a_workload_that_is_being_stopped_ends_now():
+    stopping = job("r", gpu=4, runs=500, since=0, evicted=True)
+    now = present([queue("q", gpu=4)], stopping, job("a", gpu=4, runs=10, at=1), now=5.0)
+
+    assert forecaster().forecast(now)["a"] == certain(0)
+
+
+def test_quota_that_was_lowered_is_held_all_the_same():
+    now = present(
+        [queue("q", gpu=4)],
+        job("r", gpu=8, runs=100, since=0),
+        job("a", gpu=1, runs=10, at=1),
+        now=10.0,
+    )
+
+    assert forecaster().forecast(now)["a"] == certain(90)

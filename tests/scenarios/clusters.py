@@ -21,7 +21,7 @@ from policyd.cli import demo
 from policyd.policy_files import default_files
 from policyd.snapshot.values import API_VERSION, CLUSTER_PLURAL, NAME
 from tests.charts import release
-from tests.charts.release import NAMESPACE, WEBHOOKS, Accounts
+from tests.charts.release import CONTROLLER, NAMESPACE, WEBHOOKS, Accounts
 from tests.controlplane.programs import API_SERVER, free_ports
 from tests.full_schemas import kueue_definitions
 from tests.scenarios.api import Api, Refused, eventually
@@ -180,7 +180,8 @@ def webhooks_command(accounts: Accounts, also: Sequence[Path] = ()) -> list[str]
 
 def controller_command(accounts: Accounts) -> list[str]:
     program = [str(COMMANDS / "policyd"), "controller"]
-    return [*program, "--kubeconfig", str(accounts.controller), "--namespace", NAMESPACE]
+    memory = ["--forecast-memory", f"{CONTROLLER}-memory"]
+    return [*program, "--kubeconfig", str(accounts.controller), "--namespace", NAMESPACE, *memory]
 
 
 def install(api: Api, schemas: Schemas = "slim") -> None:

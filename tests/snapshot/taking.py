@@ -12,9 +12,16 @@ NOW = 1_000.0
 class Jobs:
     """Each workload `job-NAME` is of the Job NAME, and its condition says so much."""
 
+    def __init__(self, **starts):
+        """Begin with forecasts by the names of the workloads in namespace `ns`."""
+        self.starts = {f"ns/{name}": row for name, row in starts.items()}
+
     def job(self, key):
         name = key.partition("/")[2]
         return f"Job/{name.removeprefix('job-')}" if name.startswith("job-") else ""
+
+    def start(self, key):
+        return self.starts.get(key)
 
     def condition(self, key):
         return SnapshotReason(type="Told", message=f"told to {key}")

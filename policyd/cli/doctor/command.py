@@ -9,7 +9,6 @@ from functools import partial
 import click
 import msgspec
 
-from policyd.cli.configuring import KUBECONFIG
 from policyd.cli.doctor import held, installation, queues, webhooks
 from policyd.cli.doctor.looking import (
     Checks,
@@ -20,7 +19,7 @@ from policyd.cli.doctor.looking import (
     Unchecked,
 )
 from policyd.cli.formats.report import count
-from policyd.cli.options import TEXT_OR_JSON
+from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON
 from policyd.clock import SystemClock
 from policyd.config import environment
 from policyd.kube.client import Client
@@ -41,7 +40,7 @@ CHECKS: Checks = {
 
 @click.command("doctor")
 @KUBECONFIG
-@click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
+@CONTEXT
 @TEXT_OR_JSON
 def command(*, kubeconfig: str, context: str, output: str) -> None:
     r"""Find what is wrong with an installation, and print the command that fixes it.

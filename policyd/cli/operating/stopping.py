@@ -13,10 +13,9 @@ from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import DEACTIVATION_TARGET
 from policyd.api.kueue.queues import StopPolicy
 from policyd.api.meta import Condition, timestamp, with_condition
-from policyd.cli.configuring import KUBECONFIG
 from policyd.cli.formats.report import count
 from policyd.cli.operating.named import QUEUES, named, queue_or_job_kind
-from policyd.cli.options import TEXT_OR_JSON, together
+from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, together
 from policyd.cli.questions.found_jobs import POD_GROUP, AskedJob, newest_workload, owners
 from policyd.clock import SystemClock
 from policyd.config import environment
@@ -253,9 +252,7 @@ class _Given(TypedDict):
 _OPTIONS = together(
     click.argument("names", metavar="KIND/NAME...", nargs=-1, required=True),
     KUBECONFIG,
-    click.option(
-        "--context", default="", help="A context of the kubeconfig; its current one if not."
-    ),
+    CONTEXT,
     click.option("-n", "--namespace", default="", help="Their namespace.  [the context's]"),
     click.option(
         "--dry-run", is_flag=True, help="Have the API server check it, and store nothing."

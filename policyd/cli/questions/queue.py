@@ -17,10 +17,11 @@ from policyd.cli.questions.asking import (
 )
 from policyd.clock import SystemClock
 from policyd.snapshot.answers import QueueLine, queue_lines
+from policyd.snapshot.starting import start_order, start_text
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import age
 
-_HEAD = ("QUEUE", "AHEAD", "NAMESPACE", "JOB", "PRIORITY", "REQUESTS", "WAITS", "REASON")
+_HEAD = ("QUEUE", "AHEAD", "NAMESPACE", "JOB", "PRIORITY", "REQUESTS", "WAITS", "START", "REASON")
 _WIDE = (*_HEAD, "LOCAL QUEUE", "WORKLOAD", "OWNER", "MESSAGE")
 
 
@@ -31,6 +32,7 @@ class _Given(Asking):
     queue: str
     team: str
     user: str
+    by_start: bool
 
 
 @click.command("queue")
@@ -39,6 +41,9 @@ class _Given(Asking):
 @click.option("--queue", default="", help="Only those of this ClusterQueue or LocalQueue.")
 @click.option("--team", default="", help="Only those of this namespace.")
 @click.option("--user", default="", help="Only those that name this person as their owner.")
+@click.option(
+    "--start", "by_start", is_flag=True, help="The first that is forecast to start first."
+)
 def command(**given: Unpack[_Given]) -> None:
     r"""List pending workloads, queue by queue, in the order in which they will be tried.
 
@@ -47,6 +52,9 @@ def command(**given: Unpack[_Given]) -> None:
     named as far as `visibility.otherTeams` of the controller allows. The owner of a job is the
     label or annotation `policyd.io/owner` of its Workload or pods.
 
+    START is the forecast of when a workload starts: the median, and the interval that holds nine
+    starts of ten. It is `unknown` where nothing can be said, and `-` before the first forecast.
+
     Exits with 0, or 2 if the cluster cannot be asked.
 
     \b
@@ -54,6 +62,7 @@ def command(**given: Unpack[_Given]) -> None:
       policyd queue
       policyd queue --team team-a -o wide
       policyd queue --user ann --watch
+      policyd queue --start
       policyd queue -A -o json | jq '.[] | select(.reason == "ExceedsMaxQuota")'
     """
     question = of_snapshot(
@@ -67,6 +76,8 @@ def command(**given: Unpack[_Given]) -> None:
 
 def _answer(given: _Given, snapshot: QueueSnapshot) -> list[QueueLine]:
     lines = queue_lines(snapshot, queue=given["queue"], team=given["team"], owner=given["user"])
+    if given["by_start"]:
+        return sorted(lines, key=lambda line: start_order(line.forecast))
     return list(lines)
 
 
@@ -81,6 +92,6 @@ def _lines(lines: list[QueueLine], *, wide: bool) -> list[str]:
 def _cells(line: QueueLine, now: float, *, wide: bool) -> Iterator[str]:
     yield from (line.cluster_queue, str(line.ahead), line.namespace or "-", line.job or "-")
     yield from (str(line.priority), amounts_text(line.requests), age(line.since, now))
-    yield line.reason or "-"
+    yield from (start_text(line.forecast, now), line.reason or "-")
     if wide:
         yield from (line.local_queue or "-", line.workload or "-", line.owner or "-", line.message)

@@ -12,7 +12,7 @@ import msgspec
 
 from policyd.alloc.value import Value
 from policyd.api.meta import Json, rfc3339
-from policyd.cli.configuring import CONFIG, KUBECONFIG
+from policyd.cli.configuring import CONFIG
 from policyd.cli.formats.changes import ChangedObjects, Objects, changed
 from policyd.cli.formats.files import FILE, once
 from policyd.cli.formats.present import UNDECLARED, Present, last_known, present
@@ -21,9 +21,9 @@ from policyd.cli.formats.report import count
 from policyd.cli.formats.scenario_jobs import SkippedJobs
 from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seconds_of
 from policyd.cli.formats.tables import show_table
-from policyd.cli.options import together
-from policyd.cli.questions.asking import Output, show_values
+from policyd.cli.options import CONTEXT, KUBECONFIG, together
 from policyd.cli.questions.listing import queue_objects, submitted_objects
+from policyd.cli.questions.pages import Output, show_values
 from policyd.clock import SystemClock
 from policyd.config import environment
 from policyd.errors import PolicydError
@@ -176,7 +176,7 @@ _CHANGES = together(
 @click.command("what-if")
 @_CHANGES
 @KUBECONFIG
-@click.option("--context", default="", help="A context of the kubeconfig; its current one if not.")
+@CONTEXT
 @click.option(
     "-n", "--namespace", default="", help="Namespace of names without one.  [the context's]"
 )

@@ -32,6 +32,7 @@ from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError
 from policyd.snapshot.answers import WhyAnswer, summed, why_holding, why_pending
 from policyd.snapshot.reading import FoundPending, find
+from policyd.snapshot.starting import start_sentence
 from policyd.snapshot.values import Lacking, QueueSnapshot
 from policyd.status.ages import age
 from policyd.status.quantities import format_amount
@@ -169,6 +170,7 @@ def _fields(answer: WhyAnswer, now: float, *, wide: bool) -> Iterator[tuple[str,
         yield "ahead of it", _ahead(answer)
     yield from (("missing", _missing(each)) for each in answer.missing if not each.never)
     yield from (("held by", _holders(each)) for each in answer.missing if each.holders)
+    yield "forecast", start_sentence(answer.forecast, now)
     yield "you can", answer.user
     yield "admins can", answer.administrator
     if answer.since is not None:

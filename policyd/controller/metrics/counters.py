@@ -124,6 +124,22 @@ class ControllerMetrics:
             assert isinstance(family, Gauge), "what there is may become less"
             family.labels(flavor, resource).set(number)
 
+    def forecasts(self, results: Mapping[str, int], *, seconds: float) -> None:
+        """Set how many forecasts are exact, coarse, or unknown for which reason.
+
+        Args:
+            results: The numbers of forecasts.
+            seconds: How long they took, without rests.
+        """
+        family = self._families["policyd_forecasts"]
+        took = self._families["policyd_forecast_refresh_seconds"]
+        assert isinstance(family, Gauge), "what is forecast starts some day"
+        assert isinstance(took, Gauge), "the next may be faster"
+        family.clear()
+        for result, number in results.items():
+            family.labels(result).set(number)
+        took.set(seconds)
+
     def outside_quota(self, totals: Mapping[tuple[str, str], int]) -> None:
         """Set the usage of pods outside of quota, by namespace and resource, in canonical units.
 

@@ -251,6 +251,12 @@ COUNTED: Final = (
         "Connections closed before an answer, by reason",
         ("reason",),
     ),
+    Family("policyd_forecasts", "gauge", "Pending workloads by their forecast", ("result",)),
+    Family(
+        "policyd_forecast_refresh_seconds",
+        "gauge",
+        "How long the latest forecasts took, without rests",
+    ),
     Family("policyd_leading", "gauge", "Whether this process is the leader"),
 )
 """Metrics that are counted as things happen."""

@@ -18,7 +18,7 @@ from policyd.controller.watch.preemptions import priority_parts
 from policyd.kube.changes import Change, Modified
 from policyd.kube.pace import Pace
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
-from policyd.snapshot.values import Origin, SnapshotReason
+from policyd.snapshot.values import Origin, SnapshotReason, StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import PLAIN
 from policyd.workload.records import job_of, owner_of
@@ -170,11 +170,15 @@ def _meant(obj: Any) -> tuple[object, ...]:  # noqa: ANN401 - of any kind
 
 
 class _Jobs:
-    """What the mirror has of workloads."""
+    """What is known of workloads."""
 
     def __init__(self, cache: Cache) -> None:
-        self._workloads = cache.mirrors.workloads
+        self._cache, self._workloads = cache, cache.mirrors.workloads
         self._gates = cache.state.settings.gates
+
+    def start(self, key: str) -> StartRow | None:
+        """Return when a workload is forecast to start; None if there is no forecast yet."""
+        return self._cache.starts.get(key)
 
     def job(self, key: str) -> str:
         """Return `Kind/name` of the job that a workload stands for; "" if it stands for itself."""

@@ -4,7 +4,7 @@ An object that changes in a mirror is converted once and put into the state. The
 be reconciled because of it are queued, and the scheduling loop and the queue statuses are notified.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.workload import Objection
 from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration.kinds import ResourcesConfiguration
-from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload, WorkloadStatus
 from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
     ADMITTED,
@@ -49,6 +49,7 @@ from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
 from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, wants
 from policyd.optimize.optimizer import Optimizer
+from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
 
 log = structlog.get_logger()
@@ -88,6 +89,8 @@ class Cache:
         self.integrations = integrations
         self.state = CoreState(settings, Optimizer)
         self.other_teams: OtherTeams = "names"
+        self.starts: Mapping[str, StartRow] = {}
+        """When pending workloads are forecast to start, by key."""
         self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
         self.hooks = Hooks()
         self._pace = pace
@@ -141,6 +144,14 @@ class Cache:
             return None
         known = self.state.waiting(workload.metadata.key)
         return (known or self._value(workload, local_queue.spec.cluster_queue)).objection
+
+    def as_pending(self, workload: Workload) -> Value | None:
+        """Return a workload as it was before it had quota; None if its queue is not known."""
+        local_queue = self.local_queue_of(workload)
+        if local_queue is None:
+            return None
+        before = msgspec.structs.replace(workload, status=WorkloadStatus())
+        return self._value(before, local_queue.spec.cluster_queue)
 
     @property
     def now(self) -> float:

@@ -39,6 +39,7 @@ class BatchJobSpec(Wire, frozen=True):
     parallelism: int | None = None
     completions: int | None = None
     completion_mode: str = "NonIndexed"
+    active_deadline_seconds: int | None = None
     suspend: bool = False
     template: PodTemplate = PodTemplate()
 
@@ -270,6 +271,7 @@ BATCH_JOB = JobKind(
     plural="jobs",
     kind="Job",
     type=BatchJob,
+    limit=lambda job: job.spec.active_deadline_seconds,
     pod_sets=pod_sets,
     templates=templates,
     suspended=lambda job: job.spec.suspend,

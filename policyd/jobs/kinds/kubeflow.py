@@ -34,6 +34,7 @@ class RunPolicy(Wire, frozen=True):
     """How a job runs."""
 
     suspend: bool = False
+    active_deadline_seconds: int | None = None
     scheduling_policy: SchedulingPolicy | None = None
 
 
@@ -135,6 +136,7 @@ def _kind(name: str, *roles: str, specs: str, version: str = "v1") -> JobKind[Tr
         ),
         suspended=lambda job: job.spec.run_policy.suspend,
         suspend_path=("spec", "runPolicy", "suspend"),
+        limit=lambda job: job.spec.run_policy.active_deadline_seconds,
         active=active,
         outcome=outcome,
         ready=ready,

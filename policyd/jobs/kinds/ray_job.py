@@ -42,6 +42,7 @@ class RayJobSpec(Wire, frozen=True):
     """The spec of a RayJob."""
 
     suspend: bool = False
+    active_deadline_seconds: int | None = None
     shutdown_after_job_finishes: bool = False
     submission_mode: str = ""
     cluster_selector: dict[str, str] = {}
@@ -152,6 +153,7 @@ RAY_JOB = JobKind(
     plural="rayjobs",
     kind="RayJob",
     type=RayJob,
+    limit=lambda job: job.spec.active_deadline_seconds,
     pod_sets=_pod_sets,
     templates=_templates,
     whole=_whole,

@@ -52,6 +52,7 @@ class TrainJobSpec(Wire, frozen=True):
     """The spec of a TrainJob."""
 
     suspend: bool = False
+    active_deadline_seconds: int | None = None
     runtime_ref: RuntimeReference = RuntimeReference()
     trainer: Trainer | None = None
     runtime_patches: tuple[dict[str, Any], ...] = ()
@@ -230,6 +231,7 @@ TRAIN_JOB = JobKind(
     version="v1alpha1",
     plural="trainjobs",
     kind="TrainJob",
+    limit=lambda job: job.spec.active_deadline_seconds,
     type=TrainJob,
     basis=_basis,
     on_basis=lambda job, runtime: replace(job, runtime=runtime.get("spec")),

@@ -1,0 +1,321 @@
+"""Forecasts of starts, kept up to date beside the cycles, and what they are made from, stored.
+
+They are made in steps with long rests between them: a tenth of a core at most, and no cycle waits
+for longer than a step.
+"""
+
+import base64
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+from typing import Final, NoReturn, TypeVar
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from policyd.alloc.ledger import Holding
+from policyd.alloc.pending import Ticket
+from policyd.api.kueue import Workload
+from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.queues.learning import Learning
+from policyd.controller.watch.cache import Cache
+from policyd.controller.writes import Writes
+from policyd.forecast.arrivals import ArrivalHistory
+from policyd.forecast.coarse import CoarseQueues
+from policyd.forecast.correction import Correction
+from policyd.forecast.memory import MemoryDamagedError, pack, remembered, restore, unpack
+from policyd.forecast.present import cohorts_of, emptied
+from policyd.forecast.run_times import RunTimeHistory
+from policyd.forecast.starts import (
+    DAY,
+    DEFAULTS,
+    Forecaster,
+    ForecastSettings,
+    KnownJob,
+    QueuesNow,
+    StartForecast,
+)
+from policyd.kube.errors import ApiError
+from policyd.kube.resources import CONFIG_MAPS
+from policyd.optimize.optimizer import Optimizer
+from policyd.snapshot.picture import in_order
+from policyd.snapshot.values import StartRow
+
+SOON_SECONDS, REFRESH_SECONDS = 3.0, 10.0
+"""From the begin of one refresh to that of the next, if it takes no longer: the first where it is
+little work, the second where it is much, and where nothing is pending."""
+LITTLE_SECONDS: Final = 0.03
+STEP_SECONDS: Final = 0.004
+"""Of work at a time; then follows a rest."""
+RESTS: Final = 9
+"""How long a rest is by the work before it: a tenth of a core is used."""
+MOST_SECONDS: Final = 1.8
+"""Of work for a refresh. If it takes more, fewer workloads are simulated the next time."""
+FIRST_SIMULATED, LEAST_SIMULATED = 500, 100
+LOOKS: Final = 1_000
+"""Steps without a turn for others, at most, however short they are."""
+FIRST_SAVE_SECONDS, SAVE_SECONDS = 60.0, 900.0
+"""From the start to the first write of the memory, and between writes."""
+KEY: Final = "memory"
+"""In the ConfigMap."""
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastsSettings:
+    """Whether there are forecasts, and what they remember.
+
+    Attributes:
+        enabled: Whether forecasts are made.
+        names: Whether owners and names of jobs are remembered.
+        memory: The ConfigMap in which the memory is stored, as `namespace/name`; "" to keep it in
+            the process only.
+    """
+
+    enabled: bool = True
+    names: bool = True
+    memory: str = ""
+
+
+class _Stored(msgspec.Struct, frozen=True, rename="camel"):
+    """The ConfigMap, as far as it is read."""
+
+    binary_data: dict[str, str] = {}
+
+
+class Forecasts:
+    """Makes forecasts for all pending workloads, again and again.
+
+    Attributes:
+        forecaster: What is remembered.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        writes: Writes,
+        *,
+        metrics: ControllerMetrics,
+        settings: ForecastsSettings,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._cache, self._writes, self._pace = cache, writes, writes.pace
+        self._metrics, self._settings, self._leading = metrics, settings, leading
+        self._namespace, _, self._name = settings.memory.partition("/")
+        now = self._pace.clock.now()
+        self.forecaster = Forecaster(
+            run_times=RunTimeHistory(),
+            arrivals=ArrivalHistory(since=now, least_seconds=DAY),
+            correction=Correction(),
+            settings=_simulating(FIRST_SIMULATED),
+        )
+        self._learning = Learning(cache, self.forecaster, names=settings.names)
+        self._since, self._saved = now, 0
+        self._spent = 0.0
+
+    async def run(self) -> NoReturn:
+        """Make forecasts until cancelled."""
+        await self._load()
+        existing = list(self._cache.mirrors.workloads)
+        self._cache.mirrors.workloads.listen(self._learning.changed)
+        await self._in_turns(self._catch_up(existing))
+        save_at = self._pace.clock.monotonic() + FIRST_SAVE_SECONDS
+        while True:
+            began = self._pace.clock.monotonic()
+            await self.refresh()
+            if self._pace.clock.monotonic() >= save_at:
+                await self._save()
+                save_at = self._pace.clock.monotonic() + SAVE_SECONDS
+            took = self._pace.clock.monotonic() - began
+            little = self._cache.starts and self._spent < LITTLE_SECONDS
+            every = SOON_SECONDS if little else REFRESH_SECONDS
+            await self._pace.sleep(max(0.0, every - took))
+
+    async def refresh(self) -> None:
+        """Forecast the starts of all pending workloads."""
+        self._spent = 0.0
+        now = self._pace.clock.now()
+        try:
+            await self._in_turns(self._learning.gather())
+            present = await self._in_turns(self._present(now))
+            told = await self._in_turns(self.forecaster.steps(present))
+            self._cache.starts = await self._in_turns(_rows(told, now))
+        except Exception:
+            # An unforeseen error in a forecast must not stop the queue.
+            log.exception("forecast_error")
+            self._cache.starts = {}
+            return
+        counts = Counter(row.how for row in self._cache.starts.values())
+        self._metrics.forecasts(counts, seconds=self._spent)
+        self.forecaster.settings = _fitted(self.forecaster.settings, self._spent)
+
+    def _catch_up(self, existing: Iterable[Workload]) -> Generator[None, None, None]:
+        for workload in existing:
+            self._learning.catch_up(workload, since=self._since)
+            yield
+
+    def _present(self, now: float) -> Generator[None, None, QueuesNow]:
+        """Return the queues now: their quotas and workloads of one moment."""
+        state = self._cache.state
+        queues = [each for each in state.queues.values() if each.spec is not None]
+        waiting = [(each.pending, list(each.pending)) for each in queues if len(each.pending)]
+        held = [holding for each in queues for holding in each.holdings.values()]
+        coarse = CoarseQueues([each.spec for each in queues if each.spec], cohorts_of(state))
+        if not waiting:
+            return QueuesNow(now=now, jobs=(), queues=coarse)
+        yield
+        orders: list[list[Ticket]] = []
+        for pending, tickets in waiting:
+            orders.append([])
+            yield from in_order(pending, tickets, orders[-1])
+        most = share(list(map(len, orders)), self.forecaster.settings.coarse_first)
+        jobs: list[KnownJob] = []
+        for holding in held:
+            jobs.append(self._running(holding))
+            yield
+        for ticket in (each for order in orders for each in order[:most]):
+            workload = self._cache.mirrors.workloads.get(ticket.workload.key)
+            jobs.append(self._learning.known(ticket.workload, workload))
+            yield
+        core = yield from emptied(state, Optimizer)
+        behind = [ticket.workload for order in orders for ticket in order[most:]]
+        return QueuesNow(now=now, jobs=jobs, queues=coarse, make_state=lambda: core, behind=behind)
+
+    def _running(self, holding: Holding) -> KnownJob:
+        job = self._learning.running(holding.workload, holding.admission)
+        if holding.stopping and not job.workload.evicted:
+            return replace(job, workload=replace(job.workload, evicted=True))
+        return job
+
+    async def _in_turns(self, work: Generator[None, None, T]) -> T:
+        """Do work, with rests that are so much longer than each part of it."""
+        clock = self._pace.clock
+        began, looks = clock.monotonic(), 0
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                self._spent += clock.monotonic() - began
+                result: T = end.value
+                return result
+            looks += 1
+            spent = clock.monotonic() - began
+            if spent >= STEP_SECONDS or looks >= LOOKS:
+                self._spent += spent
+                await self._pace.sleep(RESTS * spent)
+                began, looks = clock.monotonic(), 0
+
+    async def _load(self) -> None:
+        """Remember what was stored before, if anything was."""
+        place = self._settings.memory
+        if not place:
+            return
+        try:
+            stored = await self._writes.client.get(
+                CONFIG_MAPS, self._name, namespace=self._namespace, into=_Stored
+            )
+            if KEY not in stored.binary_data:
+                return
+            body = base64.b64decode(stored.binary_data[KEY])
+            memory = unpack(body, names=self._settings.names)
+            restore(self.forecaster, memory)
+        except (ApiError, ValueError, MemoryDamagedError) as error:
+            log.warning("forecast_memory_unreadable", memory=place, error=str(error))
+        else:
+            self._since = memory.at
+            log.info("forecast_memory_read", memory=place, arrivals=len(memory.arrivals))
+
+    async def _save(self) -> None:
+        """Store what is remembered, if this process leads and has learnt something."""
+        place, count = self._settings.memory, self._learning.count
+        if not place or count == self._saved or not self._leading():
+            return
+        memory = await self._in_turns(remembered(self.forecaster, at=self._pace.clock.now()))
+        body = base64.b64encode(await self._in_turns(pack(memory))).decode()
+        try:
+            await self._writes.client.patch(
+                CONFIG_MAPS,
+                self._name,
+                {"binaryData": {KEY: body}},
+                namespace=self._namespace,
+                into=_Stored,
+            )
+        except ApiError as error:
+            log.warning("forecast_memory_unwritten", memory=place, error=str(error))
+        else:
+            self._saved = count
+
+
+def share(lengths: Sequence[int], total: int) -> int:
+    """Return how many of each queue are simulated at most: together no more than `total`, or one.
+
+    Args:
+        lengths: How many are pending in each queue.
+        total: How many are simulated in all.
+    """
+    left, most = total, 0
+    for number, length in enumerate(sorted(lengths)):
+        even = left // (len(lengths) - number)
+        if length > even:
+            return max(1, even)
+        left, most = left - length, length
+    return most
+
+
+def _fitted(settings: ForecastSettings, spent: float) -> ForecastSettings:
+    """Return settings for the next refresh, so that it takes no longer than it may."""
+    if spent > MOST_SECONDS:
+        factor = 0.5
+    elif spent < MOST_SECONDS / 3 and settings.coarse_first < DEFAULTS.coarse_first:
+        factor = 2.0
+    else:
+        return settings
+    return _simulating(int(settings.coarse_first * factor))
+
+
+def _simulating(pending: int) -> ForecastSettings:
+    """Return settings by which about so many pending workloads are simulated."""
+    coarse = max(LEAST_SIMULATED, min(DEFAULTS.coarse_first, pending))
+    return replace(DEFAULTS, coarse_first=coarse, exact_first=min(DEFAULTS.exact_first, coarse))
+
+
+def _rows(
+    told: Mapping[str, StartForecast], now: float
+) -> Generator[None, None, dict[str, StartRow]]:
+    """Return forecasts as snapshots have them: equal ones are one."""
+    same: dict[StartRow, StartRow] = {}
+    rows: dict[str, StartRow] = {}
+    for key, forecast in told.items():
+        row = start_row(forecast, now)
+        rows[key] = same.setdefault(row, row)
+        yield
+    return rows
+
+
+def start_row(forecast: StartForecast, now: float) -> StartRow:
+    """Return a forecast as snapshots have it.
+
+    Waits have two digits, so that many workloads share a row; what is certain stays exact.
+
+    Args:
+        forecast: The forecast.
+        now: When it was made, in seconds since the epoch.
+    """
+    interval = forecast.interval
+    if interval is None:
+        return StartRow(0, 0, 0, forecast.unknown)
+    exact = interval.low == interval.high
+    median, low, high = (
+        int(now + (wait if exact else _rounded(wait)))
+        for wait in (interval.median, interval.low, interval.high)
+    )
+    return StartRow(median, low, high, "coarse" if forecast.coarse else "exact")
+
+
+def _rounded(wait: float) -> float:
+    digits = 1 - floor(log10(wait)) if wait >= 1 else 0
+    return round(wait, min(0, digits))
