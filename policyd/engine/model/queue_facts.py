@@ -13,60 +13,82 @@ from policyd.cel.environment import Fields
 from policyd.cel.types import BOOL, INT, STRING, TIMESTAMP, Type, list_of, map_of
 
 _AMOUNTS = map_of(STRING, INT)
-_QUOTAS: Final[Fields] = {"nominal": _AMOUNTS, "used": _AMOUNTS, "available": _AMOUNTS}
-_LINE: Final[Fields] = {"pending": INT, "requested": _AMOUNTS, "oldestPending": TIMESTAMP}
+_Facts = Mapping[str, tuple[Type, str]]
+_LINE: Final[_Facts] = {
+    "pending": (INT, "Pending workloads."),
+    "requested": (_AMOUNTS, "Requests of pending workloads, by resource."),
+    "oldestPending": (
+        TIMESTAMP,
+        "Since when the oldest of them is pending; absent if none is pending.",
+    ),
+    "holding": (INT, "Workloads with quota."),
+}
+_QUOTAS: Final[_Facts] = {
+    "nominal": (_AMOUNTS, "Nominal quota, by resource."),
+    "used": (_AMOUNTS, "Quota in use, by resource."),
+    "available": (_AMOUNTS, "What could still be used, borrowing included; may be negative."),
+}
+_SUMS: Final[_Facts] = {
+    "nominal": (_AMOUNTS, "Nominal quota of all queues and cohorts in it, by resource."),
+    "used": (_AMOUNTS, "Quota in use, by resource."),
+    "idle": (_AMOUNTS, "The part of `nominal` that is not in use, by resource."),
+    "pending": _LINE["pending"],
+    "requested": _LINE["requested"],
+}
 
-QUEUE_STRUCTS: Final[Mapping[str, Fields]] = {
+QUEUE_FACTS: Final[Mapping[str, _Facts]] = {
     "policyd.LocalQueue": {
+        "name": (STRING, "The LocalQueue that the object names."),
+        "namespace": (STRING, "Its namespace."),
+        "clusterQueue": (STRING, "The name of the ClusterQueue behind it."),
         **_LINE,
-        "name": STRING,
-        "namespace": STRING,
-        "clusterQueue": STRING,
-        "holding": INT,
-        "used": _AMOUNTS,
+        "used": (_AMOUNTS, "Quota that its workloads hold, by resource."),
     },
     "policyd.ClusterQueue": {
+        "name": (STRING, "Its name."),
+        "cohort": (STRING, "Its cohort; empty for none."),
+        "active": (BOOL, "Whether it admits workloads."),
+        "strict": (BOOL, "Whether the first workload holds up those behind it (`StrictFIFO`)."),
         **_LINE,
         **_QUOTAS,
-        "name": STRING,
-        "cohort": STRING,
-        "active": BOOL,
-        "strict": BOOL,
-        "holding": INT,
-        "borrowed": _AMOUNTS,
-        "flavors": map_of(STRING, Type("policyd.Flavor")),
-        "waiting": list_of(Type("policyd.Waiting")),
+        "borrowed": (_AMOUNTS, "The part of `used` beyond its own quota, by resource."),
+        "flavors": (map_of(STRING, Type("policyd.Flavor")), "The same for each flavor."),
+        "waiting": (
+            list_of(Type("policyd.Waiting")),
+            "The first 50 pending workloads, in the order in which they are tried.",
+        ),
     },
     "policyd.Flavor": _QUOTAS,
     "policyd.Waiting": {
-        "namespace": STRING,
-        "job": STRING,
-        "priority": INT,
-        "since": TIMESTAMP,
-        "requests": _AMOUNTS,
+        "namespace": (STRING, "Its namespace."),
+        "job": (STRING, "Kind and name of its job, as `Job/train`; absent if there is none."),
+        "priority": (INT, "Its priority."),
+        "since": (TIMESTAMP, "Since when it is pending."),
+        "requests": (_AMOUNTS, "What it requests, by resource."),
     },
     "policyd.Cohort": {
-        "name": STRING,
-        "parent": STRING,
-        "nominal": _AMOUNTS,
-        "used": _AMOUNTS,
-        "idle": _AMOUNTS,
-        "pending": INT,
-        "requested": _AMOUNTS,
+        "name": (STRING, "Its name."),
+        "parent": (STRING, "The cohort above it; empty for none."),
+        **_SUMS,
     },
     "policyd.Cluster": {
-        "known": BOOL,
-        "takenAt": TIMESTAMP,
-        "clusterQueues": map_of(STRING, Type("policyd.ClusterQueue")),
-        "cohorts": map_of(STRING, Type("policyd.Cohort")),
-        "nominal": _AMOUNTS,
-        "used": _AMOUNTS,
-        "idle": _AMOUNTS,
-        "pending": INT,
-        "requested": _AMOUNTS,
+        "known": (BOOL, "Whether facts are known; this never fails."),
+        "takenAt": (TIMESTAMP, "The moment of the facts, for comparisons and for the time of day."),
+        "clusterQueues": (
+            map_of(STRING, Type("policyd.ClusterQueue")),
+            "All ClusterQueues, by name.",
+        ),
+        "cohorts": (map_of(STRING, Type("policyd.Cohort")), "All cohorts, by name."),
+        **_SUMS,
     },
 }
-"""The types that the variables are made of. Amounts are whole devices, milli-CPU and bytes."""
+"""The types that the variables are made of: each field's type and meaning. Amounts are whole
+devices, milli-CPU and bytes."""
+
+QUEUE_STRUCTS: Final[Mapping[str, Fields]] = {
+    struct: {name: kind for name, (kind, _) in fields.items()}
+    for struct, fields in QUEUE_FACTS.items()
+}
 
 QUEUE_VARIABLES: Final[Mapping[str, Type]] = {
     "queue": Type("policyd.LocalQueue"),
