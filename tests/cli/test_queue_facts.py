@@ -87,6 +87,24 @@ def test_apply_and_explain_read_a_snapshot(files):
     assert "1 wait in lq" in run("apply", *given(files, "--snapshot", "-"), text=SNAPSHOT).stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        pytest.param(["cluster.pending", "--snapshot", "queues.json"], "2", id="of-the-cluster"),
+        pytest.param(
+            ["queue.pending", "--snapshot", "queues.json", "-f", "pod.yaml"], "1", id="an-object's"
+        ),
+        pytest.param(["cluster.known"], "false", id="not-given"),
+    ],
+)
+def test_expressions_are_tried_on_a_snapshot(files, words, value):
+    words = [files / each if (files / each).exists() else each for each in words]
+
+    result = run("cel", "eval", *words, "--env", "policy", "-o", "value")
+
+    assert result.stdout == f"{value}\n", result.stderr
+
+
 @pytest.mark.parametrize("command", ["apply", "explain"])
 def test_standard_input_is_one_file(files, command):
     result = run(command, "-p", files / "policy.yaml", "-f", "-", "--snapshot", "-", text=POD)

@@ -7,6 +7,7 @@ import pytest
 
 from policyd.alloc.queue import FlavorSpec
 from policyd.cel import Budget, CelError, compile_expression
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.functions import expression_environment
@@ -183,6 +184,34 @@ def test_the_cost_does_not_grow_with_the_workloads():
 )
 def test_mistakes_are_found_when_a_policy_is_loaded(expression):
     assert load_policies(policy(f"validations: [{{expression: {expression!r}}}]"), "p").findings
+
+
+NATIVE = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: a}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}]
+  validations: [{expression: cluster.pending == 0}]
+"""
+NAMESPACED = """
+apiVersion: policies.kyverno.io/v1
+kind: NamespacedValidatingPolicy
+metadata: {name: a, namespace: team-a}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}]
+  validations: [{expression: cluster.pending == 0}]
+"""
+
+
+@pytest.mark.parametrize("text", [NATIVE, NAMESPACED])
+def test_policies_of_other_kinds_have_no_facts(text):
+    (finding,) = load_policies(text, "p", EVERY_FORMAT).findings
+
+    assert "undeclared reference to 'cluster'" in finding.message
+    assert finding.hint == "`cluster` is there in policyd's own policies only"
 
 
 def test_a_struct_is_no_map_however_it_is_typed():
