@@ -136,13 +136,13 @@ async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
         await asyncio.gather(*(watch.first_list() for watch in watches))
     settings = server.settings
     if server.ask_queues is not None and settings.queue and settings.queue_snapshots:
-        took = partial(_prepare_facts, server, policies)
+        took = partial(prepare_facts, server, policies)
         start(follow_queues(server.queues, server.ask_queues, pace=server.pace, took=took))
     await use_certificate(server, policies, start)
     return policies
 
 
-def _prepare_facts(
+def prepare_facts(
     server: WebhookServer, policies: PoliciesInForce, snapshot: QueueSnapshot
 ) -> None:
     """Prepare what policies read of a snapshot, if any does."""

@@ -28,14 +28,18 @@ class LatestFacts:
         """Prepare the facts of a snapshot that is not in use yet."""
         self._coming = snapshot, facts_of(snapshot)
 
+    def has(self, snapshot: QueueSnapshot) -> bool:
+        """Tell whether the facts of a snapshot are there already."""
+        return self._made(snapshot) is not None
+
     def current(self) -> QueueFacts:
         """Return the facts as they are now; unknown ones if there is no snapshot to rely on."""
         snapshot = self._latest.current()
         if snapshot is None:
             return _UNKNOWN
-        for made in (self._used, self._coming):
-            if made is not None and made[0] is snapshot:
-                self._used = made
-                return made[1]
-        made = self._used = snapshot, facts_of(snapshot)
+        made = self._used = self._made(snapshot) or (snapshot, facts_of(snapshot))
         return made[1]
+
+    def _made(self, snapshot: QueueSnapshot) -> _Made | None:
+        known = (self._used, self._coming)
+        return next((each for each in known if each is not None and each[0] is snapshot), None)

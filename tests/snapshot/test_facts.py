@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from hypothesis import given, settings
 
+from policyd.alloc.amount import UNLIMITED, total_of
 from policyd.alloc.queue import FlavorSpec
 from policyd.cel import Budget, CelError, compile_expression
 from policyd.dialects.registry import EVERY_FORMAT
@@ -23,7 +25,10 @@ from policyd.snapshot.rules import LocalQueueRule, QueueRules
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, group, pod_set, queue, workload
+from tests.alloc.choices import scenarios
 from tests.alloc.test_preemption import running
+from tests.alloc.test_properties import made, until_settled
+from tests.alloc.worlds import world
 from tests.engine.reviews import pod, policy, request
 from tests.snapshot.taking import Jobs, finished, snapshot
 from tests.status.test_standing import settled
@@ -405,6 +410,46 @@ def test_counts_give_the_same_totals_as_rows():
             )
             assert by_row == by_count
     assert value("size(clusterQueue.waiting)", facts_of(counted(of)), namespace="ns", name="1") == 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(scenarios(world, 180))
+def test_in_any_cluster_counts_and_rows_agree_and_sums_are_those_of_the_queues(things):
+    of = made(things)
+    until_settled(of)
+    by_row, by_count = (
+        facts_of(each).variables("", "")["cluster"] for each in (snapshot(of), counted(of))
+    )
+
+    for name, each in by_row["clusterQueues"].items():
+        other = by_count["clusterQueues"][name]
+        for fact in ("pending", "holding", "requested", "used", "available"):
+            assert each[fact] == other[fact]
+        assert ("oldestPending" in each) is ("oldestPending" in other) is (each["pending"] > 0)
+    for whole in (by_row, by_count):
+        queues = whole["clusterQueues"].values()
+        assert whole["pending"] == sum(each["pending"] for each in queues)
+        assert whole["used"] == total_of(*(each["used"] for each in queues))
+        tops = [
+            each for each in whole["cohorts"].values() if each["parent"] not in whole["cohorts"]
+        ]
+        alone = [each for each in queues if each["cohort"] not in whole["cohorts"]]
+        for fact in ("nominal", "used", "requested"):
+            assert whole[fact] == total_of(*(each[fact] for each in (*tops, *alone)))
+
+
+def test_what_has_no_limit_is_idle_without_one():
+    endless = group(h100={GPU: UNLIMITED}), group(spot={"cpu": 4})
+    of = settled(
+        *FLAVORS,
+        queue("a", "c", groups=endless),
+        queue("b", "c", groups=[group(h100={GPU: 8})]),
+        running("team-a/runs", "a", flavor="h100", **{GPU: 7}),
+    )
+    facts = facts_of(snapshot(of))
+
+    assert value(f"cluster.cohorts['c'].idle['{GPU}']", facts) == UNLIMITED
+    assert value("cluster.cohorts['c'].idle['cpu']", facts) == 4
 
 
 def test_its_rules_say_which_local_queues_there_are():

@@ -5,7 +5,7 @@ nothing waits) is a field that is not there, for `has` and `?`. An unknown one f
 `has` and `?`: the policy's `failurePolicy` decides then. Only `cluster.known` never fails.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, Protocol
 
 from policyd.cel import CelError
@@ -103,32 +103,36 @@ OF_THE_OBJECT: Final = frozenset(("queue", "clusterQueue"))
 class FactStruct(dict[str, Any]):
     """A struct whose fields are computed when an expression selects them."""
 
-    __slots__ = ("_fields", "_lacking", "_unknown")
+    __slots__ = ("_absent", "_fields", "_lacking", "_of", "_unknown")
 
     def __init__(
         self,
-        fields: Mapping[str, Callable[[], object]],
+        fields: Mapping[str, Callable[[Any], object]],
+        of: object = None,
         *,
+        absent: Container[object] = (),
         lacking: str = "",
         unknown: bool = False,
     ) -> None:
         """Begin with nothing computed.
 
         Args:
-            fields: How each field that is there is computed.
-            lacking: Why others are not there, for messages.
+            fields: How each field is computed, shared by all structs of a type.
+            of: What it is computed from.
+            absent: Those of the fields that are not there.
+            lacking: Why these and others are not there, for messages.
             unknown: Whether it is not known that they are not there.
         """
-        super().__init__()
         self._fields = fields
+        self._of = of
+        self._absent = absent
         self._lacking = lacking
         self._unknown = unknown
 
     def __missing__(self, name: str) -> object:
-        compute = self._fields.get(name)
-        if compute is None:
+        if name not in self:
             raise CelError(self._lacking or f"no such key: {name}")
-        value = self[name] = compute()
+        value = self[name] = self._fields[name](self._of)
         return value
 
     def __contains__(self, name: object) -> bool:
@@ -137,9 +141,10 @@ class FactStruct(dict[str, Any]):
         Raises:
             CelError: If that is unknown.
         """
-        if name not in self._fields and self._unknown:
+        there = name in self._fields and name not in self._absent
+        if self._unknown and not there:
             raise CelError(self._lacking)
-        return name in self._fields
+        return there
 
     def __iter__(self) -> Any:  # noqa: ANN401 - it never returns
         """Refuse: what has been computed so far is no result.
@@ -181,7 +186,7 @@ class UnknownFacts:
     def variables(self, _namespace: str, _queue: str) -> Mapping[str, object]:
         """Return values of which nothing can be selected."""
         nothing = FactStruct({}, lacking=self._message, unknown=True)
-        cluster = FactStruct({"known": lambda: False}, lacking=self._message, unknown=True)
+        cluster = FactStruct({"known": lambda _: False}, lacking=self._message, unknown=True)
         return {"queue": nothing, "clusterQueue": nothing, "cluster": cluster}
 
     def within(self, _namespace: str) -> "UnknownFacts":
