@@ -39,7 +39,7 @@ from webhooks.observe.observing import observers
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.reading import read_policies
 from webhooks.protocol import ReviewProtocol
-from webhooks.queue_snapshots import asking, follow_queues
+from webhooks.queue_snapshots import asking, follow_queues, unread
 from webhooks.registering import use_certificate
 from webhooks.settings_checks import serves_old_versions
 from webhooks.shared import Start, WebhookServer
@@ -135,7 +135,8 @@ async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
         await asyncio.gather(*(watch.first_list() for watch in watches))
     settings = server.settings
     if server.ask_queues is not None and settings.queue and settings.queue_snapshots:
-        start(follow_queues(server.queues, server.ask_queues, pace=server.pace))
+        took = server.verdicts.take if settings.verdicts else unread
+        start(follow_queues(server.queues, server.ask_queues, pace=server.pace, took=took))
     await use_certificate(server, policies, start)
     return policies
 
@@ -218,6 +219,7 @@ def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:
         default_class=server.default_class,
         authors=server.authors,
         owner_exists=Owners(server.api_server, asked).is_there if asked else None,
+        foresee=server.verdicts if server.settings.verdicts else None,
     )
 
 

@@ -22,9 +22,10 @@ from webhooks.external_data.inquiries import Inquiries
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespaces
 from webhooks.queue_snapshots import Ask
+from webhooks.verdicts import JobVerdicts
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
-"""Starts work that runs as long as the server does."""
+"""WouldStart work that runs as long as the server does."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +63,8 @@ class WebhookServer:
     """Asks the controller for a snapshot of the queues; None where there is none to be asked."""
     queues: LatestSnapshot = field(init=False)
     """The latest of them."""
+    verdicts: JobVerdicts = field(init=False)
+    """Says by it what new jobs can expect."""
     pace: Pace = field(default_factory=Pace)
     metrics: WebhookMetrics = field(default_factory=lambda: WebhookMetrics(CollectorRegistry()))
     readiness: Readiness = field(default_factory=Readiness)
@@ -87,6 +90,7 @@ class WebhookServer:
     def __post_init__(self) -> None:
         """Derive the webhook rules anew when the namespaces with a default queue change."""
         self.queues = LatestSnapshot(self.pace.clock.monotonic)
+        self.verdicts = JobVerdicts(self.queues, self.namespaces.find, clock=self.pace.clock)
         self.authors = Authors(self.settings.namespace, self.settings.starters)
         self.default_queues = DefaultQueues(changed=self.policies_changed.set)
 
