@@ -13,6 +13,7 @@ from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -226,10 +227,36 @@ class Place(NamedTuple):
     ticket: Ticket
 
 
+_Group = tuple[tuple[int, RequestKey], str]
+"""A request key, and a LocalQueue."""
+
+
+class PendingGroup(NamedTuple):
+    """Tickets of a LocalQueue with the same priority and requests.
+
+    Attributes:
+        example: A workload like them, which may have left.
+        size: How many they are.
+        trying: How many of them are tried in their turn.
+    """
+
+    example: QueuedWorkload
+    size: int
+    trying: int
+
+
+class _Probe(NamedTuple):
+    """Comes before all tickets of a priority."""
+
+    rank: tuple[int, float]
+
+
 class _KeptOrder:
     """Tickets by rank: all of a queue, and those of each LocalQueue.
 
     Attributes:
+        counts: How many have the same requests, by request key and LocalQueue.
+        examples: One of each.
         changes: How many there were since a reader asked.
     """
 
@@ -239,18 +266,33 @@ class _KeptOrder:
         for ticket in self.all.all():
             groups.setdefault(_queue_of(ticket), []).append(ticket)
         self.own = {name: RankedList(group) for name, group in groups.items()}
+        self.counts: dict[_Group, int] = {}
+        self.examples: dict[_Group, QueuedWorkload] = {}
+        for ticket in self.all.all():
+            self._count(ticket, 1)
         self.changes = 0
+
+    def _count(self, ticket: Ticket, change: int) -> None:
+        group = ticket.request_key, _queue_of(ticket)
+        count = self.counts.get(group, 0) + change
+        if count:
+            self.counts[group] = count
+            self.examples.setdefault(group, ticket.workload)
+        else:
+            del self.counts[group], self.examples[group]
 
     def add(self, ticket: Ticket) -> None:
         """Put a ticket in."""
         self.all.add(ticket)
         self.own.setdefault(_queue_of(ticket), RankedList()).add(ticket)
+        self._count(ticket, 1)
 
     def remove(self, ticket: Ticket) -> None:
         """Take a ticket out."""
         self.all.remove(ticket)
         own = self.own[_queue_of(ticket)]
         own.remove(ticket)
+        self._count(ticket, -1)
         if not own:
             del self.own[_queue_of(ticket)]
 
@@ -361,6 +403,26 @@ class PendingQueue:
             places.append(Place(number, next_ones[name], ticket))
             next_ones[name] += 1
         return places
+
+    def groups(self) -> Iterator[PendingGroup]:
+        """Yield all tickets, counted, in no particular order."""
+        kept, aside = self._kept(), dict[_Group, int]()
+        for ticket in self._aside.values():
+            group = ticket.request_key, _queue_of(ticket)
+            aside[group] = aside.get(group, 0) + 1
+        for group, count in kept.counts.items():
+            trying = 0 if group[0] in self._refused else count - aside.get(group, 0)
+            yield PendingGroup(kept.examples[group], count, trying)
+
+    def oldest(self, local_queue: str, priority: int) -> float:
+        """Return since when the first of a priority and LocalQueue is pending; there must be one.
+
+        In seconds since the epoch.
+        """
+        own = self._kept().own[local_queue]
+        at = own.place(_Probe((-priority, -inf)))
+        (first,) = own.part(at, at + 1)
+        return first.workload.queued_at
 
     def _counted_places(self, local_queue: str, start: int, stop: int) -> list[Place]:
         lengths: dict[str, int] = {}

@@ -50,7 +50,7 @@ class RankedList(Generic[R]):
             start, stop = start - len(each), stop - len(each)
         return found
 
-    def place(self, item: R) -> int:
+    def place(self, item: Ranked) -> int:
         """Return the place of an item; one that is not here has the place it would have."""
         at = bisect_left(self._lasts, item.rank)
         before = sum(map(len, self._parts[:at]))

@@ -303,6 +303,12 @@ def ordered(queue):
     assert found == sorted(queue, key=queue.turn)
     assert [(n, ticket) for n, _, ticket in queue.places("", 0, 9)] == [*enumerate(found[:9])]
     assert queue.places("", 2, 4) == queue.places("", 0, 9)[2:4]
+    groups = [*queue.groups()]
+    assert sum(group.size for group in groups) == len(found)
+    assert sum(group.trying for group in groups) == len(queue.active)
+    for each in found:
+        first = queue.oldest(each.workload.local_queue, each.workload.priority)
+        assert first <= each.workload.queued_at
     for name in {ticket.workload.local_queue for ticket in found} - {""}:
         own = [each for each in queue.places("", 0, 9) if each.ticket.workload.local_queue == name]
         assert queue.places(name, 0, 9) == own
