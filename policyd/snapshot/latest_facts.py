@@ -3,13 +3,20 @@
 from typing import Final
 
 from policyd.engine.model.queue_facts import QueueFacts, UnknownFacts
-from policyd.snapshot.facts import SnapshotFacts, facts_of
+from policyd.snapshot.facts import facts_of
 from policyd.snapshot.latest import LatestSnapshot
 from policyd.snapshot.values import QueueSnapshot
 
 _UNKNOWN: Final = UnknownFacts("no current snapshot of them could be had from the controller")
 
-_Made = tuple[QueueSnapshot, SnapshotFacts]
+_Made = tuple[QueueSnapshot, QueueFacts]
+
+
+def _make(snapshot: QueueSnapshot) -> _Made:
+    try:
+        return snapshot, facts_of(snapshot)
+    except Exception as error:  # noqa: BLE001 - a bug here must not end the server
+        return snapshot, UnknownFacts(f"their snapshot is damaged: {error!r}")
 
 
 class LatestFacts:
@@ -26,7 +33,7 @@ class LatestFacts:
 
     def take(self, snapshot: QueueSnapshot) -> None:
         """Prepare the facts of a snapshot that is not in use yet."""
-        self._coming = snapshot, facts_of(snapshot)
+        self._coming = _make(snapshot)
 
     def has(self, snapshot: QueueSnapshot) -> bool:
         """Tell whether the facts of a snapshot are there already."""
@@ -37,7 +44,7 @@ class LatestFacts:
         snapshot = self._latest.current()
         if snapshot is None:
             return _UNKNOWN
-        made = self._used = self._made(snapshot) or (snapshot, facts_of(snapshot))
+        made = self._used = self._made(snapshot) or _make(snapshot)
         return made[1]
 
     def _made(self, snapshot: QueueSnapshot) -> _Made | None:

@@ -98,15 +98,19 @@ def read_newer(body: bytes, source: str) -> QueueSnapshot | None:
 def _is_whole(queue: ClusterQueueUse) -> bool:
     """Tell whether all indexes in the rows of a queue lead somewhere."""
     queues, reasons, requests = map(len, (queue.local_queues, queue.reasons, queue.requests))
-    return all(
-        0 <= row.requests < requests
-        and NONE <= row.local_queue < queues
-        and NONE <= row.reason < reasons
-        and NONE <= row.ahead < place
-        for place, row in enumerate(queue.pending)
-    ) and all(
-        0 <= row.usage < len(queue.usages) and NONE <= row.local_queue < queues
-        for row in queue.holding
+    return (
+        all(
+            0 <= row.requests < requests
+            and NONE <= row.local_queue < queues
+            and NONE <= row.reason < reasons
+            and NONE <= row.ahead < place
+            for place, row in enumerate(queue.pending)
+        )
+        and all(NONE <= line.local_queue < queues for line in queue.lines)
+        and all(
+            0 <= row.usage < len(queue.usages) and NONE <= row.local_queue < queues
+            for row in queue.holding
+        )
     )
 
 

@@ -20,8 +20,9 @@ from policyd.engine.remember.remembering import Remembering
 from policyd.snapshot.facts import MOST_WAITING, facts_of
 from policyd.snapshot.latest_facts import LatestFacts
 from policyd.snapshot.picture import Picture, Pictures
-from policyd.snapshot.reading import read
+from policyd.snapshot.reading import SnapshotError, read
 from policyd.snapshot.rules import LocalQueueRule, QueueRules
+from policyd.snapshot.values import FORMAT, ClusterQueueUse, PendingLine, QueueSnapshot
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, group, pod_set, queue, workload
@@ -469,6 +470,17 @@ def test_a_namespace_learns_of_it_what_it_may():
 
     assert "hides" in fails("clusterQueue.waiting[0].namespace", facts, name="empty")
     assert value("clusterQueue.waiting[0].priority", facts, name="empty") == 0
+
+
+def test_a_count_of_a_queue_that_is_not_there_is_damage():
+    lost = ClusterQueueUse(name="a", lines=(PendingLine(0, 3, 1, 1, 5, {GPU: 1}),))
+    found = QueueSnapshot(format=FORMAT, taken_at=1.0, cluster_queues=(lost,))
+
+    with pytest.raises(SnapshotError, match="a row of ClusterQueue a names an entry"):
+        read(msgspec.json.encode(found), "live")
+    facts = LatestFacts(At(found))
+    facts.take(found)
+    assert "their snapshot is damaged" in fails("cluster.pending", facts.current())
 
 
 # --- the latest

@@ -9,7 +9,7 @@ from tests.engine.reviews import pod, policy, request
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
-from webhooks.server import WebhookServer, prepare_facts
+from webhooks.server import WebhookServer, take_snapshot
 
 READING = "validations: [{expression: \"'a' in cluster.clusterQueues\", message: no queue a}]"
 OTHER = "validations: [{expression: object.kind == 'Pod'}]"
@@ -60,6 +60,6 @@ def test_policies_read_the_latest_snapshot(server, in_force):
 def test_facts_are_prepared_only_where_policies_read_them(server, in_force, spec, prepared):
     snapshot = of("a")
 
-    prepare_facts(server, in_force(spec), snapshot)
+    take_snapshot(server, in_force(spec), snapshot)
 
     assert server.queue_facts.has(snapshot) is prepared
