@@ -132,6 +132,10 @@ class Settings:
     """Whether to read snapshots of the queues, which the controller serves through the API server.
     Where it serves none, nothing is said of the queues."""
 
+    verdicts: bool = True
+    """Whether a new job in a queue gets a warning that says if it would start now, or why not, also
+    with `kubectl create --dry-run=server`. It takes `queue_snapshots`."""
+
     starters: tuple[str, ...] = ()
     """Users and groups that may take pending jobs and pods out of their queue, as controllers that
     remove gates of pods or resume jobs do, besides the accounts of policyd's namespace and its own.

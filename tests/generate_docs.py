@@ -24,11 +24,13 @@ from policyd.api.configuration.left_out import LEFT_OUT
 from policyd.api.inject import Expression
 from policyd.api.meta import ObjectMeta
 from policyd.api.policy import Policy
+from policyd.cel.types import Type
 from policyd.cli import COMMANDS, main
 from policyd.config import PREFIX, Settings
 from policyd.controller.metrics.metric_families import COUNTED, MEASURED
 from policyd.controller.policies.scanning import ScanMetrics
 from policyd.engine.compile.schema import policy_shape
+from policyd.engine.model.queue_facts import QUEUE_FACTS, QUEUE_VARIABLES
 from policyd.field_notes import field_notes
 from tests.gates import flipped
 from tests.generate_cel import functions_page
@@ -76,6 +78,7 @@ def table(header: str, rows: Iterator[tuple[str, ...]]) -> str:
 
 def policy_page() -> str:
     sections = "\n\n".join(struct_section(struct) for struct in structs(Policy))
+    facts = "\n\n".join(fact_sections())
     return f"""\
 # Policy
 
@@ -91,7 +94,40 @@ Fields that Kubernetes' own objects have too (tolerations, affinity, selectors) 
 meaning as there.
 
 {sections}
+
+## Facts of queues
+
+{FACTS}
+
+{facts}
 """
+
+
+FACTS = """\
+The variables `queue`, `clusterQueue` and `cluster` of expressions:
+[Read the queues](../guides/read-the-queues.md) describes them.
+Amounts are whole devices, milli-CPU (`1000` is one CPU) and bytes; without a limit, they are
+`9223372036854775807`.\
+"""
+
+
+def fact_sections() -> Iterator[str]:
+    """Yield a table for each type that the facts of queues are made of."""
+    named = {str(kind): name for name, kind in QUEUE_VARIABLES.items()}
+    for struct, fields in QUEUE_FACTS.items():
+        title = f"### {struct.removeprefix('policyd.')}"
+        rows = ((f"`{name}`", fact_type(kind), note) for name, (kind, note) in fields.items())
+        called = f"`{named[struct]}`\n\n" if struct in named else ""
+        yield f"{title}\n\n{called}" + table("Field | Type | Meaning", rows)
+
+
+def fact_type(kind: Type) -> str:
+    """Write a type of CEL, with a link if there is a table for it."""
+    if kind.name in QUEUE_FACTS:
+        name = kind.name.removeprefix("policyd.")
+        return f"[{name}](#{name.lower()})"
+    inner = ", ".join(map(fact_type, kind.parameters))
+    return f"{str(kind).partition('(')[0]}({inner})" if inner else str(kind)
 
 
 def structs(root: type) -> list[type]:

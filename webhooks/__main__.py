@@ -95,6 +95,11 @@ from webhooks.settings_checks import (
     help="Read how the queues are from the controller.  [on]",
 )
 @click.option(
+    "--verdicts/--no-verdicts",
+    default=None,
+    help="Warn new jobs whether they would start now.  [on]",
+)
+@click.option(
     "--starters", multiple=True, metavar="NAME", help="Other users that may start pending jobs."
 )
 @click.option(

@@ -28,6 +28,13 @@ POLL_LIMIT_SECONDS: Final = 5.0
 Ask = Callable[[str], Awaitable[bytes]]
 """Asks for the snapshot, unless it is of this version. Raises an ApiError."""
 
+Took = Callable[[QueueSnapshot], None]
+
+
+def unread(_snapshot: QueueSnapshot) -> None:
+    """Prepare nothing."""
+
+
 log = structlog.get_logger(__name__)
 
 
@@ -45,7 +52,7 @@ async def follow_queues(
     ask: Ask,
     *,
     pace: Pace,
-    took: Callable[[QueueSnapshot], None] = lambda _snapshot: None,
+    took: Took = unread,
 ) -> NoReturn:
     """Keep the latest snapshot current.
 
@@ -79,7 +86,7 @@ async def follow_queues(
         await pace.sleep(wait)
 
 
-def _read(body: bytes, took: Callable[[QueueSnapshot], None]) -> QueueSnapshot | None:
+def _read(body: bytes, took: Took) -> QueueSnapshot | None:
     snapshot = read_newer(body, ADMISSION_PLURAL)
     if snapshot is not None:
         took(snapshot)

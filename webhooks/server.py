@@ -136,16 +136,18 @@ async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
         await asyncio.gather(*(watch.first_list() for watch in watches))
     settings = server.settings
     if server.ask_queues is not None and settings.queue and settings.queue_snapshots:
-        took = partial(_prepare_facts, server, policies)
+        took = partial(take_snapshot, server, policies)
         start(follow_queues(server.queues, server.ask_queues, pace=server.pace, took=took))
     await use_certificate(server, policies, start)
     return policies
 
 
-def _prepare_facts(
+def take_snapshot(
     server: WebhookServer, policies: PoliciesInForce, snapshot: QueueSnapshot
 ) -> None:
-    """Prepare what policies read of a snapshot, if any does."""
+    """Prepare what verdicts and policies read of a snapshot, as far as there are any."""
+    if server.settings.verdicts:
+        server.verdicts.take(snapshot)
     if any(policy.reads_queues for policy in policies.loaded):
         server.queue_facts.take(snapshot)
 
@@ -228,6 +230,7 @@ def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:
         default_class=server.default_class,
         authors=server.authors,
         owner_exists=Owners(server.api_server, asked).is_there if asked else None,
+        foresee=server.verdicts if server.settings.verdicts else None,
     )
 
 

@@ -23,9 +23,10 @@ from webhooks.external_data.inquiries import Inquiries
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespaces
 from webhooks.queue_snapshots import Ask
+from webhooks.verdicts import JobVerdicts
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
-"""Starts work that runs as long as the server does."""
+"""WouldStart work that runs as long as the server does."""
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +66,8 @@ class WebhookServer:
     """The latest of them."""
     queue_facts: LatestFacts = field(init=False)
     """What policies read of the latest."""
+    verdicts: JobVerdicts = field(init=False)
+    """Says by it what new jobs can expect."""
     pace: Pace = field(default_factory=Pace)
     metrics: WebhookMetrics = field(default_factory=lambda: WebhookMetrics(CollectorRegistry()))
     readiness: Readiness = field(default_factory=Readiness)
@@ -91,6 +94,7 @@ class WebhookServer:
         """Derive the webhook rules anew when the namespaces with a default queue change."""
         self.queues = LatestSnapshot(self.pace.clock.monotonic)
         self.queue_facts = LatestFacts(self.queues)
+        self.verdicts = JobVerdicts(self.queues, self.namespaces.find, clock=self.pace.clock)
         self.authors = Authors(self.settings.namespace, self.settings.starters)
         self.default_queues = DefaultQueues(changed=self.policies_changed.set)
 

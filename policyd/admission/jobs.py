@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from policyd.admission.decisions import SPEAKER, PendingError, changed, object_of
+from policyd.admission.verdicts import Submission, submission_of
 from policyd.api.admission import AdmissionRequest, UserInfo, decode_object
 from policyd.api.kueue.names import GROUP, MANAGED, QUEUE_NAME
 from policyd.api.meta import Json
@@ -51,6 +52,9 @@ CLAIMS_WAIT = (
     " for them by resource in `resources.limits`, such as `nvidia.com/gpu: 1`"
 )
 """The warning for such a pod; the controller, which never starts it, reports the same."""
+
+Foresee = Callable[[Submission], str]
+"""Says what a job can expect; "" if that is not known."""
 
 OwnerExists = Callable[[str, Mapping[str, Any]], bool]
 """Returns whether the owner that an object of a namespace names exists. Raises a PendingError if
@@ -119,6 +123,7 @@ class JobAdmission:
         default_class: Whether there is a priority class for new jobs that name none.
         authors: Tells which users may start pending jobs.
         owner_exists: Looks owners up, where any user's word for them is taken.
+        foresee: Says what a new job can expect; None to say nothing.
     """
 
     integrations: Integrations = EVERYTHING
@@ -126,6 +131,7 @@ class JobAdmission:
     default_class: DefaultClass = NO_CLASS
     authors: Authors = NOBODY_KNOWN
     owner_exists: OwnerExists | None = None
+    foresee: Foresee | None = None
 
     def change(self, request: AdmissionRequest, decision: Decision) -> Decision:
         """Suspend new jobs that queue, gate new pods, and mark kinds that create such pods."""
@@ -171,9 +177,22 @@ class JobAdmission:
         author = self.authors.author_of(request.user_info)
         context = self._context(request, defaults=True, author=author)
         try:
-            return _with_job_rules(request, decision, context)
+            found = _with_job_rules(request, decision, context)
+            return found if decision.denials else self._with_verdict(request, decision, found)
         except PendingError:
             return ALLOWED  # thrown away: it is decided again once the owner was looked up
+
+    def _with_verdict(
+        self, request: AdmissionRequest, policies: Decision, found: Decision
+    ) -> Decision:
+        """Return a decision on a new job with a warning of what the job can expect."""
+        if self.foresee is None or request.operation != "CREATE" or found.denials:
+            return found
+        obj, kind = object_of(request, policies), request.kind
+        context = self._context(request, defaults=True)
+        submission = submission_of(obj, kind.group, kind.kind, context, request.namespace)
+        said = self.foresee(submission) if submission is not None else ""
+        return replace(found, warnings=(*found.warnings, f"{SPEAKER}: {said}")) if said else found
 
     def _may_change(self, request: AdmissionRequest, decision: Decision) -> bool:
         """Tell by the envelope and the decision of the policies, without decoding the object."""

@@ -9,15 +9,18 @@ other takes the room that it made. When a workload does not fit, all that have t
 become inadmissible without a look at each.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Mapping
+from bisect import insort
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
+from math import inf
 from operator import attrgetter
+from typing import NamedTuple
 
 from policyd.alloc.flavors.assignment import Progress, Requests
 from policyd.alloc.flavors.options import QueueOptions, RequestKey, request_key_of
 from policyd.alloc.plan import Requeue, RequeueReason
+from policyd.alloc.ranked import RankedList
 from policyd.alloc.workload import ConditionReason, QueuedWorkload
 
 Rank = tuple[int, float, str, str]
@@ -216,11 +219,113 @@ def becomes_inadmissible(reason: RequeueReason, progress: Progress | None, *, st
     return not (strict or goes_on or reason in _RETRIED)
 
 
+class Place(NamedTuple):
+    """A ticket, and its places among all of the queue and among those of its LocalQueue."""
+
+    in_queue: int
+    in_local_queue: int
+    ticket: Ticket
+
+
+_Group = tuple[tuple[int, RequestKey], str]
+"""A request key, and a LocalQueue."""
+
+
+class PendingGroup(NamedTuple):
+    """Tickets of a LocalQueue with the same priority and requests.
+
+    Attributes:
+        example: A workload like them, which may have left.
+        size: How many they are.
+        trying: How many of them are tried in their turn.
+    """
+
+    example: QueuedWorkload
+    size: int
+    trying: int
+
+
+class _Probe(NamedTuple):
+    """Comes before all tickets of a priority."""
+
+    rank: tuple[int, float]
+
+
+class _KeptOrder:
+    """Tickets by rank: all of a queue, and those of each LocalQueue.
+
+    Attributes:
+        counts: How many have the same requests, by request key and LocalQueue.
+        examples: One of each.
+        changes: How many there were since a reader asked.
+    """
+
+    def __init__(self, tickets: Iterable[Ticket]) -> None:
+        self.all = RankedList(tickets)
+        groups: dict[str, list[Ticket]] = {}
+        for ticket in self.all.all():
+            groups.setdefault(_queue_of(ticket), []).append(ticket)
+        self.own = {name: RankedList(group) for name, group in groups.items()}
+        self.counts: dict[_Group, int] = {}
+        self.examples: dict[_Group, QueuedWorkload] = {}
+        for ticket in self.all.all():
+            self._count(ticket, 1)
+        self.changes = 0
+
+    def _count(self, ticket: Ticket, change: int) -> None:
+        group = ticket.request_key, _queue_of(ticket)
+        count = self.counts.get(group, 0) + change
+        if count:
+            self.counts[group] = count
+            self.examples.setdefault(group, ticket.workload)
+        else:
+            del self.counts[group], self.examples[group]
+
+    def add(self, ticket: Ticket) -> None:
+        """Put a ticket in."""
+        self.all.add(ticket)
+        self.own.setdefault(_queue_of(ticket), RankedList()).add(ticket)
+        self._count(ticket, 1)
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take a ticket out."""
+        self.all.remove(ticket)
+        own = self.own[_queue_of(ticket)]
+        own.remove(ticket)
+        self._count(ticket, -1)
+        if not own:
+            del self.own[_queue_of(ticket)]
+
+
+def _queue_of(ticket: Ticket) -> str:
+    return ticket.workload.local_queue
+
+
+def _part(order: RankedList[Ticket], first: Ticket | None, start: int, stop: int) -> list[Ticket]:
+    """Return a part of an order in which one ticket, if there is one, comes before all."""
+    if first is None:
+        return order.part(start, stop)
+    at = order.place(first)
+    moved = order.part(start - 1, min(stop - 1, at))
+    own = [first] if start <= 0 < stop else []
+    return [*own, *moved, *order.part(max(start, at + 1), stop)]
+
+
+def _place(order: RankedList[Ticket], first: Ticket | None, ticket: Ticket) -> int:
+    """Return the place of a ticket in such an order."""
+    if first is None:
+        return order.place(ticket)
+    if ticket is first:
+        return 0
+    place = order.place(ticket)
+    return place + (place < order.place(first))
+
+
 @dataclass(slots=True, eq=False)
 class PendingQueue:
     """Pending workloads of one ClusterQueue.
 
-    Asked for its order, it keeps that: new tickets are then sorted in, and those that left dropped.
+    Asked for its order, it keeps that while tickets come and go.
 
     INVARIANT: every ticket is either in `_aside` or in the heap of its group. There may be more in
     a heap: tickets that left, changed or were set aside are skipped when they come up. A group is
@@ -235,8 +340,7 @@ class PendingQueue:
     _refused: dict[tuple[int, RequestKey], ConditionReason] = field(default_factory=dict)
     _preemptor: str = ""
     _latest: Ticket | None = None
-    _ranked: list[Ticket] = field(default_factory=list)
-    _fresh: list[Ticket] | None = None
+    _order: "_KeptOrder | None" = None
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -261,29 +365,95 @@ class PendingQueue:
         return [ticket for ticket in self if self._is_active(ticket)]
 
     def in_order(self) -> list[Ticket]:
-        """Return all tickets, inadmissible or not, in the order of their turns."""
-        order = self._by_rank()
+        """Return all tickets, inadmissible or not, in the order of their turns; in a new list."""
         if self._usage is not None:
-            shares: dict[float, list[Ticket]] = {}
-            for ticket in order:
-                usage = self._usage.get(ticket.workload.local_queue, 0.0)
-                shares.setdefault(usage, []).append(ticket)
-            order = [ticket for usage in sorted(shares) for ticket in shares[usage]]
-        preemptor = self._tickets.get(self._preemptor)
+            return sorted(self._tickets.values(), key=self.turn)
+        order, preemptor = self._kept().all.all(), self._tickets.get(self._preemptor)
         if preemptor is not None:
             order.remove(preemptor)
-            order.insert(bisect_left(order, self.turn(preemptor), key=self.turn), preemptor)
+            order.insert(0, preemptor)
         return order
 
-    def _by_rank(self) -> list[Ticket]:
-        """Return all tickets by priority and age, in a new list."""
-        if self._fresh is None:
-            self._ranked, self._fresh = [], list(self._tickets.values())
-        left = [ticket for ticket in self._ranked if not ticket.gone]
-        left += [ticket for ticket in self._fresh if not ticket.gone]
-        left.sort(key=_rank)  # nearly no work for those that were in order
-        self._ranked, self._fresh = left, []
-        return left.copy()
+    def places(self, local_queue: str, start: int, stop: int) -> list[Place]:
+        """Return tickets with their places, in the order of their turns.
+
+        Args:
+            local_queue: `namespace/name` of a LocalQueue, to return its tickets only; "" for all.
+            start: The first place that is asked for, among those of the LocalQueue or of all.
+            stop: The place before which it ends.
+        """
+        if self._usage is not None:
+            return self._counted_places(local_queue, start, stop)
+        kept, first = self._kept(), self._tickets.get(self._preemptor)
+        if local_queue:
+            own = kept.own.get(local_queue, RankedList())
+            own_first = None if first is None or _queue_of(first) != local_queue else first
+            found = _part(own, own_first, start, stop)
+            return [
+                Place(_place(kept.all, first, ticket), number, ticket)
+                for number, ticket in enumerate(found, start)
+            ]
+        next_ones: dict[str, int] = {}
+        places = []
+        for number, ticket in enumerate(_part(kept.all, first, start, stop), start):
+            name = _queue_of(ticket)
+            if name not in next_ones:
+                own_first = None if first is None or _queue_of(first) != name else first
+                next_ones[name] = _place(kept.own[name], own_first, ticket)
+            places.append(Place(number, next_ones[name], ticket))
+            next_ones[name] += 1
+        return places
+
+    def groups(self) -> Iterator[PendingGroup]:
+        """Yield all tickets, counted, in no particular order."""
+        kept, aside = self._kept(), dict[_Group, int]()
+        for ticket in self._aside.values():
+            group = ticket.request_key, _queue_of(ticket)
+            aside[group] = aside.get(group, 0) + 1
+        for group, count in kept.counts.items():
+            trying = 0 if group[0] in self._refused else count - aside.get(group, 0)
+            yield PendingGroup(kept.examples[group], count, trying)
+
+    def oldest(self, local_queue: str, priority: int) -> float:
+        """Return since when the first of a priority and LocalQueue is pending; there must be one.
+
+        In seconds since the epoch.
+        """
+        own = self._kept().own[local_queue]
+        at = own.place(_Probe((-priority, -inf)))
+        (first,) = own.part(at, at + 1)
+        return first.workload.queued_at
+
+    def _counted_places(self, local_queue: str, start: int, stop: int) -> list[Place]:
+        lengths: dict[str, int] = {}
+        places = []
+        for number, ticket in enumerate(self.in_order()):
+            name = _queue_of(ticket)
+            own = lengths[name] = lengths.get(name, -1) + 1
+            if local_queue in {"", name}:
+                places.append(Place(number, own, ticket))
+        return places[start:stop]
+
+    def _kept(self) -> "_KeptOrder":
+        """Return the order by rank, which is kept from now on."""
+        if self._order is None:
+            self._order = _KeptOrder(self._tickets.values())
+        self._order.changes = 0
+        return self._order
+
+    def _note_order(self, old: Ticket | None, new: Ticket | None) -> None:
+        """Keep the order, until no reader has asked for it during many changes."""
+        order = self._order
+        if order is None:
+            return
+        order.changes += 1
+        if order.changes > _SLACK + len(self._tickets):
+            self._order = None
+            return
+        if old is not None:
+            order.remove(old)
+        if new is not None:
+            order.add(new)
 
     def order_by(self, usage: Mapping[str, float] | None) -> None:
         """Let LocalQueues of the least `usage` go first; None to go by priority and age alone."""
@@ -291,13 +461,6 @@ class PendingQueue:
         self._usage = usage
         if regroup:
             self._rebuild()
-
-    def _drop_old_order(self) -> None:
-        """Forget the order once most of it is gone: no reader has asked for it for long."""
-        if self._fresh is None:
-            return
-        if len(self._ranked) + len(self._fresh) > 2 * len(self._tickets) + _SLACK:
-            self._ranked, self._fresh = [], None
 
     def get(self, key: str) -> QueuedWorkload | None:
         """Return the workload of that key; None if it is not here."""
@@ -319,9 +482,7 @@ class PendingQueue:
                 ticket.preemptor, self._latest = True, ticket
         self._aside.pop(workload.key, None)
         self._tickets[workload.key] = ticket
-        if self._fresh is not None:
-            self._fresh.append(ticket)
-            self._drop_old_order()
+        self._note_order(old, ticket)
         if ticket.aside:
             self._aside[workload.key] = ticket
         else:
@@ -343,7 +504,7 @@ class PendingQueue:
         if ticket is not None:
             ticket.gone = True
             self._aside.pop(key, None)
-            self._drop_old_order()
+            self._note_order(ticket, None)
         if key == self._preemptor:
             self._preemptor = ""
         return ticket

@@ -120,7 +120,7 @@ def command(**given: Unpack[_Given]) -> None:
       helm template chart/ | policyd apply -p policies/ -f -
       policyd apply -p policies/ -f job.yaml --cluster -n team-a
     """
-    once(given["policies"] + given["objects"])
+    once((*given["policies"], *given["objects"], given["snapshot"]))
     loaded = load(given["policies"])
     show_all(loaded.findings)
     if not loaded.policies and not loaded.findings:

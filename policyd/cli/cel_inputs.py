@@ -25,7 +25,8 @@ from policyd.cel.types import Type
 from policyd.cli.formats.files import FILE, once
 from policyd.cli.formats.files import text_of as contents_of
 from policyd.cli.formats.report import exit_code, show_all
-from policyd.cli.options import GROUPS, USER, together
+from policyd.cli.formats.snapshots import facts_in
+from policyd.cli.options import GROUPS, SNAPSHOT, USER, together
 from policyd.clock import SystemClock
 from policyd.dialects.registry import FORMATS, dialect_of
 from policyd.engine.documents.reading import read_documents
@@ -33,6 +34,7 @@ from policyd.engine.model.dialects import PolicyFormat, Volatile
 from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.facts import Facts
 from policyd.engine.model.functions import expression_environment
+from policyd.engine.model.queue_facts import NOT_GIVEN, QueueFacts
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.requests import (
@@ -83,6 +85,7 @@ class Inputs(TypedDict):
     namespace: str
     user: str
     groups: tuple[str, ...]
+    snapshot: str | None
 
 
 def _environment(_context: click.Context, _option: click.Parameter, value: str) -> Environment:
@@ -135,6 +138,7 @@ with_inputs = together(
     ),
     USER,
     GROUPS,
+    SNAPSHOT,
 )
 """Give a command an expression, and the options for its inputs."""
 
@@ -146,6 +150,7 @@ def text_of(given: Inputs) -> str:
         click.UsageError: If standard input is named twice.
     """
     files = [given[name] for name in ("filename", "old", "params", "namespace_object", "request")]
+    files.append(given["snapshot"])
     once([given["expression"], *files])
     if given["expression"] != STANDARD_INPUT:
         return given["expression"]
@@ -192,6 +197,8 @@ def activation_of(given: Inputs) -> dict[str, object]:
             name: value for each in FORMATS for name, value in _environments_of(each).values.items()
         },
     }
+    queues: QueueFacts = facts_in(given["snapshot"]) if given["snapshot"] else NOT_GIVEN
+    activation |= queues.variables(given["namespace"], "")
     subject = old if obj is None else obj
     if subject is None:
         return activation
@@ -200,6 +207,7 @@ def activation_of(given: Inputs) -> dict[str, object]:
         activation["namespaceObject"] = facts.namespace_object
     if facts is not None:
         activation |= _known(facts, request or {})
+        activation |= queues.variables(facts.request.namespace, facts.queue_name)
     return activation
 
 

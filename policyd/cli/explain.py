@@ -72,7 +72,7 @@ def command(**given: Unpack[_Given]) -> None:
       policyd explain -p policies/ -f pod.yaml --operation UPDATE --user alice -o json
       policyd explain -p policies/ -f job.yaml --cluster --policy night-share
     """
-    once(given["policies"] + given["objects"])
+    once((*given["policies"], *given["objects"], given["snapshot"]))
     loaded = load(given["policies"], DIALECT)
     show_all(finding for finding in loaded.findings if finding.severity == "error")
     _check_names(given["names"], loaded)

@@ -7,9 +7,10 @@ comes.
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
-from policyd.alloc.amount import UNLIMITED, add, subtract, total_of
+from policyd.alloc.amount import UNLIMITED, add, subtract
 from policyd.cel.values import Timestamp
 from policyd.engine.model.queue_facts import FactStruct, QueueFacts, UnknownFacts
 from policyd.snapshot.picture import STEP
@@ -21,7 +22,7 @@ from policyd.snapshot.values import (
     QueueSnapshot,
     QuotaUse,
 )
-from policyd.status.naming import Naming
+from policyd.status.naming import Naming, team_of
 
 MOST_WAITING: Final = 50
 """Workloads in front of a ClusterQueue that policies see one by one."""
@@ -30,7 +31,7 @@ LocalQueueKey = tuple[str, str]
 """Namespace and name."""
 
 _Amounts = dict[str, int]
-_Fields = dict[str, Callable[[], object]]
+_Fields = Mapping[str, Callable[[Any], object]]
 
 
 @dataclass(slots=True)
@@ -43,16 +44,14 @@ class _Line:
     used: _Amounts = field(default_factory=dict)
     oldest: int = UNLIMITED
 
-    def fields(self) -> _Fields:
-        """Return what policies see of it."""
-        found: _Fields = {
-            "pending": lambda: self.pending,
-            "holding": lambda: self.holding,
-            "requested": lambda: self.requested,
-        }
-        if self.pending:
-            found["oldestPending"] = lambda: _moment(self.oldest)
-        return found
+    @property
+    def absent(self) -> frozenset[str]:
+        """Which facts there are not."""
+        return _NOTHING if self.pending else _NONE_PENDING
+
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+_NONE_PENDING: Final = frozenset(("oldestPending",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,119 +233,200 @@ class SnapshotFacts:
             return nothing, nothing
         line = self._totals.of_local_queues.get((namespace, name)) or _Line()
         local = FactStruct(
-            {
-                **line.fields(),
-                "used": lambda: line.used,
-                "name": lambda: name,
-                "namespace": lambda: namespace,
-                "clusterQueue": lambda: behind,
-            },
+            _LOCAL_QUEUE,
+            _LocalQueue(line, namespace, name, behind),
+            absent=line.absent,
             lacking=f"nothing waits in LocalQueue {namespace}/{name}",
         )
         gone = FactStruct({}, lacking=f"there is no ClusterQueue {behind}")
-        return local, self._cluster_queues.get(behind, gone)
+        return local, self.cluster_queues.get(behind, gone)
 
     @cached_property
-    def _cluster_queues(self) -> dict[str, FactStruct]:
-        return {each.name: self._cluster_queue(each) for each in self._snapshot.cluster_queues}
-
-    def _cluster_queue(self, queue: ClusterQueueUse) -> FactStruct:
-        line = self._totals.of_cluster_queues[queue.name]
-        return FactStruct(
-            {
-                **line.fields(),
-                **_quotas(queue.quotas),
-                "name": lambda: queue.name,
-                "cohort": lambda: queue.cohort,
-                "active": lambda: queue.active,
-                "strict": lambda: queue.strict,
-                "borrowed": lambda: _sum(queue.quotas, lambda each: each.borrowed),
-                "flavors": lambda: _flavors(queue.quotas),
-                "waiting": lambda: [
-                    self._waiting(queue, row) for row in queue.pending[:MOST_WAITING]
-                ],
-            },
-            lacking=f"nothing waits in ClusterQueue {queue.name}",
-        )
-
-    def _waiting(self, queue: ClusterQueueUse, row: PendingRow) -> FactStruct:
-        fields: _Fields = {
-            "priority": lambda: row.priority,
-            "since": lambda: _moment(row.since),
-            "requests": lambda: dict(queue.requests[row.requests]),
-        }
-        named = self._naming.names(row.key)
-        team, _, workload = row.key.partition("/")
-        if team and (named or self._naming.others == "team"):
-            fields["namespace"] = lambda: team
-        known = named and bool(workload)
-        if known and row.job:
-            fields["job"] = lambda: row.job
-        lacking = "" if known else "`visibility.otherTeams` hides the jobs of other teams"
-        return FactStruct(fields, lacking=lacking, unknown=not known)
+    def cluster_queues(self) -> dict[str, FactStruct]:
+        """The ClusterQueues by name."""
+        found = {}
+        for queue in self._snapshot.cluster_queues:
+            line = self._totals.of_cluster_queues[queue.name]
+            found[queue.name] = FactStruct(
+                _CLUSTER_QUEUE,
+                _ClusterQueue(line, queue, self._naming),
+                absent=line.absent,
+                lacking=f"nothing waits in ClusterQueue {queue.name}",
+            )
+        return found
 
     @cached_property
     def _cluster(self) -> FactStruct:
         every = self._snapshot
-        quotas = [quota for each in every.cluster_queues for quota in each.quotas]
-        quotas += [quota for each in every.cohorts for quota in each.quotas]
-        return FactStruct(
-            {
-                **self._sums(every.cluster_queues, quotas),
-                "known": lambda: True,
-                "takenAt": lambda: _moment(every.taken_at),
-                "clusterQueues": lambda: self._cluster_queues,
-                "cohorts": lambda: self._cohorts,
-            }
-        )
+        whole = _Below(list(every.cluster_queues))
+        whole.quotas += [quota for each in every.cluster_queues for quota in each.quotas]
+        whole.quotas += [quota for each in every.cohorts for quota in each.quotas]
+        return FactStruct(_CLUSTER, self._sums(whole))
 
     @cached_property
-    def _cohorts(self) -> dict[str, FactStruct]:
+    def cohorts(self) -> dict[str, FactStruct]:
+        """The Cohorts by name."""
         below = _below(self._snapshot)
-        return {each.name: self._cohort(each, below[each.name]) for each in self._snapshot.cohorts}
-
-    def _cohort(self, cohort: CohortUse, below: "_Below") -> FactStruct:
-        return FactStruct(
-            {
-                **self._sums(below.queues, below.quotas),
-                "name": lambda: cohort.name,
-                "parent": lambda: cohort.parent,
-            }
-        )
-
-    def _sums(self, queues: Iterable[ClusterQueueUse], quotas: list[QuotaUse]) -> _Fields:
-        """Return the totals over ClusterQueues, whose quotas and those above them are given."""
-        lines = [self._totals.of_cluster_queues[each.name] for each in queues]
-        own = [quota for each in queues for quota in each.quotas]
-
-        def nominal() -> _Amounts:
-            return _sum(quotas, lambda each: each.nominal)
-
-        def used() -> _Amounts:
-            return _sum(own, lambda each: each.used)
-
-        def idle() -> _Amounts:
-            taken = used()
-            return {
-                name: max(0, subtract(amount, taken.get(name, 0)))
-                for name, amount in nominal().items()
-            }
-
         return {
-            "nominal": nominal,
-            "used": used,
-            "idle": idle,
-            "pending": lambda: sum(line.pending for line in lines),
-            "requested": lambda: total_of(*(line.requested for line in lines)),
+            each.name: FactStruct(_COHORT, self._sums(below[each.name], each))
+            for each in self._snapshot.cohorts
         }
+
+    def _sums(self, below: "_Below", cohort: CohortUse | None = None) -> "_Sums":
+        lines = [self._totals.of_cluster_queues[each.name] for each in below.queues]
+        return _Sums(self, below, lines, cohort)
 
 
 @dataclass(slots=True)
 class _Below:
-    """What is below a Cohort: its ClusterQueues, and all quotas, its own included."""
+    """What is below a Cohort, or in the cluster.
+
+    Attributes:
+        queues: Its ClusterQueues.
+        quotas: All quotas, those of Cohorts included.
+    """
 
     queues: list[ClusterQueueUse] = field(default_factory=list)
     quotas: list[QuotaUse] = field(default_factory=list)
+
+
+class _LocalQueue(NamedTuple):
+    """What the facts of a LocalQueue are computed from."""
+
+    line: _Line
+    namespace: str
+    name: str
+    behind: str
+
+
+class _ClusterQueue(NamedTuple):
+    """What those of a ClusterQueue are computed from."""
+
+    line: _Line
+    use: ClusterQueueUse
+    naming: Naming
+
+    def waiting(self) -> list[FactStruct]:
+        """Return the workloads in front."""
+        requests, naming = self.use.requests, self.naming
+        return [
+            FactStruct(
+                _WAITING,
+                (row, requests[row.requests]),
+                absent=_hidden(row, naming),
+                lacking="" if _is_known(row, naming) else _HIDDEN,
+                unknown=not _is_known(row, naming),
+            )
+            for row in self.use.pending[:MOST_WAITING]
+        ]
+
+
+class _Sums(NamedTuple):
+    """What those of a Cohort, or of the cluster, are computed from."""
+
+    facts: SnapshotFacts
+    below: _Below
+    lines: list[_Line]
+    cohort: CohortUse | None
+
+    def nominal(self) -> _Amounts:
+        """Return all quota."""
+        return _sum(self.below.quotas, attrgetter("nominal"))
+
+    def used(self) -> _Amounts:
+        """Return what is used of it."""
+        return _sum((q for each in self.below.queues for q in each.quotas), attrgetter("used"))
+
+    def idle(self) -> _Amounts:
+        """Return what is not."""
+        used = self.used()
+        return {n: max(0, subtract(all_, used.get(n, 0))) for n, all_ in self.nominal().items()}
+
+    def requested(self) -> _Amounts:
+        """Return what pending workloads request."""
+        total: _Amounts = {}
+        for line in self.lines:
+            _take(total, line.requested.items(), 1)
+        return total
+
+
+_HIDDEN: Final = "`visibility.otherTeams` hides the jobs of other teams"
+
+
+def _is_known(row: PendingRow, naming: Naming) -> bool:
+    """Tell whether a workload is named both in the snapshot and to the reader."""
+    return row.key[-1:] not in {"", "/"} and naming.names(row.key)
+
+
+def _hidden(row: PendingRow, naming: Naming) -> frozenset[str]:
+    """Return which facts of a workload there are not, or are not known to the reader."""
+    if _is_known(row, naming):
+        return _NOTHING if row.job else _NO_JOB
+    told = naming.others == "team" or naming.names(row.key)
+    return _NO_JOB if row.key and told else _NO_NAMES
+
+
+_NO_JOB: Final = frozenset(("job",))
+_NO_NAMES: Final = frozenset(("job", "namespace"))
+
+
+_OF_LINE: Final[_Fields] = {
+    "pending": lambda of: of.line.pending,
+    "holding": lambda of: of.line.holding,
+    "requested": lambda of: of.line.requested,
+    "oldestPending": lambda of: _moment(of.line.oldest),
+}
+_LOCAL_QUEUE: Final[_Fields] = {
+    **_OF_LINE,
+    "used": lambda of: of.line.used,
+    "name": lambda of: of.name,
+    "namespace": lambda of: of.namespace,
+    "clusterQueue": lambda of: of.behind,
+}
+_QUOTAS: Final[_Fields] = {
+    "nominal": lambda of: _sum(of, attrgetter("nominal")),
+    "used": lambda of: _sum(of, attrgetter("used")),
+    "available": lambda of: _sum(of, attrgetter("available")),
+}
+_CLUSTER_QUEUE: Final[_Fields] = {
+    **_OF_LINE,
+    "nominal": lambda of: _sum(of.use.quotas, attrgetter("nominal")),
+    "used": lambda of: _sum(of.use.quotas, attrgetter("used")),
+    "available": lambda of: _sum(of.use.quotas, attrgetter("available")),
+    "borrowed": lambda of: _sum(of.use.quotas, attrgetter("borrowed")),
+    "name": lambda of: of.use.name,
+    "cohort": lambda of: of.use.cohort,
+    "active": lambda of: of.use.active,
+    "strict": lambda of: of.use.strict,
+    "flavors": lambda of: _flavors(of.use.quotas),
+    "waiting": _ClusterQueue.waiting,
+}
+_WAITING: Final[_Fields] = {
+    "namespace": lambda of: team_of(of[0].key),
+    "job": lambda of: of[0].job,
+    "priority": lambda of: of[0].priority,
+    "since": lambda of: _moment(of[0].since),
+    "requests": lambda of: dict(of[1]),
+}
+_SUMS: Final[_Fields] = {
+    "nominal": _Sums.nominal,
+    "used": _Sums.used,
+    "idle": _Sums.idle,
+    "requested": _Sums.requested,
+    "pending": lambda of: sum(line.pending for line in of.lines),
+}
+_COHORT: Final[_Fields] = {
+    **_SUMS,
+    "name": lambda of: of.cohort.name,
+    "parent": lambda of: of.cohort.parent,
+}
+_CLUSTER: Final[_Fields] = {
+    **_SUMS,
+    "known": lambda _: True,
+    "takenAt": lambda of: _moment(of.facts.taken_at),
+    "clusterQueues": lambda of: of.facts.cluster_queues,
+    "cohorts": lambda of: of.facts.cohorts,
+}
 
 
 def _below(snapshot: QueueSnapshot) -> dict[str, _Below]:
@@ -394,20 +474,11 @@ def _of_namespace(
     )
 
 
-def _quotas(quotas: Iterable[QuotaUse]) -> _Fields:
-    quotas = tuple(quotas)
-    return {
-        "nominal": lambda: _sum(quotas, lambda each: each.nominal),
-        "used": lambda: _sum(quotas, lambda each: each.used),
-        "available": lambda: _sum(quotas, lambda each: each.available),
-    }
-
-
 def _flavors(quotas: Iterable[QuotaUse]) -> dict[str, FactStruct]:
     by_flavor: dict[str, list[QuotaUse]] = {}
     for each in quotas:
         by_flavor.setdefault(each.flavor, []).append(each)
-    return {name: FactStruct(_quotas(each)) for name, each in by_flavor.items()}
+    return {name: FactStruct(_QUOTAS, each) for name, each in by_flavor.items()}
 
 
 def _sum(quotas: Iterable[QuotaUse], amount: Callable[[QuotaUse], int]) -> _Amounts:

@@ -3,13 +3,20 @@
 from typing import Final
 
 from policyd.engine.model.queue_facts import QueueFacts, UnknownFacts
-from policyd.snapshot.facts import SnapshotFacts, facts_of
+from policyd.snapshot.facts import facts_of
 from policyd.snapshot.latest import LatestSnapshot
 from policyd.snapshot.values import QueueSnapshot
 
 _UNKNOWN: Final = UnknownFacts("no current snapshot of them could be had from the controller")
 
-_Made = tuple[QueueSnapshot, SnapshotFacts]
+_Made = tuple[QueueSnapshot, QueueFacts]
+
+
+def _make(snapshot: QueueSnapshot) -> _Made:
+    try:
+        return snapshot, facts_of(snapshot)
+    except Exception as error:  # noqa: BLE001 - a bug here must not end the server
+        return snapshot, UnknownFacts(f"their snapshot is damaged: {error!r}")
 
 
 class LatestFacts:
@@ -26,16 +33,20 @@ class LatestFacts:
 
     def take(self, snapshot: QueueSnapshot) -> None:
         """Prepare the facts of a snapshot that is not in use yet."""
-        self._coming = snapshot, facts_of(snapshot)
+        self._coming = _make(snapshot)
+
+    def has(self, snapshot: QueueSnapshot) -> bool:
+        """Tell whether the facts of a snapshot are there already."""
+        return self._made(snapshot) is not None
 
     def current(self) -> QueueFacts:
         """Return the facts as they are now; unknown ones if there is no snapshot to rely on."""
         snapshot = self._latest.current()
         if snapshot is None:
             return _UNKNOWN
-        for made in (self._used, self._coming):
-            if made is not None and made[0] is snapshot:
-                self._used = made
-                return made[1]
-        made = self._used = snapshot, facts_of(snapshot)
+        made = self._used = self._made(snapshot) or _make(snapshot)
         return made[1]
+
+    def _made(self, snapshot: QueueSnapshot) -> _Made | None:
+        known = (self._used, self._coming)
+        return next((each for each in known if each is not None and each[0] is snapshot), None)

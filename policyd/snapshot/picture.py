@@ -8,7 +8,7 @@ and between two of its steps others have their turn.
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import merge, nsmallest
-from math import inf, isinf
+from math import isinf
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -257,8 +257,7 @@ class Pictures:
             page = QueuePicture(use, _top(queue.node))
             page.past = past if queue.spec.by_usage else {}
             picture.queues.append(page)
-            counts = self._most is not None
-            tickets = queue.pending.in_order() if counts else list(queue.pending)
+            tickets = list(queue.pending) if self._most is None else self._first(page, queue)
             holdings = list(queue.holdings.values())
             copied.append(_Copied(queue, tickets, queue.pending.head(), holdings, page))
         for name, node in sorted(tree.hierarchy.cohorts.items()):
@@ -302,6 +301,13 @@ class Pictures:
             )
         return found
 
+    def _first(self, page: QueuePicture, queue: QueueState) -> list[Ticket]:
+        """Return the tickets of a queue that are listed, and count all."""
+        found = queue.pending.places("", 0, self._most or 0)
+        page.unlisted = len(queue.pending) - len(found)
+        page.lines = _lines(queue.pending, page)
+        return [each.ticket for each in found]
+
     def _fill_pending(self, copied: _Copied, leaders: list[tuple[QueueState, Ticket]]) -> Steps:
         """Put the pending workloads of a queue into its picture, in order, without reasons."""
         queue, page = copied.queue, copied.picture
@@ -309,9 +315,7 @@ class Pictures:
         if self._most is None:
             yield from in_order(queue.pending, copied.tickets, order)
         else:
-            yield from _count(queue.pending, page, copied.tickets)
-            order = copied.tickets[: self._most]
-            page.unlisted = len(copied.tickets) - len(order)
+            order = copied.tickets
         places = _Places(queue.pending, order, copied.head, strict=page.use.strict)
         requests: dict[object, int] = {}
         for place, ticket in enumerate(order):
@@ -443,34 +447,28 @@ class _Sum:
 
     count: int = 0
     trying: int = 0
-    since: float = inf
     requests: dict[str, int] = field(default_factory=dict)
 
 
-def _count(pending: PendingQueue, page: QueuePicture, tickets: list[Ticket]) -> Steps:
+def _lines(pending: PendingQueue, page: QueuePicture) -> list[PendingLine]:
     """Count the pending workloads of a queue by priority and LocalQueue."""
-    groups: dict[tuple[object, str], list[Ticket]] = {}
-    for number, ticket in enumerate(tickets, start=1):
-        group = ticket.request_key, ticket.workload.local_queue
-        groups.setdefault(group, []).append(ticket)
-        if not number % STEP:
-            yield
-    sums: dict[tuple[int, int], _Sum] = {}
-    for number, alike in enumerate(groups.values(), start=1):
-        first = alike[0].workload
-        found = sums.setdefault((first.priority, page.local_queue(first.local_queue)), _Sum())
-        found.count += len(alike)
-        if pending.shared_refusal(first.key) is None:
-            found.trying += sum(not ticket.aside for ticket in alike)
-        found.since = min(found.since, *(ticket.workload.queued_at for ticket in alike))
-        for resource, amount in total_of(*(each.totals() for each in first.pod_sets)).items():
-            asked = found.requests.get(resource, 0)
-            found.requests[resource] = asked + amount * len(alike)
-        if not number % STEP:
-            yield
-    page.lines = [
-        PendingLine(*group, each.count, each.trying, int(each.since), each.requests)
-        for group, each in sorted(sums.items())
+    sums: dict[tuple[int, str], _Sum] = {}
+    for example, count, trying in pending.groups():
+        found = sums.setdefault((example.priority, example.local_queue), _Sum())
+        found.count += count
+        found.trying += trying
+        for resource, amount in total_of(*(each.totals() for each in example.pod_sets)).items():
+            found.requests[resource] = found.requests.get(resource, 0) + amount * count
+    return [
+        PendingLine(
+            priority,
+            page.local_queue(name),
+            each.count,
+            each.trying,
+            int(pending.oldest(name, priority)),
+            each.requests,
+        )
+        for (priority, name), each in sorted(sums.items())
     ]
 
 

@@ -99,19 +99,22 @@ def read_newer(body: bytes, source: str) -> QueueSnapshot | None:
 def _is_whole(queue: ClusterQueueUse) -> bool:
     """Tell whether all indexes in the rows of a queue lead somewhere."""
     queues, reasons, requests = map(len, (queue.local_queues, queue.reasons, queue.requests))
-    origins = len(queue.origins)
-    starts = len(queue.starts)
-    return all(
-        0 <= row.requests < requests
-        and NONE <= row.local_queue < queues
-        and NONE <= row.reason < reasons
-        and NONE <= row.origin < origins
-        and NONE <= row.ahead < place
-        and NONE <= row.start < starts
-        for place, row in enumerate(queue.pending)
-    ) and all(
-        0 <= row.usage < len(queue.usages) and NONE <= row.local_queue < queues
-        for row in queue.holding
+    origins, starts = len(queue.origins), len(queue.starts)
+    return (
+        all(
+            0 <= row.requests < requests
+            and NONE <= row.local_queue < queues
+            and NONE <= row.reason < reasons
+            and NONE <= row.origin < origins
+            and NONE <= row.ahead < place
+            and NONE <= row.start < starts
+            for place, row in enumerate(queue.pending)
+        )
+        and all(NONE <= line.local_queue < queues for line in queue.lines)
+        and all(
+            0 <= row.usage < len(queue.usages) and NONE <= row.local_queue < queues
+            for row in queue.holding
+        )
     )
 
 

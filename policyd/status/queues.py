@@ -177,22 +177,32 @@ class QueuePosition(Value, frozen=True):
     in_local_queue: int
 
 
-def places(state: CoreState, cluster_queue: str) -> list[QueuePosition]:
-    """Return the pending workloads of a ClusterQueue, in the order in which they are tried.
+def places(
+    state: CoreState,
+    cluster_queue: str,
+    *,
+    local_queue: str = "",
+    start: int = 0,
+    most: int | None = None,
+) -> list[QueuePosition]:
+    """Return pending workloads of a ClusterQueue, in the order in which they are tried.
 
     Parked workloads count too: they are tried again when something changes.
+
+    Args:
+        state: The state to report on.
+        cluster_queue: The ClusterQueue.
+        local_queue: `namespace/name` of a LocalQueue, to return its workloads only; "" for all.
+        start: How many of those are left out that come first.
+        most: How many are returned at most; None for all.
     """
     state.settle()
     queue = state.queues.get(cluster_queue)
     if queue is None:
         return []
-    lengths: dict[str, int] = defaultdict(int)
-    found = []
-    for index, ticket in enumerate(queue.pending.in_order()):
-        name = ticket.workload.local_queue
-        found.append(QueuePosition(ticket.workload, index, lengths[name]))
-        lengths[name] += 1
-    return found
+    stop = len(queue.pending) if most is None else start + most
+    found = queue.pending.places(local_queue, start, stop)
+    return [QueuePosition(ticket.workload, place, own) for place, own, ticket in found]
 
 
 K = TypeVar("K")

@@ -301,6 +301,19 @@ def ordered(queue):
     """The keys in order, as the queue keeps it."""
     found = queue.in_order()
     assert found == sorted(queue, key=queue.turn)
+    assert [(n, ticket) for n, _, ticket in queue.places("", 0, 9)] == [*enumerate(found[:9])]
+    assert queue.places("", 2, 4) == queue.places("", 0, 9)[2:4]
+    groups = [*queue.groups()]
+    assert sum(group.size for group in groups) == len(found)
+    assert sum(group.trying for group in groups) == len(queue.active)
+    for each in found:
+        first = queue.oldest(each.workload.local_queue, each.workload.priority)
+        assert first <= each.workload.queued_at
+    for name in {ticket.workload.local_queue for ticket in found} - {""}:
+        own = [each for each in queue.places("", 0, 9) if each.ticket.workload.local_queue == name]
+        assert queue.places(name, 0, 9) == own
+        assert [each.in_local_queue for each in own] == [*range(len(own))]
+        assert queue.places(name, 1, 2) == own[1:2]
     return [ticket.workload.key for ticket in found]
 
 
@@ -370,7 +383,8 @@ def test_an_order_that_nobody_asks_for_any_more_is_forgotten():
     queue = pending(*(workload(f"w{n}", "q", at=n) for n in range(200)))
     queue.in_order()
     for n in range(200):
-        queue.remove(f"w{n}")
+        queue.put(workload(f"w{n}", "q", at=n, priority=1))
+        queue.put(workload(f"w{n}", "q", at=n, priority=2))
 
-    assert len(queue._ranked) < 100
-    assert queue.in_order() == []
+    assert queue._order is None
+    assert len(ordered(queue)) == 200

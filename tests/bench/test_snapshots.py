@@ -8,7 +8,9 @@ import time
 
 import pytest
 
+from policyd.snapshot.facts import prepared
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
+from policyd.snapshot.reading import read
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, queue, workload
@@ -83,10 +85,14 @@ def test_a_snapshot(pending, tmp_path):
     file.write_bytes(packed)
     gc.unfreeze()
 
+    _, adding, longest_sum = timed(prepared(read(body, "bench")))
+
     name = f"snapshot of {pending:,} pending"
     report(f"{name}, taken", taking, "ms", pending / 100)
     report(f"{name}, written", writing, "ms", pending / 500)
     report(f"{name}, longest step", max(longest, longest_write), "ms", 50)
+    report(f"{name}, facts for policies", adding, "ms", pending / 1_000)
+    report(f"{name}, longest step of facts", longest_sum, "ms", 10)
     report(f"{name}, compressed", len(packed) / 1e6, "MB", 3)
     done = subprocess.run(
         [sys.executable, "-c", READER, file], capture_output=True, text=True, check=True

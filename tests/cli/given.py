@@ -148,6 +148,11 @@ SNAPSHOT = body_for(
 EXPRESSION = (
     "object.spec.containers.map(c, c.name + 'x')[0].size() > 2 && [1, 2].exists(i, i in [2])"
 )
+FACTS = (
+    "[string(cluster.takenAt)] + cluster.cohorts.map(c, string(cluster.cohorts[c].idle.size()))"
+    " + cluster.clusterQueues.map(q, string(cluster.clusterQueues[q].waiting.map(w,"
+    " w.requests.size() + w.priority).size() + cluster.clusterQueues[q].flavors.size()))"
+)
 
 
 @dataclass(frozen=True)
@@ -192,6 +197,9 @@ GIVEN: dict[str, Given] = {
     "test": Given(lambda file: ["test", str(file)], [CASES.read_text()], file="cases.yaml"),
     "replay": Given(on("replay", "FILE", "-p", str(POLICY)), [REVIEW]),
     "cel": Given(on("cel", "eval", EXPRESSION, "-f", "FILE"), OBJECTS),
+    "cel-queues": Given(
+        on("cel", "eval", FACTS, "--env", "policy", "--snapshot", "FILE"), [SNAPSHOT]
+    ),
     "simulate": Given(
         on("simulate", "FILE", "--explain", "--until", "1h"),
         [QUEUES + "---\n" + JOB + "---\n" + NODES],

@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 import yaml
 
@@ -17,6 +18,8 @@ from policyd.errors import ConfigurationError
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import check_custom
 from policyd.patch.builtin_types import decode_typed
+from policyd.snapshot.reading import read
+from policyd.snapshot.values import KIND
 from tests.docs.pages import ANCHOR, LINK, PROJECT, anchors, blocks, pages
 
 EVERY_PAGE = [pytest.param(page, id=str(page.relative_to(PROJECT))) for page in pages()]
@@ -96,6 +99,19 @@ def review_mistakes(document):
     return []
 
 
+def snapshot_mistakes(document):
+    known = read(json.dumps(document).encode(), "")
+    return sorted(document.keys() - msgspec.to_builtins(known).keys())
+
+
+READ = {
+    "AdmissionReview": review_mistakes,
+    "Configuration": configuration_mistakes,
+    KIND: snapshot_mistakes,
+}
+"""What finds the mistakes in documents of kinds that have no schema."""
+
+
 def mistakes(document):
     """Say what an object has that its kind does not know, or what its schema forbids."""
     if "cases" in document:
@@ -104,10 +120,8 @@ def mistakes(document):
         return []
     document = upgraded(document)
     api_version, kind = document["apiVersion"], document["kind"]
-    if kind == "AdmissionReview":
-        return review_mistakes(document)
-    if kind == "Configuration":
-        return configuration_mistakes(document)
+    if kind in READ:
+        return READ[kind](document)
     if (api_version, kind) in CUSTOM:
         return custom_mistakes(document, CUSTOM[api_version, kind])
     return served_mistakes(document, api_version, kind)

@@ -173,6 +173,11 @@ def validating(expression):
             id="validation-within-a-loop",
         ),
         pytest.param(
+            "queue.pending < 5",
+            "for a Pod with only its required fields, `v` fails: no such key: pending",
+            id="of-a-queue-that-may-not-be-named",
+        ),
+        pytest.param(
             "object.metadata.name.orValue('a') == 'b'",
             "under Kubernetes 1.37: `object.metadata.name.orValue` fails, as it is not an optional value",  # noqa: E501
             id="called-on-no-optional",
@@ -194,6 +199,7 @@ def test_a_validation_is_doubtful(expression, message):
     "expression",
     [
         pytest.param("object.metadata.?labels[?'a'].orValue('') == 'b'", id="optional"),
+        pytest.param("queue.?pending.orValue(0) < 5 && cluster.pending < 9", id="facts-of-queues"),
         pytest.param("has(object.metadata.labels) && object.metadata.labels.a == 'b'", id="asked"),
         pytest.param(
             "object.spec.containers.all(c, object.spec.containers.all(d, c.name != d.name))",

@@ -1,4 +1,4 @@
-"""`--cluster`: commands read what they need from the cluster, and policies read its queues."""
+"""`--cluster`, and policies that read queues: in commands, and in the webhooks."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import yaml
 
 from tests.cli.test_every_command import POLICIES
 from tests.engine.reviews import policy
-from tests.scenarios.api import eventually
+from tests.scenarios.api import Refused, eventually
 from tests.scenarios.clusters import COMMANDS
 from tests.scenarios.objects import job, pod
 from tests.scenarios.test_queue import admitted, waiting
@@ -126,3 +126,59 @@ def test_policies_read_the_queues(api, ask, written, command):
     api.create(job("second"))
     eventually(lambda: waiting(api, "second"), what="the second job waits")
     eventually(refused, what="the policy reads that it waits")
+
+
+NOTEBOOKS = {
+    "apiVersion": "policyd.io/v1alpha1",
+    "kind": "Policy",
+    "metadata": {"name": "gangs-before-notebooks"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["pods"],
+                }
+            ],
+            "objectSelector": {"matchLabels": {"app": "notebook"}},
+        },
+        "inject": {
+            "annotations": {
+                "idle": {"expression": "string(cluster.cohorts['research'].idle['nvidia.com/gpu'])"}
+            }
+        },
+        "validations": [
+            {
+                "expression": "!cluster.clusterQueues['team-a'].waiting.exists(w,"
+                " w.namespace == 'team-a' && w.requests['nvidia.com/gpu'] >= 8)",
+                "message": "a gang of team-a is waiting",
+            }
+        ],
+    },
+}
+
+
+def test_a_policy_in_the_cluster_reads_the_queues(api):
+    notebook = pod("notebook", "team-b", gpus=0, labels={"app": "notebook"})
+
+    def told():
+        try:
+            metadata = api.create(notebook, dry_run=True)["metadata"]
+            return metadata.get("annotations", {}).get("idle", "none")
+        except Refused as error:
+            return error.message
+
+    eventually(lambda: told() == "none", what="a notebook is created without the policy")
+    api.create(NOTEBOOKS)
+    try:
+        eventually(lambda: told() == "16", what="all GPUs are idle")
+        api.create(job("first", run_for="120s"))
+        eventually(lambda: told() == "8", what="the policy reads that some are used")
+        api.create(job("second"))
+        eventually(lambda: "a gang of team-a is waiting" in told(), what="one waits")
+        api.delete("Job", "first", "team-a")
+        eventually(lambda: told() in {"8", "16"}, what="notebooks start again")
+    finally:
+        api.delete("Policy", "gangs-before-notebooks")

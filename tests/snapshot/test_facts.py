@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from hypothesis import given, settings
 
+from policyd.alloc.amount import UNLIMITED, total_of
 from policyd.alloc.queue import FlavorSpec
 from policyd.cel import Budget, CelError, compile_expression
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.functions import expression_environment
@@ -17,12 +20,16 @@ from policyd.engine.remember.remembering import Remembering
 from policyd.snapshot.facts import MOST_WAITING, facts_of
 from policyd.snapshot.latest_facts import LatestFacts
 from policyd.snapshot.picture import Picture, Pictures
-from policyd.snapshot.reading import read
+from policyd.snapshot.reading import SnapshotError, read
 from policyd.snapshot.rules import LocalQueueRule, QueueRules
+from policyd.snapshot.values import FORMAT, ClusterQueueUse, PendingLine, QueueSnapshot
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, group, pod_set, queue, workload
+from tests.alloc.choices import scenarios
 from tests.alloc.test_preemption import running
+from tests.alloc.test_properties import made, until_settled
+from tests.alloc.worlds import world
 from tests.engine.reviews import pod, policy, request
 from tests.snapshot.taking import Jobs, finished, snapshot
 from tests.status.test_standing import settled
@@ -183,6 +190,34 @@ def test_the_cost_does_not_grow_with_the_workloads():
 )
 def test_mistakes_are_found_when_a_policy_is_loaded(expression):
     assert load_policies(policy(f"validations: [{{expression: {expression!r}}}]"), "p").findings
+
+
+NATIVE = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: a}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}]
+  validations: [{expression: cluster.pending == 0}]
+"""
+NAMESPACED = """
+apiVersion: policies.kyverno.io/v1
+kind: NamespacedValidatingPolicy
+metadata: {name: a, namespace: team-a}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: ["*"], resources: [pods]}]
+  validations: [{expression: cluster.pending == 0}]
+"""
+
+
+@pytest.mark.parametrize("text", [NATIVE, NAMESPACED])
+def test_policies_of_other_kinds_have_no_facts(text):
+    (finding,) = load_policies(text, "p", EVERY_FORMAT).findings
+
+    assert "undeclared reference to 'cluster'" in finding.message
+    assert finding.hint == "`cluster` is there in policyd's own policies only"
 
 
 def test_a_struct_is_no_map_however_it_is_typed():
@@ -378,6 +413,46 @@ def test_counts_give_the_same_totals_as_rows():
     assert value("size(clusterQueue.waiting)", facts_of(counted(of)), namespace="ns", name="1") == 2
 
 
+@settings(deadline=None, max_examples=60)
+@given(scenarios(world, 180))
+def test_in_any_cluster_counts_and_rows_agree_and_sums_are_those_of_the_queues(things):
+    of = made(things)
+    until_settled(of)
+    by_row, by_count = (
+        facts_of(each).variables("", "")["cluster"] for each in (snapshot(of), counted(of))
+    )
+
+    for name, each in by_row["clusterQueues"].items():
+        other = by_count["clusterQueues"][name]
+        for fact in ("pending", "holding", "requested", "used", "available"):
+            assert each[fact] == other[fact]
+        assert ("oldestPending" in each) is ("oldestPending" in other) is (each["pending"] > 0)
+    for whole in (by_row, by_count):
+        queues = whole["clusterQueues"].values()
+        assert whole["pending"] == sum(each["pending"] for each in queues)
+        assert whole["used"] == total_of(*(each["used"] for each in queues))
+        tops = [
+            each for each in whole["cohorts"].values() if each["parent"] not in whole["cohorts"]
+        ]
+        alone = [each for each in queues if each["cohort"] not in whole["cohorts"]]
+        for fact in ("nominal", "used", "requested"):
+            assert whole[fact] == total_of(*(each[fact] for each in (*tops, *alone)))
+
+
+def test_what_has_no_limit_is_idle_without_one():
+    endless = group(h100={GPU: UNLIMITED}), group(spot={"cpu": 4})
+    of = settled(
+        *FLAVORS,
+        queue("a", "c", groups=endless),
+        queue("b", "c", groups=[group(h100={GPU: 8})]),
+        running("team-a/runs", "a", flavor="h100", **{GPU: 7}),
+    )
+    facts = facts_of(snapshot(of))
+
+    assert value(f"cluster.cohorts['c'].idle['{GPU}']", facts) == UNLIMITED
+    assert value("cluster.cohorts['c'].idle['cpu']", facts) == 4
+
+
 def test_its_rules_say_which_local_queues_there_are():
     facts = facts_of(counted(settled(*FLAVORS, queue("a", groups=[group(h100={GPU: 8})]))))
 
@@ -395,6 +470,17 @@ def test_a_namespace_learns_of_it_what_it_may():
 
     assert "hides" in fails("clusterQueue.waiting[0].namespace", facts, name="empty")
     assert value("clusterQueue.waiting[0].priority", facts, name="empty") == 0
+
+
+def test_a_count_of_a_queue_that_is_not_there_is_damage():
+    lost = ClusterQueueUse(name="a", lines=(PendingLine(0, 3, 1, 1, 5, {GPU: 1}),))
+    found = QueueSnapshot(format=FORMAT, taken_at=1.0, cluster_queues=(lost,))
+
+    with pytest.raises(SnapshotError, match="a row of ClusterQueue a names an entry"):
+        read(msgspec.json.encode(found), "live")
+    facts = LatestFacts(At(found))
+    facts.take(found)
+    assert "their snapshot is damaged" in fails("cluster.pending", facts.current())
 
 
 # --- the latest

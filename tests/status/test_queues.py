@@ -244,6 +244,18 @@ def test_a_preemptor_is_first_if_others_could_take_its_quota():
     assert positions(given) == [("b", 0, 0), ("a", 1, 0)]
 
 
+@pytest.mark.parametrize("local_queue", ["", "ns/x", "ns/none"])
+@pytest.mark.parametrize(("start", "most"), [(0, None), (0, 2), (1, 2), (3, 9), (9, 1), (1, 0)])
+def test_a_part_of_the_places_is_as_it_is_in_all(local_queue, start, most):
+    waiting = (waits(f"w{n}", f"ns/{'xyx'[n % 3]}", at=n, priority=n % 2) for n in range(8))
+    given = state(queue("q", gpu=1), *waiting)
+
+    own = [p for p in places(given, "q") if local_queue in {"", p.workload.local_queue}]
+    part = places(given, "q", local_queue=local_queue, start=start, most=most)
+
+    assert part == own[start:][:most]
+
+
 def test_an_unknown_queue_has_no_places():
     assert places(state(), "q") == []
 

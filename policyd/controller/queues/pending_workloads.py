@@ -35,10 +35,15 @@ class PendingPage:
     offset: int = 0
     limit: int = DEFAULT_LIMIT
 
-    def of(self, found: list[QueuePosition]) -> list[QueuePosition]:
-        """Return the part that is asked for."""
-        start = max(0, self.offset)
-        return found[start : start + min(max(0, self.limit), LARGEST_LIMIT)]
+    @property
+    def start(self) -> int:
+        """How many workloads are left out that come first."""
+        return max(0, self.offset)
+
+    @property
+    def most(self) -> int:
+        """How many are returned at most."""
+        return min(max(0, self.limit), LARGEST_LIMIT)
 
 
 def waiting_in_cluster_queue(
@@ -57,7 +62,8 @@ def waiting_in_cluster_queue(
     """
     if cache.mirrors.cluster_queues.get(name) is None:
         raise QueueNotFoundError("clusterqueue", name)
-    return _items(cache, page.of(places(cache.state, name)), reader)
+    found = places(cache.state, name, start=page.start, most=page.most)
+    return _items(cache, found, reader)
 
 
 def waiting_in_local_queue(
@@ -72,9 +78,9 @@ def waiting_in_local_queue(
     queue = cache.mirrors.local_queues.get(key)
     if queue is None:
         raise QueueNotFoundError("localqueue", name)
-    found = places(cache.state, queue.spec.cluster_queue)
-    mine = [each for each in found if each.workload.local_queue == key]
-    return _items(cache, page.of(mine), namespace)
+    of_queue = queue.spec.cluster_queue
+    mine = places(cache.state, of_queue, local_queue=key, start=page.start, most=page.most)
+    return _items(cache, mine, namespace)
 
 
 def summary(version: str, items: Iterable[PendingWorkload]) -> PendingWorkloadsSummary:

@@ -27,7 +27,7 @@ FRESH_SECONDS: Final = 2.0
 """For how long a picture is used."""
 MOST_READERS: Final = 64
 """Snapshots of one picture that are kept, each for readers of the same names and queues."""
-MOST_LISTED: Final = 1_000
+MOST_LISTED: Final = 200
 """Pending workloads of each queue that the webhooks get rows of; of the others, counts."""
 APART_SECONDS: Final = 0.5
 """Between two snapshots for the webhooks, at least."""

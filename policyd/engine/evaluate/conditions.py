@@ -398,7 +398,7 @@ def _add_own(
         variables["pod"] = {}
     elif "pod" in uses:
         variables["pod"] = value_at(subject, template) if template else subject
-    if policy.reads_queues:
+    if not uses.isdisjoint(QUEUE_VARIABLES):
         known = facts.queue_facts
         if policy.namespace:
             known = known.within(policy.namespace)

@@ -38,6 +38,7 @@ from policyd.engine.model.compiled import (
     expressions_of,
 )
 from policyd.engine.model.facts import Facts
+from policyd.engine.model.queue_facts import NOT_GIVEN, OF_THE_OBJECT, FactStruct
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import (
     RequestCircumstances,
@@ -219,9 +220,21 @@ def _surprises(policy: CompiledPolicy) -> Iterator[Doubt]:
                 return
 
 
+class _NoQueue:
+    """What is known of the queues for an object that names none; of others, nothing is."""
+
+    def variables(self, namespace: str, queue: str) -> Mapping[str, object]:
+        absent = FactStruct({})
+        unknown = NOT_GIVEN.variables(namespace, queue)
+        return {**unknown, **dict.fromkeys(OF_THE_OBJECT, absent)}
+
+    def within(self, _namespace: str) -> "_NoQueue":
+        return self
+
+
 def _failure(policy: CompiledPolicy, of: BuiltinResource, operation: Operation) -> str:
     """Say how a policy fails for the least object of a kind; empty if it does not."""
-    surroundings = PolicyContext(namespaces=namespace_lookup((), {}))
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}), queues=_NoQueue)
     obj = _least_object(of)
     old = as_it_was(obj, operation)
     request = request_for(obj, RequestCircumstances(operation=operation), old_object=old)

@@ -5,7 +5,7 @@ nothing waits) is a field that is not there, for `has` and `?`. An unknown one f
 `has` and `?`: the policy's `failurePolicy` decides then. Only `cluster.known` never fails.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, Protocol
 
 from policyd.cel import CelError
@@ -13,60 +13,82 @@ from policyd.cel.environment import Fields
 from policyd.cel.types import BOOL, INT, STRING, TIMESTAMP, Type, list_of, map_of
 
 _AMOUNTS = map_of(STRING, INT)
-_QUOTAS: Final[Fields] = {"nominal": _AMOUNTS, "used": _AMOUNTS, "available": _AMOUNTS}
-_LINE: Final[Fields] = {"pending": INT, "requested": _AMOUNTS, "oldestPending": TIMESTAMP}
+_Facts = Mapping[str, tuple[Type, str]]
+_LINE: Final[_Facts] = {
+    "pending": (INT, "Pending workloads."),
+    "requested": (_AMOUNTS, "Requests of pending workloads, by resource."),
+    "oldestPending": (
+        TIMESTAMP,
+        "Since when the oldest of them is pending; absent if none is pending.",
+    ),
+    "holding": (INT, "Workloads with quota."),
+}
+_QUOTAS: Final[_Facts] = {
+    "nominal": (_AMOUNTS, "Nominal quota, by resource."),
+    "used": (_AMOUNTS, "Quota in use, by resource."),
+    "available": (_AMOUNTS, "What could still be used, borrowing included; may be negative."),
+}
+_SUMS: Final[_Facts] = {
+    "nominal": (_AMOUNTS, "Nominal quota of all queues and cohorts in it, by resource."),
+    "used": (_AMOUNTS, "Quota in use, by resource."),
+    "idle": (_AMOUNTS, "The part of `nominal` that is not in use, by resource."),
+    "pending": _LINE["pending"],
+    "requested": _LINE["requested"],
+}
 
-QUEUE_STRUCTS: Final[Mapping[str, Fields]] = {
+QUEUE_FACTS: Final[Mapping[str, _Facts]] = {
     "policyd.LocalQueue": {
+        "name": (STRING, "The LocalQueue that the object names."),
+        "namespace": (STRING, "Its namespace."),
+        "clusterQueue": (STRING, "The name of the ClusterQueue behind it."),
         **_LINE,
-        "name": STRING,
-        "namespace": STRING,
-        "clusterQueue": STRING,
-        "holding": INT,
-        "used": _AMOUNTS,
+        "used": (_AMOUNTS, "Quota that its workloads hold, by resource."),
     },
     "policyd.ClusterQueue": {
+        "name": (STRING, "Its name."),
+        "cohort": (STRING, "Its cohort; empty for none."),
+        "active": (BOOL, "Whether it admits workloads."),
+        "strict": (BOOL, "Whether the first workload holds up those behind it (`StrictFIFO`)."),
         **_LINE,
         **_QUOTAS,
-        "name": STRING,
-        "cohort": STRING,
-        "active": BOOL,
-        "strict": BOOL,
-        "holding": INT,
-        "borrowed": _AMOUNTS,
-        "flavors": map_of(STRING, Type("policyd.Flavor")),
-        "waiting": list_of(Type("policyd.Waiting")),
+        "borrowed": (_AMOUNTS, "The part of `used` beyond its own quota, by resource."),
+        "flavors": (map_of(STRING, Type("policyd.Flavor")), "The same for each flavor."),
+        "waiting": (
+            list_of(Type("policyd.Waiting")),
+            "The first 50 pending workloads, in the order in which they are tried.",
+        ),
     },
     "policyd.Flavor": _QUOTAS,
     "policyd.Waiting": {
-        "namespace": STRING,
-        "job": STRING,
-        "priority": INT,
-        "since": TIMESTAMP,
-        "requests": _AMOUNTS,
+        "namespace": (STRING, "Its namespace."),
+        "job": (STRING, "Kind and name of its job, as `Job/train`; absent if there is none."),
+        "priority": (INT, "Its priority."),
+        "since": (TIMESTAMP, "Since when it is pending."),
+        "requests": (_AMOUNTS, "What it requests, by resource."),
     },
     "policyd.Cohort": {
-        "name": STRING,
-        "parent": STRING,
-        "nominal": _AMOUNTS,
-        "used": _AMOUNTS,
-        "idle": _AMOUNTS,
-        "pending": INT,
-        "requested": _AMOUNTS,
+        "name": (STRING, "Its name."),
+        "parent": (STRING, "The cohort above it; empty for none."),
+        **_SUMS,
     },
     "policyd.Cluster": {
-        "known": BOOL,
-        "takenAt": TIMESTAMP,
-        "clusterQueues": map_of(STRING, Type("policyd.ClusterQueue")),
-        "cohorts": map_of(STRING, Type("policyd.Cohort")),
-        "nominal": _AMOUNTS,
-        "used": _AMOUNTS,
-        "idle": _AMOUNTS,
-        "pending": INT,
-        "requested": _AMOUNTS,
+        "known": (BOOL, "Whether facts are known; this never fails."),
+        "takenAt": (TIMESTAMP, "The moment of the facts, for comparisons and for the time of day."),
+        "clusterQueues": (
+            map_of(STRING, Type("policyd.ClusterQueue")),
+            "All ClusterQueues, by name.",
+        ),
+        "cohorts": (map_of(STRING, Type("policyd.Cohort")), "All cohorts, by name."),
+        **_SUMS,
     },
 }
-"""The types that the variables are made of. Amounts are whole devices, milli-CPU and bytes."""
+"""The types that the variables are made of: each field's type and meaning. Amounts are whole
+devices, milli-CPU and bytes."""
+
+QUEUE_STRUCTS: Final[Mapping[str, Fields]] = {
+    struct: {name: kind for name, (kind, _) in fields.items()}
+    for struct, fields in QUEUE_FACTS.items()
+}
 
 QUEUE_VARIABLES: Final[Mapping[str, Type]] = {
     "queue": Type("policyd.LocalQueue"),
@@ -81,32 +103,36 @@ OF_THE_OBJECT: Final = frozenset(("queue", "clusterQueue"))
 class FactStruct(dict[str, Any]):
     """A struct whose fields are computed when an expression selects them."""
 
-    __slots__ = ("_fields", "_lacking", "_unknown")
+    __slots__ = ("_absent", "_fields", "_lacking", "_of", "_unknown")
 
     def __init__(
         self,
-        fields: Mapping[str, Callable[[], object]],
+        fields: Mapping[str, Callable[[Any], object]],
+        of: object = None,
         *,
+        absent: Container[object] = (),
         lacking: str = "",
         unknown: bool = False,
     ) -> None:
         """Begin with nothing computed.
 
         Args:
-            fields: How each field that is there is computed.
-            lacking: Why others are not there, for messages.
+            fields: How each field is computed, shared by all structs of a type.
+            of: What it is computed from.
+            absent: Those of the fields that are not there.
+            lacking: Why these and others are not there, for messages.
             unknown: Whether it is not known that they are not there.
         """
-        super().__init__()
         self._fields = fields
+        self._of = of
+        self._absent = absent
         self._lacking = lacking
         self._unknown = unknown
 
     def __missing__(self, name: str) -> object:
-        compute = self._fields.get(name)
-        if compute is None:
+        if name not in self:
             raise CelError(self._lacking or f"no such key: {name}")
-        value = self[name] = compute()
+        value = self[name] = self._fields[name](self._of)
         return value
 
     def __contains__(self, name: object) -> bool:
@@ -115,9 +141,10 @@ class FactStruct(dict[str, Any]):
         Raises:
             CelError: If that is unknown.
         """
-        if name not in self._fields and self._unknown:
+        there = name in self._fields and name not in self._absent
+        if self._unknown and not there:
             raise CelError(self._lacking)
-        return name in self._fields
+        return there
 
     def __iter__(self) -> Any:  # noqa: ANN401 - it never returns
         """Refuse: what has been computed so far is no result.
@@ -159,7 +186,7 @@ class UnknownFacts:
     def variables(self, _namespace: str, _queue: str) -> Mapping[str, object]:
         """Return values of which nothing can be selected."""
         nothing = FactStruct({}, lacking=self._message, unknown=True)
-        cluster = FactStruct({"known": lambda: False}, lacking=self._message, unknown=True)
+        cluster = FactStruct({"known": lambda _: False}, lacking=self._message, unknown=True)
         return {"queue": nothing, "clusterQueue": nothing, "cluster": cluster}
 
     def within(self, _namespace: str) -> "UnknownFacts":

@@ -1,0 +1,349 @@
+"""What a new job can expect of its queue, as a warning: whether it would start, and if not, why.
+
+The same for a dry run and a real creation; nothing is written. Where the snapshot of the queues
+does not tell enough, nothing is said.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isinf
+from typing import Any, Final
+
+import msgspec
+
+from policyd.alloc.reasons import OverCapacity
+from policyd.alloc.workload import QueuedWorkload
+from policyd.api.kueue import PodSet, Workload
+from policyd.api.kueue.names import DEFAULT_POD_SET, PRIORITY_CLASS
+from policyd.api.meta import Json, ObjectMeta
+from policyd.api.pods import PodTemplate
+from policyd.engine.objects.pods import PodError, claims
+from policyd.errors import did_you_mean
+from policyd.forecast.correction import Interval
+from policyd.jobs.base import prebuilt_name, queue_name
+from policyd.jobs.integrations import POD
+from policyd.jobs.kinds.registry import find_kind, find_parent
+from policyd.jobs.lifecycle import gates_of
+from policyd.jobs.pod_groups import PodGroup
+from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod, group_name, is_gated
+from policyd.jobs.requests import RequestRules
+from policyd.jobs.rules.ownership import is_part
+from policyd.jobs.rules.surroundings import JobContext
+from policyd.jobs.workload import Priority, new_spec
+from policyd.snapshot.outlook import NeverFits, Outlook, Prospect, TakenQuota, WouldStart, WouldWait
+from policyd.snapshot.rules import LocalQueueRule, QueueRules
+from policyd.status.quantities import format_amount
+from policyd.status.remedies import Lack
+from policyd.workload.pod_set_values import pod_set_values
+
+LONGEST: Final = 256
+"""Characters of a warning: the API server cuts all of them where they have more than 4,096."""
+MOST_NAMED: Final = 3
+_KEY: Final = "/"
+"""Of a workload that does not exist yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A job as it is submitted.
+
+    Attributes:
+        metadata: The job's, with its namespace.
+        pod_sets: The pods that queue together.
+        named: The PriorityClass that the job names outside of its templates; "" for none.
+        about: What the verdict is about, if not all of the job; "" if it is.
+    """
+
+    metadata: ObjectMeta
+    pod_sets: tuple[PodSet, ...]
+    named: str = ""
+    about: str = ""
+
+
+def submission_of(
+    obj: Json, group: str, kind: str, around: JobContext, namespace: str
+) -> Submission | None:
+    """Return how an object is submitted to a queue; None if it is not, or that is not known yet.
+
+    Args:
+        obj: The object, as the webhooks changed it.
+        group: Its API group.
+        kind: Its kind.
+        around: Other inputs.
+        namespace: Of the request; objects often leave it out.
+    """
+    try:
+        metadata = msgspec.convert(obj.get("metadata"), ObjectMeta)
+        metadata = msgspec.structs.replace(metadata, namespace=namespace)
+        if (
+            not queue_name(metadata)
+            or prebuilt_name(metadata)
+            or gates_of(metadata)
+            or is_part(obj, around)
+            or claims(obj)
+        ):
+            return None
+        if (group, kind) == POD:
+            pod = msgspec.convert(obj, QueuedPod)
+            return _of_pod(msgspec.structs.replace(pod, metadata=metadata))
+        return _of_job(obj, metadata, group, kind)
+    except (msgspec.ValidationError, PodError):
+        return None  # the API server reports an object that is not of its type
+
+
+def _of_job(obj: Json, metadata: ObjectMeta, group: str, kind: str) -> Submission | None:
+    known = find_kind(group, kind)
+    if known is None:
+        return _of_parent(obj, metadata, group, kind)
+    job = msgspec.convert(obj, known.type)
+    if known.ignored(job) or known.on_hold(job) or known.basis(job) is not None:
+        return None
+    return Submission(
+        metadata=metadata, pod_sets=known.pod_sets(job), named=known.priority_class(job)
+    )
+
+
+def _of_parent(obj: Json, metadata: ObjectMeta, group: str, kind: str) -> Submission | None:
+    known = find_parent(group, kind)
+    if known is None:
+        return None
+    parent: Any = msgspec.convert(obj, known.type)
+    if known.groups is None:
+        template = (obj.get("spec") or {}).get("template")
+        replicas = (obj.get("spec") or {}).get("replicas", 1)
+        pod_set = PodSet(
+            name=DEFAULT_POD_SET, count=1, template=msgspec.convert(template, PodTemplate)
+        )
+        about = "each of its pods queues by itself; the first " if replicas > 1 else ""
+        return Submission(metadata=metadata, pod_sets=(pod_set,), about=about) if replicas else None
+    groups = known.groups(parent)
+    if not groups or not groups[0].total:
+        return None
+    about = f"each of its {len(groups)} groups queues by itself; the first "
+    return Submission(
+        metadata=metadata, pod_sets=groups[0].pod_sets, about=about if len(groups) > 1 else ""
+    )
+
+
+def _of_pod(pod: QueuedPod) -> Submission | None:
+    metadata = pod.metadata
+    if SUSPENDING_PARENT in metadata.annotations or not is_gated(pod):
+        return None
+    group = PodGroup(name=group_name(metadata), pods=(pod,))
+    if group.contradiction():
+        return None
+    (pod_set,) = group.pod_sets()
+    about = ""
+    if group.name and group.total > 1 and not group.fast:
+        pod_set = msgspec.structs.replace(pod_set, count=group.total)
+        about = f"if all {group.total} pods of the group are like this one, it "
+    return Submission(metadata=metadata, pod_sets=(pod_set,), about=about)
+
+
+def verdict(
+    outlook: Outlook,
+    submission: Submission,
+    *,
+    namespace_labels: Mapping[str, str],
+    now: float,
+    forecast: Interval | None = None,
+) -> str:
+    """Say what a job can expect; "" if that is not known.
+
+    Args:
+        outlook: How the queues are.
+        submission: The job.
+        namespace_labels: Of its namespace.
+        now: Seconds since the epoch.
+        forecast: When it is forecast to start; None if that is not known.
+    """
+    name, namespace = queue_name(submission.metadata), submission.metadata.namespace
+    local = outlook.local_queue(namespace, name)
+    if local is None:
+        said = _missing(name, namespace, outlook.local_queues(namespace))
+    else:
+        said = _closed(outlook, local, namespace_labels) or _planned(
+            outlook, submission, local, now, forecast
+        )
+    return _bounded(said and f"{submission.about}{said}")
+
+
+def _missing(name: str, namespace: str, there: Sequence[str]) -> str:
+    has = f"namespace {namespace} has {_listed(there)}" if there else f"{namespace} has none"
+    near = did_you_mean(name, there)
+    hint = f" ({near})" if near else ""
+    return f"would wait: there is no LocalQueue {name} yet; {has}{hint}"
+
+
+def _closed(outlook: Outlook, local: LocalQueueRule, labels: Mapping[str, str]) -> str:
+    """Say why a LocalQueue takes no workloads of a namespace at present; "" if it does."""
+    rule, use = outlook.queue(local.cluster_queue), outlook.status(local.cluster_queue)
+    if rule is None or use is None:
+        return (
+            f"would wait: ClusterQueue {local.cluster_queue} of LocalQueue {local.name} does not"
+            " exist"
+        )
+    if not local.open:
+        return f"would wait: LocalQueue {local.name} is stopped"
+    if not use.active:
+        return f"would wait: ClusterQueue {use.name} is not active: {use.message}"
+    if rule.namespaces is None or not rule.namespaces.matches(labels):
+        return (
+            f"would wait: ClusterQueue {use.name} takes no workloads of namespace"
+            f" {local.namespace}: its namespaceSelector does not match"
+        )
+    return ""
+
+
+def _planned(
+    outlook: Outlook,
+    submission: Submission,
+    local: LocalQueueRule,
+    now: float,
+    forecast: Interval | None,
+) -> str:
+    rules = outlook.rules
+    priority = _priority(rules, submission)
+    if isinstance(priority, str):
+        return priority
+    workload = Workload(
+        metadata=ObjectMeta(name="", namespace=local.namespace),
+        spec=new_spec(
+            submission.metadata, pod_sets=submission.pod_sets, priority=Priority(value=priority)
+        ),
+    )
+    given = RequestRules(
+        limits=rules.limits.get(local.namespace, {}),
+        overheads=rules.overheads,
+        resources=rules.resources,
+    )
+    pod_sets, objection = pod_set_values(workload, {}, given)
+    if objection is not None:
+        return f"would wait: {objection.message}"
+    queued = QueuedWorkload(
+        key=_KEY,
+        uid=_KEY,
+        cluster_queue=local.cluster_queue,
+        local_queue=f"{local.namespace}/{local.name}",
+        priority=priority,
+        queued_at=now,
+        pod_sets=pod_sets,
+    )
+    prospect = outlook.prospect(queued)
+    return "" if prospect is None else prospect_text(prospect, local.cluster_queue, forecast)
+
+
+def _priority(rules: QueueRules, submission: Submission) -> int | str:
+    """Return the priority of a job, or say which class is missing."""
+    own = submission.metadata.labels.get(PRIORITY_CLASS)
+    if own:
+        found = rules.priorities.get(own)
+        there = _listed(sorted(rules.priorities))
+        missing = f"would wait: there is no WorkloadPriorityClass {own}; there is {there}"
+        return missing if found is None else found
+    of_pods = (each.template.spec.priority_class_name for each in submission.pod_sets)
+    name = next(filter(None, (submission.named, *of_pods)), rules.default_priority)
+    known = rules.pod_priorities.get(name) if name else 0
+    return f"would wait: there is no PriorityClass {name}" if known is None else known
+
+
+def prospect_text(prospect: Prospect, queue: str, forecast: Interval | None = None) -> str:
+    """Say what would become of a job, given its ClusterQueue and when it is forecast to start."""
+    match prospect:
+        case WouldStart():
+            return _start_text(prospect, queue)
+        case NeverFits():
+            return _never_text(prospect, queue)
+        case WouldWait(ahead=ahead, lacks=lacks, message=message):
+            place = "" if ahead is None else f"{ordinal(ahead + 1)} in {queue}"
+            why = message
+            if lacks:
+                why = f"{_missing_text(lacks)} needed"
+            elif not why:
+                why = "where those before it go first"
+            said = f"would wait: {', '.join(filter(None, (place, why)))}"
+            return f"{said}{forecast_clause(forecast)}"
+
+
+def _start_text(starts: WouldStart, queue: str) -> str:
+    devices = _devices_first(starts.quota)
+    parts = []
+    for each in devices:
+        part = f"{format_amount(each.resource, each.amount)} {each.resource} of {each.flavor}"
+        if each is devices[0]:
+            part += f" from {queue}"
+        if each.borrowed:
+            borrowed = format_amount(each.resource, each.borrowed)
+            part += f", {borrowed} of them borrowed from {starts.lender}"
+        parts.append(part)
+    if not parts:
+        parts = [f"it requests no quota of {queue}"]
+    start = "would get quota now" if starts.checks else "would start now"
+    conditions = []
+    if starts.victims:
+        conditions.append(
+            "once a workload is preempted"
+            if starts.victims == 1
+            else f"once {starts.victims} workloads are preempted"
+        )
+    if starts.placed:
+        conditions.append("if its nodes have room")
+    then = f"; then it has to pass {_listed(starts.checks)}" if starts.checks else ""
+    return f"{' '.join((start, ' and '.join(conditions))).strip()}: {', '.join(parts)}{then}"
+
+
+def _never_text(never: NeverFits, queue: str) -> str:
+    over = [each for each in never.lacks if isinstance(each, OverCapacity)]
+    if not over:
+        return f"can never start in {queue}: {never.message}"
+    parts = [
+        f"{format_amount(each.resource, each.requested + each.assumed)} {each.resource} of"
+        f" {each.flavor} requested, {format_amount(each.resource, each.capacity)} is all that it"
+        " can ever have"
+        for each in over
+    ]
+    return f"can never start in {queue}: {', '.join(parts)}"
+
+
+def _missing_text(lacks: Sequence[Lack]) -> str:
+    sums: dict[str, int] = {}
+    for each in lacks:
+        missing = (
+            each.assumed + each.requested - each.capacity
+            if isinstance(each, OverCapacity)
+            else each.missing
+        )
+        sums[each.resource] = max(sums.get(each.resource, 0), missing)
+    names = sorted(sums, key=lambda name: ("/" not in name, name))
+    return ", ".join(f"{format_amount(name, sums[name])} more {name}" for name in names)
+
+
+def _devices_first(quota: Sequence[TakenQuota]) -> list[TakenQuota]:
+    """Return the devices that a job gets, or all if there are none; of each flavor one amount."""
+    some = [each for each in quota if "/" in each.resource] or list(quota)
+    return sorted(some, key=lambda each: (each.resource, each.flavor))
+
+
+def forecast_clause(forecast: Interval | None) -> str:
+    """Say when a job is forecast to start; "" if that is not known, or no end is in sight."""
+    if forecast is None or isinf(forecast.high):
+        return ""
+    low, high = (max(0, round(each / 60)) for each in (forecast.low, forecast.high))
+    return f"; start in {max(0, round(forecast.median / 60))} min ({low}–{high} min)"  # noqa: RUF001
+
+
+def ordinal(number: int) -> str:
+    """Write a place: `1st`, `2nd`, `11th`."""
+    last = number % 10 if number % 100 not in {11, 12, 13} else 0
+    return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(last, 'th')}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """List names, not too many of them."""
+    more = len(names) - MOST_NAMED
+    shown = ", ".join(names[:MOST_NAMED])
+    return f"{shown} and {more} more" if more > 0 else shown or "none"
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,269 @@
+"""What new jobs of each kind are told when they are created."""
+
+from math import inf
+
+import pytest
+
+from policyd.admission.jobs import JobAdmission
+from policyd.admission.verdicts import (
+    LONGEST,
+    ordinal,
+    prospect_text,
+    submission_of,
+    verdict,
+)
+from policyd.alloc.reasons import MissingQuota
+from policyd.api.admission import parse_review
+from policyd.api.kueue.names import PREBUILT_WORKLOAD
+from policyd.engine.model.decision import ALLOWED, Decision, Denial
+from policyd.forecast.correction import Interval
+from policyd.jobs.kinds.registry import BUILT_IN, PARENTS
+from policyd.jobs.rules.defaults import default_on_create
+from policyd.jobs.rules.surroundings import JobContext
+from policyd.patch.draft import Draft
+from policyd.snapshot.outlook import Outlook, TakenQuota, WouldStart, WouldWait
+from policyd.snapshot.rules import LocalQueueRule, QueueRules
+from policyd.snapshot.values import FORMAT, QueueSnapshot
+from tests.scenarios import foreign
+from tests.scenarios.objects import job, pod
+from tests.scenarios.test_parents import leader_worker_set, stateful_set
+from tests.webhooks.reviews import review
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+GROUP, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+
+
+def queued(obj):
+    obj["metadata"].setdefault("labels", {})[QUEUE] = "lq"
+    return obj
+
+
+def group_of(obj):
+    return obj["apiVersion"].rpartition("/")[0]
+
+
+MAKER = JobContext(account="system:serviceaccount:kube-system:job-controller")
+
+
+def submitted(obj, *, held=True):
+    draft = Draft(obj)
+    if held:
+        default_on_create(draft, group=group_of(obj), kind=obj["kind"], around=MAKER)
+    return submission_of(draft.object, group_of(obj), obj["kind"], MAKER, "team-a")
+
+
+def deployment(replicas):
+    template = pod("unused")
+    spec = {"replicas": replicas, "template": {"metadata": {}, "spec": template["spec"]}}
+    metadata = {"name": "d", "namespace": "team-a"}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+def named(obj):
+    return {**obj, "metadata": {"name": "n", "namespace": "team-a"}}
+
+
+def grouped(**annotations):
+    annotations = {TOTAL: "4", **annotations}
+    return pod("p", labels={GROUP: "g"}, annotations=annotations)
+
+
+OBJECTS = {
+    "Job": (job("j", gpus=8, pods=2), [2], ""),
+    **{
+        kind: (foreign.foreign(kind, "j", make(8)), None, "")
+        for kind, make in foreign.SPECS.items()
+        if kind != "TrainJob"
+    },
+    "StatefulSet": (named(stateful_set()), None, ""),
+    "LeaderWorkerSet": (named(leader_worker_set()), None, None),
+    "Deployment": (deployment(3), [1], "each of its pods queues by itself; the first "),
+}
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_jobs_of_each_kind_are_submitted_with_their_pods(kind):
+    obj, counts, about = OBJECTS[kind]
+
+    found = submitted(queued(obj))
+
+    assert found.metadata.namespace == "team-a"
+    assert sum(each.count for each in found.pod_sets) > 0
+    if counts is not None:
+        assert [each.count for each in found.pod_sets] == counts
+    if about is not None:
+        assert found.about == about
+
+
+def test_every_kind_is_looked_at():
+    known = {kind.kind for kind in (*BUILT_IN, *PARENTS)}
+
+    assert known == OBJECTS.keys() | {"TrainJob"}
+
+
+@pytest.mark.parametrize(
+    ("obj", "count", "about"),
+    [
+        pytest.param(pod("p"), 1, "", id="one-pod"),
+        pytest.param(
+            grouped(),
+            4,
+            "if all 4 pods of the group are like this one, it ",
+            id="of-a-group",
+        ),
+        pytest.param(
+            grouped(**{"kueue.x-k8s.io/pod-group-fast-admission": "true"}),
+            4,
+            "",
+            id="of-a-group-whose-pods-are-alike",
+        ),
+    ],
+)
+def test_pods_are_submitted_alone_or_as_their_group(obj, count, about):
+    found = submitted(queued(obj))
+
+    assert [each.count for each in found.pod_sets] == [count]
+    assert found.about == about
+
+
+def owned(obj):
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
+    obj["metadata"]["ownerReferences"] = [owner]
+    return obj
+
+
+def annotated(obj, **annotations):
+    obj["metadata"]["annotations"] = annotations
+    return obj
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param(job("j"), id="in-no-queue"),
+        pytest.param(queued(foreign.foreign("TrainJob", "j", foreign.train_job(8))), id="runtime"),
+        pytest.param(queued(owned(pod("p"))), id="of-a-job"),
+        pytest.param(
+            queued(annotated(job("j"), **{"kueue.x-k8s.io/admission-gated-by": "example.com/g"})),
+            id="gated",
+        ),
+        pytest.param(queued(annotated(job("j"), **{PREBUILT_WORKLOAD: "w"})), id="prebuilt"),
+        pytest.param(queued(grouped(**{TOTAL: "none"})), id="a-group-without-a-size"),
+        pytest.param(queued(deployment(0)), id="without-pods"),
+    ],
+)
+def test_nothing_is_said_of_jobs_whose_pods_or_start_are_not_known(obj):
+    assert submitted(obj) is None
+
+
+@pytest.mark.parametrize("spec", [None, [], {"template": 3}, {"parallelism": "x"}])
+def test_nothing_is_said_of_objects_that_are_not_of_their_kind(spec):
+    assert submitted({**queued(job("j")), "spec": spec}, held=False) is None
+
+
+# What the webhooks do with it.
+
+
+def answer(said="would start now: all", *, operation="CREATE", policies=ALLOWED, **more):
+    seen = []
+
+    def foresee(submission):
+        seen.append(submission)
+        return said
+
+    obj = Draft(queued(job("j")))
+    default_on_create(obj, group="batch", kind="Job")
+    request = parse_review(review(obj.object, resource="jobs", operation=operation, **more))
+    return JobAdmission(foresee=foresee).check(request, policies).warnings, seen
+
+
+def test_a_new_job_is_told_by_warning():
+    warnings, (submission,) = answer()
+
+    assert warnings == ("queue: would start now: all",)
+    assert submission.metadata.name == "j"
+
+
+def test_a_job_that_is_changed_or_refused_is_told_nothing():
+    refused = Decision(denials=(Denial(policy="p", message="no"),))
+    changed, _ = answer(operation="UPDATE", old=queued(job("j")))
+
+    assert changed == ()
+    assert answer(policies=refused) == ((), [])
+    assert answer(said="") == ((), answer(said="")[1])
+
+
+def test_a_pod_that_is_not_held_is_told_nothing():
+    assert submitted(queued(pod("p")), held=False) is None
+
+
+# Sentences.
+
+
+def test_a_start_names_devices_the_lender_and_conditions():
+    quota = (TakenQuota("cpu-nodes", "cpu", 4000, 0), TakenQuota("h100", "nvidia.com/gpu", 8, 4))
+    placed = WouldStart(quota, "research", victims=0, placed=True, checks=())
+    checked = WouldStart(quota, "research", victims=2, placed=False, checks=("budget",))
+    plain = WouldStart(quota[:1], "", victims=0, placed=False, checks=())
+
+    assert prospect_text(placed, "team-a") == (
+        "would start now if its nodes have room: 8 nvidia.com/gpu of h100 from team-a, 4 of them"
+        " borrowed from research"
+    )
+    assert prospect_text(checked, "team-a") == (
+        "would get quota now once 2 workloads are preempted: 8 nvidia.com/gpu of h100 from team-a,"
+        " 4 of them borrowed from research; then it has to pass budget"
+    )
+    assert prospect_text(plain, "team-a") == ("would start now: 4 cpu of cpu-nodes from team-a")
+
+
+@pytest.mark.parametrize(
+    ("forecast", "clause"),
+    [
+        (None, ""),
+        (Interval(low=600, median=1500, high=4200), "; start in 25 min (10–70 min)"),  # noqa: RUF001
+        (Interval(low=600, median=1500, high=inf), ""),
+    ],
+)
+def test_a_wait_names_the_place_and_what_is_missing(forecast, clause):
+    lack = MissingQuota(
+        flavor="h100", resource="nvidia.com/gpu", missing=16, requested=16, available=0
+    )
+
+    assert prospect_text(WouldWait(2, (lack,)), "team-a", forecast) == (
+        f"would wait: 3rd in team-a, 16 more nvidia.com/gpu needed{clause}"
+    )
+    assert prospect_text(WouldWait(None, (lack,)), "team-a") == (
+        "would wait: 16 more nvidia.com/gpu needed"
+    )
+
+
+def test_places_are_counted_as_people_do():
+    places = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111, 113)]
+
+    assert places[:5] == ["1st", "2nd", "3rd", "4th", "11th"]
+    assert places[5:] == ["12th", "13th", "21st", "102nd", "111th", "113th"]
+
+
+def told(*local_queues, name="lq", **more):
+    rules = QueueRules(local_queues=local_queues, **more)
+    outlook = Outlook(QueueSnapshot(format=FORMAT, taken_at=0.0), rules)
+    obj = job("j")
+    obj["metadata"]["labels"] = {QUEUE: name}
+    return verdict(outlook, submitted(obj), namespace_labels={}, now=0.0)
+
+
+def test_a_queue_that_is_not_there_is_named_with_those_that_are():
+    others = [LocalQueueRule("team-a", f"q{n}", "cq") for n in range(5)]
+
+    assert told() == "would wait: there is no LocalQueue lq yet; team-a has none"
+    assert told(*others, LocalQueueRule("team-b", "secret", "cq")) == (
+        "would wait: there is no LocalQueue lq yet; namespace team-a has q0, q1, q2 and 2 more"
+    )
+    assert told(LocalQueueRule("team-a", "lq", "cq")) == (
+        "would wait: ClusterQueue cq of LocalQueue lq does not exist"
+    )
+
+
+def test_a_warning_is_short_whatever_is_in_it():
+    assert len(told(name="q" * 1_000)) == LONGEST

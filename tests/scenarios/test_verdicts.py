@@ -1,0 +1,79 @@
+"""A user is told at once, by kubectl, whether a new job would start, and if not, why."""
+
+import json
+import subprocess
+import time
+
+from tests.controlplane.programs import find_binaries
+from tests.scenarios.api import eventually
+from tests.scenarios.objects import job
+from tests.scenarios.test_queue import admitted, waiting
+
+
+def tells(cluster, item, *options):
+    """Create something by kubectl; return the warnings about its queue."""
+    kubectl = [find_binaries() / "kubectl", f"--kubeconfig={cluster.kubeconfig}"]
+    command = [*kubectl, "create", *options, "-f", "-"]
+    done = subprocess.run(
+        command, input=json.dumps(item), capture_output=True, text=True, check=True, timeout=60
+    )
+    said = (line.partition("Warning: queue: ")[2] for line in done.stderr.splitlines())
+    return list(filter(None, said))
+
+
+def dry(cluster, item):
+    return tells(cluster, item, "--dry-run=server")
+
+
+def in_queue(item, name):
+    item["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": name}
+    return item
+
+
+STARTS = "would start now: 8 nvidia.com/gpu of h100 from team-a"
+
+
+def test_a_dry_run_says_what_a_real_creation_then_does(cluster, api):
+    eventually(lambda: dry(cluster, job("first")) == [STARTS], what="the first would start")
+    assert api.find("Workload", "team-a") == []
+
+    tells(cluster, job("first", run_for="120s"))
+    eventually(lambda: admitted(api, "first"), what="it is admitted")
+    borrows = "would start now: 4 nvidia.com/gpu of h100 from team-a, 4 of them borrowed from"
+    waits = "would wait: 1st in team-a, 4 more nvidia.com/gpu needed"
+    eventually(
+        lambda: dry(cluster, job("small", gpus=4)) == [f"{borrows} research"], what="it borrows"
+    )
+    assert tells(cluster, job("second", run_for="120s")) == [waits]
+    eventually(lambda: waiting(api, "second"), what="the second waits")
+    assert "Warning" not in str(api.get("Job", "second", "team-a"))
+    second = waits.replace("1st", "2nd")
+    eventually(lambda: dry(cluster, job("third")) == [second], what="the third would be behind")
+
+
+def test_a_job_that_can_never_start_is_told_so(cluster, api):
+    del api
+    (missing,) = eventually(lambda: dry(cluster, in_queue(job("lost"), "taem-a")), what="a verdict")
+    (never,) = dry(cluster, job("huge", gpus=16, pods=2))
+
+    assert missing == (
+        "would wait: there is no LocalQueue taem-a yet; namespace team-a has team-a"
+        " (did you mean `team-a`?)"
+    )
+    assert never == (
+        "can never start in team-a: 16 nvidia.com/gpu of h100 requested, 12 is all that it can"
+        " ever have"
+    )
+
+
+def test_nobody_is_told_anything_of_queues_that_nobody_knows(cluster, api):
+    """The last scenario: the controller is away, and comes back."""
+    if cluster.name == "embedded":
+        return  # one process
+    cluster.controller.kill()
+    try:
+        time.sleep(12)
+        assert dry(cluster, job("first")) == []
+    finally:
+        cluster.controller.start()
+        eventually(lambda: dry(cluster, job("first")), within=90, what="it is told again")

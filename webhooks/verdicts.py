@@ -1,0 +1,66 @@
+"""Verdicts on new jobs, from the latest snapshot of the queues."""
+
+import threading
+from typing import Final
+
+import structlog
+
+from policyd.admission.verdicts import Submission, verdict
+from policyd.clock import Clock
+from policyd.engine.objects.match import NamespaceLookup, labels_of
+from policyd.snapshot.latest import LatestSnapshot
+from policyd.snapshot.outlook import Outlook
+from policyd.snapshot.values import QueueSnapshot
+from webhooks.observe.lines import Lines
+
+LOCK_SECONDS: Final = 0.002
+"""How long a review waits for another one's plan; then nothing is said."""
+
+log = structlog.get_logger(__name__)
+
+
+class JobVerdicts:
+    """Says what new jobs can expect.
+
+    Args of the constructor:
+        latest: The snapshots.
+        namespaces: Finds namespaces.
+        clock: Time.
+    """
+
+    def __init__(
+        self, latest: LatestSnapshot, namespaces: NamespaceLookup, *, clock: Clock
+    ) -> None:
+        self._latest = latest
+        self._namespaces = namespaces
+        self._clock = clock
+        self._lines = Lines(clock)
+        self._lock = threading.Lock()
+        self._outlook: Outlook | None = None
+
+    def take(self, snapshot: QueueSnapshot) -> None:
+        """Prepare for a snapshot, in a thread, before reviews see it."""
+        rules = snapshot.rules
+        try:
+            self._outlook = None if rules is None else Outlook(snapshot, rules)
+        except Exception as error:  # noqa: BLE001 - a bug here must not end the server
+            self._outlook = None
+            self._lines.write(log.error, "outlook_failed", exc_info=error)
+
+    def __call__(self, submission: Submission) -> str:
+        """Say what a job can expect; "" if that is not known."""
+        outlook = self._outlook
+        if outlook is None or self._latest.current() is None:
+            return ""
+        found = self._namespaces(submission.metadata.namespace)
+        if found is None or not self._lock.acquire(timeout=LOCK_SECONDS):
+            return ""
+        try:
+            return verdict(
+                outlook, submission, namespace_labels=labels_of(found), now=self._clock.now()
+            )
+        except Exception as error:  # noqa: BLE001 - a bug here must not deny a job
+            self._lines.write(log.error, "verdict_failed", exc_info=error)
+            return ""
+        finally:
+            self._lock.release()
