@@ -8,6 +8,7 @@ from typing import Any, Literal, Unpack
 import click
 import yaml
 
+from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
 from policyd.cli.circumstances import NAMESPACE_LABELS, Around, Labels, NamespaceOptions
 from policyd.cli.formats.files import load, once, read_objects
@@ -31,6 +32,7 @@ from policyd.engine.offline.requests import (
     ObjectError,
     RequestCircumstances,
     custom_kinds,
+    identify,
     offline_set,
     request_for,
 )
@@ -126,22 +128,27 @@ def _look_at(
 ) -> list[Finding]:
     """Evaluate each object; return a finding for each that is invalid or undecided."""
     findings: list[Finding] = []
-    kinds = custom_kinds(document.value for document in documents)
+    circumstances = RequestCircumstances(
+        kinds=custom_kinds(document.value for document in documents)
+    )
+    noted: set[tuple[GroupVersionResource, str]] = set()
     for document in progress(documents, "looking at", len(documents)):
+        value: Json = document.value
         try:
-            request = request_for(document.value, RequestCircumstances(kinds=kinds))
+            kind, resource, name, namespace = identify(value, circumstances)
         except ObjectError as error:
             findings.append(unusable(document, error))
             continue
-        labels.note(policies, request)
-        resource, kind = request.resource, request.kind
-        listed = Listed(resource.group, resource.version, resource.resource)
-        name = request.name or document.value["metadata"].get("generateName", "")
-        namespace = "" if kind.kind == "Namespace" else request.namespace
-        value: Json = document.value
+        if (resource, namespace) not in noted:
+            noted.add((resource, namespace))
+            labels.note(policies, request_for(value, circumstances))
         scan.evaluate(
             ScannedObject(
-                resource=listed, kind=kind.kind, namespace=namespace, name=name, value=value
+                resource=Listed(resource.group, resource.version, resource.resource),
+                kind=kind.kind,
+                namespace="" if kind.kind == "Namespace" else namespace,
+                name=name or value["metadata"].get("generateName", ""),
+                value=value,
             )
         )
     return [*findings, *labels.findings]

@@ -318,6 +318,8 @@ class Decoder:
             raise _mistyped(given, go_type(field), place)
         element = field.element
         assert element is not None
+        if element.scalar == "string" and _STRINGS.issuperset(map(type, given.values())):
+            return given.copy() or DROPPED
         read = {}
         for key, item in given.items():
             inner = place if element.shape == "scalar" else place.field(place.struct, key)
@@ -325,6 +327,9 @@ class Decoder:
             if value is not DROPPED or element.shape != "scalar":
                 read[key] = [] if value is DROPPED else value
         return read or DROPPED
+
+
+_STRINGS: Final = frozenset((str,))
 
 
 def _scalar(given: Json, field: FieldType, place: TypePlace) -> Json:

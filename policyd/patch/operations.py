@@ -29,6 +29,9 @@ Path = tuple[str | int, ...]
 
 Verb = Literal["add", "remove", "replace", "move", "copy", "test"]
 
+MOST_BY_FIELD = 1000
+"""Operations by which the fields of an object are changed: instead of more it is replaced."""
+
 APPEND = "-"
 """The last step of a pointer that stands for the end of a list."""
 
@@ -95,6 +98,9 @@ def parse_operations(patch: Json) -> tuple[Operation, ...]:
         ) from error
 
 
+_STRINGS = frozenset((str,))
+
+
 def same_json(one: Json, other: Json) -> bool:
     """Tell whether two values are the same JSON: 1, 1.0 and true all differ."""
     if one is other:
@@ -102,6 +108,8 @@ def same_json(one: Json, other: Json) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
+        if _STRINGS.issuperset(map(type, one.values())):
+            return bool(one == other)
         return len(one) == len(other) and all(
             key in other and same_json(value, other[key]) for key, value in one.items()
         )
@@ -142,14 +150,28 @@ def _differ(old: Json, new: Json, path: Path, found: list[Operation]) -> None:
 def _differ_in_fields(
     old: dict[str, Json], new: dict[str, Json], path: Path, found: list[Operation]
 ) -> None:
+    begin = len(found)
+    for _ in _field_differences(old, new, path, found):
+        if path and len(found) - begin > MOST_BY_FIELD:
+            found[begin:] = [Operation("replace", pointer(path), value=new)]
+            return
+
+
+def _field_differences(
+    old: dict[str, Json], new: dict[str, Json], path: Path, found: list[Operation]
+) -> Iterator[None]:
+    """Append the operations for each field that differs, one field at a step."""
     for name, value in old.items():
         if name not in new:
             found.append(Operation("remove", pointer((*path, name))))
+            yield
         elif value is not new[name]:
             _differ(value, new[name], (*path, name), found)
+            yield
     for name, value in new.items():
         if name not in old:
             found.append(Operation("add", pointer((*path, name)), value=value))
+            yield
 
 
 def _shared(one: Iterable[Json], other: Iterable[Json]) -> int:

@@ -320,6 +320,10 @@ def merge(live: Json, applied: Json, schema: Schema) -> Json:
 
 def _merge_fields(live: Json, applied: Json, part: MapSchema) -> Json:
     fields = live if isinstance(live, dict) else {}
+    if applied and not part.fields and _SCALARS.issuperset(map(type, applied.values())):
+        merged = {**fields, **applied}
+        same = len(merged) == len(fields) and all(map(is_, merged.values(), fields.values()))
+        return fields if same else merged
     merged = fields
     for name, value in (applied or {}).items():
         schema = part.fields.get(name, part.element)

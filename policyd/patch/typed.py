@@ -233,6 +233,8 @@ def _faults(
 def _field_faults(
     value: dict[str, Json], part: MapSchema, path: FieldPath, *, duplicates: bool
 ) -> Iterator[tuple[FieldPath, str]]:
+    if _is_plain(value, part):
+        return
     for name, child in value.items():
         below = (*path, f"f:{name}")
         field = part.fields.get(name, part.element)
@@ -240,6 +242,22 @@ def _field_faults(
             yield below, "field not declared in schema"
             return  # the API server leaves it at that
         yield from _faults(child, field, below, duplicates=duplicates)
+
+
+def _is_plain(value: dict[str, Json], part: MapSchema) -> bool:
+    """Tell whether a map without named fields has strings alone, and is to have them.
+
+    Labels and annotations are such: they are not looked at one by one, as they may be many.
+    """
+    element = None if part.fields else part.element
+    return (
+        element is not None
+        and element.scalar == "string"
+        and _STRINGS.issuperset(map(type, value.values()))
+    )
+
+
+_STRINGS = frozenset((str,))
 
 
 def _item_faults(

@@ -412,3 +412,16 @@ async def test_places_that_an_elastic_job_has_given_up_are_free(world):
     make_pods(world, "next", range(2))
     await world.pass_time(2)
     assert sorted(places(world).values()) == ["a1", "b1", "b2"]
+
+
+async def test_an_elastic_job_that_shrinks_and_grows_at_once_keeps_the_places_of_its_pods(world):
+    await grown(world, before=3, after=1)
+    before = places(world)
+
+    resize(world, "ring", 3)
+    await world.pass_time(2)
+
+    assert places(world) == before
+    job(world, "next", pods=1, gpus=4)
+    await world.pass_time(2)
+    assert world.suspended("next")

@@ -183,3 +183,35 @@ def test_json_as_kubectl_writes_it_is_read_fast():
     text = json.dumps({**slowly(MANIFEST), "escaped": "<&>"}, indent=4)
 
     assert read_plain(text.replace("<", "\\u003c")) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": 1234567890123456789},
+        {"a": [-1234567890123456789]},
+        {"a": [1, 1234567890123456789]},
+        {"a": "1,1234567890123456789", "b": 1},
+        {"a": 'x":1234567890123456789', "b": "\\"},
+        {"a": "}}]]{{[[", '{"': "]", "b": ["{", {"c": '"}"'}]},
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 4])
+def test_json_with_long_numbers_and_brackets_in_texts_is_read_alike(value, indent):
+    assert differs(json.dumps(value, indent=indent)) is None
+    assert differs(json.dumps(value, indent=indent, separators=(",", ":"))) is None
+
+
+@pytest.mark.parametrize("number", ["1234567890123456789", "-1234567890123456789"])
+@pytest.mark.parametrize("around", ['{"a":%s}', '{"a":[%s]}', '{"a":[1,%s]}', '{"a,b":{"c":%s}}'])
+def test_json_with_a_long_number_is_left_to_the_reader_of_all_of_yaml(around, number):
+    with pytest.raises(NotPlainError):
+        read_plain(around % number)
+
+
+def test_brackets_in_texts_hide_no_depth():
+    levels = 150
+    text = '{"}":' * levels + '"{"' + ',"b":"{"}' * levels
+
+    with pytest.raises(NotPlainError):
+        read_plain(text)

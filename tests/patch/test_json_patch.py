@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from policyd.patch.json_patch import MAX_OPERATIONS, apply_json_patch
 from policyd.patch.operations import (
+    MOST_BY_FIELD,
     Operation,
     PatchError,
     PatchTestError,
@@ -332,3 +333,16 @@ def sort(value):
     if isinstance(value, dict):
         return {name: sort(value[name]) for name in sorted(value)}
     return [sort(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_an_object_with_many_other_fields_is_replaced(depth):
+    old, new = {"a": "b"}, {f"k{number}": "v" for number in range(MOST_BY_FIELD + 1)}
+    for _ in range(depth):
+        old, new = {"x": old, "y": [1]}, {"x": new, "y": [2]}
+
+    operations = difference(old, new)
+
+    assert apply_json_patch(old, operations) == new
+    assert len(operations) == (2 if depth else MOST_BY_FIELD + 2)
+    assert difference(new, new) == []

@@ -224,24 +224,37 @@ def _read_canonical(text: bytes) -> Json:
         written = msgspec.json.format(text, indent=-1)
     except (msgspec.MsgspecError, NotPlainError, ValueError, RecursionError):
         return None
-    for escape, letter in _ESCAPES.items():
+    escaped = b"\\" in written
+    for escape, letter in _ESCAPES.items() if escaped else ():
         written = written.replace(escape, letter)
-    outside = _outside_texts(written)
-    shallow = _is_shallow(outside.translate(None, _NO_BRACKETS))
-    if b"<<" in written or _LONG_NUMBER.search(outside) or not shallow:
+    quoted = _without_escapes(written) if escaped else written
+    shallow = _is_shallow(_brackets(quoted))
+    if b"<<" in written or not shallow or _may_have_long_number(quoted):
         return None  # YAML may read it otherwise, or not at all
     return value if msgspec.json.encode(value) == written else None
 
 
-def _outside_texts(written: bytes) -> bytes:
-    """Return JSON without its texts."""
-    unescaped = written.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside, found = True, []
-    for begin in range(0, len(unescaped), _A_MEGABYTE):
-        pieces = unescaped[begin : begin + _A_MEGABYTE].split(b'"')
-        found.append(b"".join(pieces[0 if outside else 1 :: 2]))
-        outside = outside is (len(pieces) % 2 == 1)
-    return b"".join(found)
+def _without_escapes(written: bytes) -> bytes:
+    """Return JSON in which each quote begins or ends a text."""
+    return written.replace(b"\\\\", b"").replace(b'\\"', b"")
+
+
+def _brackets(quoted: bytes) -> bytes:
+    """Return the brackets of JSON that are outside of texts.
+
+    A text without brackets leaves two quotes side by side, so that few texts are left to cut out.
+    """
+    left = quoted.translate(None, _NO_BRACKETS).replace(b'""', b"")
+    return b"".join(left.split(b'"')[::2])
+
+
+def _may_have_long_number(quoted: bytes) -> bool:
+    """Tell whether JSON could have a whole number of too many digits.
+
+    One comes after the name of a field or as an item. Few texts have a comma before so many digits.
+    """
+    digits = quoted.translate(_DIGITS, b"-")
+    return b'":' + _LONG_NUMBER in digits or b"," + _LONG_NUMBER in digits
 
 
 def _is_shallow(left: bytes) -> bool:
@@ -256,8 +269,8 @@ def _is_shallow(left: bytes) -> bool:
     return not left
 
 
-_A_MEGABYTE: Final = 1 << 20
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b'{}[]"'))
+_DIGITS: Final = bytes.maketrans(b"123456789[", b"000000000,")
 _ESCAPES: Final = {b"\\u003c": b"<", b"\\u003e": b">", b"\\u0026": b"&"}
 
 
@@ -278,7 +291,7 @@ def _number(read: Callable[[str], Json]) -> Callable[[str], Json]:
 
 
 _LONGEST_NUMBER: Final = 18
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (_LONGEST_NUMBER + 1))
+_LONG_NUMBER: Final = b"0" * (_LONGEST_NUMBER + 1)
 
 
 def _refuse(_text: str) -> NoReturn:

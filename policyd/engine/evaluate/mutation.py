@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from policyd.api.meta import Json
 from policyd.cel import CelError, CelTimeError
 from policyd.cel.cost import WORK_LIMIT, WORK_UNITS, deep_size
+from policyd.cel.values import Optional
 from policyd.engine.evaluate.conditions import (
     BindingError,
     EvaluationError,
@@ -47,6 +48,12 @@ _MOVED = 700
 
 _MOST_SOUGHT = 1_000_000
 """Units for finding the places of one JSON patch: a tenth of a second."""
+
+_MERGED = 100
+_CHECKED = 45
+_MOST_MERGED = 2_000_000
+"""Units for an item of a list that an apply configuration has, and that the object has: items are
+told apart by their keys. One apply configuration may take a fifth of a second."""
 
 _PLACES = ("path", "from")
 
@@ -253,7 +260,7 @@ class _Mutation:
         self._write(value)
         if value == [] and mutation.patch_type == "JSONPatch":
             return False
-        self._look(invocation.policy, value)
+        self._look(invocation.policy, value, by_schema=mutation.patch_type != "JSONPatch")
         before = facts.object
         seen = object_of(invocation, facts, match.view)
         template = match.view.template if invocation.policy.templates else None
@@ -320,12 +327,13 @@ class _Mutation:
         facts.object = draft.object
         return facts.object is not before
 
-    def _look(self, policy: CompiledPolicy, value: Json) -> None:
+    def _look(self, policy: CompiledPolicy, value: Json, *, by_schema: bool) -> None:
         """Charge a policy for the look at the whole object that each of its mutations takes.
 
         Args:
             policy: The policy.
             value: What the mutation is to change.
+            by_schema: Whether it is merged into the object by the schema of its kind.
 
         Raises:
             PolicydError: If its budget or the time is used up.
@@ -339,7 +347,15 @@ class _Mutation:
                 f"the {len(value)} operations of a JSON patch have too far to go in the object",
                 hint="replace a list or an object with a new one in one operation",
             )
-        units = _LOOKS * WORK_UNITS * (self._size + self._written) + sought
+        merged = 0
+        if by_schema:
+            merged = _MERGED * _list_items(value) + _CHECKED * _list_items(self._facts.object)
+        if merged > _MOST_MERGED:
+            raise EvaluationError(
+                "the lists of the object, or of the change, have too many items to merge",
+                hint="use a JSONPatch, or replace a list as a whole",
+            )
+        units = _LOOKS * WORK_UNITS * (self._size + self._written) + sought + merged
         if units > allowance.left(policy.id):
             raise EvaluationError(
                 "its mutations would look at the object more often than there is time for",
@@ -387,6 +403,25 @@ def _sought(value: Json, size: int) -> int:
     named = (each.get(name) for each in value if isinstance(each, dict) for name in _PLACES)
     paths = [path for path in named if isinstance(path, str)]
     return sum(path.count("/") for path in paths) + len(value) * (size // _MOVED)
+
+
+def _list_items(value: object) -> int:
+    """Return the number of items in all lists of a value, those in lists of items included."""
+    count, pending = 0, [value]
+    for part in pending:
+        if isinstance(part, list):
+            count += len(part)
+            inner: Collection[object] = part
+        elif isinstance(part, dict):
+            inner = part.values()
+        else:
+            inner = (part.value,) if isinstance(part, Optional) and part.present else ()
+        if not _SCALARS.issuperset(map(type, inner)):
+            pending += [each for each in inner if type(each) not in _SCALARS]
+    return count
+
+
+_SCALARS = frozenset((str, int, float, bool, type(None)))
 
 
 def meet(changed: frozenset[str], reads: frozenset[str]) -> bool:

@@ -448,7 +448,8 @@ def _wrong_types(value: object, expected: str) -> Iterator[str]:
                 yield from _wrong_types(field, f"{expected}.{name}")
     elif isinstance(value, _CONTAINERS):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _wrong_types(item, expected)
+            if type(item) is not str and isinstance(item, _CONTAINERS):
+                yield from _wrong_types(item, expected)
 
 
 _FRACTION: Final = re.compile(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -117,6 +117,32 @@ def _defined(objects: Iterable[Json]) -> Iterator[tuple[str, str, Json]]:
                 yield group, kind, spec
 
 
+class ObjectIdentity(NamedTuple):
+    """What a request says of its object besides the object itself."""
+
+    kind: GroupVersionKind
+    resource: GroupVersionResource
+    name: str
+    namespace: str
+    """Its namespace; of a Namespace, its own name."""
+
+
+def identify(obj: Json, circumstances: RequestCircumstances) -> ObjectIdentity:
+    """Return the kind, resource, name and namespace of an object.
+
+    Raises:
+        ObjectError: If `obj` has no apiVersion, kind and metadata.
+    """
+    kind = _kind(obj)
+    resource, namespaced = _resource(obj, kind, circumstances.kinds)
+    metadata = obj["metadata"]
+    name = metadata.get("name") or ""
+    namespace = metadata.get("namespace") or circumstances.namespace
+    if not namespaced:
+        namespace = name if kind.kind == "Namespace" else ""
+    return ObjectIdentity(kind, resource, str(name), str(namespace))
+
+
 def request_for(
     obj: Json, circumstances: RequestCircumstances, *, old_object: Json = None
 ) -> AdmissionRequest:
@@ -127,20 +153,15 @@ def request_for(
     Raises:
         ObjectError: If `obj` has no apiVersion, kind and metadata.
     """
-    kind = _kind(obj)
-    resource, namespaced = _resource(obj, kind, circumstances.kinds)
+    identity = identify(obj, circumstances)
     deleted = circumstances.operation == "DELETE"
-    name = value_at(obj, ("metadata", "name")) or ""
-    namespace = value_at(obj, ("metadata", "namespace")) or circumstances.namespace
-    if not namespaced:
-        namespace = name if kind.kind == "Namespace" else ""
     return AdmissionRequest(
         uid="offline",
-        kind=kind,
-        resource=resource,
+        kind=identity.kind,
+        resource=identity.resource,
         operation=circumstances.operation,
-        name=str(name),
-        namespace=str(namespace),
+        name=identity.name,
+        namespace=identity.namespace,
         user_info=circumstances.user,
         object=NO_OBJECT if deleted else raw(obj),
         old_object=raw(obj if deleted and old_object is None else old_object),

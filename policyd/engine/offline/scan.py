@@ -137,7 +137,7 @@ class _Asked:
 
     __slots__ = (
         *("_choose", "_choose_all", "_objected", "_silent"),
-        *("operation", "passed", "policy", "validations"),
+        *("before", "operation", "passed", "policy", "validations"),
     )
 
     def __init__(
@@ -150,6 +150,8 @@ class _Asked:
         """Take the policy, and which parts of an object its conditions and validations see."""
         self.policy = policy
         self.operation = operation
+        self.before = before
+        """The parts that its conditions see."""
         self._choose = _choose(before)
         self._silent: set[Any] = set()
         by_parts: dict[tuple[int, ...], list[CompiledValidation]] = {}
@@ -185,6 +187,44 @@ class _Asked:
             self._silent.add(self._choose(parts))
 
 
+class _Concerned:
+    """The policies that concern objects, by the parts that the conditions of any of them see.
+
+    Policies are many, and most have nothing to do with most objects. Of an object whose conditions
+    see what an earlier one's did, only those are asked that the earlier one concerned.
+    """
+
+    __slots__ = ("_choose", "_known", "asked")
+
+    def __init__(self, asked: Sequence[_Asked]) -> None:
+        self.asked = tuple(asked)
+        """All the policies."""
+        self._choose = _choose({number for each in asked for number in each.before} or {0})
+        self._known: dict[Any, tuple[_Asked, ...]] = {}
+
+    def of(self, parts: Sequence[Any] | None) -> tuple[Sequence[_Asked], bool]:
+        """Return the policies to ask about an object of these parts.
+
+        Args:
+            parts: The parts; None if they are not compared.
+
+        Returns:
+            The policies, and whether which of them an object concerns is still to be remembered.
+        """
+        if parts is None:
+            return self.asked, False
+        concerned = self._known.get(self._choose(parts))
+        if concerned is not None:
+            return concerned, False
+        return [each for each in self.asked if not each.is_silent(parts)], True
+
+    def remember(self, parts: Sequence[Any]) -> None:
+        """Keep which policies concern an object of these parts, about which each was asked."""
+        if len(self._known) < MOST_ALIKE:
+            concerned = tuple(each for each in self.asked if not each.is_silent(parts))
+            self._known[self._choose(parts)] = concerned
+
+
 def _choose(numbers: Iterable[int]) -> _Choose:
     return itemgetter(*sorted(numbers))
 
@@ -197,7 +237,7 @@ class _Plan(NamedTuple):
     """The policies that concern objects of a resource in a namespace, as far as these tell."""
 
     kind: WorkloadKind | None
-    alike: tuple[_Asked, ...]
+    alike: _Concerned
     always: tuple[tuple[Operation, PolicySet], ...]
 
 
@@ -271,24 +311,23 @@ class PolicyScan:
 
     def _results(self, found: ScannedObject, plan: _Plan) -> Iterator[tuple[ResultKey, str]]:
         """Yield the results of policies for an object."""
-        parts = self._parts.of(found.value, plan.kind, found.within) if plan.alike else None
+        alike = plan.alike
+        parts = self._parts.of(found.value, plan.kind, found.within) if alike.asked else None
         if parts is not None and self._sees_types:
             parts[self._parts.typed] = is_typed(found.value)
         facts: dict[Operation, Facts] = {}
-        for asked in plan.alike:
-            if parts is None:
-                unknown = asked.validations
-            elif asked.is_silent(parts):
+        concerned, is_new = alike.of(parts)
+        for asked in concerned:
+            unknown = [each for each in asked.validations if not (parts and each.is_known(parts))]
+            if not unknown:
+                yield from asked.passed
                 continue
-            else:
-                unknown = [each for each in asked.validations if not each.is_known(parts)]
-                if not unknown:
-                    yield from asked.passed
-                    continue
             own = facts.get(asked.operation)
             if own is None:
                 own = facts[asked.operation] = self._facts(found, asked.operation)
             yield from self._ask(asked, own, unknown, parts)
+        if parts and is_new:
+            alike.remember(parts)
         for operation, policies in plan.always:
             decision = policies.validate(_request(found, operation))
             yield from results_of(decision, self.shadows)
@@ -344,14 +383,14 @@ class PolicyScan:
             known = self._kinds[key] = self._of_kind(found)
         unknown: list[_Asked] = []
         alike: list[_Asked] = []
-        for asked in known.alike:
+        for asked in known.alike.asked:
             try:
                 if is_for_namespace(asked.policy, facts):
                     alike.append(asked)
             except PolicydError:
                 unknown.append(asked)
         always = (*known.always, *self._sets((each.operation, each.policy) for each in unknown))
-        return _Plan(known.kind, tuple(alike), always)
+        return _Plan(known.kind, _Concerned(alike), always)
 
     def _of_kind(self, found: ScannedObject) -> _Plan:
         """Return the policies that name a resource."""
@@ -369,7 +408,7 @@ class PolicyScan:
                     always.append((operation, policy))
                 elif named is not None:
                     alike.append(self._remembering(policy, operation, reads, kind))
-        return _Plan(kind, tuple(alike), tuple(self._sets(always)))
+        return _Plan(kind, _Concerned(alike), tuple(self._sets(always)))
 
     def _remembering(
         self,

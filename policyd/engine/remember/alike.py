@@ -27,6 +27,10 @@ from policyd.patch.operations import Path
 LONGEST: Final = 8 * 1024
 """Bytes of one part that is compared: objects with larger ones are decided on one by one."""
 
+_LONGEST_KNOWN: Final = 8192
+_MOST_KNOWN: Final = 2000
+"""Bytes of a value, and values of a field, whose parts are remembered."""
+
 MOST_ITEMS: Final = 64
 """Items of a list, and pod templates, that are compared."""
 
@@ -121,7 +125,12 @@ def _asks(request: Footprint) -> bool:
 class _Branch:
     """A field, and its reads: parts, and fields within it."""
 
-    parts: list[tuple[int, Project]] = field(default_factory=list)
+    first: int = 0
+    """The number of the first of its parts; the others come next, up to `begin`."""
+    projects: list[Project] = field(default_factory=list)
+    """What is read of its value: a part each."""
+    known: dict[bytes, list[bytes]] = field(default_factory=dict)
+    """The parts of values that were written out before."""
     within: dict[str, "_Branch"] = field(default_factory=dict)
     items: "_Branch | None" = None
     """The reads of its items."""
@@ -173,9 +182,10 @@ class Parts:
                 self._absent.append(depth)
             else:
                 branch.within[name] = inner
+            inner.first = len(self._absent)
             for text, project in leaves.get((*path, name), {}).items():
-                number = self._numbers[(*path, name), text] = len(self._absent)
-                inner.parts.append((number, project))
+                self._numbers[(*path, name), text] = len(self._absent)
+                inner.projects.append(project)
                 self._absent.append(depth)
             inner.begin = len(self._absent)
             self._grow(inner, (*path, name), leaves)
@@ -247,12 +257,21 @@ def _fill(parts: list[Any], value: Any, branch: _Branch, depth: int) -> None:  #
                 parts[begin:end] = [depth] * (end - begin)
             continue
         found = value[name]
-        for number, project in inner.parts:
-            part = parts[number] = _encode(found if project is None else project(found))
-            if len(part) > LONGEST:
-                raise _TooMuchError
+        if inner.projects:
+            text = _encode(found)
+            parts[inner.first : begin] = inner.known.get(text) or _projected(inner, found, text)
         if begin < end:
             _fill_within(parts, found, inner, depth + 1)
+
+
+def _projected(branch: _Branch, value: Json, text: bytes) -> list[bytes]:
+    """Return the parts of a field's value, and remember them: most values occur again."""
+    found = [text if each is None else _encode(each(value)) for each in branch.projects]
+    if any(len(part) > LONGEST for part in found):
+        raise _TooMuchError
+    if len(text) <= _LONGEST_KNOWN and len(branch.known) < _MOST_KNOWN:
+        branch.known[text] = found
+    return found
 
 
 def _fill_within(parts: list[Any], value: Any, branch: _Branch, depth: int) -> None:  # noqa: ANN401 - JSON
