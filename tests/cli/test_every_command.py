@@ -52,6 +52,9 @@ ENDS = {
     "why": (["job/j", "-n", "team-a", "--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "queue": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "quota": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
+    "priority": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
+    "nodes": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
+    "job": (["job/j", "-n", "team-a", "--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "export": ([], POLICY.read_text(), BROKEN, "a: ["),
     "convert": ([], QUEUES, OTHER_KIND, "a: ["),
 }
@@ -66,6 +69,7 @@ OTHERS = {
     "crds": ([], None, ["a"]),
     "completion": (["bash"], None, ["fishy"]),
     "release": (None, None, ["--kubeconfig", "none"]),
+    "history": (None, None, ["--kubeconfig", "none"]),
 }
 """The same of what is given no file: the arguments."""
 
@@ -168,7 +172,11 @@ def outputs(name):
             yield from each.type.choices
 
 
-JSON = {name: ENDS.get(name) for name in COMMANDS if "json" in outputs(name)}
+OF_CLUSTERS = {"history"}
+"""Commands that have nothing to say without a cluster."""
+JSON = {
+    name: ENDS.get(name) for name in COMMANDS if "json" in outputs(name) and name not in OF_CLUSTERS
+}
 KUBERNETES = {"apply", "report"}
 """What they write are objects of Kubernetes: labels are named as they are."""
 
@@ -315,7 +323,7 @@ class Bar:
     stop = start
 
 
-AT_ONCE = {"cel eval", "cel explain", "why", "queue", "quota"}
+AT_ONCE = {"cel eval", "cel explain", "job", "nodes", "priority", "queue", "quota", "why"}
 """They go through nothing that takes long: 100,000 workloads are read in a tenth of a second."""
 
 

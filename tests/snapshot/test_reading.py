@@ -49,6 +49,7 @@ def test_what_cannot_be_understood_is_a_sentence_with_its_place(body, says):
         pytest.param("pending", 0, 5, id="local-queue"),
         pytest.param("pending", 1, 6, id="behind-one-that-comes-later"),
         pytest.param("pending", 0, 7, id="reason"),
+        pytest.param("pending", 0, 8, id="origin"),
         pytest.param("holding", 0, 4, id="usage"),
         pytest.param("holding", 0, 5, id="local-queue-of-a-holder"),
     ],

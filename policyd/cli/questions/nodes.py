@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
 from policyd.alloc.value import Value
+from policyd.cli.formats.progress import progress
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.asking import (
     SHARED,
@@ -185,11 +186,8 @@ def _answer(
             gang = whole_node(found.nodes, device)
             wanting += [] if gang is None else [gang]
     by = frozenset(job for line in lines for each in line.stranded for job in each.by)
-    moves = (
-        planned_moves(found.nodes, found.pods, wanting, stranding=by, most=most)
-        if most and by
-        else ()
-    )
+    planned = progress(wanting, "planning", len(wanting)) if most and by else ()
+    moves = planned_moves(found.nodes, found.pods, planned, stranding=by, most=most)
     return NodesAnswer(
         devices=tuple(_totals(lines)),
         nodes=lines,
