@@ -278,8 +278,11 @@ def nodes_lines(answer: NodesAnswer, *, wide: bool) -> Iterator[str]:
         in_parts = f"{each.fragments} of these in fragments, {each.stranded} stranded"
         yield f"{each.resource}: {each.total}, {each.free} free, {in_parts}"
     if answer.nodes:
+        head = (*_HEAD, *(_WIDE if wide else ()))
         rows = [row for line in answer.nodes for row in _rows(line, wide=wide)]
-        yield from table_lines((*_HEAD, *(_WIDE if wide else ())), rows, numbers=_NUMBERS)
+        if not any(line.domain for line in answer.nodes):
+            head, rows = head[1:], [row[1:] for row in rows]
+        yield from table_lines(head, rows, numbers=_NUMBERS)
     if wide and answer.map:
         yield from ("", *answer.map)
     for plan in answer.moves:
