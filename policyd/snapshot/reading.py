@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,10 @@ from policyd.snapshot.values import (
 
 OLD_SECONDS = 60.0
 """From this age on, a reader is told that a snapshot is old: the controller makes one on demand."""
+
+
+_LATEST: Final = 253_402_300_799
+"""The last second of the year 9999."""
 
 
 class SnapshotError(PolicydError):
@@ -74,7 +79,22 @@ def read(body: bytes, source: str) -> QueueSnapshot:
                 f"{source}: the {KIND} is damaged: a row of ClusterQueue {queue.name} names an"
                 " entry of a table that is not there"
             )
+        if not all(0 <= moment <= _LATEST for moment in _moments(queue)):
+            raise SnapshotError(
+                f"{source}: the {KIND} is damaged: ClusterQueue {queue.name} has a time that no"
+                " calendar has"
+            )
     return found
+
+
+def _moments(queue: ClusterQueueUse) -> Iterator[float]:
+    """Yield all times of a queue."""
+    for pending in queue.pending:
+        yield pending.since
+    for holding in queue.holding:
+        yield holding.since
+    for past in queue.past:
+        yield past.updated_at
 
 
 def _is_whole(queue: ClusterQueueUse) -> bool:
