@@ -27,7 +27,7 @@ Where = Mapping[str, int]
 """How many pods are where: by domain, or by flavor where no topology places them."""
 
 
-class PlannedMove(Value, frozen=True):
+class PlannedMove(Value, frozen=True, rename="camel"):
     """One workload that would be stopped, and start again elsewhere.
 
     Attributes:
@@ -47,7 +47,7 @@ class PlannedMove(Value, frozen=True):
     cost: float
 
 
-class Defragmentation(Value, frozen=True):
+class Defragmentation(Value, frozen=True, rename="camel"):
     """A plan.
 
     Attributes:

@@ -157,8 +157,9 @@ def planned_moves(
         stranding: Jobs that strand devices: they are tried before others.
         most: How many jobs may be moved for one.
     """
-    state = _state(nodes, pods, stranding)
+    state: CoreState | None = None
     for number, gang in enumerate(gangs):
+        state = state or _state(nodes, pods, stranding)
         workload = _waiting(gang, f"{number} {gang.name}")
         state.put_workload(workload)
         fits = any(isinstance(each, Admit) for each in plan_cycle(state).actions)

@@ -26,6 +26,8 @@ OLD_SECONDS = 60.0
 
 UNCHANGED: Final = {"apiVersion": API_VERSION, "kind": "Unchanged"}
 """The answer to a reader that has the current version already."""
+_LATEST: Final = 253_402_300_799
+"""The last second of the year 9999."""
 
 
 class SnapshotError(PolicydError):
@@ -80,6 +82,11 @@ def read(body: bytes, source: str) -> QueueSnapshot:
                 f"{source}: the {KIND} is damaged: a row of ClusterQueue {queue.name} names an"
                 " entry of a table that is not there"
             )
+        if not all(0 <= moment <= _LATEST for moment in _moments(queue)):
+            raise SnapshotError(
+                f"{source}: the {KIND} is damaged: ClusterQueue {queue.name} has a time that no"
+                " calendar has"
+            )
     return found
 
 
@@ -94,6 +101,16 @@ def read_newer(body: bytes, source: str) -> QueueSnapshot | None:
     except msgspec.MsgspecError:
         unchanged = False
     return None if unchanged else read(body, source)
+
+
+def _moments(queue: ClusterQueueUse) -> Iterator[float]:
+    """Yield all times of a queue."""
+    for pending in queue.pending:
+        yield pending.since
+    for holding in queue.holding:
+        yield holding.since
+    for past in queue.past:
+        yield past.updated_at
 
 
 def _is_whole(queue: ClusterQueueUse) -> bool:

@@ -16,6 +16,7 @@ from policyd.snapshot.values import (
     Origin,
     PastUsage,
     PendingRow,
+    PodShape,
     QueueSnapshot,
     SnapshotReason,
 )
@@ -78,7 +79,7 @@ def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Ste
             origin if naming.names(f"{team}/") else Origin() for team, origin in page.origins
         ),
         requests=tuple(page.requests),
-        shapes=tuple(page.shapes),
+        shapes=tuple(_shapes(page, naming)),
         usages=tuple(page.usages),
         unlisted=page.unlisted,
         lines=tuple(page.lines),
@@ -104,6 +105,13 @@ def _past(page: QueuePicture, naming: Naming) -> Iterable[PastUsage]:
         return
     for name in page.local_queues:
         yield page.past.get(name, PastUsage()) if naming.names(name) else PastUsage()
+
+
+def _shapes(page: QueuePicture, naming: Naming) -> Iterable[tuple[PodShape, ...]]:
+    """Yield single pods; node labels that other teams select are theirs to tell."""
+    if naming.all_named:
+        return page.shapes
+    return (tuple(PodShape(each.count, each.requests) for each in shapes) for shapes in page.shapes)
 
 
 def _reason(

@@ -211,6 +211,9 @@ GIVEN: dict[str, Given] = {
     "devices": Given(on("devices", "FILE"), [NODES]),
     "why": Given(on("why", "job/j", "-n", "team-a", "--snapshot", "FILE"), [SNAPSHOT]),
     "queue": Given(on("queue", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
+    "priority": Given(on("priority", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
+    "nodes": Given(on("nodes", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
+    "job": Given(on("job", "job/j", "-n", "team-a", "--snapshot", "FILE"), [SNAPSHOT]),
     "quota": Given(on("quota", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
     "what-if": Given(
         on("what-if", "--dump", "FILE", "--delete", "cohort/all", "-a", "--until", "1h"),

@@ -53,6 +53,9 @@ ENDS = {
     "queue": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "quota": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "what-if": (["--delete", "cohort/all", "-a", "--dump"], QUEUES, None, "a: ["),
+    "priority": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
+    "nodes": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
+    "job": (["job/j", "-n", "team-a", "--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "export": ([], POLICY.read_text(), BROKEN, "a: ["),
     "convert": ([], QUEUES, OTHER_KIND, "a: ["),
 }
@@ -70,6 +73,7 @@ OTHERS = {
     "doctor": (None, None, ["--kubeconfig", "none"]),
     "stop": (None, None, ["job/j", "--kubeconfig", "none"]),
     "resume": (None, None, ["clusterqueue/a", "--kubeconfig", "none"]),
+    "history": (None, None, ["--kubeconfig", "none"]),
 }
 """The same of what is given no file: the arguments."""
 
@@ -172,10 +176,11 @@ def outputs(name):
             yield from each.type.choices
 
 
-ON_A_CLUSTER = {"stop", "resume", "doctor"}
-"""They need an API server: their output is tested on clusters."""
-JSON = {name: ENDS.get(name) for name in COMMANDS if "json" in outputs(name)}
-JSON = {name: ends for name, ends in JSON.items() if name not in ON_A_CLUSTER}
+OF_CLUSTERS = {"history", "stop", "resume", "doctor"}
+"""Commands that have nothing to say without a cluster: their output is tested on clusters."""
+JSON = {
+    name: ENDS.get(name) for name in COMMANDS if "json" in outputs(name) and name not in OF_CLUSTERS
+}
 KUBERNETES = {"apply", "report"}
 """What they write are objects of Kubernetes: labels are named as they are."""
 
@@ -329,7 +334,7 @@ class Bar:
     stop = start
 
 
-AT_ONCE = {"cel eval", "cel explain", "why", "queue", "quota"}
+AT_ONCE = {"cel eval", "cel explain", "job", "nodes", "priority", "queue", "quota", "why"}
 """They go through nothing that takes long: 100,000 workloads are read in a tenth of a second."""
 
 

@@ -199,3 +199,15 @@ async def test_the_webhooks_get_each_change_within_two_seconds(world, change):
 
     assert APART_SECONDS + POLL_SECONDS < 2
     assert newer.rules != first.rules or newer.cluster_queues != first.cluster_queues
+
+
+async def test_the_class_of_a_priority_is_told(world):
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    await world.pass_time(1)
+    world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+    await world.pass_time(3)
+    async with plainly(app(world)) as port:
+        found = find(await seen(port), "ns", "Job", "urgent")
+
+    assert (found.place, found.row.priority) == (0, 9)
+    assert found.queue.origins[found.row.origin].priority_class == "WorkloadPriorityClass/high"

@@ -27,7 +27,8 @@ class Jobs:
         return SnapshotReason(type="Told", message=f"told to {key}")
 
     def origin(self, key):
-        owner = "ann" if key.startswith("ns/job-") else ""
+        team, _, name = key.partition("/")
+        owner = f"ann-of-{team}".removesuffix("-of-ns") if name.startswith("job-") else ""
         return Origin(owner, "PriorityClass/high" if "high" in key else "", 0)
 
 

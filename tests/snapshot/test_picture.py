@@ -8,10 +8,10 @@ from policyd.alloc.topology.values import HOSTNAME, TopologyNode, TopologyPlacem
 from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.optimize.opt_ins import OptIns
 from policyd.snapshot.picture import LOOKS, STEP, Pictures
-from policyd.snapshot.values import NONE, QuotaHolder
+from policyd.snapshot.values import NONE, PodShape, QuotaHolder
 from policyd.status.queues import places, queue_figures
 from policyd.status.standing import turns
-from tests.alloc.builders import cohort, group, queue, quota, state, workload
+from tests.alloc.builders import cohort, group, pod_set, queue, quota, state, workload
 from tests.alloc.choices import scenarios
 from tests.alloc.test_preemption import running
 from tests.alloc.test_properties import made, until_settled
@@ -204,8 +204,8 @@ def test_jobs_of_other_teams_are_named_as_far_as_that_is_wanted(others, first, h
 @pytest.mark.parametrize(
     ("others", "absent"),
     [
-        pytest.param("team", [b"first", b"theirs", b"job-first"], id="team"),
-        pytest.param("hidden", [b"team-b", b"first", b"theirs"], id="hidden"),
+        pytest.param("team", [b"first", b"theirs", b"job-first", b"ann-of-team-b"], id="team"),
+        pytest.param("hidden", [b"team-b", b"first", b"theirs", b"ann-of-team-b"], id="hidden"),
     ],
 )
 def test_nothing_that_is_hidden_is_anywhere_in_the_snapshot(others, absent):
@@ -213,6 +213,38 @@ def test_nothing_that_is_hidden_is_anywhere_in_the_snapshot(others, absent):
     body = body_for(picture, reader="team-a", others=others, scope="team-a")
 
     assert [name for name in absent if name in body] == []
+
+
+def test_owners_are_told_of_jobs_that_are_named():
+    mine = queue_of(snapshot(settled(*SHARED), reader="team-a", others="hidden"))
+    first, second = mine.pending
+
+    assert (first.origin, mine.origins[second.origin].owner) == (NONE, "ann-of-team-a")
+
+
+@pytest.mark.parametrize(
+    ("others", "selector"),
+    [
+        pytest.param("names", {"kind": "secret"}, id="named"),
+        pytest.param("hidden", {}, id="hidden"),
+    ],
+)
+def test_single_pods_are_told_without_what_other_teams_select(others, selector):
+    pods = pod_set(count=3, gpu=2, selector={"kind": "secret"})
+    of = settled(queue("q", gpu=1), workload("team-b/w", "q", pods))
+    found = queue_of(snapshot(of, reader="team-a", others=others))
+
+    assert found.shapes == ((PodShape(3, {"gpu": 2}, selector),),)
+    assert found.requests == ({"gpu": 6},)
+
+
+def test_a_workload_that_backs_off_is_told_by_its_place():
+    of = settled(
+        queue("q", gpu=1),
+        workload("a", "q", gpu=9, at=1),
+        workload("b", "q", gpu=9, at=2, backing_off=True),
+    )
+    assert queue_of(snapshot(of)).backing_off == (1,)
 
 
 def test_a_condition_is_told_to_its_own_team_alone():

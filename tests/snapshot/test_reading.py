@@ -8,6 +8,7 @@ from policyd.snapshot.values import API_VERSION, FORMAT
 from tests.alloc.builders import queue, workload
 from tests.alloc.test_preemption import running
 from tests.snapshot.taking import body_for, snapshot, taken
+from tests.snapshot.test_standings import by_usage
 from tests.status.test_standing import settled
 
 
@@ -49,6 +50,7 @@ def test_what_cannot_be_understood_is_a_sentence_with_its_place(body, says):
         pytest.param("pending", 0, 5, id="local-queue"),
         pytest.param("pending", 1, 6, id="behind-one-that-comes-later"),
         pytest.param("pending", 0, 7, id="reason"),
+        pytest.param("pending", 0, 8, id="origin"),
         pytest.param("holding", 0, 4, id="usage"),
         pytest.param("holding", 0, 5, id="local-queue-of-a-holder"),
     ],
@@ -60,6 +62,24 @@ def test_a_row_that_names_what_is_not_there_is_damage(rows, row, at, index):
 
     with pytest.raises(SnapshotError, match="a row of ClusterQueue q names an entry"):
         read(changed(clusterQueues=queues), "live")
+
+
+@pytest.mark.parametrize("moment", [-1, 10**15])
+@pytest.mark.parametrize("rows", ["pending", "holding"])
+def test_a_time_that_no_calendar_has_is_damage(rows, moment):
+    queues = msgspec.json.decode(changed())["clusterQueues"]
+    queues[0][rows][0][3] = moment
+
+    with pytest.raises(SnapshotError, match="ClusterQueue q has a time that no calendar has"):
+        read(changed(clusterQueues=queues), "live")
+
+
+def test_a_time_of_past_usage_that_no_calendar_has_is_damage():
+    body = msgspec.json.decode(body_for(taken(by_usage())))
+    body["clusterQueues"][0]["past"][0]["updatedAt"] = 1e300
+
+    with pytest.raises(SnapshotError, match="has a time that no calendar has"):
+        read(msgspec.json.encode(body), "live")
 
 
 def test_fields_that_were_added_do_not_matter():

@@ -1,7 +1,7 @@
 """Tables on standard output, aligned by rich."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
 import click
@@ -16,6 +16,9 @@ _WIDEST: Final = 100_000
 """The width if the output is no terminal: no line is folded."""
 
 _GAP: Final = "  "
+
+_MOST_FOLDED: Final = 1_000
+"""Rows that are folded at most; of more rows, long lines are left to the terminal."""
 
 
 def console() -> Console:
@@ -47,13 +50,34 @@ def table_lines(
         rows: A text for each column.
         numbers: Names of the columns whose texts are numbers.
     """
-    right = set(numbers)
+    cells, right, out = [*map(tuple, rows)], set(numbers), console()
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    fits = sum(widths) + len(_GAP) * (len(widths) - 1) <= out.width or len(cells) > _MOST_FOLDED
+    if not (fits and all(text.isprintable() for row in cells for text in row)):
+        return _folded(names, cells, right, out)
+    # As rich would: it takes half a second for each thousand rows.
+    sides = [str.rjust if name in right else str.ljust for name in names]
+    head = (side(name, width) for name, side, width in zip(names, sides, widths, strict=True))
+    bold = [click.style(text, bold=True) if out.is_terminal else text for text in head]
+    lines = [_GAP.join(bold)]
+    for row in cells:
+        padded = (
+            side(text, width - cell_len(text) + len(text))
+            for text, side, width in zip(row, sides, widths, strict=True)
+        )
+        lines.append(_GAP.join(padded))
+    return [line.rstrip() for line in lines]
+
+
+def _folded(
+    names: Sequence[str], rows: Iterable[Sequence[str]], right: Set[str], out: Console
+) -> list[str]:
+    """Return a table whose texts are folded where the terminal is too narrow for them."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    out = console()
     with out.capture() as shown:
         out.print(table)
     return [line.rstrip() for line in shown.get().splitlines()]

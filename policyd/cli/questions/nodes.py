@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
 from policyd.alloc.value import Value
+from policyd.cli.formats.progress import progress
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.asking import (
     SHARED,
@@ -185,11 +186,8 @@ def _answer(
             gang = whole_node(found.nodes, device)
             wanting += [] if gang is None else [gang]
     by = frozenset(job for line in lines for each in line.stranded for job in each.by)
-    moves = (
-        planned_moves(found.nodes, found.pods, wanting, stranding=by, most=most)
-        if most and by
-        else ()
-    )
+    planned = progress(wanting, "planning", len(wanting)) if most and by else ()
+    moves = planned_moves(found.nodes, found.pods, planned, stranding=by, most=most)
     return NodesAnswer(
         devices=tuple(_totals(lines)),
         nodes=lines,
@@ -280,8 +278,11 @@ def nodes_lines(answer: NodesAnswer, *, wide: bool) -> Iterator[str]:
         in_parts = f"{each.fragments} of these in fragments, {each.stranded} stranded"
         yield f"{each.resource}: {each.total}, {each.free} free, {in_parts}"
     if answer.nodes:
+        head = (*_HEAD, *(_WIDE if wide else ()))
         rows = [row for line in answer.nodes for row in _rows(line, wide=wide)]
-        yield from table_lines((*_HEAD, *(_WIDE if wide else ())), rows, numbers=_NUMBERS)
+        if not any(line.domain for line in answer.nodes):
+            head, rows = head[1:], [row[1:] for row in rows]
+        yield from table_lines(head, rows, numbers=_NUMBERS)
     if wide and answer.map:
         yield from ("", *answer.map)
     for plan in answer.moves:

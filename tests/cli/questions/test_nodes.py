@@ -150,6 +150,14 @@ async def test_an_api_server_that_does_not_answer_is_an_error(client):
         await asked(client)
 
 
+async def test_without_a_topology_there_is_no_column_for_places(client):
+    await client.delete(r.TOPOLOGIES, "racks")
+    lines = [*nodes_lines(await asked(client), wide=False)]
+
+    assert lines[1].startswith("NODE  STATE  DEVICE")
+    assert lines[2].startswith("n1    Ready  nvidia.com/gpu")
+
+
 async def test_people_read_a_table_a_map_and_the_moves(client):
     lines = [click.unstyle(line) for line in nodes_lines(await asked(client), wide=True)]
 
