@@ -37,6 +37,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "policyd.cli.questions.quota:command",
         "Show the quotas of queues, and how they are used.",
     ),
+    "top": ("policyd.cli.questions.top:command", "Show how loaded queues are."),
+    "events": ("policyd.cli.questions.events:command", "Show what happened in queues."),
     "stop": ("policyd.cli.operating.stopping:stop", "Stop queues, or the workloads of jobs."),
     "resume": ("policyd.cli.operating.stopping:resume", "Resume what was stopped."),
     "doctor": ("policyd.cli.doctor.command:command", "Find what is wrong with an installation."),

@@ -52,6 +52,7 @@ ENDS = {
     "why": (["job/j", "-n", "team-a", "--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "queue": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "quota": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
+    "top": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "export": ([], POLICY.read_text(), BROKEN, "a: ["),
     "convert": ([], QUEUES, OTHER_KIND, "a: ["),
 }
@@ -66,6 +67,7 @@ OTHERS = {
     "crds": ([], None, ["a"]),
     "completion": (["bash"], None, ["fishy"]),
     "release": (None, None, ["--kubeconfig", "none"]),
+    "events": (None, None, ["--kubeconfig", "none"]),
     "doctor": (None, None, ["--kubeconfig", "none"]),
     "stop": (None, None, ["job/j", "--kubeconfig", "none"]),
     "resume": (None, None, ["clusterqueue/a", "--kubeconfig", "none"]),
@@ -171,7 +173,7 @@ def outputs(name):
             yield from each.type.choices
 
 
-ON_A_CLUSTER = {"stop", "resume", "doctor"}
+ON_A_CLUSTER = {"stop", "resume", "doctor", "events"}
 """They need an API server: their output is tested on clusters."""
 JSON = {name: ENDS.get(name) for name in COMMANDS if "json" in outputs(name)}
 JSON = {name: ends for name, ends in JSON.items() if name not in ON_A_CLUSTER}
@@ -321,7 +323,7 @@ class Bar:
     stop = start
 
 
-AT_ONCE = {"cel eval", "cel explain", "why", "queue", "quota"}
+AT_ONCE = {"cel eval", "cel explain", "why", "queue", "quota", "top"}
 """They go through nothing that takes long: 100,000 workloads are read in a tenth of a second."""
 
 

@@ -70,6 +70,36 @@ def test_a_job_is_stopped_with_a_reason_for_its_user(api, operate):
     assert evicted["message"] == "The workload is deactivated due to its data moves"
 
 
+def test_the_usage_of_queues_and_what_happened_in_them_are_shown(api, ask):
+    api.create(job("first", run_for="120s"))
+    eventually(lambda: admitted(api, "first"), what="it runs")
+    api.create(job("second", run_for="1s"))
+    eventually(lambda: waiting(api, "second"), what="it is pending")
+
+    first, *others = eventually(
+        lambda: (found := ask("top")) and found[0]["pending"] and found, what="it is counted"
+    )
+    story = eventually(
+        lambda: (found := reasons(ask("events", "job/first"))) and "Started" in found and found,
+        what="its events are written",
+    )
+    of_queue = ask("events", "--queue", "team-a")
+    elsewhere = ask("events", "--queue", "team-b", namespace="team-b")
+
+    assert (first["name"], first["running"], first["pending"]) == ("team-a", 1, 1)
+    assert first["resources"][GPU] == {"nominal": 8, "used": 8, "pending": 8}
+    assert [each["name"] for each in others] == ["team-b"]
+    assert [each for each in story if each in {"QuotaReserved", "Started"}] == [
+        "QuotaReserved", "Started"
+    ]  # fmt: skip
+    assert {each["object"] for each in of_queue} >= {"Job/first", "Job/second"}
+    assert "Job/first" not in {each["object"] for each in elsewhere}
+
+
+def reasons(events):
+    return [each["reason"] for each in events]
+
+
 def test_the_doctor_finds_nothing_until_something_is_broken(api, operate):
     code, sound = eventually(
         lambda: (found := operate("doctor"))[0] == 0 and found, what="nothing is wrong"
