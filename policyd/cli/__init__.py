@@ -50,6 +50,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "policyd.cli.questions.history:command",
         "List what ran, when and where, and how long it waited.",
     ),
+    "top": ("policyd.cli.questions.top:command", "Show how loaded queues are."),
+    "events": ("policyd.cli.questions.events:command", "Show what happened in queues."),
     "stop": ("policyd.cli.operating.stopping:stop", "Stop queues, or the workloads of jobs."),
     "resume": ("policyd.cli.operating.stopping:resume", "Resume what was stopped."),
     "doctor": ("policyd.cli.doctor.command:command", "Find what is wrong with an installation."),

@@ -224,7 +224,7 @@ def quota_lines(
     for depth, each in tree_of(snapshot):
         if queue and each.name != queue:
             continue
-        pending = _pending(each) if isinstance(each, ClusterQueueUse) else {}
+        pending = pending_requests(each) if isinstance(each, ClusterQueueUse) else {}
         for quota in each.quotas:
             if not resource or quota.resource == resource:
                 yield _quota_line(depth, each, quota, pending.get(quota.resource, 0))
@@ -350,7 +350,7 @@ def tree_of(snapshot: QueueSnapshot) -> Iterator[tuple[int, CohortUse | ClusterQ
             open_ += [(depth + 1, child) for child in reversed(below.pop(each.name, []))]
 
 
-def _pending(queue: ClusterQueueUse) -> dict[str, int]:
+def pending_requests(queue: ClusterQueueUse) -> dict[str, int]:
     """Return what pending workloads request, by resource."""
     counts = [0] * len(queue.requests)
     for row in queue.pending:

@@ -56,6 +56,7 @@ ENDS = {
     "priority": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "nodes": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "job": (["job/j", "-n", "team-a", "--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
+    "top": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "export": ([], POLICY.read_text(), BROKEN, "a: ["),
     "convert": ([], QUEUES, OTHER_KIND, "a: ["),
 }
@@ -70,6 +71,7 @@ OTHERS = {
     "crds": ([], None, ["a"]),
     "completion": (["bash"], None, ["fishy"]),
     "release": (None, None, ["--kubeconfig", "none"]),
+    "events": (None, None, ["--kubeconfig", "none"]),
     "doctor": (None, None, ["--kubeconfig", "none"]),
     "stop": (None, None, ["job/j", "--kubeconfig", "none"]),
     "resume": (None, None, ["clusterqueue/a", "--kubeconfig", "none"]),
@@ -176,7 +178,7 @@ def outputs(name):
             yield from each.type.choices
 
 
-OF_CLUSTERS = {"history", "stop", "resume", "doctor"}
+OF_CLUSTERS = {"history", "stop", "resume", "doctor", "events"}
 """Commands that have nothing to say without a cluster: their output is tested on clusters."""
 JSON = {
     name: ENDS.get(name) for name in COMMANDS if "json" in outputs(name) and name not in OF_CLUSTERS
@@ -334,7 +336,7 @@ class Bar:
     stop = start
 
 
-AT_ONCE = {"cel eval", "cel explain", "job", "nodes", "priority", "queue", "quota", "why"}
+AT_ONCE = {"cel eval", "cel explain", "job", "nodes", "priority", "queue", "quota", "top", "why"}
 """They go through nothing that takes long: 100,000 workloads are read in a tenth of a second."""
 
 

@@ -3,6 +3,7 @@
 #
 #   build.sh            build what is missing; the first time takes some ten minutes on two cores
 #   build.sh --where    print the folder that the binaries go to, and build nothing
+#   build.sh kueuectl   build Kueue's own client instead, and print where it is; one test needs it
 #
 # The folder is named by version, so a binary that is there is the right one. Versions stand in the
 # go.mod files beside this script and nowhere else. Where Go is missing or too old, a private one
@@ -22,6 +23,7 @@ kubernetes=$(version_of kubernetes k8s.io/kubernetes)
 etcd=$(version_of etcd go.etcd.io/etcd/server/v3)
 kwok=$(version_of kwok sigs.k8s.io/kwok)
 helm=$(version_of helm helm.sh/helm/v3)
+kueue=$(version_of kueuectl sigs.k8s.io/kueue)
 
 cache=${POLICYD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/policyd}/controlplane
 bin=$cache/k8s-$kubernetes-etcd-$etcd-kwok-$kwok-helm-$helm/bin
@@ -40,6 +42,8 @@ for package in pkg/chartutil pkg/lint/rules; do
   helm_flags+=(-X "helm.sh/helm/v3/$package.k8sVersionMajor=$major")
   helm_flags+=(-X "helm.sh/helm/v3/$package.k8sVersionMinor=$minor")
 done
+
+kueuectl_flags=(-X "sigs.k8s.io/kueue/pkg/version.GitVersion=v$kueue")
 
 # name | folder of the go.mod | package | what the first build takes on two cores
 commands=(
@@ -77,6 +81,7 @@ build() { # NAME FOLDER PACKAGE ESTIMATE
     kubernetes) flags+=("${kubernetes_flags[@]}") ;;
     kwok) flags+=("${kwok_flags[@]}") ;;
     helm) flags+=("${helm_flags[@]}") ;;
+    kueuectl) flags+=("${kueuectl_flags[@]}") ;;
   esac
   echo "$1: building (about $4 the first time)"
   (cd "$here/$2" && "$go" build -p "$jobs" -ldflags="${flags[*]}" -o "$unfinished" "$3")
@@ -88,6 +93,10 @@ if [[ ${1:-} == --where ]]; then
   echo "$bin"
   exit
 fi
+if [[ ${1:-} == kueuectl ]]; then    # a folder of its own: the others are not built again for it
+  bin=$cache/kueuectl-$kueue/bin
+  commands=("kueuectl|kueuectl|sigs.k8s.io/kueue/cmd/kueuectl|5 min")
+fi
 
 cores=$(getconf _NPROCESSORS_ONLN)
 jobs=${POLICYD_BUILD_JOBS:-$((cores < 4 ? cores : 4))}    # a job may need half a gigabyte
@@ -98,4 +107,4 @@ for command in "${commands[@]}"; do
   IFS='|' read -r name folder package estimate <<<"$command"
   build "$name" "$folder" "$package" "$estimate"
 done
-echo "control plane: $bin"
+[[ ${1:-} == kueuectl ]] && echo "$bin/kueuectl" || echo "control plane: $bin"

@@ -1,6 +1,7 @@
 """What to run: the commands of a control plane, with their flags."""
 
 import random
+import re
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -81,6 +82,19 @@ def find_binaries() -> Path:
     if missing:
         raise ControlPlaneError(f"not built yet: {', '.join(missing)}; run `make controlplane`")
     return binaries
+
+
+KUEUE = re.search(
+    r"^require sigs.k8s.io/kueue v(\S+)$", (HERE / "kueuectl" / "go.mod").read_text(), re.MULTILINE
+)[1]
+"""The version of Kueue whose client is built."""
+
+
+def build_kueuectl() -> Path:
+    """Return Kueue's own client, which is built if it is not there: only one test needs it."""
+    command = [HERE / "build.sh", "kueuectl"]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return Path(printed.splitlines()[-1])
 
 
 PORTS = range(20_000, 30_000)

@@ -1,16 +1,21 @@
 """An administrator stops and resumes queues and jobs, by policyd's commands."""
 
+import base64
 import json
 import subprocess
+import time
 
 import pytest
+import yaml
 
+from policyd.certificates import Authority
 from tests.scenarios.api import condition, eventually
 from tests.scenarios.clusters import COMMANDS
 from tests.scenarios.objects import job
 from tests.scenarios.test_queue import admitted, waiting, workload_of
 
 GPU = "nvidia.com/gpu"
+VALIDATING = "apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
 @pytest.fixture
@@ -70,6 +75,36 @@ def test_a_job_is_stopped_with_a_reason_for_its_user(api, operate):
     assert evicted["message"] == "The workload is deactivated due to its data moves"
 
 
+def test_the_usage_of_queues_and_what_happened_in_them_are_shown(api, ask):
+    api.create(job("first", run_for="120s"))
+    eventually(lambda: admitted(api, "first"), what="it runs")
+    api.create(job("second", run_for="1s"))
+    eventually(lambda: waiting(api, "second"), what="it is pending")
+
+    first, *others = eventually(
+        lambda: (found := ask("top")) and found[0]["pending"] and found, what="it is counted"
+    )
+    story = eventually(
+        lambda: (found := reasons(ask("events", "job/first"))) and "Started" in found and found,
+        what="its events are written",
+    )
+    of_queue = ask("events", "--queue", "team-a")
+    elsewhere = ask("events", "--queue", "team-b", namespace="team-b")
+
+    assert (first["name"], first["running"], first["pending"]) == ("team-a", 1, 1)
+    assert first["resources"][GPU] == {"nominal": 8, "used": 8, "pending": 8}
+    assert [each["name"] for each in others] == ["team-b"]
+    assert [each for each in story if each in {"QuotaReserved", "Started"}] == [
+        "QuotaReserved", "Started"
+    ]  # fmt: skip
+    assert {each["object"] for each in of_queue} >= {"Job/first", "Job/second"}
+    assert "Job/first" not in {each["object"] for each in elsewhere}
+
+
+def reasons(events):
+    return [each["reason"] for each in events]
+
+
 def test_the_doctor_finds_nothing_until_something_is_broken(api, operate):
     code, sound = eventually(
         lambda: (found := operate("doctor"))[0] == 0 and found, what="nothing is wrong"
@@ -87,3 +122,54 @@ def test_the_doctor_finds_nothing_until_something_is_broken(api, operate):
         ("ClusterQueue empty", "kubectl edit clusterqueue empty")
     ]
     assert not api.exists("ResourceFlavor", "policyd-doctor")
+
+
+def test_the_doctor_sees_that_the_api_server_does_not_accept_the_webhooks(api, operate):
+    path = f"{VALIDATING}/admission.policyd.io"
+    webhooks = api.call("GET", path)["webhooks"]
+    authority = Authority.create(now=time.time()).certificate_pem
+    strange = [replace_authority(each, authority) for each in webhooks]
+    merge = {"content_type": "application/merge-patch+json"}
+    api.call("PATCH", path, {"webhooks": strange}, **merge)
+    try:
+        code, found = eventually(
+            lambda: (found := operate("doctor"))[0] == 1 and found, what="it is found"
+        )
+    finally:
+        api.call("PATCH", path, {"webhooks": webhooks}, **merge)
+    eventually(lambda: operate("doctor")[0] == 0, what="nothing is wrong any more")
+
+    messages = {each["check"]: each["message"] for each in found["findings"]}
+    assert code == 1
+    assert messages["registration"].startswith("their webhooks have different CA bundles")
+    assert messages["calls"].startswith(
+        "the API server does not reach the webhooks: Internal error"
+    )
+
+
+def replace_authority(webhook, authority):
+    called = {**webhook["clientConfig"], "caBundle": base64.b64encode(authority).decode()}
+    return {**webhook, "clientConfig": called}
+
+
+@pytest.mark.parametrize("cluster", [pytest.param("real", marks=pytest.mark.e2e)], indirect=True)
+def test_without_rights_it_is_said_what_is_missing_and_nothing_is_changed(cluster, api, tmp_path):
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for each in config["users"]:
+        each["user"] |= {"as": "nobody", "as-groups": ["system:authenticated"]}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+
+    def run(*words):
+        command = [COMMANDS / "policyd", *words, "--kubeconfig", kubeconfig]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    doctor, stop, events = run("doctor"), run("stop", "cq/team-a"), run("events", "-n", "team-a")
+
+    assert [each.returncode for each in (doctor, stop, events)] == [2, 2, 2]
+    assert "error: none of the checks could be made" in doctor.stderr
+    assert 'queues: clusterqueues.kueue.x-k8s.io is forbidden: User "nobody"' in doctor.stderr
+    assert 'User "nobody" cannot get resource "clusterqueues"' in stop.stderr
+    assert "hint: a role that allows it must be bound to this user" in stop.stderr
+    assert 'User "nobody" cannot list resource "workloads"' in events.stderr
+    assert api.get("ClusterQueue", "team-a")["spec"].get("stopPolicy", "None") == "None"

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 import click
 import msgspec
@@ -22,6 +23,7 @@ from policyd.cli.formats.report import count
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON
 from policyd.clock import SystemClock
 from policyd.config import environment
+from policyd.errors import PolicydError
 from policyd.kube.client import Client
 from policyd.kube.connection import connection_from
 from policyd.kube.errors import ApiError, UnauthorizedError, UnreachableError
@@ -36,6 +38,12 @@ CHECKS: Checks = {
     **held.CHECKS,
 }
 """All checks, in their order."""
+WITHOUT_RIGHTS: Final = frozenset({"visibility"})
+"""Checks that anybody can make: they say nothing of the rest."""
+
+
+class NothingCheckedError(PolicydError):
+    """The user may read nothing that is checked."""
 
 
 @click.command("doctor")
@@ -62,7 +70,8 @@ def command(*, kubeconfig: str, context: str, output: str) -> None:
     Nothing is stored; calls of the webhooks are tried with a dry run. What the user has no right
     to read is not checked, and is listed.
 
-    Exits with 0 if nothing is wrong, 1 if something is, or 2 if the cluster cannot be reached.
+    Exits with 0 if nothing is wrong, 1 if something is, or 2 if the cluster cannot be reached
+    or the user may read nothing.
 
     \b
     Examples:
@@ -80,6 +89,12 @@ async def _run(kubeconfig: str, context: str, output: str, _stop: asyncio.Event)
         click.echo(json.dumps(msgspec.to_builtins(report), indent=2))
     else:
         _show(report)
+    made = set(report.checked).difference(each.check for each in report.unchecked)
+    if made <= WITHOUT_RIGHTS and not report.findings:
+        raise NothingCheckedError(
+            "none of the checks could be made",
+            hint="use the kubeconfig of an administrator of the cluster",
+        )
     if report.findings:
         sys.exit(FINDINGS)
 
@@ -112,8 +127,9 @@ def _show(report: InstallationReport) -> None:
         click.echo("not checked:", err=True)
     for each in report.unchecked:
         click.echo(f"  {each.check}: {each.why}", err=True)
-    found = count(len(report.findings), "finding") if report.findings else "nothing is wrong"
-    part = f", {count(len(report.unchecked), 'check')} left out" if report.unchecked else ""
+    nothing = "nothing is wrong in the others" if report.unchecked else "nothing is wrong"
+    found = count(len(report.findings), "finding") if report.findings else nothing
+    part = f", {len(report.unchecked)} of them left out" if report.unchecked else ""
     click.echo(f"{count(len(report.checked), 'check')}{part}: {found}", err=True)
 
 

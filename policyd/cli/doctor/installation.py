@@ -23,6 +23,7 @@ from policyd.snapshot.values import API_VERSION as SNAPSHOTS
 VERSION_LABEL: Final = "app.kubernetes.io/version"
 PODS: Final = "kubectl get pods -A -l app.kubernetes.io/part-of=policyd"
 """Shows the processes of the chart."""
+INSTALL: Final = "helm install policyd charts/policyd -n policyd-system --create-namespace"
 LEASE: Final = "policyd-controller"
 _SHOWN: Final = 3
 """Fields that a finding names."""
@@ -50,6 +51,10 @@ async def versions(look: Look) -> AsyncIterator[InstallationProblem]:
         each.metadata.name: each
         async for each in look.all(CUSTOM_RESOURCE_DEFINITIONS, _Definition)
     }
+    names = {f"{kind.plural}.{kind.group}" for kind in KINDS}
+    if names.isdisjoint(installed):
+        yield InstallationProblem("versions", "error", "policyd", "it is not installed", INSTALL)
+        return
     for kind in KINDS:
         wanted = definition(kind)
         name = wanted["metadata"]["name"]

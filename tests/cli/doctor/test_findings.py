@@ -358,6 +358,14 @@ async def test_what_is_wrong_is_found_and_nothing_else(client, spoil, wanted):
     assert await found(client) == wanted
 
 
+async def test_where_nothing_is_installed_that_is_said_once():
+    report = await examine(FakeClient(), now=NOW, checks={"versions": CHECKS["versions"]})
+
+    assert [(each.object, each.message) for each in report.findings] == [
+        ("policyd", "it is not installed")
+    ]
+
+
 async def test_webhooks_that_the_api_server_does_not_reach_are_found(client):
     client.fail(InternalError('failed calling webhook "a": connection refused'), verb="create")
 
