@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from math import erf, exp, inf, sqrt
+from operator import mul
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ than 12 %.
 """
 UNLIKE = 0.05
 """Part of the jobs that are not like their batch: they failed early, or never came to an end."""
+AGAIN, AGAIN_SECONDS = 0.4, 6 * 3_600.0
+"""How much of its common number a batch takes from the one before, if it comes soon enough."""
 MOST_MEMBERS = 8
 """Members that tell about their batch: more would only repeat it."""
 
@@ -34,7 +37,6 @@ _COMMON, _OWN = sqrt(LIKENESS), sqrt(1.0 - LIKENESS)
 _NORMAL = NormalDist()
 _WIDTH = 0.06
 _GRID = [_WIDTH * step for step in range(-60, 61)]
-_PRIOR = [exp(-each * each / 2) for each in _GRID]
 _LEAST = 1e-6
 
 
@@ -107,23 +109,32 @@ class Batches:
         for traits, members in self._members.items():
             curve = self._curves.of(traits)
             if curve is not None:
-                every = sorted([*self._recent.of(traits), *members])
-                for batch in _split(every):
-                    yield from self._draw_batch(curve, traits, batch)
+                yield from self._draw_batches(curve, traits, members)
 
     def parts(self, key: str) -> list[float]:
         """Return which part of all jobs like it a job does not outlast, in each draw."""
         return self._parts[key]
 
-    def _draw_batch(
-        self, curve: RunTimeCurve, traits: JobTraits, batch: list[_Member]
+    def _draw_batches(
+        self, curve: RunTimeCurve, traits: JobTraits, members: list[_Member]
     ) -> Iterator[None]:
-        waiting = [member for member in batch if member.key]
-        if not waiting:
-            return
-        name = f"{traits.queue} {traits.owner} {traits.stem} {traits.shape} {int(batch[0].at)}"
-        common = _commons(curve, batch, spread(name, self._draws))
-        for member in waiting:
+        first = min(member.at for member in members)
+        ended = (each for each in self._recent.of(traits) if each.at > first - AGAIN_SECONDS)
+        name = f"{traits.queue} {traits.owner} {traits.stem} {traits.shape}"
+        common, last = [0.0] * self._draws, -inf
+        for batch in _split(sorted([*ended, *members])):
+            again = AGAIN if batch[0].at - last < AGAIN_SECONDS else 0.0
+            parts = spread(f"{name} {int(batch[0].at)}", self._draws)
+            common = _commons(curve, batch, parts, [again * each for each in common], again)
+            last = batch[-1].at
+            yield from self._draw_batch(curve, batch, common)
+
+    def _draw_batch(
+        self, curve: RunTimeCurve, batch: list[_Member], common: list[float]
+    ) -> Iterator[None]:
+        for member in batch:
+            if not member.key:
+                continue
             least = -9.0 if member.ran_seconds is None else _normal_of(curve, member.ran_seconds)
             parts = spread(member.key, self._draws)
             self._parts[member.key] = [
@@ -149,7 +160,7 @@ class ComingBatches:
         """
         came, common = self._latest.get(traits, (-inf, 0.0))
         if at - came > GAP_SECONDS:
-            common = _NORMAL.inv_cdf(max(self._drawn.next(), _LEAST))
+            common = _normal(self._drawn.next())
         self._latest[traits] = at, common
         return _part(common, self._drawn.next(), -9.0)
 
@@ -163,17 +174,31 @@ def _part(common: float, own: float, least: float) -> float:
         below = _below(least)
         return below + (1.0 - below) * part
     own = (own - UNLIKE) / (1.0 - UNLIKE)
-    within = min(max(below + (1.0 - below) * own, _LEAST), 1.0 - _LEAST)
-    return _below(middle + _OWN * _NORMAL.inv_cdf(within))
+    return _below(middle + _OWN * _normal(below + (1.0 - below) * own))
 
 
-def _commons(curve: RunTimeCurve, batch: list[_Member], parts: list[float]) -> list[float]:
-    """Return the common number of a batch in each draw, by what is known of its members."""
-    weights = list(_PRIOR)
-    for member in _telling(batch):
-        ran = member.ran_seconds
-        if ran is None:
-            continue
+def _commons(
+    curve: RunTimeCurve,
+    batch: list[_Member],
+    parts: list[float],
+    expected: list[float],
+    again: float,
+) -> list[float]:
+    """Return the common number of a batch in each draw, by what is known of its members.
+
+    Args:
+        curve: How long such jobs run.
+        batch: The members.
+        parts: Which part of what is possible the number is, in each draw.
+        expected: What it is on average, by the batch before.
+        again: How much it is like that one, from 0 to 1.
+    """
+    told = _telling(batch)
+    own = sqrt(1.0 - again * again)
+    if not told:
+        return [e + own * _normal(part) for e, part in zip(expected, parts, strict=True)]
+    weights = [1.0] * len(_GRID)
+    for member, ran in told:
         number, runs = _normal_of(curve, ran), bool(member.key)
         unlike = 1.0 - _below(number) if runs else _OWN * exp(-number * number / 2)
         for place, common in enumerate(_GRID):
@@ -182,14 +207,21 @@ def _commons(curve: RunTimeCurve, batch: list[_Member], parts: list[float]) -> l
             weights[place] *= (1.0 - UNLIKE) * alike + UNLIKE * unlike
         most = max(weights)
         weights = [each / most for each in weights]
-    sums = list(accumulate(weights))
-    return [_at(sums, part * sums[-1]) for part in parts]
+    rest = 2.0 * own * own
+    found, sums = [], [0.0]
+    for draw, (part, middle) in enumerate(zip(parts, expected, strict=True)):
+        if again or not draw:
+            prior = [exp(-((common - middle) ** 2) / rest) for common in _GRID]
+            sums = list(accumulate(map(mul, weights, prior)))
+        found.append(_at(sums, part * sums[-1]))
+    return found
 
 
-def _telling(batch: list[_Member]) -> list[_Member]:
-    """Return the members that tell most: those that ended, the last first, and then the oldest."""
-    ended = [member for member in batch if not member.key][-MOST_MEMBERS:]
-    running = [each for each in batch if each.key and each.ran_seconds is not None]
+def _telling(batch: list[_Member]) -> list[tuple[_Member, float]]:
+    """Return the members that tell most, with how long they ran: the last ended, the first runs."""
+    known = [(each, each.ran_seconds) for each in batch if each.ran_seconds is not None]
+    ended = [each for each in known if not each[0].key][-MOST_MEMBERS:]
+    running = [each for each in known if each[0].key]
     return [*ended, *running[: MOST_MEMBERS - len(ended)]]
 
 
@@ -214,7 +246,10 @@ def _split(members: list[_Member]) -> Iterator[list[_Member]]:
 
 
 def _normal_of(curve: RunTimeCurve, seconds: float) -> float:
-    part = curve.part(seconds)
+    return _normal(curve.part(seconds))
+
+
+def _normal(part: float) -> float:
     return _NORMAL.inv_cdf(min(max(part, _LEAST), 1.0 - _LEAST))
 
 

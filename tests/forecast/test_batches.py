@@ -4,7 +4,7 @@ from statistics import median
 
 import pytest
 
-from policyd.forecast.batches import GAP_SECONDS, Batches, RecentRuns
+from policyd.forecast.batches import AGAIN_SECONDS, GAP_SECONDS, Batches, RecentRuns
 from policyd.forecast.run_times import RunTimeHistory
 from tests.forecast.builders import TRAITS
 
@@ -52,8 +52,16 @@ def test_one_that_ended_tells_about_the_others():
     assert after[30_000.0] == pytest.approx(30_000.0, rel=0.5)
 
 
-def test_one_that_ended_long_before_tells_nothing():
-    assert drawn(("a", 5_000.0, None), ended=[(0.0, 120.0)]) == drawn(("a", 5_000.0, None))
+def test_one_of_the_batch_before_tells_less_and_one_long_before_nothing():
+    of = curves().of(TRAITS)
+    told = [
+        median(map(of.quantile, drawn(("a", at, None), ended=[(0.0, 120.0)])["a"]))
+        for at in (5.0, 5_000.0, 1.0 + AGAIN_SECONDS)
+    ]
+
+    assert 1.5 * told[0] < told[1] < 0.8 * told[2]
+    alone = drawn(("a", 1.0 + AGAIN_SECONDS, None))
+    assert drawn(("a", 1.0 + AGAIN_SECONDS, None), ended=[(0.0, 120.0)]) == alone
 
 
 def test_one_that_runs_long_tells_that_the_others_will():
