@@ -4,7 +4,8 @@ Run times come from declared limits or from history, arrivals from history. The 
 many times with what may happen, and the results are corrected by what happened after earlier
 forecasts. Imports `alloc` and `simulate`. Start with `starts`, which has the steps in order:
 
-1. `run_times` and `arrivals`: what is remembered, in bounded memory.
-2. `exact` simulates with the allocation core, `coarse` with quotas alone.
-3. `correction`: how much wider, or later, earlier forecasts should have been.
+1. `run_times` and `arrivals`: what is remembered, in bounded memory; `memory` stores it.
+2. `batches`: jobs that run alike.
+3. `exact` simulates with the allocation core, beginning with `present`; `coarse` with quotas alone.
+4. `correction`: how much wider, or later, earlier forecasts should have been.
 """

@@ -127,9 +127,11 @@ class Correction:
         outcomes = self._known(size_class, now)
         if len(outcomes) < FEWEST:
             return _NO_SHIFT
+        middle = sorted(each.after_median for each in outcomes)[len(outcomes) // 2]
         return Shift(
             low=-_upper(each.before_low for each in outcomes),
-            median=sorted(each.after_median for each in outcomes)[len(outcomes) // 2],
+            # The median of few outcomes is known badly: they move the forecast by less.
+            median=middle * len(outcomes) / (len(outcomes) + FEWEST),
             high=_upper(each.after_high for each in outcomes),
         )
 

@@ -98,6 +98,10 @@ class RunTimeCurve:
         within = (above - left) / (above - below)
         return max(ran, _begin(step + within) if step else _begin(1) * within)
 
+    def part(self, seconds: float) -> float:
+        """Return the part of the jobs that do not outlast a run time."""
+        return 1.0 - self._alive_after(seconds) if seconds else 0.0
+
     def _alive_after(self, ran: float) -> float:
         position = _position(ran)
         step = min(STEPS - 1, int(position))

@@ -23,6 +23,7 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
 from policyd.forecast.arrivals import ArrivalHistory, PastArrival
+from policyd.forecast.batches import Batches, ComingBatches, RecentRuns
 from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, first_starts
 from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval, Shift
 from policyd.forecast.exact import exact_starts
@@ -125,6 +126,7 @@ class Forecaster:
 
     Attributes:
         run_times: How long jobs ran.
+        recent: Jobs that ended lately, one by one.
         arrivals: What came lately.
         correction: How earlier forecasts turned out.
         settings: How much work the next forecast is.
@@ -138,6 +140,7 @@ class Forecaster:
         correction: Correction,
         settings: ForecastSettings = DEFAULTS,
     ) -> None:
+        self.recent = RecentRuns()
         self.run_times, self.arrivals, self.correction = run_times, arrivals, correction
         self.settings = settings
 
@@ -280,6 +283,7 @@ class _Draws:
             (each.traits, present.now - _since(each.workload, present.now))
             for each in self._running
         )
+        self._batches = Batches(of.recent, self._curves, settings.draws)
         declared = all(each.workload.run_seconds is not None for each in jobs)
         self.complete = declared or self._curves.known
         vary = not declared or of.arrivals.expects(present.now)
@@ -293,6 +297,12 @@ class _Draws:
     def prepare(self) -> Steps:
         """Find the kind of each job, and how long it runs in each draw."""
         now = self.present.now
+        for each in (*self._running, *self.pending.values()):
+            of, runs = each.workload, each.workload.admission is not None
+            if of.run_seconds is None:
+                ran = now - _since(of, now) if runs else None
+                self._batches.add(of.key, each.traits, queued_at=of.queued_at, ran_seconds=ran)
+        yield from self._batches.draw()
         for each in self._running:
             key, kind = each.workload.key, self.present.queues.kind_of(each.workload)
             if kind is not None:
@@ -329,8 +339,8 @@ class _Draws:
         if curve is None:
             return [inf] * self._count
         ran = self.present.now - _since(workload, self.present.now)
-        parts = spread(workload.key, self._settings.draws)
-        return [curve.quantile(part, ran=ran) for part in parts[: self._count]]
+        parts = self._batches.parts(workload.key)[: self._count]
+        return [max(ran, curve.quantile(part)) for part in parts]
 
     def waits(self, wanted: Sequence[str]) -> Generator[None, None, dict[str, list[float]]]:
         """Return how long each waits from now on, in each draw.
@@ -385,17 +395,21 @@ class _Draws:
 
     def _arriving(self, draw: int) -> Iterator[tuple[float, PastArrival, float]]:
         """Yield what comes in a draw: when, like what, and how long it runs."""
-        drawn, like = DrawnNumbers(f"arrivals {draw}"), self._like
+        coming, like = ComingBatches(DrawnNumbers(f"arrivals {draw}")), self._like
         part = spread("arrivals", self._settings.draws)[draw]
         for at, past in self._of.arrivals.replay(part, now=self.present.now):
             if id(past) not in like:
                 kind = self.present.queues.kind_of(past.workload)
                 like[id(past)] = kind, self._curves.of(past.traits)
-            curve, number = like[id(past)][1], drawn.next()
+            curve = like[id(past)][1]
             if past.workload.run_seconds is not None:
                 yield at, past, past.workload.run_seconds
             else:
-                yield at, past, inf if curve is None else curve.quantile(number)
+                yield (
+                    at,
+                    past,
+                    inf if curve is None else curve.quantile(coming.part(past.traits, at=at)),
+                )
 
     def _exact(
         self, draw: int, wanted: Sequence[str], starts: Mapping[str, float]

@@ -137,6 +137,7 @@ class Replay:
     def _end(self, job: TraceJob, at: float) -> None:
         del self.running[job.key]
         self.forecaster.run_times.observe(traits_of(job), job.seconds, at=at)
+        self.forecaster.recent.observe(traits_of(job), job.seconds, queued_at=job.at)
 
     def _come(self, job: TraceJob, at: float) -> None:
         self.pending[job.key] = job

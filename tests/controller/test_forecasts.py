@@ -213,3 +213,46 @@ def test_waits_are_rounded_so_that_workloads_share_rows(waits, shown):
     row = start_row(StartForecast(interval=Interval(low, median, high)), now=1000.0)
 
     assert (row.low - 1000, row.median - 1000, row.high - 1000) == shown
+
+
+def learnt(world):
+    """How many runs are known to have ended, and to have been stopped before."""
+    records = {
+        each.names: each for each in world.controller.forecasts.forecaster.run_times.records()
+    }
+    every = records.get(())
+    return (0, 0) if every is None else (sum(every.ended), sum(every.stopped))
+
+
+async def test_a_run_that_was_stopped_has_not_ended(world):
+    await world.start()
+    world.job("runs")
+    await world.pass_time(600)
+    workload = world.workload_of("runs")
+    stopped = {**workload, "spec": {**workload["spec"], "active": False}}
+    world.store.replace(r.WORKLOADS, workload, stopped)
+    await world.pass_time(5)
+
+    assert learnt(world) == (0, 1)
+
+
+async def test_a_job_that_is_deleted_has_ended(world):
+    await world.start()
+    world.job("runs")
+    await world.pass_time(600)
+    world.delete(r.JOBS, "runs")
+    await world.pass_time(5)
+
+    assert learnt(world) == (1, 0)
+
+
+async def test_jobs_that_ended_before_the_first_start_are_learnt_from(world):
+    world.forecasts = ForecastsSettings(enabled=False)
+    await world.start()
+    await ran(world, count=2)
+    await world.kill()
+    world.forecasts = ForecastsSettings()
+    await world.start()
+
+    assert learnt(world) == (2, 0)
+    assert not world.controller.forecasts.forecaster.arrivals.past(), "there may have been others"

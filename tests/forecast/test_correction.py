@@ -107,3 +107,15 @@ def test_what_has_no_end_keeps_none():
     endless = Interval(low=0, median=inf, high=inf)
 
     assert learnt([1_000.0] * 50).corrected("1", endless, now=0.0).high == inf
+
+
+def test_few_outcomes_move_the_median_by_less():
+    few, many = (
+        learnt([500.0, 2_000.0, 2_000.0, 2_000.0, 4_000.0] * count)
+        .corrected("1", TOO_SURE, now=0.0)
+        .median
+        for count in (4, 60)
+    )
+
+    assert few == pytest.approx(1_430, abs=20)
+    assert many == pytest.approx(1_916, abs=10)

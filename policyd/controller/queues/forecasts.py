@@ -114,7 +114,7 @@ class Forecasts:
             settings=_simulating(FIRST_SIMULATED),
         )
         self._learning = Learning(cache, self.forecaster, names=settings.names)
-        self._since, self._saved = now, 0
+        self._since, self._saved = 0.0, 0
         self._spent = 0.0
 
     async def run(self) -> NoReturn:

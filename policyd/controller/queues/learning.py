@@ -60,12 +60,13 @@ class Learning:
 
         Args:
             workload: The workload.
-            since: Up to when all is known, in seconds.
+            since: Up to when all is known, in seconds; 0 if nothing is.
         """
-        if _created(workload) > since:
+        if since and _created(workload) > since:
             self._came.append((_created(workload), workload))
         if is_finished(workload) and (at := _since(workload, FINISHED)) and at > since:
             self._ended(workload, at, ended=True)
+            self._running.pop(workload.metadata.key, None)
 
     def gather(self) -> Generator[None, None, None]:
         """Learn from workloads that came since the last time, in the order of time."""
@@ -90,6 +91,8 @@ class Learning:
         traits = self._traits_of(workload)
         if at is not None and since is not None and traits is not None and at >= since:
             self._forecaster.run_times.observe(traits, at - since, at=at, ended=ended)
+            if ended:
+                self._forecaster.recent.observe(traits, at - since, queued_at=_created(workload))
             self.count += 1
 
     def _traits_of(self, workload: Workload) -> JobTraits | None:
