@@ -1,5 +1,7 @@
 """Windows, loads and seeds of traces, and the figures of their runs."""
 
+from itertools import pairwise
+
 import pytest
 
 from policyd.alloc.topology.values import TopologyNode
@@ -178,7 +180,7 @@ def test_bars_cover_the_gpu_time_and_no_row_twice():
     assert max(by_row) < 8
     for spans in by_row.values():
         spans.sort()
-        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
 
 
 NODES = [TopologyNode(name=f"n{number}") for number in range(200)]
