@@ -38,6 +38,11 @@ def environment() -> Mapping[str, str]:
     return dict(os.environ)
 
 
+def without_usage_statistics() -> None:
+    """Keep Ray from sending usage statistics, of this process and of those that it starts."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings of a long-running policyd process.

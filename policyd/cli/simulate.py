@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Literal, Unpack
 
 import click
@@ -25,12 +26,12 @@ from policyd.cli.formats.scenarios import (
     scenario_objects,
     scenario_other_teams,
     scenario_state,
-    seconds_of,
     warn_of_gates,
 )
 from policyd.cli.formats.tables import Rows
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
-from policyd.cli.planning.planning import PLANNING, Planning, plan
+from policyd.cli.planning.optimum import Optimum
+from policyd.cli.planning.planning import PLANNING, Planning, days, plan
 from policyd.optimize.moves import Moves
 from policyd.simulate.defragmentation import (
     Defragmentation,
@@ -76,7 +77,7 @@ class _Options(ClusterOptions, Planning):
     show_default=True,
     help="A line for each decision, or all cycles as JSON.",
 )
-@click.option("--until", default="", metavar="DURATION", help="When to stop, such as 8h.")
+@click.option("--until", default="", metavar="DURATION", help="When to stop, such as 8h or 7d.")
 @click.option(
     "--map", "draw", is_flag=True, help="Draw the nodes whenever a workload starts or ends."
 )
@@ -123,6 +124,9 @@ def command(**options: Unpack[_Options]) -> None:
     whose processors are read as GPUs), or a dump of a cluster's jobs and Workloads. Figures are
     of utilization, waits by size and team, and lost work.
 
+    With --sweep, a trace is simulated under every combination of the plans, policies, loads and
+    seeds of a file.
+
     With --defragment, the fewest moves are planned that let the workloads start that are still
     pending at the end: which workloads move, from where to where, and how much of their run is
     lost. No move is carried out.
@@ -135,10 +139,11 @@ def command(**options: Unpack[_Options]) -> None:
       policyd simulate --cluster --explain
       policyd simulate --trace jobs.csv --nodes 90x8 --span 7d --failures 30d/4h
       policyd simulate queues.yaml --trace jobs.csv --load 1.1 -o json
+      policyd simulate --trace jobs.csv --sweep sweep.yaml
       kubectl get resourceflavors,clusterqueues,localqueues,workloads -A -o yaml \
         | policyd simulate -
     """
-    if options["trace"] is not None:
+    if options["trace"] is not None or options["sweep"] is not None:
         if options["cluster"]:
             raise click.UsageError("--trace and --cluster cannot be used together")
         plan(options["file"], options, until=options["until"], output=options["output"])
@@ -149,36 +154,30 @@ def command(**options: Unpack[_Options]) -> None:
 def _show(objects: list[dict[str, Json]], options: _Options) -> None:
     """Show the decisions about the workloads of a file or a cluster."""
     warn_of_gates(objects)
-    until = seconds_of(options["until"]) if options["until"] else float("inf")
+    until = days(options["until"]) if options["until"] else float("inf")
     names = Names(
         others=options["other_teams"] or scenario_other_teams(objects), reader=options["namespace"]
     )
     left_out = SkippedJobs(names)
     arrivals = list(scenario_arrivals(objects, left_out))
+    optimum = Optimum(options["optimum"]) if options["optimum"] else None
     simulation = Simulation(scenario_state(objects), arrivals)
     for sentence in left_out.sentences:
         click.secho(f"warning: {sentence}", fg="yellow", err=True)
     steps = progress(simulation.steps(until=until), "simulating")
+    after = _After(simulation, names, until, options, optimum)
     if options["output"] == "json":
         state = simulation.state if options["explain"] else None
-        told: Any = [_as_json(step, names, state) for step in steps]
-        if options["defragment"]:
-            _until(simulation, until)
-            plans = plans_json(simulation.state, options["defragment"], names)
-            told = {"steps": told, "defragmentation": plans}
-        click.echo(json.dumps(told, indent=2))
+        told = [_as_json(step, names, state) for step in steps]
+        click.echo(json.dumps(after.as_json(told), indent=2))
         return
     nodes = list(scenario_nodes(objects))
     maps = Maps(simulation.state, nodes, names) if options["draw"] else None
     widest = max([_NARROWEST, *(cell_len(names.of(each.workload.key)) for each in arrivals)])
     rows = Rows([("      TIME", 10), ("CYCLE", 5), ("WORKLOAD", widest)], "DECISION")
     table = _Table(rows, names, simulation.state if options["explain"] else None, maps)
-    for line in table.lines(steps):
+    for line in chain(table.lines(steps), after.lines(maps)):
         click.echo(line)
-    if options["defragment"]:
-        _until(simulation, until)
-        for line in plan_lines(simulation.state, options["defragment"], names, maps):
-            click.echo(line)
     for line in _left(simulation.state):
         click.echo(line, err=True)
 
@@ -191,6 +190,45 @@ def _objects(options: _Options) -> list[dict[str, Json]]:
     from policyd.cli.cluster_scenario import cluster_scenario  # noqa: PLC0415
 
     return cluster_scenario(options, nodes=options["draw"])
+
+
+@dataclass(frozen=True, slots=True)
+class _After:
+    """What is worked out of the state at the end, if it was asked for.
+
+    Attributes:
+        simulation: At its end.
+        names: The names of workloads.
+        until: When it was to stop, in seconds.
+        options: What was asked for.
+        optimum: Certifies the packing; None not to.
+    """
+
+    simulation: Simulation
+    names: Names
+    until: float
+    options: _Options
+    optimum: Optimum | None
+
+    def lines(self, maps: Maps | None) -> Iterator[str]:
+        """Yield it for people."""
+        state, most = self.simulation.state, self.options["defragment"]
+        if most:
+            _until(self.simulation, self.until)
+            yield from plan_lines(state, most, self.names, maps)
+        if self.optimum is not None:
+            yield self.optimum.certify(state, self.options["resource"]).sentence
+
+    def as_json(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]] | dict[str, Any]:
+        """Return the steps, and beside them what was worked out."""
+        state, most = self.simulation.state, self.options["defragment"]
+        told: dict[str, Any] = {}
+        if most:
+            _until(self.simulation, self.until)
+            told["defragmentation"] = plans_json(state, most, self.names)
+        if self.optimum is not None:
+            told["packing"] = self.optimum.certify(state, self.options["resource"]).as_json()
+        return {"steps": steps, **told} if told else steps
 
 
 def _until(simulation: Simulation, until: float) -> None:

@@ -89,7 +89,7 @@ def span_of(jobs: Sequence[TracedJob]) -> float:
 
 
 def load_of(jobs: Sequence[TracedJob], gpus: float) -> float:
-    """Return how much of all GPU time, while jobs come, they ask for; 1 is all of it."""
+    """Return the GPU time that jobs ask for, as a part of all GPU time while they come."""
     return sum(job.seconds * job.gpus for job in jobs) / (span_of(jobs) * gpus)
 
 

@@ -13,6 +13,9 @@ from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenarios import scenario_objects, seconds_of
 from policyd.cli.options import together
 from policyd.cli.planning.charts import Chart
+from policyd.cli.planning.executors import cores, run_here, run_on_ray
+from policyd.cli.planning.optimum import Certificate, Optimum
+from policyd.cli.planning.sweeps import read_sweep, show_sweep, sweep_json
 from policyd.cli.planning.trace_files import TraceFormat, read_trace
 from policyd.cli.planning.trace_simulation import Conditions, TraceSimulation
 from policyd.cli.planning.trace_tables import gantt_lines, run_json, show_figures
@@ -42,6 +45,10 @@ class Planning(TypedDict):
     failures: str
     gantt: bool
     chart: str | None
+    optimum: float | None
+    sweep: str | None
+    workers: int | None
+    ray: str
 
 
 PLANNING = together(
@@ -97,6 +104,29 @@ PLANNING = together(
         metavar="FILE",
         help="Draw the simulation of a trace: FILE.svg or FILE.png. Needs the extra `plots`.",
     ),
+    click.option(
+        "--optimum",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Prove how near the packing at the end is to the optimum. Needs the extra `optimum`.",
+    ),
+    click.option(
+        "--sweep",
+        type=FILE,
+        metavar="FILE",
+        help="Simulate the trace under each plan, policy, load and seed of a file.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Processes that simulate a sweep.  [one for each core]",
+    ),
+    click.option(
+        "--ray",
+        default="",
+        metavar="ADDRESS",
+        help="Simulate a sweep on a Ray cluster. Needs the extra `ray`.",
+    ),
 )
 """The options."""
 
@@ -115,7 +145,11 @@ def plan(
     Raises:
         PolicydError: If something cannot be read, or does not fit together.
     """
+    if options["sweep"] is not None:
+        _sweep(file, options["sweep"], options, conditions_of(options, until), output)
+        return
     chart = Chart(options["chart"]) if options["chart"] else None
+    optimum = Optimum(options["optimum"]) if options["optimum"] else None
     jobs = trace_jobs(options)
     simulation = TraceSimulation(
         cluster_objects(file, options, jobs), jobs, conditions_of(options, until)
@@ -125,13 +159,50 @@ def plan(
             pass
     if chart is not None:
         chart.draw(simulation.runs, simulation.figures)
+    packing = None
+    if optimum is not None:
+        packing = optimum.certify(simulation.cluster.state, options["resource"])
     if output == "json":
-        click.echo(json.dumps(run_json(simulation, gantt=options["gantt"]), indent=2))
+        told = run_json(simulation, gantt=options["gantt"])
+        told |= {} if packing is None else {"packing": packing.as_json()}
+        click.echo(json.dumps(told, indent=2))
         return
+    _show(simulation, packing, gantt=options["gantt"])
+
+
+def _show(simulation: TraceSimulation, packing: Certificate | None, *, gantt: bool) -> None:
     show_figures(simulation.figures)
-    if options["gantt"]:
+    if packing is not None:
+        click.echo(f"\n{packing.sentence}")
+    if gantt:
         for line in gantt_lines(simulation.runs):
             click.echo(line)
+
+
+def _sweep(
+    file: str | None,
+    sweep_file: str,
+    options: Planning,
+    conditions: Conditions,
+    output: Literal["table", "json"],
+) -> None:
+    """Simulate all scenarios of a sweep, and print their figures."""
+    if options["chart"] or options["gantt"]:
+        raise PolicydError("a sweep has no chart", hint="simulate one scenario with --chart")
+    if options["optimum"]:
+        raise PolicydError("a sweep has no --optimum", hint="simulate one scenario with it")
+    jobs = trace_jobs(options)
+    given = any((file, options["gpus"], options["nodes"]))
+    objects = cluster_objects(file, options, jobs) if given else None
+    sweep = read_sweep(sweep_file, jobs, objects, conditions)
+    if options["ray"]:
+        found = run_on_ray(sweep, options["ray"])
+    else:
+        found = run_here(sweep, options["workers"] or cores())
+    if output == "json":
+        click.echo(json.dumps(sweep_json(sweep, found), indent=2))
+    else:
+        show_sweep(sweep, found)
 
 
 def trace_jobs(options: Planning) -> list[TracedJob]:
