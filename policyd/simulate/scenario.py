@@ -215,6 +215,7 @@ class Simulation:
             admission=action.admission,
             admitted=True,
             ready=True,
+            evicted=False,
             reserved_at=self.now,
         )
         self.state.put_workload(running)
