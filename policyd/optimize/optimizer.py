@@ -23,7 +23,13 @@ from policyd.optimize.fragmentation import fragments_first
 from policyd.optimize.local_order import local_shares
 from policyd.optimize.moves import claim_of, consolidate, hold_places, places_held
 from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, wants
-from policyd.optimize.reservation import Gathering, Reservations, next_due, stale_gangs
+from policyd.optimize.reservation import (
+    EarliestStarts,
+    Gathering,
+    Reservations,
+    next_due,
+    stale_gangs,
+)
 
 
 class Optimizer(Extension):
@@ -38,6 +44,7 @@ class Optimizer(Extension):
         self.opted: dict[str, QueueState] = {}
         self.moving: dict[str, Move] = {}
         self._gathering = Gathering()
+        self._starts = EarliestStarts(state)
         self._state = state
 
     @property
@@ -117,6 +124,7 @@ class Optimizer(Extension):
 
     def committed(self, plan: Plan) -> Iterable[str]:
         """Hold the quota of a plan; return the ClusterQueues whose reservation changed."""
+        self._starts.committed(plan)
         for action in plan.actions if self.moving else ():
             if isinstance(action, Admit):
                 self.moving.pop(action.workload.key, None)
@@ -142,7 +150,9 @@ class Optimizer(Extension):
             return
         moving = self._held()
         with places_held(self._state, moving):
-            yield _OptimizedCycle(self._state, self.opted, moving)
+            # Places that are held take quota for this cycle alone.
+            starts = EarliestStarts(self._state) if moving else self._starts
+            yield _OptimizedCycle(self._state, self.opted, starts, moving)
 
     def _held(self) -> list[Move]:
         now = self._state.now
@@ -153,14 +163,18 @@ class _OptimizedCycle(CycleExtension):
     """The decisions beyond Kueue's rules in one cycle."""
 
     def __init__(
-        self, state: CoreState, opted: Mapping[str, QueueState], moving: Collection[Move]
+        self,
+        state: CoreState,
+        opted: Mapping[str, QueueState],
+        starts: EarliestStarts,
+        moving: Collection[Move],
     ) -> None:
         self.active = bool(opted)
         self.moves: list[Move] = []
         self._state = state
         self._opted = opted
         self._new: tuple[Move, ...] = ()
-        self._reservations = Reservations(state, opted, moving)
+        self._reservations = Reservations(state, starts.of(opted), moving)
 
     @property
     def reserved(self) -> Mapping[str, str]:

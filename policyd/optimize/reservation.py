@@ -7,24 +7,25 @@ The first of a queue that has waited long enough has the earliest time reserved 
 then. Others may go before it if that does not delay it: they end by that time, or there is room for
 both. If the end of a needed workload is not known, none may take the reservation.
 
-One reservation exists in a tree of cohorts at a time, computed anew in every cycle: that of the
+One reservation exists in a tree of cohorts at a time, computed anew after each change: that of the
 highest priority, then the oldest. It does not bind workloads before the first in its own queue, nor
 other queues in their own quota. Workloads that are moved come before: their new places are held
 against all others, for a short while.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from math import inf
 from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.ledger import Holding
 from policyd.alloc.pending import Rank, Ticket
-from policyd.alloc.plan import Evict, Move
+from policyd.alloc.plan import Evict, Move, Plan, Requeue
 from policyd.alloc.quota import QuotaNode, descendants
 from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import CoreState
@@ -53,6 +54,13 @@ class Reservation:
         self.node, self.rank, self.start = node, rank, start
         self.claims: dict[str, Mapping[int, int]] = {}
         self.ends: list[End] = []
+
+    @classmethod
+    def of(cls, given: "EarliestStart") -> "Reservation":
+        """Hold what a workload takes at its earliest start."""
+        made = cls(given.node, given.rank, given.start)
+        made.claims[given.key], made.ends = given.charges, list(given.ends)
+        return made
 
     @property
     def name(self) -> str:
@@ -86,25 +94,60 @@ class Reservation:
             return not tree.fits(wanted)
 
 
+class EarliestStart(NamedTuple):
+    """What the first of a tree, after a long wait, has reserved before others are looked at.
+
+    Attributes:
+        node: Its queue.
+        rank: Its rank there.
+        key: Its key.
+        start: From when on it will fit, in seconds since the epoch; infinite if not known.
+        charges: The quota that it takes then, by cell.
+        ends: When workloads end.
+    """
+
+    node: QuotaNode
+    rank: Rank
+    key: str
+    start: float
+    charges: Mapping[int, int]
+    ends: Sequence[End]
+
+
+class EarliestStarts:
+    """The earliest starts of a state, worked out again only after a change.
+
+    Most cycles of a busy queue only let workloads wait, which changes none of them.
+    """
+
+    def __init__(self, state: CoreState) -> None:
+        """Begin with nothing worked out."""
+        self._state = state
+        self._known: tuple[int, float, list[EarliestStart]] = (-1, 0.0, [])
+
+    def of(self, opted: Mapping[str, QueueState]) -> list[EarliestStart]:
+        """Return one for each tree in which somebody has waited long enough, if it has one."""
+        state = self._state
+        if self._known[:2] != (state.revision, state.now):
+            self._known = state.revision, state.now, list(_earliest_starts(state, opted))
+        return self._known[2]
+
+    def committed(self, plan: Plan) -> None:
+        """Note that a plan is carried out: what is known stays true if it only lets some wait."""
+        revision, now, known = self._known
+        if revision == plan.revision and all(isinstance(each, Requeue) for each in plan.actions):
+            self._known = self._state.revision, now, known
+
+
 class Reservations:
     """The reservations of a cycle, by the root of the tree."""
 
     def __init__(
-        self, state: CoreState, opted: Mapping[str, QueueState], moving: Iterable[Move]
+        self, state: CoreState, starts: Iterable[EarliestStart], moving: Iterable[Move] = ()
     ) -> None:
         """Reserve for those that are moved, and for the first of queues that has waited long."""
         self._state = state
-        first: dict[QuotaNode, tuple[Ticket, QueueOptions]] = {}
-        for queue in opted.values():
-            options, after = queue.options, wants(queue.spec).reserve_seconds
-            ticket = None if after is None else _first(queue)
-            if after is None or ticket is None or options is None or not queue.active:
-                continue
-            root, due = options.node.root, ticket.workload.queued_at + after
-            if due <= state.now and (root not in first or ticket.rank < first[root][0].rank):
-                first[root] = ticket, options
-        found = {root: _reserve(state, *each) for root, each in first.items()}
-        self._by_root = {root: each for root, each in found.items() if each is not None}
+        self._by_root = {each.node.root: Reservation.of(each) for each in starts}
         self.hold(moving)
 
     @property
@@ -215,8 +258,26 @@ def _obstacles(
     return tuple(PodSetRefusal(name=n, obstacles=(*known.get(n, ()), held)) for n in names)
 
 
-def _reserve(state: CoreState, ticket: Ticket, options: QueueOptions) -> Reservation | None:
-    """Reserve the earliest time; None if there is none."""
+def _earliest_starts(state: CoreState, opted: Mapping[str, QueueState]) -> Iterator[EarliestStart]:
+    first: dict[QuotaNode, tuple[Ticket, QueueOptions]] = {}
+    for queue in opted.values():
+        options, after = queue.options, wants(queue.spec).reserve_seconds
+        ticket = None if after is None else _first(queue)
+        if after is None or ticket is None or options is None or not queue.active:
+            continue
+        root, due = options.node.root, ticket.workload.queued_at + after
+        if due <= state.now and (root not in first or ticket.rank < first[root][0].rank):
+            first[root] = ticket, options
+    for ticket, options in first.values():
+        found = _earliest_start(state, ticket, options)
+        if found is not None:
+            yield found
+
+
+def _earliest_start(
+    state: CoreState, ticket: Ticket, options: QueueOptions
+) -> EarliestStart | None:
+    """Return the earliest time at which a workload fits; None if there is none."""
     tree, now, when = state.tree, state.now, itemgetter(0)
     queues = (state.queues[n.name] for n in descendants(options.node.root) if n.queue)
     held = (holding for queue in queues for holding in queue.holdings.values())
@@ -227,9 +288,8 @@ def _reserve(state: CoreState, ticket: Ticket, options: QueueOptions) -> Reserva
                 tree.release(given_back)
             assignment = options.search.assign(ticket.requests(options))
             if assignment.mode is Mode.FIT:
-                found = Reservation(options.node, ticket.rank, end)
-                found.claims[ticket.workload.key], found.ends = assignment.charges, ends
-                return found
+                key, charges = ticket.workload.key, assignment.charges
+                return EarliestStart(options.node, ticket.rank, key, end, charges, ends)
     return None
 
 

@@ -203,12 +203,18 @@ class _Recorder:
                     self._starts[key].append(step.at)
                     self._run(key, queue, step.at)
                 case Preempt() if known:
-                    by = action.preemptor.key
-                    self._stops[key].append(Interruption(step.at, by, action.reason))
+                    self._stop(key, Interruption(step.at, action.preemptor.key, action.reason))
                 case Evict() if known:
-                    self._stops[key].append(Interruption(step.at, "", action.reason))
+                    self._stop(key, Interruption(step.at, "", action.reason))
                 case _:
                     pass
+
+    def _stop(self, key: str, stop: Interruption) -> None:
+        """Note that a run is stopped; one that had only just begun was none."""
+        if self._starts[key][-1:] == [stop.at]:
+            self._starts[key].pop()
+        else:
+            self._stops[key].append(stop)
 
     def _run(self, key: str, queue: str, at: float) -> None:
         """Note that a workload runs, and that nothing is certain later if it has no known end."""

@@ -272,6 +272,7 @@ class Simulation:
             admission=action.admission,
             admitted=True,
             ready=True,
+            evicted=False,
             reserved_at=self.now,
         )
         self.state.put_workload(running)

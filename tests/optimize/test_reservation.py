@@ -8,7 +8,7 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Admit, Requeue
 from policyd.alloc.reasons import Held
 from policyd.optimize.opt_ins import OptIns
-from policyd.optimize.reservation import Reservations
+from policyd.optimize.reservation import EarliestStarts, Reservations
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import admission, cohort, group, keys, queue, workload
 from tests.alloc.choices import scenarios
@@ -190,7 +190,7 @@ def promised(of):
     return {
         r.name: r.start
         for r in Reservations(
-            of, of.extension.opted, of.extension.moving.values()
+            of, EarliestStarts(of).of(of.extension.opted), of.extension.moving.values()
         )._by_root.values()
     }
 
@@ -264,6 +264,18 @@ def makespan(wants):
 def test_backfill_uses_more_than_strict_order():
     """The same work is done in less time: of the same GPUs, more are in use on the way."""
     assert makespan(AT_ONCE) < makespan(OptIns())
+
+
+@settings(deadline=None)
+@given(scenarios(setting, 70))
+def test_what_is_known_of_earlier_cycles_is_what_would_be_worked_out(scenario):
+    queues, arrivals = scenario
+    of = state(*queues)
+
+    for _ in Simulation(of, arrivals).steps():
+        of.settle()
+        anew = list(EarliestStarts(of).of(of.extension.opted))
+        assert of.extension._starts.of(of.extension.opted) == anew
 
 
 def test_off_nothing_is_worked_out():

@@ -61,6 +61,22 @@ def test_a_victim_is_told_of_with_its_preemptor():
     assert found["low"].after.starts == (0, 40)
 
 
+def test_a_run_that_is_stopped_when_it_begins_is_none():
+    """A cycle admits the first of two queues, and the next cycle preempts it for the other."""
+    any_ = PreemptionPolicy(reclaim_within_cohort="Any")
+    of = state(queue("q", "all", gpu=0), queue("r", "all", gpu=8, preemption=any_))
+    coming = [
+        arrival("guest", runs=60, gpu=4),
+        arrival("first", runs=10, gpu=4, q="r"),
+        arrival("second", at=0, runs=10, gpu=4, q="r"),
+    ]
+
+    found = course(of, coming).stays
+
+    assert (found["guest"].starts, found["guest"].interruptions) == ((10,), ())
+    assert (found["first"].starts, found["second"].starts) == ((0,), (0,))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "change"), [(4, 8, "Starts"), (8, 4, "Never"), (4, 5, "Same")]
 )

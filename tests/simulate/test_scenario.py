@@ -54,6 +54,17 @@ def test_a_victim_starts_again_from_the_beginning():
     ]
 
 
+def test_a_workload_that_was_evicted_before_it_started_can_be_preempted():
+    """Its eviction is over once it runs; a workload that is being stopped has no new preemptor."""
+    of = state(queue("q", gpu=4, preemption=PreemptionPolicy(within_cluster_queue="LowerPriority")))
+
+    assert (30, "preempted", "low") in run(
+        of,
+        arrival("low", runs=60, gpu=4, evicted=True),
+        arrival("high", at=30, runs=10, gpu=4, priority=1),
+    )
+
+
 def test_time_ends_where_it_is_told_to():
     assert run(state(queue("q", gpu=4)), arrival("a", at=5, gpu=1), until=4) == []
 

@@ -1,0 +1,55 @@
+"""`make what-ifs`: what `policyd what-if` says, compared with what the embedded cluster then does.
+
+Each trial is a random cluster in virtual time: ClusterQueues with quotas, priorities, preemption,
+borrowing, fair sharing, reservations and one or two flavors; jobs of which some run when the
+question is asked. Then the change is made, and time passes until everything has ended. A trial is
+deterministic if all run times are declared and no two events are less than two seconds apart.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+import structlog
+
+from tests.what_ifs.trial import run, trial_of
+
+DETERMINISTIC = 0.9
+"""The goal: so many trials are to be deterministic, and equal."""
+
+
+def attempt(seed: int):
+    """Run a trial; return its number, whether it is deterministic, and what differs."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    outcome = asyncio.run(run(trial_of(seed)))
+    return seed, outcome
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="what-ifs", description=__doc__)
+    parser.add_argument("-n", "--count", type=int, default=500, help="how many trials")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    seeds = range(arguments.seed, arguments.seed + arguments.count)
+    deterministic = differ = by_chance = starts = unknown = 0
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for seed, outcome in pool.map(attempt, seeds, chunksize=5):
+            deterministic += outcome.deterministic
+            starts += sum(len(said[0]) for said in outcome.said.values() if said is not None)
+            unknown += outcome.unknown
+            if outcome.differences and outcome.deterministic:
+                differ += 1
+                print(f"trial {seed} differs: {outcome.differences}", flush=True)
+            elif outcome.differences:
+                by_chance += 1
+    print(f"{arguments.count} trials: {deterministic} deterministic, {differ} of them differ")
+    print(f"{by_chance} of the others differ; {starts} starts told, {unknown} stays unknown")
+    return int(differ > 0 or deterministic < DETERMINISTIC * arguments.count)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""What `policyd what-if` says is what then happens on the embedded cluster."""
+
+import pytest
+
+from tests.what_ifs.trial import run, trial_of
+
+pytestmark = pytest.mark.anyio
+
+EVENTFUL = (2, 5, 8, 21, 29, 33, 43, 48, 52, 55)
+"""Trials in which many jobs start later, or are preempted."""
+
+
+@pytest.mark.parametrize("seed", EVENTFUL)
+async def test_what_is_said_happens(seed):
+    outcome = await run(trial_of(seed))
+
+    assert any(said and said[0] for said in outcome.said.values())
+    assert outcome.differences == {}

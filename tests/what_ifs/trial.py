@@ -1,0 +1,327 @@
+"""A random cluster, a question about it, the change, and what then happens."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+
+from policyd.alloc.settings import DEFAULTS
+from policyd.api.configuration import decode_configuration
+from policyd.cli.formats.changes import changed
+from policyd.cli.formats.scenario_jobs import SkippedJobs
+from policyd.cli.questions.listing import queue_objects
+from policyd.cli.questions.what_if import Horizon, what_if
+from policyd.controller.queues.queue_settings import queue_settings
+from policyd.kube.errors import NotFoundError
+from policyd.status.naming import Names
+from tests.what_ifs.virtual import RESOURCES, virtual_cluster
+
+GPU, KUEUE, SPACE = "nvidia.com/gpu", "kueue.x-k8s.io/v1beta2", "team"
+FLAVORS = ("h100", "a100")
+EARLIEST, LATEST = 3_000, 200_000
+"""How long jobs run, in seconds: long enough that two of them hardly ever end at the same time."""
+AGES = 100_000
+"""Over how many seconds jobs have come when the question is asked."""
+APART = 2.0
+"""Events that are closer, in seconds, happen in an order that nobody can know."""
+LONG = 5_000_000
+"""Seconds after which everything has happened."""
+
+
+def queue(chance, name, flavors):
+    """A ClusterQueue with random quotas and policies."""
+    options = ["Never", "LowerPriority", "LowerOrNewerEqualPriority"]
+    cohort = "all" if chance.random() < 0.7 else ""
+    preemption = {"withinClusterQueue": chance.choice(options)}
+    if cohort:
+        preemption["reclaimWithinCohort"] = chance.choice(["Never", "LowerPriority", "Any"])
+    quotas = []
+    for flavor in flavors:
+        quota = {"name": GPU, "nominalQuota": chance.randint(2, 8)}
+        if cohort and chance.random() < 0.4:
+            quota["borrowingLimit"] = chance.randint(0, 6)
+        quotas.append({"name": flavor, "resources": [quota]})
+    annotations = {}
+    if chance.random() < 0.25:
+        annotations["policyd.io/reserve-after"] = f"{chance.randint(5, 300)}m"
+    return {
+        "apiVersion": KUEUE,
+        "kind": "ClusterQueue",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "cohortName": cohort,
+            "namespaceSelector": {},
+            "queueingStrategy": chance.choice(["BestEffortFIFO", "BestEffortFIFO", "StrictFIFO"]),
+            "preemption": preemption,
+            "fairSharing": {"weight": str(chance.randint(1, 4))},
+            "resourceGroups": [{"coveredResources": [GPU], "flavors": quotas}],
+        },
+    }
+
+
+def local_queue(name):
+    metadata = {"name": name, "namespace": SPACE}
+    spec = {"clusterQueue": name}
+    return {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": spec}
+
+
+def flavor_and_node(name):
+    """A flavor, and one node that holds whatever the quotas of the flavor allow."""
+    labels = {"gpu": name, "kubernetes.io/hostname": name}
+    room = {GPU: "1000", "cpu": "1000", "memory": "10Ti", "pods": "1000"}
+    yield {
+        "apiVersion": KUEUE,
+        "kind": "ResourceFlavor",
+        "metadata": {"name": name},
+        "spec": {"nodeLabels": {"gpu": name}},
+    }
+    yield {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": room, "allocatable": room},
+    }
+
+
+def job(chance, name, queues, *, declares=True):
+    """A Job that runs for a random time, and may be stopped before by its limit."""
+    runs = chance.randint(EARLIEST, LATEST)
+    labels = {"kueue.x-k8s.io/queue-name": chance.choice(queues)}
+    if chance.random() < 0.5:
+        labels["kueue.x-k8s.io/priority-class"] = chance.choice(["low", "high"])
+    if declares and chance.random() < 0.3:
+        labels["kueue.x-k8s.io/max-exec-time-seconds"] = str(
+            chance.randint(EARLIEST, 2 * LATEST) // 10 * 10 + 7
+        )
+    requests = {GPU: str(chance.choice([1, 1, 2, 2, 3, 4, 5, 7]))}
+    container = {"name": "c", "image": "i", "resources": {"limits": requests}}
+    metadata = {}
+    if declares:
+        metadata["annotations"] = {"policyd.io/run-for": f"{runs}s"}
+    else:
+        container["command"] = ["sleep", str(runs)]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": SPACE, "labels": labels},
+        "spec": {
+            "suspend": True,
+            "parallelism": 1,
+            "completions": 1,
+            "backoffLimit": 0,
+            "template": {
+                "metadata": metadata,
+                "spec": {"restartPolicy": "Never", "containers": [container]},
+            },
+        },
+    }
+
+
+@dataclass
+class Trial:
+    """A random cluster with its jobs, and a change.
+
+    Attributes:
+        objects: Queues, flavors and nodes.
+        configuration: Kueue's Configuration, as a list of one; empty for its defaults.
+        jobs: Jobs, with when each comes, in seconds.
+        asked: When the question is asked.
+        change: What is changed, as `changed` takes it.
+        declared: Whether all jobs declare how long they run.
+    """
+
+    seed: int
+    objects: list = field(default_factory=list)
+    configuration: list = field(default_factory=list)
+    jobs: list = field(default_factory=list)
+    asked: int = 0
+    change: dict = field(default_factory=dict)
+    declared: bool = True
+
+
+def trial_of(seed):
+    """Make a trial of a number."""
+    chance, made = Random(seed), Trial(seed)
+    flavors = FLAVORS[: chance.randint(1, 2)]
+    names = [f"q{n}" for n in range(chance.randint(1, 3))]
+    queues = [queue(chance, name, flavors) for name in names]
+    made.objects = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}},
+        *(each for name in flavors for each in flavor_and_node(name)),
+        *(
+            {
+                "apiVersion": KUEUE,
+                "kind": "WorkloadPriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+            }
+            for name, value in (("low", 1), ("high", 10))
+        ),
+        *queues,
+        *map(local_queue, names),
+    ]
+    if chance.random() < 0.3:
+        api, strategies = "config.kueue.x-k8s.io/v1beta2", ["LessThanOrEqualToFinalShare"]
+        fair = {"preemptionStrategies": strategies}
+        made.configuration = [{"apiVersion": api, "kind": "Configuration", "fairSharing": fair}]
+    made.declared = chance.random() >= 0.05
+    count = chance.randint(6, 12)
+    times = sorted(chance.sample(range(10, AGES, 5), count))
+    silent = set() if made.declared else {chance.randrange(count)}
+    made.jobs = [
+        (at, job(chance, f"j{n}", names, declares=n not in silent)) for n, at in enumerate(times)
+    ]
+    made.asked = times[-1] + chance.randint(10, 9_999)
+    made.change = chance.choice(CHANGES)(chance, queues, names, made.jobs)
+    return made
+
+
+def submission(chance, _queues, names, _jobs):
+    return {"submitted": [job(chance, "new", names)]}
+
+
+def other_quota(chance, queues, _names, _jobs):
+    chosen = chance.choice(queues)
+    quotas = [
+        {**each, "resources": [{**each["resources"][0], "nominalQuota": chance.randint(1, 16)}]}
+        for each in chosen["spec"]["resourceGroups"][0]["flavors"]
+    ]
+    return applied(chosen, {"resourceGroups": [{"coveredResources": [GPU], "flavors": quotas}]})
+
+
+def other_policy(chance, queues, _names, _jobs):
+    chosen = chance.choice(queues)
+    reclaim = {"reclaimWithinCohort": "Any"} if chosen["spec"]["cohortName"] else {}
+    return applied(chosen, {"preemption": {"withinClusterQueue": "LowerPriority", **reclaim}})
+
+
+def hold(chance, queues, names, _jobs):
+    chosen = chance.choice([*queues, *map(local_queue, names)])
+    return applied(chosen, {"stopPolicy": "Hold"})
+
+
+def other_weight(chance, queues, _names, _jobs):
+    weight = {"fairSharing": {"weight": str(chance.randint(1, 9))}}
+    return applied(chance.choice(queues), weight)
+
+
+def deletion(chance, _queues, _names, jobs):
+    return {"deleted": [f"job/{chance.choice(jobs)[1]['metadata']['name']}"]}
+
+
+def new_queue(chance, queues, _names, _jobs):
+    flavors = [each["name"] for each in queues[0]["spec"]["resourceGroups"][0]["flavors"]]
+    return {"applied": [queue(chance, "q9", flavors)]}
+
+
+CHANGES = (
+    submission, submission, other_quota, other_policy, hold, other_weight, deletion, new_queue,
+)  # fmt: skip
+
+
+def applied(each, spec):
+    """Some fields of an object, changed."""
+    return {"applied": [{"kind": each["kind"], "metadata": each["metadata"], "spec": spec}]}
+
+
+@dataclass
+class Outcome:
+    """What was said, and what happened, by job: starts and stops in seconds after the question.
+
+    Attributes:
+        said: As the answer has it; None for a job of which it is unknown.
+        happened: As the cluster did it.
+        deterministic: Whether all run times are declared, and no two events happen at once.
+        unknown: For how many jobs something was unknown.
+    """
+
+    said: dict
+    happened: dict
+    deterministic: bool
+    unknown: int
+
+    @property
+    def differences(self):
+        """Jobs for which what was said is not what happened."""
+        return {
+            name: (said, self.happened.get(name))
+            for name, said in self.said.items()
+            if said is not None and not alike(said, self.happened.get(name, ([], [])))
+        }
+
+
+def alike(said, happened):
+    """Tell whether starts and stops are the same, to a second."""
+    return all(
+        len(a) == len(b) and all(abs(x - y) <= 1.0 for x, y in zip(a, b, strict=True))
+        for a, b in zip(said, happened, strict=True)
+    )
+
+
+async def run(trial):
+    """Ask, make the change, let time pass, and return what was said and what happened."""
+    settings = DEFAULTS
+    for each in trial.configuration:
+        settings = queue_settings(decode_configuration(each))
+    async with virtual_cluster(trial.objects, settings) as cluster:
+        for at, body in trial.jobs:
+            await cluster.until(at)
+            await cluster.create(body)
+        await cluster.until(trial.asked)
+        now = cluster.clock.now()
+        objects = [*(await queue_objects(cluster.client)), *trial.configuration]
+        after = changed(objects, namespace=SPACE, **trial.change)
+        answer = what_if(objects, after, Horizon(now), SkippedJobs(Names()))
+        await make(cluster, trial.change)
+        await cluster.until(trial.asked + LONG)
+    said = {each.job.rpartition("/")[2]: told(each.after) for each in answer.differences}
+    gone = {each.job.rpartition("/")[2] for each in answer.differences if each.change == "Gone"}
+    happened = {
+        name: tuple(
+            [at - trial.asked for at in times.get(name, ()) if at >= trial.asked]
+            for times in (cluster.starts, cluster.stops)
+        )
+        for name in {*cluster.starts, *cluster.stops}
+    }
+    said = {name: each for name, each in said.items() if name not in gone}
+    unknown = sum(each is None for each in said.values())
+    events = sorted(at for at in (*cluster.ends.values(), *dues(trial)) if at > trial.asked)
+    crowded = any(b - a < APART for a, b in pairwise([trial.asked, *events]))
+    return Outcome(said, happened, trial.declared and not crowded, unknown)
+
+
+def dues(trial):
+    """Yield when jobs have waited for so long that quota is reserved for them."""
+    for each in (*trial.objects, *trial.change.get("applied", ())):
+        said = each["metadata"].get("annotations", {}).get("policyd.io/reserve-after")
+        if said:
+            yield from (at + 60 * int(said[:-1]) for at, _ in trial.jobs)
+
+
+def told(stay):
+    """Return the starts and the stops of an answer; None if something is unknown."""
+    if stay is None or stay.known_seconds is not None:
+        return None
+    starts = [] if stay.seconds is None else [stay.seconds]
+    return [*starts, *stay.restarts], [each.seconds for each in stay.stops]
+
+
+async def make(cluster, change):
+    """Make a change in the cluster."""
+    for word in change.get("deleted", ()):
+        _, _, name = word.partition("/")
+        with suppress(NotFoundError):
+            await cluster.client.delete(
+                RESOURCES["Job"], name, namespace=SPACE, propagation="Background"
+            )
+    for each in change.get("applied", ()):
+        name, resource = each["metadata"]["name"], RESOURCES[each["kind"]]
+        namespace = SPACE if each["kind"] == "LocalQueue" else ""
+        try:
+            await cluster.client.patch(
+                resource, name, {"spec": each["spec"]}, into=dict, namespace=namespace
+            )
+        except NotFoundError:
+            await cluster.create(each)
+    for each in change.get("submitted", ()):
+        await cluster.create(each)

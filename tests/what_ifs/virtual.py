@@ -1,0 +1,224 @@
+"""The embedded cluster in virtual time: API server, controller, and what is simulated of the rest.
+
+All of it runs in one event loop without sockets, so that time goes on exactly when nothing is left
+to do. A job that runs for a day takes as long as the few requests about it.
+"""
+
+import asyncio
+import heapq
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from urllib.parse import urlencode
+
+from policyd.api.kueue import Workload
+from policyd.api.kueue.names import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
+from policyd.api.meta import condition_true
+from policyd.cli.furnishing import FURNITURE, definitions
+from policyd.controller.run import Controller
+from policyd.controller.settings import ControllerSettings
+from policyd.kube import resources as r
+from policyd.kube.changes import Deleted
+from policyd.kube.errors import NotFoundError, error_from_answer
+from policyd.kube.http_client import HttpClient
+from policyd.kube.informer import Informer
+from policyd.local.apiserver.housekeeping import Housekeeping
+from policyd.local.apiserver.server import ApiServer
+from policyd.local.simulation import run_simulation
+from policyd.testing import FakeClock
+
+START = 1_767_571_200.0
+"""Midnight of 5 January 2026."""
+
+
+OFTEN = 5
+"""How often a client asks for a kind that is not served, with an answer."""
+
+
+async def idle():
+    """Let all tasks run until none has anything to do before time goes on."""
+    ready = asyncio.get_running_loop()._ready
+    await asyncio.sleep(0)
+    while ready:  # noqa: ASYNC110 - no event says that all tasks wait
+        await asyncio.sleep(0)
+
+
+class IdleClock(FakeClock):
+    """A clock that goes on once everything is idle."""
+
+    async def advance(self, seconds):
+        end = self._elapsed + seconds
+        await idle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            at, _, woken = heapq.heappop(self._sleepers)
+            if not woken.done():
+                self._pass(max(0.0, at - self._elapsed))
+                woken.set_result(None)
+                await idle()
+        self._pass(end - self._elapsed)
+
+
+class Direct:
+    """A transport that calls the API server's application, with a user's token."""
+
+    def __init__(self, server):
+        self._application = server._app
+        (user,) = server.kubeconfig()["users"]
+        self._token = f"Bearer {user['user']['token']}".encode()
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    def _scope(self, call):
+        headers = [(b"authorization", self._token), (b"accept", b"application/json")]
+        if call.body is not None:
+            headers.append((b"content-type", call.content_type.encode()))
+        return {
+            "type": "http",
+            "method": call.method,
+            "path": call.path,
+            "query_string": urlencode(call.query).encode(),
+            "headers": headers,
+        }
+
+    async def _call(self, call, send):
+        parts = [{"type": "http.request", "body": call.body or b"", "more_body": False}]
+
+        async def receive():
+            return parts.pop() if parts else await asyncio.Event().wait()
+
+        await self._application(self._scope(call), receive, send)
+
+    async def send(self, call):
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        await self._call(call, send)
+        body, status = b"".join(each.get("body", b"") for each in sent), sent[0]["status"]
+        if status >= 400:
+            raise error_from_answer(status, body, asked=str(call), retry_after="")
+        return body
+
+    async def stream(self, call):
+        queue = asyncio.Queue()
+        task = asyncio.create_task(self._call(call, queue.put))
+        try:
+            first = await queue.get()
+            if first["status"] >= 400:
+                body = (await queue.get())["body"]
+                raise error_from_answer(first["status"], body, asked=str(call), retry_after="")
+            while (message := await queue.get())["body"]:
+                yield message["body"]
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+class DirectClient(HttpClient):
+    """A client without sockets. To ask again and again for a kind that is not served takes ever."""
+
+    def __init__(self, server, pace):
+        self._pace, self._transport = pace, Direct(server)
+        self._missing = Counter()
+
+    async def page(self, resource, **options):
+        try:
+            return await HttpClient.page(self, resource, **options)
+        except NotFoundError:
+            self._missing[resource] += 1
+            if self._missing[resource] < OFTEN:
+                raise
+            return await asyncio.Event().wait()
+
+
+class VirtualCluster:
+    """The cluster, and when its workloads got their quota and lost it."""
+
+    def __init__(self, server, clock, client):
+        self.server, self.clock, self.client = server, clock, client
+        self.starts, self.stops, self.ends = {}, {}, {}
+        self._seen = {}
+
+    async def create(self, body):
+        resource = RESOURCES[body["kind"]]
+        namespace = body["metadata"].get("namespace", "")
+        return await self.client.create(resource, body, into=dict, namespace=namespace)
+
+    async def until(self, at):
+        """Let it be so many seconds after midnight."""
+        await self.clock.advance(START + at - self.clock.now())
+
+    def note(self, change):
+        """Note a change of a workload, by the name of its job: it gets quota, loses it, or ends."""
+        workload = change.object
+        owners = workload.metadata.owner_references
+        name, now = owners[0].name if owners else workload.metadata.name, self.now
+        conditions = workload.status.conditions
+        held = condition_true(conditions, QUOTA_RESERVED)
+        stopped = condition_true(conditions, PREEMPTED) and condition_true(conditions, EVICTED)
+        before = self._seen.get(name, (False, False))
+        if held and not before[0]:
+            self.starts.setdefault(name, []).append(now)
+        if stopped and not before[1] and self.starts[name][-1:] == [now]:
+            self.starts[name].pop()  # it had only just begun
+        elif stopped and not before[1]:
+            self.stops.setdefault(name, []).append(now)
+        if condition_true(conditions, FINISHED) or isinstance(change, Deleted):
+            self.ends.setdefault(name, now)
+        self._seen[name] = held, stopped
+
+    @property
+    def now(self):
+        """Seconds since midnight."""
+        return self.clock.now() - START
+
+
+RESOURCES = FURNITURE | {"Job": r.JOBS, "Node": r.NODES, "Topology": r.TOPOLOGIES}
+
+
+@cache
+def kinds():
+    """The definitions of policyd's kinds, which take longer to make than a job to run."""
+    return definitions()
+
+
+@asynccontextmanager
+async def virtual_cluster(objects, queueing=None):
+    """A cluster with these objects, in which nothing has happened yet."""
+    clock = IdleClock(START)
+    server = ApiServer(clock=clock)
+    pace = clock.pace()
+    client = DirectClient(server, pace)
+    cluster = VirtualCluster(server, clock, client)
+    for made in kinds():
+        await client.create(r.CUSTOM_RESOURCE_DEFINITIONS, made, into=dict)
+    for each in objects:
+        await cluster.create(each)
+    settings = ControllerSettings(
+        policies=False, **({} if queueing is None else {"queueing": queueing})
+    )
+    workloads = Informer(client, r.WORKLOADS, into=Workload, on_change=cluster.note, pace=pace)
+    parts = [
+        Housekeeping(server._state).run(),
+        run_simulation(client, pace),
+        Controller(client, settings, pace=pace).run(),
+        workloads.run(),
+    ]
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await clock.advance(1)
+        yield cluster
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.stop()
