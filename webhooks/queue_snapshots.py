@@ -21,8 +21,9 @@ PATH: Final = f"/apis/{API_VERSION}/{ADMISSION_PLURAL}/{NAME}"
 POLL_SECONDS: Final = 1.0
 """Between two polls. With what the controller lets pass between two snapshots and the way here, a
 snapshot is a version behind for at most two seconds."""
-LONGEST_WAIT_SECONDS: Final = 60.0
-"""Between two polls of a cluster that serves no snapshots."""
+FIRST_WAIT_SECONDS: Final = 0.1
+LONGEST_WAIT_SECONDS: Final = 10.0
+"""Between two polls of a cluster that serves no snapshots, at first and after some time."""
 POLL_LIMIT_SECONDS: Final = 5.0
 
 Ask = Callable[[str], Awaitable[bytes]]
@@ -62,7 +63,7 @@ async def follow_queues(
         pace: Time.
         took: Called with each new one before it is kept, in a thread.
     """
-    backoff = Backoff(POLL_SECONDS, LONGEST_WAIT_SECONDS, jitter=pace.jitter)
+    backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, jitter=pace.jitter)
     unserved = False
     while True:
         wait = POLL_SECONDS

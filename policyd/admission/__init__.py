@@ -1,6 +1,7 @@
 """The answer to an admission request, in numbered steps.
 
-Pure: functions that wait are passed in. Imports `engine`, `jobs`, `registration` and `api`.
-Start with `handler` (the steps, from the bytes of a review to those of its answer); `jobs` and
-`queues` decide for the queue, `unevaluated` answers reviews that cannot be evaluated.
+Pure: functions that wait are passed in. Imports `engine`, `jobs`, `registration`, `snapshot` and
+`api`. Start with `handler` (the steps, from the bytes of a review to those of its answer); `jobs`
+and `queues` decide for the queue, `verdicts` says what new jobs can expect, and `unevaluated`
+answers reviews that cannot be evaluated.
 """

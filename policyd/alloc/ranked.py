@@ -12,7 +12,7 @@ LOAD: Final = 1_000
 _rank = attrgetter("rank")
 
 
-class Ranked(Protocol):
+class HasRank(Protocol):
     """Something with a rank that no other has at the same time."""
 
     @property
@@ -21,7 +21,7 @@ class Ranked(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Ranked)
+R = TypeVar("R", bound=HasRank)
 
 
 class RankedList(Generic[R]):
@@ -50,7 +50,7 @@ class RankedList(Generic[R]):
             start, stop = start - len(each), stop - len(each)
         return found
 
-    def place(self, item: Ranked) -> int:
+    def place(self, item: HasRank) -> int:
         """Return the place of an item; one that is not here has the place it would have."""
         at = bisect_left(self._lasts, item.rank)
         before = sum(map(len, self._parts[:at]))

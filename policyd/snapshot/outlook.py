@@ -19,6 +19,7 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.workload import PodSetFlavors, QueuedWorkload, ReservedQuota
 from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.snapshot.values import ClusterQueueUse, HeldAmount, HoldingRow, QueueSnapshot
+from policyd.status.naming import Naming
 from policyd.status.remedies import Lack, nearest_lacks
 from policyd.status.words import message_of
 
@@ -27,6 +28,9 @@ MOST_HOLDING: Final = 1_000
 
 MOST_CYCLES: Final = 20
 """Cycles in which flavors are looked for at most."""
+
+NAMELESS: Final = Naming(others="hidden")
+"""How prospects name workloads: not at all, since any user may get them."""
 
 _NEVER: Final = frozenset({"NoMatchingFlavor", "ExceedsMaxQuota"})
 
@@ -194,14 +198,16 @@ class Outlook:
     ) -> Prospect | None:
         lacks = tuple(nearest_lacks(refusal))
         if refusal.reason in _NEVER:
-            return NeverFits(lacks, message_of(refusal))
+            return NeverFits(lacks, message_of(refusal, NAMELESS))
         options = queue.options
         assert options is not None, "it was planned with them"
         if options.preempts and options.node.root in self._summed:
             return None
         if self._queues[queue.name].beyond:
             return None
-        return WouldWait(self._ahead(queue, workload), lacks, "" if lacks else message_of(refusal))
+        return WouldWait(
+            self._ahead(queue, workload), lacks, "" if lacks else message_of(refusal, NAMELESS)
+        )
 
     def _is_certain(self, queue: QueueState, workload: QueuedWorkload, *, borrows: bool) -> bool:
         """Tell whether a workload for which there is quota would surely get it.

@@ -21,6 +21,8 @@ from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
+from policyd.snapshot.facts import facts_of
+from policyd.snapshot.values import FORMAT, ClusterQueueUse, CohortUse, PendingRow, QueueSnapshot
 from tests.attacks.figures import Attacks, Figures
 
 OWN, OTHER = "team-a", "team-b"
@@ -57,7 +59,11 @@ WORLD: Final = (
 POD: Final = {
     "apiVersion": "v1",
     "kind": "Pod",
-    "metadata": {"name": "p", "namespace": OWN},
+    "metadata": {
+        "name": "p",
+        "namespace": OWN,
+        "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+    },
     "spec": {"containers": [{"name": "c", "image": "i"}]},
 }
 RULE: Final = {
@@ -136,6 +142,11 @@ _OTHERS: Final = (
     "authorizer.serviceAccount('team-b', 's').group('').resource('pods').check('get').reason()",
     "authorizer.requestResource.namespace('team-b').check('get').reason()",
     "string(params.data.word)",
+    "cluster.clusterQueues.map(name, name).join()",
+    "cluster.clusterQueues.map(name, cluster.clusterQueues[name].waiting[0].job).join()",
+    "string(dyn(cluster).cohorts.map(name, name).join())",
+    "clusterQueue.waiting[0].namespace",
+    "queue.clusterQueue",
 )
 
 
@@ -244,8 +255,25 @@ def _surroundings() -> PolicyContext:
         ],
         entries=[{"name": "e", "data": {"data": {"word": WORD}}}],
     )
+    queues = facts_of(
+        QueueSnapshot(
+            format=FORMAT,
+            taken_at=0.0,
+            cohorts=(CohortUse(name=WORD),),
+            cluster_queues=(
+                ClusterQueueUse(
+                    name=WORD,
+                    cohort=WORD,
+                    requests=({},),
+                    pending=(PendingRow(f"{WORD}/{WORD}", f"Job/{WORD}", 0, 0, 0),),
+                ),
+            ),
+        ),
+        {(OWN, "lq"): WORD},
+    )
     return PolicyContext(
         namespaces=namespace_lookup((), {}),
+        queues=lambda: queues,
         params=StoredParams(WORLD),
         authorize=_allowed,
         extra=outside,
