@@ -44,6 +44,8 @@ NEEDED: Final[tuple[Field, ...]] = ("submit", "gpus")
 SACCT_FIELDS: Final = "JobID,User,Account,Partition,Submit,Start,End,ElapsedRaw,State,AllocTRES"
 """What to ask sacct for."""
 
+_BEGIN_AND_END: Final[tuple[Field, ...]] = ("start", "end")
+
 _SWF_COLUMNS: Final = 18
 _SWF: Final[Mapping[Field, str]] = {
     "name": "1", "submit": "2", "seconds": "4", "gpus": "5", "limit": "9", "team": "12",
@@ -52,7 +54,9 @@ _SWF: Final[Mapping[Field, str]] = {
 """Columns of the Standard Workload Format by their numbers; processors are read as GPUs."""
 
 _UNKNOWN: Final = frozenset({"", "unknown", "none", "n/a", "-1", "unlimited", "partition_limit"})
-_TRES: Final = re.compile(r"(?:^|,)gres/gpu=(\d+)")
+_TRES: Final = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=(\d+)")
+"""GPUs among what Slurm allocated: all of them, and those of each type beside it."""
+
 _CLOCK: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+(?:\.\d+)?))?")
 
 
@@ -304,8 +308,11 @@ def _checked(value: float, *, negative: bool) -> float:
 
 def _seconds(said: _Row) -> float | None:
     """Return how long a job ran; None if it did not, or does still."""
-    ended = "end" not in said.reader.places or said.value("end", time_of) is not None
-    if "seconds" in said.reader.places:
+    places = said.reader.places
+    ended = all(
+        each not in places or said.value(each, time_of) is not None for each in _BEGIN_AND_END
+    )
+    if "seconds" in places:
         return said.value("seconds", _duration) if ended else None
     start, end = said.value("start", time_of), said.value("end", time_of)
     return None if start is None or end is None else max(0.0, end - start)
@@ -324,8 +331,8 @@ def _count(text: str) -> float:
 def _gpus(text: str) -> float:
     """Read a number of GPUs, or Slurm's `cpu=8,gres/gpu=2,mem=64G`."""
     if "=" in text:
-        found = _TRES.search(text)
-        return float(found[1]) if found else 0.0
+        found = dict[str, int]((kind, int(count)) for kind, count in _TRES.findall(text))
+        return float(found[""] if "" in found else sum(found.values()))
     return _count(text)
 
 

@@ -220,6 +220,7 @@ WRITTEN = {
     ("up", "--kubeconfig"),
     ("up", "--state"),
     ("library copy", "--to"),
+    ("simulate", "--chart"),
 }
 """Files that a command writes, or goes on with."""
 

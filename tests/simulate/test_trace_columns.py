@@ -70,6 +70,28 @@ def test_sacct_has_steps_and_jobs_without_gpus_or_an_end():
     assert left_out == {"they request no GPU": 1, "they have not ended, or never ran": 1}
 
 
+@pytest.mark.parametrize(
+    ("resources", "gpus"),
+    [
+        pytest.param("cpu=8,gres/gpu=2,mem=64G", 2, id="one-number"),
+        pytest.param("gres/gpu:a100=4,gres/gpu=4", 4, id="types-beside-the-sum"),
+        pytest.param("gres/gpu:a100=4,gres/gpu:h100=2", 6, id="types-alone"),
+        pytest.param("gres/gpumem=80G,gres/gpu=1", 1, id="memory-of-a-gpu"),
+    ],
+)
+def test_gpus_are_found_among_what_slurm_allocated(resources, gpus):
+    (job,), _ = read(f"Submit|Elapsed|AllocTRES\n1|1:00|{resources}\n")
+
+    assert job.gpus == gpus
+
+
+def test_a_job_that_was_cancelled_before_its_start_never_ran():
+    jobs, left_out = read("Submit|Start|End|ElapsedRaw|AllocTRES\n1|Unknown|9|0|gres/gpu=1\n")
+
+    assert jobs == []
+    assert left_out == {"they have not ended, or never ran": 1}
+
+
 def test_swf_is_known_by_its_comments_and_its_columns():
     (job,), left_out = read(SWF)
 

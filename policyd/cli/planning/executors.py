@@ -10,14 +10,17 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import redirect_stdout
 from multiprocessing import get_context
+from socket import create_connection
 from typing import Any, Final
 
 from policyd.cli.formats.progress import progress
 from policyd.cli.planning.extras import extra
 from policyd.cli.planning.sweeps import Sweep, simulated
 from policyd.config import without_usage_statistics
-from policyd.errors import PolicydError
+from policyd.errors import PolicydError, system_reason
 from policyd.simulate.trace_runs import TraceFigures
+
+_REACH_SECONDS: Final = 5.0
 
 RETRIES: Final = 5
 """How often Ray simulates a scenario again whose worker was lost."""
@@ -85,8 +88,26 @@ def run_on_ray(sweep: Sweep, address: str) -> list[TraceFigures]:
     """
     without_usage_statistics()
     ray = extra("ray", "ray", "sweeps on Ray")
+    _reach(address)
     with redirect_stdout(sys.stderr):  # where Ray's threads print what happens to workers
         return _with_ray(ray, sweep, address)
+
+
+def _reach(address: str) -> None:
+    """Check that a process listens there: Ray itself tries for many minutes.
+
+    Raises:
+        PolicydError: If not.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        reason = system_reason(error) if isinstance(error, OSError) else "it is not HOST:PORT"
+        hint = "such as 10.0.0.1:6379, as `ray start --head` says"
+        raise PolicydError(
+            f"cannot use the Ray cluster `{address}`: {reason}", hint=hint
+        ) from error
 
 
 def _with_ray(ray: Any, sweep: Sweep, address: str) -> list[TraceFigures]:  # noqa: ANN401

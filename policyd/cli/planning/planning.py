@@ -25,6 +25,7 @@ from policyd.program import uncollected
 from policyd.simulate.failures import FailureRates
 from policyd.simulate.trace_columns import NAMES, TableLayout, columns_of, time_of
 from policyd.simulate.traces import GPU, TracedJob, TraceError, in_window
+from policyd.standard_input import STORED_FILE
 
 _DAYS = re.compile(r"(\d+)d(.*)")
 
@@ -52,7 +53,9 @@ class Planning(TypedDict):
 
 
 PLANNING = together(
-    click.option("--trace", type=FILE, metavar="FILE", help="Jobs to simulate, as they came once."),
+    click.option(
+        "--trace", type=STORED_FILE, metavar="FILE", help="Jobs to simulate, as they came once."
+    ),
     click.option(
         "--trace-format",
         "form",

@@ -157,6 +157,16 @@ def test_a_dump_of_jobs_runs_as_the_jobs_ran(tmp_path):
     assert "1 job of the trace left out: they have not ended" in done.stderr
 
 
+@pytest.mark.parametrize("text", [pytest.param(CSV, id="csv"), pytest.param(JOBS, id="dump")])
+def test_a_trace_may_come_from_standard_input(text):
+    arguments = ["simulate", "--trace", "-", "--gpus", "16"]
+
+    done = CliRunner().invoke(main, arguments, input=text)
+
+    assert done.exit_code == 0, done.stderr
+    assert "3 started, 3 ended" in done.stdout
+
+
 def test_a_dump_cut_in_half_is_an_error_with_its_place(tmp_path):
     dump = tmp_path / "jobs.yaml"
     dump.write_text(JOBS[:500])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -149,6 +150,23 @@ def test_options_that_a_sweep_cannot_have_are_an_error(trace, monkeypatch, argum
 
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        pytest.param("127.0.0.1:1", "connection refused", id="nothing-listens"),
+        pytest.param("ray://127.0.0.1:1", "connection refused", id="client"),
+        pytest.param("127.0.0.1", "it is not HOST:PORT", id="no-port"),
+    ],
+)
+def test_a_ray_cluster_that_does_not_answer_is_a_sentence(trace, monkeypatch, address, reason):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+
+    done = simulate_sweep(trace, "--ray", address)
+
+    assert done.exit_code == 2
+    assert f"cannot use the Ray cluster `{address}`: {reason}" in done.stderr
 
 
 def test_a_sweep_needs_a_trace(trace):
