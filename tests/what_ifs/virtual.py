@@ -16,6 +16,7 @@ from policyd.api.kueue.names import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from policyd.api.meta import condition_true
 from policyd.cli.furnishing import FURNITURE, definitions
 from policyd.controller.run import Controller
+from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
 from policyd.kube.changes import Deleted
@@ -201,7 +202,10 @@ async def virtual_cluster(objects, queueing=None):
     for each in objects:
         await cluster.create(each)
     settings = ControllerSettings(
-        policies=False, **({} if queueing is None else {"queueing": queueing})
+        # Weeks pass, and each half minute would have a forecast.
+        forecasts=ForecastsSettings(enabled=False),
+        policies=False,
+        **({} if queueing is None else {"queueing": queueing}),
     )
     workloads = Informer(client, r.WORKLOADS, into=Workload, on_change=cluster.note, pace=pace)
     parts = [
