@@ -1,10 +1,9 @@
 """What earlier forecasts teach: by how much an interval must grow to hold what it promises.
 
-Each forecast whose workload has started says how far the start was from the median, in either
-direction, as a part of how far that end of the interval was. An end is moved so far that a
-twentieth of the last starts would have been beyond it: split conformal prediction, with a window
-instead of the whole past. So a forecast that is sure of itself stays narrower than one that is not.
-Classes of size have windows of their own.
+Each forecast whose workload has started says how far the start was beyond either end of the
+interval, as a ratio of waits. An end is moved so far that a twentieth of the last starts would
+have been beyond it: split conformal prediction, with a window instead of the whole past. Classes
+of size have windows of their own.
 
 A workload that is still pending after the end of its interval counts as well, with what it has
 waited: otherwise the longest waits would be known last, and the correction too small.
@@ -23,8 +22,6 @@ FEWEST = 20
 """Outcomes before a class is corrected by its own; before that, by those of all classes."""
 
 _TAIL = 0.05
-_LEAST_HALF = 0.2
-"""How near an end counts as at least, as a logarithm: nearness to the second proves little."""
 
 
 class Interval(Value, frozen=True):
@@ -36,62 +33,36 @@ class Interval(Value, frozen=True):
 
 
 class _Outcome(Value, frozen=True):
-    """How far a start was before or after the median.
+    """How far a start was before the low end, after the median, after the high end; logarithms."""
 
-    Attributes:
-        before: How far before, as a part of how far the low end was.
-        after_median: The logarithm of the ratio of waits.
-        after: How far after, as a part of how far the high end was.
-    """
-
-    before: float
+    before_low: float
     after_median: float
-    after: float
+    after_high: float
 
 
 def _outcome(interval: Interval, waited: float) -> _Outcome:
-    after = _log(waited) - _log(interval.median)
+    actual = log(waited + GRACE_SECONDS)
     return _Outcome(
-        before=-after / _half(interval.low, interval.median),
-        after_median=after,
-        after=after / _half(interval.median, interval.high),
+        before_low=log(interval.low + GRACE_SECONDS) - actual,
+        after_median=actual - log(interval.median + GRACE_SECONDS),
+        after_high=actual - log(interval.high + GRACE_SECONDS),
     )
 
 
-def _half(low: float, high: float) -> float:
-    """Return the logarithm of the ratio of two waits, or a little if that is less."""
-    return max(_LEAST_HALF, _log(high) - _log(low))
-
-
-def _log(wait: float) -> float:
-    return log(wait + GRACE_SECONDS)
-
-
 class Shift(Value, frozen=True):
-    """How intervals are changed.
+    """How far the ends and the median of intervals are moved; logarithms of ratios of waits."""
 
-    Attributes:
-        low: How many times as far from the median the low end is to be.
-        median: The logarithm of the ratio by which the median is moved.
-        high: How many times as far from the median the high end is to be.
-    """
-
-    low: float = 1.0
+    low: float = 0.0
     median: float = 0.0
-    high: float = 1.0
+    high: float = 0.0
 
     def applied(self, interval: Interval) -> Interval:
         """Return the interval as earlier outcomes say that it should be."""
         if self == _NO_SHIFT:
             return interval
-        if interval.high == inf:
-            return interval
-        low = _moved(interval.median, -self.low * _half(interval.low, interval.median))
-        high = _moved(interval.median, self.high * _half(interval.median, interval.high))
-        low, high = min(low, high), max(low, high)
-        return Interval(
-            low=low, median=min(max(low, _moved(interval.median, self.median)), high), high=high
-        )
+        low = _moved(interval.low, self.low)
+        median = max(low, _moved(interval.median, self.median))
+        return Interval(low=low, median=median, high=max(median, _moved(interval.high, self.high)))
 
 
 _NO_SHIFT = Shift()
@@ -158,16 +129,16 @@ class Correction:
             return _NO_SHIFT
         middle = sorted(each.after_median for each in outcomes)[len(outcomes) // 2]
         return Shift(
-            low=_upper(each.before for each in outcomes),
+            low=-_upper(each.before_low for each in outcomes),
             # The median of few outcomes is known badly: they move the forecast by less.
             median=middle * len(outcomes) / (len(outcomes) + FEWEST),
-            high=_upper(each.after for each in outcomes),
+            high=_upper(each.after_high for each in outcomes),
         )
 
     def records(self) -> dict[str, list[tuple[float, float, float]]]:
         """Return the outcomes of each class, to be stored; they name no workload."""
         return {
-            name: [(each.before, each.after_median, each.after) for each in outcomes]
+            name: [(each.before_low, each.after_median, each.after_high) for each in outcomes]
             for name, outcomes in self._outcomes.items()
         }
 
@@ -175,10 +146,7 @@ class Correction:
         """Remember outcomes that were stored."""
         for name, outcomes in records.items():
             known = self._outcomes.setdefault(name, deque(maxlen=self.most))
-            known.extend(
-                _Outcome(before=before, after_median=median, after=after)
-                for before, median, after in outcomes
-            )
+            known.extend(_Outcome(*each) for each in outcomes)
 
     def _known(self, size_class: str, now: float) -> list[_Outcome]:
         """Return outcomes of a class, or of all classes where it has few."""
