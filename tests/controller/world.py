@@ -100,7 +100,7 @@ class World:
         self.deletes_outside_quota = False
         self.integrations = EVERYTHING
         self.other_teams = "names"
-        self.forecasts = ForecastsSettings()
+        self.forecasts = ForecastsSettings(enabled=False)  # they are made again and again
         self.clock = FakeClock()
         self.store = Admitting(clock=self.clock)
         self.client = None
