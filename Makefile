@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-forecast what-ifs controlplane generate constraints advisories clean
+.PHONY: help run test check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-forecast bench-backfill what-ifs controlplane generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -104,6 +104,9 @@ bench-cluster: $(STAMP) controlplane ## run Kueue's load test on a real API serv
 
 bench-forecast: $(STAMP) ## forecast starts on a trace, and compare them with what then happens: TRACE=FILE, LOAD="0.7 0.9", SAMPLES=40 of each size, JUDGE="0.6 0.8", JSON=FILE
 	@$(BIN)/python -m tests.bench_forecast $(if $(TRACE),--trace $(TRACE)) $(if $(LOAD),--load $(LOAD)) $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(JUDGE),--judge $(JUDGE)) $(if $(JSON),--json $(JSON))
+
+bench-backfill: $(STAMP) ## reservation with backfill on a part of a trace, judged by waits: TRACE=FILE, JOBS=66000:70000, LOAD="0.9 1.1", AFTER="0.5" hours, JSON=FILE
+	@$(BIN)/python -m tests.bench_backfill $(if $(TRACE),--trace $(TRACE)) $(if $(JOBS),--jobs $(JOBS)) $(if $(LOAD),--load $(LOAD)) $(if $(AFTER),--after $(AFTER)) $(if $(JSON),--json $(JSON))
 
 what-ifs: $(STAMP) ## compare what-if's answers with what 500 random clusters then do: N=500, SEED=0
 	@$(BIN)/python -m tests.what_ifs $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED))

@@ -25,11 +25,13 @@ from policyd.alloc.workload import ConditionReason, QueuedWorkload
 
 Rank = tuple[int, float, str, str]
 """Priority, highest first; age; uid; key."""
+OrderKey = tuple[int, float, float, str, str]
+"""Priority, highest first; run time, where that orders a queue; age; uid; key."""
 
 _FEW = 4
 _SHARE = 64
 _UNUSED = 64
-_rank = attrgetter("rank")
+_order_key = attrgetter("order_key")
 _MOST_KEYS = 1_000
 _SLACK = 64
 """How many places beyond twice the tickets a heap may have before it is made anew."""
@@ -46,7 +48,8 @@ class Ticket:
 
     Attributes:
         plain: Whether it has no objection, replaces no other, and asks for no place.
-        rank: The lowest is next.
+        rank: Its age, after its priority: the lowest is the first in line.
+        order_key: The lowest is next. Without an order by run time, this is the order of ranks.
         gone: Whether it is in the queue no more.
         aside: Whether it is inadmissible for a reason of its own.
         progress: Where the search for its flavors is to go on; None from the start.
@@ -57,6 +60,7 @@ class Ticket:
     _asks: RequestKey
     plain: bool = field(init=False)
     rank: Rank = field(init=False)
+    order_key: OrderKey = field(init=False)
     gone: bool = False
     aside: bool = field(init=False)
     progress: Progress | None = None
@@ -67,7 +71,14 @@ class Ticket:
         asks = any(pod_set.placed for pod_set in workload.pod_sets)
         self.plain = not (workload.objection or workload.replaces or asks)
         self.rank = -workload.priority, workload.queued_at, workload.uid, workload.key
+        self.set_order_key(shortest=False)
         self.aside = workload.backing_off
+
+    def set_order_key(self, *, shortest: bool) -> None:
+        """Order it by its age, or by how long it runs: the shortest first, unknown last."""
+        runs = inf if self.workload.run_seconds is None else self.workload.run_seconds
+        priority, queued_at, uid, key = self.rank
+        self.order_key = priority, runs if shortest else 0.0, queued_at, uid, key
 
     @property
     def request_key(self) -> tuple[int, RequestKey]:
@@ -88,17 +99,17 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class PendingIndex:
-    """Tickets with the same request key, of which the one of the lowest rank is first.
+    """Tickets with the same request key, of which the one of the lowest order key is first.
 
     They are kept sorted, so that taking the first compares nothing, however many there are. New
     ones are put in when the first is asked for: a few one by one, many by sorting.
 
     Attributes:
-        listed: The rank by which the index is in a heap; None if it is in none.
+        listed: The key by which the index is in a heap; None if it is in none.
     """
 
     request_key: object = None
-    listed: Rank | None = None
+    listed: OrderKey | None = None
     _fresh: list[Ticket] = field(default_factory=list)
     _sorted: list[Ticket] = field(default_factory=list)
     _start: int = 0
@@ -108,7 +119,7 @@ class PendingIndex:
         self._fresh.append(ticket)
 
     def first(self) -> Ticket | None:
-        """Return the ticket of the lowest rank; None if there is none."""
+        """Return the ticket of the lowest order key; None if there is none."""
         if self._fresh:
             self._settle()
         return self._sorted[self._start] if self._start < len(self._sorted) else None
@@ -124,9 +135,9 @@ class PendingIndex:
         fresh, known = self._fresh, self._sorted
         if len(fresh) <= _FEW + len(known) // _SHARE:
             for ticket in fresh:
-                insort(known, ticket, lo=self._start, key=_rank)
+                insort(known, ticket, lo=self._start, key=_order_key)
         else:
-            self._sorted = sorted(known[self._start :] + fresh, key=_rank)
+            self._sorted = sorted(known[self._start :] + fresh, key=_order_key)
             self._start = 0
         self._fresh = []
 
@@ -135,12 +146,12 @@ class PendingIndex:
 class PendingHeap:
     """Tickets in one index for each request key, which is passed over and restored as a whole.
 
-    INVARIANT: an index that was not passed over is in the heap by the rank by which it is `listed`,
-    of its first or of one that was first before. There may be older entries of it in the heap.
+    INVARIANT: an index that was not passed over is in the heap by the key by which it is
+    `listed`, of its first or of one that was first before. There may be older entries of it.
     """
 
     _indexes: dict[object, PendingIndex] = field(default_factory=dict)
-    _heap: list[tuple[Rank, int, PendingIndex]] = field(default_factory=list)
+    _heap: list[tuple[OrderKey, int, PendingIndex]] = field(default_factory=list)
     _listings: int = 0
     _size: int = 0
 
@@ -158,27 +169,27 @@ class PendingHeap:
         self._size += 1
         if index.listed is None:
             self._list(index)
-        elif ticket.rank < index.listed:
-            self._enter(index, ticket.rank)
+        elif ticket.order_key < index.listed:
+            self._enter(index, ticket.order_key)
 
     def first(self, *, without: Collection[object]) -> Ticket | None:
-        """Return the ticket of the lowest rank, `without` some request keys; None if none is left.
+        """Return the ticket of the lowest key, `without` some request keys; None if none is left.
 
         Indexes of these keys are passed over until they are restored.
         """
         heap = self._heap
         while heap:
-            rank, number, index = heap[0]
-            if index.listed is rank and not (without and index.request_key in without):
+            key, number, index = heap[0]
+            if index.listed is key and not (without and index.request_key in without):
                 first = self._first_of(index)
-                if first is not None and first.rank is rank:
+                if first is not None and first.order_key is key:
                     return first
                 if first is not None:
-                    index.listed = first.rank
-                    heapreplace(heap, (first.rank, number, index))
+                    index.listed = first.order_key
+                    heapreplace(heap, (first.order_key, number, index))
                     continue
             heappop(heap)
-            if index.listed is rank:
+            if index.listed is key:
                 index.listed = None
         return None
 
@@ -200,12 +211,12 @@ class PendingHeap:
     def _list(self, index: PendingIndex) -> None:
         first = self._first_of(index)
         if first is not None:
-            self._enter(index, first.rank)
+            self._enter(index, first.order_key)
 
-    def _enter(self, index: PendingIndex, rank: Rank) -> None:
+    def _enter(self, index: PendingIndex, key: OrderKey) -> None:
         self._listings += 1
-        index.listed = rank
-        heappush(self._heap, (rank, self._listings, index))
+        index.listed = key
+        heappush(self._heap, (key, self._listings, index))
 
 
 def becomes_inadmissible(reason: RequeueReason, progress: Progress | None, *, strict: bool) -> bool:
@@ -248,11 +259,11 @@ class PendingGroup(NamedTuple):
 class _Probe(NamedTuple):
     """Comes before all tickets of a priority."""
 
-    rank: tuple[int, float]
+    order_key: tuple[int, float]
 
 
 class _KeptOrder:
-    """Tickets by rank: all of a queue, and those of each LocalQueue.
+    """Tickets by order key: all of a queue, and those of each LocalQueue.
 
     Attributes:
         counts: How many have the same requests, by request key and LocalQueue.
@@ -341,6 +352,7 @@ class PendingQueue:
     _preemptor: str = ""
     _latest: Ticket | None = None
     _order: "_KeptOrder | None" = None
+    _shortest: bool = False
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -415,14 +427,14 @@ class PendingQueue:
             yield PendingGroup(kept.examples[group], count, trying)
 
     def oldest(self, local_queue: str, priority: int) -> float:
-        """Return since when the first of a priority and LocalQueue is pending; there must be one.
+        """Return since when the oldest of a priority and LocalQueue is pending; there must be one.
 
         In seconds since the epoch.
         """
         own = self._kept().own[local_queue]
-        at = own.place(_Probe((-priority, -inf)))
-        (first,) = own.part(at, at + 1)
-        return first.workload.queued_at
+        start = own.place(_Probe((-priority, -inf)))
+        stop = own.place(_Probe((1 - priority, -inf))) if self._shortest else start + 1
+        return min(ticket.workload.queued_at for ticket in own.part(start, stop))
 
     def _counted_places(self, local_queue: str, start: int, stop: int) -> list[Place]:
         lengths: dict[str, int] = {}
@@ -435,7 +447,7 @@ class PendingQueue:
         return places[start:stop]
 
     def _kept(self) -> "_KeptOrder":
-        """Return the order by rank, which is kept from now on."""
+        """Return the order of keys, which is kept from now on."""
         if self._order is None:
             self._order = _KeptOrder(self._tickets.values())
         self._order.changes = 0
@@ -462,6 +474,15 @@ class PendingQueue:
         if regroup:
             self._rebuild()
 
+    def order_by_run_time(self, *, shortest: bool) -> None:
+        """Let those that declare the shortest run time go first, of the same priority, or not."""
+        if shortest != self._shortest:
+            self._shortest = shortest
+            for ticket in self._tickets.values():
+                ticket.set_order_key(shortest=shortest)
+            self._order = None
+            self._rebuild()
+
     def get(self, key: str) -> QueuedWorkload | None:
         """Return the workload of that key; None if it is not here."""
         ticket = self._tickets.get(key)
@@ -476,6 +497,8 @@ class PendingQueue:
         if old is not None and old.workload == workload:
             return
         ticket = Ticket(workload, self._intern(workload))
+        if self._shortest:
+            ticket.set_order_key(shortest=True)
         if old is not None:
             ticket.progress, old.gone = old.progress if carries else None, True
             if old.preemptor and ticket.request_key == old.request_key:
@@ -563,10 +586,10 @@ class PendingQueue:
         ticket = self._tickets.get(key)
         return None if ticket is None else self._refused.get(ticket.request_key)
 
-    def turn(self, ticket: Ticket) -> tuple[float, bool, Rank]:
+    def turn(self, ticket: Ticket) -> tuple[float, bool, OrderKey]:
         """Return the key that orders pending workloads; the lowest is next."""
         usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)
-        return usage, ticket.workload.key != self._preemptor, ticket.rank
+        return usage, ticket.workload.key != self._preemptor, ticket.order_key
 
     def _is_active(self, ticket: Ticket) -> bool:
         return not (ticket.aside or ticket.request_key in self._refused)

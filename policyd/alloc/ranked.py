@@ -1,4 +1,4 @@
-"""Tickets by rank, kept sorted while they come and go, with the place of each."""
+"""Tickets by order key, kept sorted while they come and go, with the place of each."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
@@ -9,28 +9,28 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 LOAD: Final = 1_000
 """How many items a part has at first; with twice as many, it is split."""
 
-_rank = attrgetter("rank")
+_order_key = attrgetter("order_key")
 
 
-class HasRank(Protocol):
-    """Something with a rank that no other has at the same time."""
+class HasOrderKey(Protocol):
+    """Something with an order key that no other has at the same time."""
 
     @property
-    def rank(self) -> Any:  # noqa: ANN401 - whatever can be compared
+    def order_key(self) -> Any:  # noqa: ANN401 - whatever can be compared
         """The lowest is first."""
         ...
 
 
-R = TypeVar("R", bound=HasRank)
+R = TypeVar("R", bound=HasOrderKey)
 
 
 class RankedList(Generic[R]):
-    """Items in the order of their ranks, in parts, so that a change moves only some."""
+    """Items in the order of their keys, in parts, so that a change moves only some."""
 
     def __init__(self, items: Iterable[R] = ()) -> None:
-        ordered = sorted(items, key=_rank)
+        ordered = sorted(items, key=_order_key)
         self._parts = [ordered[at : at + LOAD] for at in range(0, len(ordered), LOAD)]
-        self._lasts = [part[-1].rank for part in self._parts]
+        self._lasts = [part[-1].order_key for part in self._parts]
 
     def __len__(self) -> int:
         return sum(map(len, self._parts))
@@ -50,33 +50,33 @@ class RankedList(Generic[R]):
             start, stop = start - len(each), stop - len(each)
         return found
 
-    def place(self, item: HasRank) -> int:
+    def place(self, item: HasOrderKey) -> int:
         """Return the place of an item; one that is not here has the place it would have."""
-        at = bisect_left(self._lasts, item.rank)
+        at = bisect_left(self._lasts, item.order_key)
         before = sum(map(len, self._parts[:at]))
         if at == len(self._parts):
             return before
-        return before + bisect_left(self._parts[at], item.rank, key=_rank)
+        return before + bisect_left(self._parts[at], item.order_key, key=_order_key)
 
     def add(self, item: R) -> None:
         """Put an item in."""
         if not self._parts:
-            self._parts, self._lasts = [[item]], [item.rank]
+            self._parts, self._lasts = [[item]], [item.order_key]
             return
-        at = min(bisect_left(self._lasts, item.rank), len(self._parts) - 1)
+        at = min(bisect_left(self._lasts, item.order_key), len(self._parts) - 1)
         part = self._parts[at]
-        insort(part, item, key=_rank)
-        self._lasts[at] = part[-1].rank
+        insort(part, item, key=_order_key)
+        self._lasts[at] = part[-1].order_key
         if len(part) > 2 * LOAD:
             self._parts[at : at + 1] = part[:LOAD], part[LOAD:]
-            self._lasts[at : at + 1] = part[LOAD - 1].rank, part[-1].rank
+            self._lasts[at : at + 1] = part[LOAD - 1].order_key, part[-1].order_key
 
     def remove(self, item: R) -> None:
         """Take an item out that is here."""
-        at = bisect_left(self._lasts, item.rank)
+        at = bisect_left(self._lasts, item.order_key)
         part = self._parts[at]
-        del part[bisect_left(part, item.rank, key=_rank)]
+        del part[bisect_left(part, item.order_key, key=_order_key)]
         if part:
-            self._lasts[at] = part[-1].rank
+            self._lasts[at] = part[-1].order_key
         else:
             del self._parts[at], self._lasts[at]

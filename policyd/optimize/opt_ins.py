@@ -6,8 +6,9 @@ from typing import Literal
 from policyd.alloc.queue import QueueExtras, QueueSpec
 from policyd.alloc.value import Value
 
-Order = Literal["Priority", "DominantShare", "Proportion"]
-"""The order in a queue: the highest priority, or the LocalQueue that has least."""
+Order = Literal["Priority", "DominantShare", "Proportion", "ShortestFirst"]
+"""The order in a queue: the highest priority; the LocalQueue that has least; or, of the highest
+priority, the shortest declared run time."""
 
 
 class Protection(Value, frozen=True):

@@ -68,6 +68,7 @@ class Optimizer(Extension):
 
     def put_queue(self, queue: QueueState) -> None:
         """Note that a ClusterQueue has another specification, or none."""
+        queue.pending.order_by_run_time(shortest=wants(queue.spec).order == "ShortestFirst")
         if wants(queue.spec) is NO_OPT_INS:
             self.opted.pop(queue.name, None)
         else:
@@ -111,7 +112,7 @@ class Optimizer(Extension):
     def settle(self) -> None:
         """Order LocalQueues by their shares, if their ClusterQueue is set to."""
         for queue in self.opted.values():
-            if wants(queue.spec).order != "Priority":
+            if wants(queue.spec).order in {"DominantShare", "Proportion"}:
                 queue.pending.order_by(local_shares(queue, self._state.local_weights))
 
     def forget(self, key: str) -> None:

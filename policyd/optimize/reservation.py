@@ -126,7 +126,7 @@ class EarliestStarts:
         self._known: tuple[int, float, list[EarliestStart]] = (-1, 0.0, [])
 
     def of(self, opted: Mapping[str, QueueState]) -> list[EarliestStart]:
-        """Return one for each tree in which somebody has waited long enough, if it has one."""
+        """Return the earliest start in each tree in which a workload has waited long enough."""
         state = self._state
         if self._known[:2] != (state.revision, state.now):
             self._known = state.revision, state.now, list(_earliest_starts(state, opted))

@@ -77,6 +77,29 @@ def test_the_order_is_priority_age_uid(workloads, expected):
     assert drain(pending(*workloads)) == expected
 
 
+def test_the_shortest_of_the_same_priority_goes_first_where_run_time_orders():
+    """Those that run as long go by age, and those that do not say come last."""
+    queue = pending(
+        workload("silent", "q", at=0),
+        workload("long", "q", at=1, run_seconds=60.0),
+        workload("young", "q", at=3, run_seconds=5.0),
+    )
+    queue.order_by_run_time(shortest=True)
+    queue.put(workload("old", "q", at=2, run_seconds=5.0))
+    queue.put(workload("urgent", "q", at=4, priority=1))
+
+    assert [ticket.workload.key for ticket in queue.in_order()] == [
+        "urgent", "old", "young", "long", "silent"
+    ]  # fmt: skip
+    assert head(queue) == "urgent"
+    assert queue.oldest("", 0) == 0
+    queue.order_by_run_time(shortest=False)
+    assert [ticket.workload.key for ticket in queue.in_order()][1:] == [
+        "silent", "long", "old", "young"
+    ]  # fmt: skip
+    assert drain(queue) == ["urgent", "silent", "long", "old", "young"]
+
+
 def test_looking_at_the_head_leaves_it_there():
     queue = pending(workload("a", "q"))
 

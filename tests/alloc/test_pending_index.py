@@ -9,11 +9,11 @@ from tests.alloc.choices import scenarios
 
 
 class Member(NamedTuple):
-    rank: tuple[int, float, str, str]
+    order_key: tuple[int, float, float, str, str]
 
 
 def member(number):
-    return Member((number, 0.0, "", ""))
+    return Member((number, 0.0, 0.0, "", ""))
 
 
 def arrivals(choose):

@@ -10,7 +10,7 @@ from policyd.alloc.ranked import RankedList
 
 
 class Item(NamedTuple):
-    rank: int
+    order_key: int
 
 
 @settings(deadline=None)
@@ -28,7 +28,7 @@ def test_it_is_the_sorted_list(at_first, changes):
             assert found.part(1, 5) == order[1:5]
             assert found.part(len(order) - 2, 1_000) == order[max(0, len(order) - 2) :]
             assert [found.place(each) for each in order] == list(range(len(order)))
-            assert found.place(Item(number)) == sum(each.rank < number for each in order)
+            assert found.place(Item(number)) == sum(each.order_key < number for each in order)
     finally:
         ranked.LOAD = load
 

@@ -246,6 +246,21 @@ def test_a_stream_of_small_jobs_starves_no_workload(wants, started):
     assert len(begun) == 502
 
 
+def test_the_first_in_line_is_the_oldest_where_the_shortest_goes_first():
+    """Short jobs are tried before it, and start before it if they do not delay it."""
+    of = state(
+        queue("q", gpu=8, opt_ins=OptIns(reserve_seconds=0.0, order="ShortestFirst")),
+        holding("runs", gpu=4, ends=HOUR),
+        workload("gang", "q", at=1, gpu=8, run_seconds=HOUR),
+        workload("long", "q", at=2, gpu=2, run_seconds=2 * HOUR),
+        workload("short", "q", at=3, gpu=2, run_seconds=60.0),
+        workload("shorter", "q", at=4, gpu=2, run_seconds=30.0),
+    )
+
+    assert settled(of, now=5.0) == ["shorter", "short"]
+    assert of.extension.reserved == {"gang": "q"}
+
+
 def makespan(wants):
     """When a mix of gangs and small jobs has ended."""
     jobs = [(8, 7200), (12, 3600), (4, 3600), (2, 10800), (4, 600), (16, 1800), (1, 600), (3, 900)]

@@ -17,7 +17,7 @@ def seconds(choose, least, most):
 
 def opt_ins(choose):
     return OptIns(
-        order=choose.one(("Priority", "DominantShare", "Proportion")),
+        order=choose.one(("Priority", "DominantShare", "Proportion", "ShortestFirst")),
         packs=choose.one(({}, {"gpu": 1.0}, {"gpu": 1.0, "cpu": 2.0})),
         stale_seconds=seconds(choose, 0, 4),
         moves=choose.number(0, 2),

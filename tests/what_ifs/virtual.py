@@ -15,8 +15,8 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from policyd.api.meta import condition_true
 from policyd.cli.furnishing import FURNITURE, definitions
-from policyd.controller.run import Controller
 from policyd.controller.queues.forecasts import ForecastsSettings
+from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
 from policyd.kube.changes import Deleted

@@ -14,6 +14,7 @@ def test_without_annotations_nothing_is_wanted():
     ("name", "text", "expected"),
     [
         pytest.param("queue-order", "Proportion", OptIns(order="Proportion"), id="order"),
+        pytest.param("queue-order", "ShortestFirst", OptIns(order="ShortestFirst"), id="shortest"),
         pytest.param("binpack", "gpu=5, cpu", OptIns(packs={"gpu": 5.0, "cpu": 1.0}), id="binpack"),
         pytest.param("stale-gang-grace", "60s", OptIns(stale_seconds=60.0), id="stale"),
         pytest.param("consolidate", "4", OptIns(moves=4), id="consolidate"),
