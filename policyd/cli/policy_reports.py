@@ -10,12 +10,12 @@ import yaml
 
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
-from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, NamespaceOptions
 from policyd.cli.formats.files import load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import OBJECTS, POLICIES
+from policyd.cli.request_options import NAMESPACE_LABELS, Labels, NamespaceOptions
 from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document

@@ -1,4 +1,4 @@
-"""The options for how objects are sent: operation, namespace, labels, user."""
+"""The options for the requests that commands make: operation, namespace, labels, user."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypedDict
@@ -21,8 +21,8 @@ from policyd.engine.offline.requests import (
 )
 
 
-class Sent(TypedDict):
-    """The options for how objects are sent."""
+class RequestOptions(TypedDict):
+    """The options for the requests of objects."""
 
     operation: Operation
     namespace: str
@@ -32,7 +32,7 @@ class Sent(TypedDict):
     groups: tuple[str, ...]
 
 
-def request_of(obj: Json, given: Sent, kinds: CustomKinds) -> AdmissionRequest:
+def request_of(obj: Json, given: RequestOptions, kinds: CustomKinds) -> AdmissionRequest:
     """Return the request that sends an object; one that is updated was as it is.
 
     Args:
@@ -63,9 +63,9 @@ class NamespaceOptions(TypedDict):
 class Labels:
     """The labels of namespaces: the known ones, and those that policies use but are unknown."""
 
-    def __init__(self, objects: Iterable[Json], given: NamespaceOptions | Sent) -> None:
+    def __init__(self, objects: Iterable[Json], given: NamespaceOptions | RequestOptions) -> None:
         objects = list(objects)
-        self._told = given["namespace_labels"] is not None or given["assume_labels"]
+        self._assumed = given["namespace_labels"] is not None or given["assume_labels"]
         self._known = namespaces_among(objects)
         self._noted: set[object] = set()
         self._unknown: dict[tuple[str, str, str], None] = {}
@@ -75,7 +75,7 @@ class Labels:
     def note(self, policies: PolicySet, request: AdmissionRequest) -> None:
         """Take note of policies that a request cannot be decided by."""
         about = request.resource, request.sub_resource, request.operation, request.namespace
-        if self._told or about in self._noted:
+        if self._assumed or about in self._noted:
             return
         self._noted.add(about)
         for policy, label in undecided(policies, request, is_known=self._known.__contains__):
@@ -121,7 +121,7 @@ _ASSUME_LABELS = click.option(
 NAMESPACE_LABELS = together(_NAMESPACE_LABELS, _ASSUME_LABELS)
 """The options for the labels of namespaces."""
 
-with_circumstances = together(
+with_request_options = together(
     click.option(
         "--operation",
         type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
@@ -135,4 +135,4 @@ with_circumstances = together(
     USER,
     GROUPS,
 )
-"""Give a command the options that say how objects are sent."""
+"""Give a command the options for the requests of objects."""
