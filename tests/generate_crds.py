@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from policyd.api.crd import KINDS, definition
-from policyd.field_notes import field_notes
+from policyd.field_descriptions import field_descriptions
 
 CHART = Path(__file__).parents[1] / "charts" / "policyd"
 FOLDER = CHART / "crds"
@@ -24,7 +24,9 @@ def documents(*, full=False):
     """The text of each file, by name; of the full ones, of those that differ from the slim ones."""
     made = {}
     for kind in KINDS:
-        slim, chosen = (definition(kind, notes=field_notes, full=each) for each in (False, full))
+        slim, chosen = (
+            definition(kind, notes=field_descriptions, full=each) for each in (False, full)
+        )
         if not full or chosen != slim:
             text = yaml.dump(chosen, Dumper=Dumper, sort_keys=False, width=110)
             made[f"{kind.group}_{kind.plural}.yaml"] = HEADER + text

@@ -31,7 +31,7 @@ from policyd.controller.metrics.metric_families import COUNTED, MEASURED
 from policyd.controller.policies.scanning import ScanMetrics
 from policyd.engine.compile.schema import policy_shape
 from policyd.engine.model.queue_facts import QUEUE_FACTS, QUEUE_VARIABLES
-from policyd.field_notes import field_notes
+from policyd.field_descriptions import field_descriptions
 from tests.gates import flipped
 from tests.generate_cel import functions_page
 from tests.generate_errors import errors_page
@@ -168,7 +168,7 @@ def camel(name: re.Match[str]) -> str:
 
 
 def struct_rows(struct: type) -> Iterator[tuple[str, ...]]:
-    annotated, notes = hints(struct), field_notes(struct)
+    annotated, notes = hints(struct), field_descriptions(struct)
     required = policy_shape().schema["$defs"][struct.__name__].get("required", ())
     for field in msgspec.structs.fields(struct):
         hint, name = annotated[field.name], field.encode_name
@@ -283,7 +283,7 @@ An unknown variable that begins with `{PREFIX}` is an error, so that typing erro
 
 
 def settings_rows() -> Iterator[tuple[str, ...]]:
-    notes = field_notes(Settings)
+    notes = field_descriptions(Settings)
     flags = {parameter.name: parameter for parameter in webhooks_main.params}
     for field in dataclass_fields(Settings):
         flag = flags.get(field.name)

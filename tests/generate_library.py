@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from policyd.api.policy import Policy
-from policyd.cli.furnishing import default_policies
+from policyd.cli.bootstrap import default_policies
 from policyd.engine.compile.load import load_policies
 
 LIBRARY = Path(__file__).parents[1] / "policies"

@@ -197,7 +197,11 @@ def definition(kind: CustomKind, *, notes: Notes = no_notes, full: bool = False)
 
 def schema(type_: type[msgspec.Struct], *, full: bool = False) -> dict[str, Json]:
     """Return the structural OpenAPI schema of a wire type, slim or full."""
-    chosen: dict[str, Json] = _chosen(_schema(inspect.type_info(type_)), full=full)
+    return _schema_of(inspect.type_info(type_), full=full)
+
+
+def _schema_of(info: inspect.Type, *, full: bool) -> dict[str, Json]:
+    chosen: dict[str, Json] = _chosen(_schema(info), full=full)
     return chosen
 
 
@@ -213,8 +217,9 @@ def _chosen(part: Json, *, full: bool) -> Json:
 
 
 def _version(kind: CustomKind, notes: Notes, *, full: bool) -> dict[str, Json]:
-    whole = schema(kind.type, full=full)
-    _describe(whole, inspect.type_info(kind.type), notes)
+    info = inspect.type_info(kind.type)
+    whole = _schema_of(info, full=full)
+    _describe(whole, info, notes)
     _count_from_zero(whole, kind.columns)
     known = {"apiVersion": dict(STRING), "kind": dict(STRING), "metadata": {"type": "object"}}
     whole["properties"] |= known

@@ -17,19 +17,19 @@ from policyd.admission.jobs import JobAdmission
 from policyd.admission.queues import QueueAdmission
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
-from policyd.cli.circumstances import (
-    Around,
-    Labels,
-    Sent,
-    around_of,
-    request_of,
-    with_circumstances,
-)
 from policyd.cli.formats.files import load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all, unusable
 from policyd.cli.formats.reports import FORMATS, Format, ReportEntry, entries_of, report
 from policyd.cli.options import OBJECTS, POLICIES
+from policyd.cli.request_options import (
+    Around,
+    Labels,
+    RequestOptions,
+    around_of,
+    request_of,
+    with_request_options,
+)
 from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
@@ -69,7 +69,7 @@ class _Applied:
         return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
-class _Given(Sent):
+class _Given(RequestOptions):
     """The arguments of the command."""
 
     policies: tuple[str, ...]
@@ -88,7 +88,7 @@ class _Given(Sent):
     default="yaml",
     help="The resulting objects, their differences from the given ones, or a report for CI.",
 )
-@with_circumstances
+@with_request_options
 @click.option(
     "--queue/--no-queue",
     default=True,

@@ -6,9 +6,9 @@ from policyd.api.kinds import resource_for_kind
 from policyd.api.kueue import LocalQueue
 from policyd.api.meta import Json
 from policyd.api.policy import ParamKind
-from policyd.cli.circumstances import Around, ObjectKey, key_of
 from policyd.cli.clusters import CLUSTER, listed, missing, resource_of, whole
 from policyd.cli.questions.asking import NoSnapshotsError, ask
+from policyd.cli.request_options import Around, ObjectKey, key_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.queue_facts import QueueFacts, UnknownFacts

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from policyd.cli.around import around_scan
-from policyd.cli.circumstances import Around
 from policyd.cli.clusters import missing, read_cluster
 from policyd.cli.options import ClusterOptions
+from policyd.cli.request_options import Around
 from policyd.controller.policies.scanning import PAGE, found_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding

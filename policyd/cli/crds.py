@@ -4,7 +4,7 @@ import click
 import yaml
 
 from policyd.api.crd import KINDS, definition
-from policyd.field_notes import field_notes
+from policyd.field_descriptions import field_descriptions
 
 
 @click.command("crds")
@@ -19,5 +19,5 @@ def command(*, full: bool) -> None:
     Install them with `policyd crds | kubectl apply -f -`. If Kueue is installed, keep its own
     definitions: policyd uses them.
     """
-    documents = [definition(kind, notes=field_notes, full=full) for kind in KINDS]
+    documents = [definition(kind, notes=field_descriptions, full=full) for kind in KINDS]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)

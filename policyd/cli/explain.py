@@ -9,12 +9,18 @@ import click
 import msgspec
 
 from policyd.cel.explain import Explanation
-from policyd.cli.circumstances import Labels, Sent, around_of, request_of, with_circumstances
 from policyd.cli.formats.files import DIALECT, load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
+from policyd.cli.request_options import (
+    Labels,
+    RequestOptions,
+    around_of,
+    request_of,
+    with_request_options,
+)
 from policyd.clock import SystemClock
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
@@ -36,7 +42,7 @@ from policyd.engine.offline.requests import (
 from policyd.errors import did_you_mean
 
 
-class _Given(Sent):
+class _Given(RequestOptions):
     """The arguments of the command."""
 
     policies: tuple[str, ...]
@@ -50,7 +56,7 @@ class _Given(Sent):
 @OBJECTS
 @click.option("--policy", "names", multiple=True, help="Explain this one only; may be repeated.")
 @TEXT_OR_JSON
-@with_circumstances
+@with_request_options
 def command(**given: Unpack[_Given]) -> None:
     r"""Explain the decisions of policies on objects.
 

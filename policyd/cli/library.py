@@ -8,10 +8,10 @@ from typing import Literal
 
 import click
 
+from policyd.cli.bootstrap import shipped
 from policyd.cli.formats.files import content
 from policyd.cli.formats.report import count
 from policyd.cli.formats.tables import show_table
-from policyd.cli.furnishing import shipped
 from policyd.cli.options import TEXT_OR_JSON
 from policyd.engine.documents.reading import read_documents
 from policyd.engine.objects.workloads import value_at

@@ -10,7 +10,6 @@ import yaml
 
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
-from policyd.cli.circumstances import NAMESPACE_LABELS, Around, Labels, NamespaceOptions
 from policyd.cli.formats.files import load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
@@ -22,6 +21,7 @@ from policyd.cli.options import (
     from_cluster,
     one_source,
 )
+from policyd.cli.request_options import NAMESPACE_LABELS, Around, Labels, NamespaceOptions
 from policyd.clock import SystemClock
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding

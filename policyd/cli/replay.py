@@ -13,7 +13,6 @@ import msgspec
 
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cli.circumstances import NAMESPACE_LABELS, Labels, NamespaceOptions
 from policyd.cli.formats.files import (
     PATH,
     cannot_read,
@@ -25,6 +24,7 @@ from policyd.cli.formats.files import (
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.options import TEXT_OR_JSON
+from policyd.cli.request_options import NAMESPACE_LABELS, Labels, NamespaceOptions
 from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet

@@ -14,7 +14,7 @@ from policyd.engine.compile.native import shape_of
 from policyd.engine.compile.schema import DocumentShape, policy_shape
 from policyd.engine.offline import cases
 from policyd.engine.offline.cases import cases_shape
-from policyd.field_notes import field_notes
+from policyd.field_descriptions import field_descriptions
 
 
 @click.command("schema")
@@ -50,7 +50,7 @@ def _described(schema: Json) -> Json:
         struct = getattr(policy, name, None) or getattr(cases, name, None)
         if struct is None:
             continue
-        notes = field_notes(struct)
+        notes = field_descriptions(struct)
         for field in msgspec.structs.fields(struct):
             if field.name in notes and field.encode_name in definition.get("properties", {}):
                 definition["properties"][field.encode_name]["description"] = notes[field.name]

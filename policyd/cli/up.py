@@ -19,10 +19,10 @@ from starlette.applications import Starlette
 from policyd.api.kueue import visibility
 from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json
+from policyd.cli.bootstrap import bootstrap, shipped
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.formats.files import load
 from policyd.cli.formats.report import exit_code, show_all
-from policyd.cli.furnishing import furnish, shipped
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
 from policyd.controller.queues.visibility import create_app
@@ -193,7 +193,7 @@ async def _run(
     client = clients.user
     await forget_webhooks(client)
     library = not options.policies
-    await furnish(client, nodes=options.nodes, racks=options.racks, library=library)
+    await bootstrap(client, nodes=options.nodes, racks=options.racks, library=library)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
     webhook_server = WebhookServer(

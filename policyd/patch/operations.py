@@ -10,6 +10,7 @@ from itertools import (
 )
 from operator import (
     is_,
+    ne,
 )
 from typing import (
     Literal,
@@ -150,28 +151,24 @@ def _differ(old: Json, new: Json, path: Path, found: list[Operation]) -> None:
 def _differ_in_fields(
     old: dict[str, Json], new: dict[str, Json], path: Path, found: list[Operation]
 ) -> None:
-    begin = len(found)
-    for _ in _field_differences(old, new, path, found):
-        if path and len(found) - begin > MOST_BY_FIELD:
-            found[begin:] = [Operation("replace", pointer(path), value=new)]
-            return
-
-
-def _field_differences(
-    old: dict[str, Json], new: dict[str, Json], path: Path, found: list[Operation]
-) -> Iterator[None]:
-    """Append the operations for each field that differs, one field at a step."""
+    if path and max(len(old), len(new)) > MOST_BY_FIELD and _many_differ(old, new):
+        found.append(Operation("replace", pointer(path), value=new))
+        return
     for name, value in old.items():
         if name not in new:
             found.append(Operation("remove", pointer((*path, name))))
-            yield
         elif value is not new[name]:
             _differ(value, new[name], (*path, name), found)
-            yield
     for name, value in new.items():
         if name not in old:
             found.append(Operation("add", pointer((*path, name)), value=value))
-            yield
+
+
+def _many_differ(old: dict[str, Json], new: dict[str, Json]) -> bool:
+    """Tell whether more fields differ than are changed one by one; none is looked at in Python."""
+    both = old.keys() & new.keys()
+    changed: int = sum(map(ne, map(old.__getitem__, both), map(new.__getitem__, both)))
+    return len(old) + len(new) - 2 * len(both) + changed > MOST_BY_FIELD
 
 
 def _shared(one: Iterable[Json], other: Iterable[Json]) -> int:

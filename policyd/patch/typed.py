@@ -233,7 +233,7 @@ def _faults(
 def _field_faults(
     value: dict[str, Json], part: MapSchema, path: FieldPath, *, duplicates: bool
 ) -> Iterator[tuple[FieldPath, str]]:
-    if _is_plain(value, part):
+    if len(value) > _FEW and _is_plain(value, part):
         return
     for name, child in value.items():
         below = (*path, f"f:{name}")
@@ -258,6 +258,8 @@ def _is_plain(value: dict[str, Json], part: MapSchema) -> bool:
 
 
 _STRINGS = frozenset((str,))
+_FEW = 32
+"""Fields that are looked at one by one anyhow."""
 
 
 def _item_faults(

@@ -13,7 +13,7 @@ from policyd.api.crd import KINDS, definition, schema
 from policyd.api.crd_v1beta1 import old_versions
 from policyd.api.meta import Wire
 from policyd.api.schema import PRESERVED, REQUIRED, QuantityText, at_least, keyed, unordered
-from policyd.field_notes import field_notes
+from policyd.field_descriptions import field_descriptions
 from tests.generate_crds import FOLDER, FULL_FOLDER, documents
 from tests.schemas import undescribed
 
@@ -156,9 +156,9 @@ def test_kubectl_prints_zero_where_nothing_waits():
 def definitions_with_notes():
     for full in (False, True):
         for kind in KINDS:
-            made = definition(kind, notes=field_notes, full=full)
+            made = definition(kind, notes=field_descriptions, full=full)
             yield f"{kind.plural} full={full}", made["spec"]["versions"][0]
-    yield from old_versions(notes=field_notes).items()
+    yield from old_versions(notes=field_descriptions).items()
 
 
 DESCRIBED = dict(definitions_with_notes())
@@ -176,7 +176,7 @@ def test_without_notes_only_descriptions_above_fields_are_kept():
         "The workloads that the queue's workloads may preempt."
     )
 
-    spec = properties_of("Policy", "spec", notes=field_notes)
+    spec = properties_of("Policy", "spec", notes=field_descriptions)
     assert spec["matchConditions"]["description"].startswith("Which of those it concerns, by CEL")
     rules = spec["matchConstraints"]["properties"]["resourceRules"]
     assert rules["description"].startswith("The requests that the policy matches")

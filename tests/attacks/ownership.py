@@ -19,7 +19,7 @@ from policyd.admission.jobs import JobAdmission, nowhere
 from policyd.api.admission import AdmissionRequest, parse_review
 from policyd.api.kueue import names as kueue_names
 from policyd.api.makers import DEFAULT_MAKERS
-from policyd.cli.furnishing import default_policies
+from policyd.cli.bootstrap import default_policies
 from policyd.engine.compile.load import gather, load_policies
 from policyd.engine.evaluate.policy_set import Phase, PolicySet
 from policyd.engine.model.surroundings import PolicyContext

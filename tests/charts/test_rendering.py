@@ -8,7 +8,7 @@ import yaml
 
 from policyd import __version__
 from policyd.api.crd_v1beta1 import old_versions
-from policyd.cli.furnishing import default_policies
+from policyd.cli.bootstrap import default_policies
 from policyd.config import load_configuration
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.policy_files import KUSTOMIZATION, policy_files

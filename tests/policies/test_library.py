@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from policyd.api.admission import UserInfo
-from policyd.cli.furnishing import default_policies
+from policyd.cli.bootstrap import default_policies
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.params import StoredParams

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from policyd.api.meta import condition_true
-from policyd.cli.furnishing import FURNITURE, definitions
+from policyd.cli.bootstrap import INITIAL_KINDS, definitions
 from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
@@ -180,7 +180,7 @@ class VirtualCluster:
         return self.clock.now() - START
 
 
-RESOURCES = FURNITURE | {"Job": r.JOBS, "Node": r.NODES, "Topology": r.TOPOLOGIES}
+RESOURCES = INITIAL_KINDS | {"Job": r.JOBS, "Node": r.NODES, "Topology": r.TOPOLOGIES}
 
 
 @cache

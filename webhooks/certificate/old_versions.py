@@ -5,7 +5,7 @@ import structlog
 from policyd.admission.conversion import PATH
 from policyd.api.crd_v1beta1 import OLD_VERSION, old_versions
 from policyd.api.meta import Json
-from policyd.field_notes import field_notes
+from policyd.field_descriptions import field_descriptions
 from policyd.kube.client import Client
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
@@ -23,7 +23,7 @@ class OldVersions:
     def __init__(self, client: Client, endpoint: Endpoint) -> None:
         self._client = client
         self._endpoint = endpoint
-        self._versions = old_versions(notes=field_notes)
+        self._versions = old_versions(notes=field_descriptions)
 
     async def publish(self, ca_bundle_pem: bytes) -> tuple[Json, ...]:
         """Bring all existing definitions up to date; return their clientConfigs.

@@ -38,7 +38,7 @@ _BITS: Final = {"int32": 31, "int64": 63}
 
 def limit_errors(new: msgspec.Struct, old: msgspec.Struct | None = None) -> Iterator[FieldError]:
     """Yield the fields of an object that are out of bounds; those that are as they were pass."""
-    return _struct_check(type(new))(new, old, "")
+    return _type_check(type(new))(new, old, "")
 
 
 class _Field(NamedTuple):
@@ -55,9 +55,13 @@ def _is_absent(value: Json, default: Json) -> bool:
 
 
 @cache
-def _struct_check(cls: type[msgspec.Struct]) -> Check:
+def _type_check(cls: type[msgspec.Struct]) -> Check:
     info = inspect.type_info(cls)
     assert isinstance(info, inspect.StructType), "a wire type is a Struct"
+    return _struct_check(info)
+
+
+def _struct_check(info: inspect.StructType) -> Check:
     fields = [field for field in map(_field, info.fields) if field.required or field.check]
 
     def check(new: msgspec.Struct, old: msgspec.Struct | None, path: str) -> Iterator[FieldError]:
@@ -90,7 +94,7 @@ def _check(info: inspect.Type) -> Check | None:
         case inspect.Metadata(extra_json_schema=marks):
             return _bounded(marks or {}, info.type)
         case inspect.StructType():
-            return _struct_check(info.cls)
+            return _struct_check(info)
         case inspect.UnionType():
             return _optional(info)
         case inspect.VarTupleType():

@@ -348,7 +348,7 @@ class _Mutation:
                 hint="replace a list or an object with a new one in one operation",
             )
         merged = 0
-        if by_schema:
+        if by_schema and self._size + self._written > _MOST_MERGED // _MERGED:
             merged = _MERGED * _list_items(value) + _CHECKED * _list_items(self._facts.object)
         if merged > _MOST_MERGED:
             raise EvaluationError(

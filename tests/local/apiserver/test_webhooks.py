@@ -1,4 +1,5 @@
 import asyncio
+import ssl
 
 import pytest
 from aiohttp import web
@@ -481,3 +482,17 @@ async def test_subresources_are_shown_with_their_own_kind(api, hooks):
     ((_, request),) = hooks.asked
     assert (request["kind"]["kind"], request["subResource"]) == ("Binding", "binding")
     assert request["object"]["target"]["name"] == "n1"
+
+
+async def test_the_authorities_of_the_system_are_not_read_for_a_webhook_with_its_own(
+    api, hooks, monkeypatch
+):
+    read = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: read.append(True))
+    hooks.answers["/a"] = {}
+    await register(api, VALIDATING, hooks.webhook("/a"))
+
+    await api.create(PODS, pod())
+
+    assert hooks.paths() == ["/a"]
+    assert read == []

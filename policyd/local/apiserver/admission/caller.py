@@ -92,10 +92,11 @@ class WebhookCaller:
 
     def _context(self, bundle: str) -> ssl.SSLContext:
         if bundle not in self._contexts:
-            context = ssl.create_default_context()
             if bundle:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
                 context.load_verify_locations(cadata=_pem(bundle))
+            else:
+                context = ssl.create_default_context()
             self._contexts[bundle] = context
         return self._contexts[bundle]
 

@@ -10,13 +10,13 @@ from policyd.api.crd import KINDS, definition
 from policyd.api.crd_v1beta1 import old_versions
 from policyd.api.meta import Json
 from policyd.cli import demo
-from policyd.field_notes import field_notes
+from policyd.field_descriptions import field_descriptions
 from policyd.kube import resources
 from policyd.kube.client import Client
 from policyd.kube.errors import AlreadyExistsError, NotFoundError
 from policyd.policy_files import default_files
 
-FURNITURE = {
+INITIAL_KINDS = {
     resource.kind: resource
     for resource in (
         resources.NAMESPACES,
@@ -31,7 +31,7 @@ FURNITURE = {
 }
 
 
-async def furnish(client: Client, *, nodes: int, racks: int, library: bool) -> None:
+async def bootstrap(client: Client, *, nodes: int, racks: int, library: bool) -> None:
     """Create policyd's kinds, the nodes, the teams with their queues, and the policy library.
 
     Teams and library belong to the user once they exist: deleted objects are not created again.
@@ -53,8 +53,8 @@ async def furnish(client: Client, *, nodes: int, racks: int, library: bool) -> N
 
 def definitions() -> list[Json]:
     """Return the definitions of policyd's kinds; those of Kueue's have v1beta1, too."""
-    made = [definition(kind, notes=field_notes) for kind in KINDS]
-    old = old_versions(notes=field_notes)
+    made = [definition(kind, notes=field_descriptions) for kind in KINDS]
+    old = old_versions(notes=field_descriptions)
     for each in made:
         name = each["metadata"]["name"]
         each["spec"]["versions"] += [old[name]] if name in old else []
@@ -74,7 +74,7 @@ async def _once(client: Client, what: str, items: Iterable[Json]) -> None:
         await client.get(resources.CONFIG_MAPS, name, namespace=namespace, into=dict)
         return
     for item in items:
-        await _ensure(client, FURNITURE[item["kind"]], item)
+        await _ensure(client, INITIAL_KINDS[item["kind"]], item)
     created = {"metadata": {"name": name, "namespace": namespace}}
     marker = {"apiVersion": "v1", "kind": "ConfigMap", **created}
     await _ensure(client, resources.CONFIG_MAPS, marker)

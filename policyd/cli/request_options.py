@@ -1,4 +1,4 @@
-"""The options for how objects are sent: operation, namespace, labels, user."""
+"""The options for the requests that commands make: operation, namespace, labels, user."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from policyd.kube.client import Reader
 
 
-class Sent(ClusterOptions):
-    """The options for how objects are sent."""
+class RequestOptions(ClusterOptions):
+    """The options for the requests of objects."""
 
     operation: Operation
     namespace: str
@@ -97,7 +97,7 @@ class Around:
         return replace(loaded, policies=tuple(policies)) if self.left_out else loaded
 
 
-def around_of(given: Sent, loaded: Loaded, objects: Sequence[Json]) -> Around:
+def around_of(given: RequestOptions, loaded: Loaded, objects: Sequence[Json]) -> Around:
     """Return what is around objects, of a cluster or of files.
 
     Args:
@@ -115,7 +115,7 @@ def around_of(given: Sent, loaded: Loaded, objects: Sequence[Json]) -> Around:
     return around
 
 
-def _of_cluster(given: Sent, loaded: Loaded, objects: Sequence[Json]) -> Around:
+def _of_cluster(given: RequestOptions, loaded: Loaded, objects: Sequence[Json]) -> Around:
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.around import around_objects  # noqa: PLC0415
     from policyd.cli.clusters import read_cluster  # noqa: PLC0415
@@ -136,7 +136,7 @@ def _of_cluster(given: Sent, loaded: Loaded, objects: Sequence[Json]) -> Around:
 
 
 def request_of(
-    obj: Json, given: Sent, kinds: CustomKinds, around: Around | None = None
+    obj: Json, given: RequestOptions, kinds: CustomKinds, around: Around | None = None
 ) -> AdmissionRequest:
     """Return the request that sends an object; one that is updated was as it is.
 
@@ -174,23 +174,27 @@ class Labels:
     """The labels of namespaces: the known ones, and those that policies use but are unknown."""
 
     def __init__(
-        self, objects: Iterable[Json], given: "NamespaceOptions | Sent", *, of_cluster: bool = False
+        self,
+        objects: Iterable[Json],
+        given: "NamespaceOptions | RequestOptions",
+        *,
+        of_cluster: bool = False,
     ) -> None:
         objects = list(objects)
-        self._told = given["namespace_labels"] is not None or given["assume_labels"]
+        self._assumed = given["namespace_labels"] is not None or given["assume_labels"]
         self._known = namespaces_among(objects)
         self._noted: set[object] = set()
         self._unknown: dict[tuple[str, str, str], None] = {}
         find = namespace_lookup(objects, given["namespace_labels"] or {})
         self.lookup: NamespaceLookup = find
         """Finds namespaces; of a cluster, only those that it has."""
-        if of_cluster and not self._told:
+        if of_cluster and not self._assumed:
             self.lookup = lambda name: find(name) if name in self._known else None
 
     def note(self, policies: PolicySet, request: AdmissionRequest) -> None:
         """Take note of policies that a request cannot be decided by."""
         about = request.resource, request.sub_resource, request.operation, request.namespace
-        if self._told or about in self._noted:
+        if self._assumed or about in self._noted:
             return
         self._noted.add(about)
         for policy, label in undecided(policies, request, is_known=self._known.__contains__):
@@ -236,7 +240,7 @@ _ASSUME_LABELS = click.option(
 NAMESPACE_LABELS = together(_NAMESPACE_LABELS, _ASSUME_LABELS)
 """The options for the labels of namespaces."""
 
-with_circumstances = together(
+with_request_options = together(
     click.option(
         "--operation",
         type=click.Choice(["CREATE", "UPDATE", "DELETE"]),
@@ -252,4 +256,4 @@ with_circumstances = together(
     SNAPSHOT,
     from_cluster("namespaces, params, stored objects and the queues"),
 )
-"""Give a command the options that say how objects are sent."""
+"""Give a command the options for the requests of objects."""

@@ -1,4 +1,4 @@
-"""The meaning of the fields of a class, from its source: the string below each field.
+"""The descriptions of the fields of a class, from its source: the string below each field.
 
 Reads the source, and so belongs to the shell.
 """
@@ -12,8 +12,8 @@ from itertools import pairwise
 
 
 @cache
-def field_notes(owner: type) -> Mapping[str, str]:
-    """Return the string below each field of a class, on one line; none if there is no source."""
+def field_descriptions(owner: type) -> Mapping[str, str]:
+    """Return the description of each field of a class, on one line; none if there is no source."""
     definition = _classes(owner.__module__).get(owner.__qualname__)
     notes = {}
     for field, note in pairwise(definition.body if definition else ()):
