@@ -34,7 +34,8 @@ class Holding:
     @property
     def stopping(self) -> bool:
         """Whether it is being stopped, or is to be by an earlier plan."""
-        return self.preempted or self.workload.evicted
+        # An assumed admission has the pending workload, which may have been evicted before.
+        return self.preempted or (self.workload.evicted and not self.assumed)
 
 
 class Victim(NamedTuple):

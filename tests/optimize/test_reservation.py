@@ -261,6 +261,18 @@ def test_the_first_in_line_is_the_oldest_where_the_shortest_goes_first():
     assert of.extension.reserved == {"gang": "q"}
 
 
+def test_a_workload_that_starts_again_is_not_counted_on_to_end_now():
+    """It was evicted before, which its admission does not undo until that is written."""
+    of = state(
+        queue("q", gpu=8, opt_ins=AT_ONCE),
+        workload("again", "q", at=1, gpu=5, evicted=True),
+        workload("gang", "q", at=2, gpu=4),
+        workload("small", "q", at=3, gpu=3, run_seconds=HOUR),
+    )
+
+    assert settled(of, now=5.0) == ["again"]
+
+
 def makespan(wants):
     """When a mix of gangs and small jobs has ended."""
     jobs = [(8, 7200), (12, 3600), (4, 3600), (2, 10800), (4, 600), (16, 1800), (1, 600), (3, 900)]

@@ -3,7 +3,7 @@
 Each trial is a random cluster in virtual time: ClusterQueues with quotas, priorities, preemption,
 borrowing, fair sharing, reservations and one or two flavors; jobs of which some run when the
 question is asked. Then the change is made, and time passes until everything has ended. A trial is
-deterministic if all run times are declared and no two events are less than two seconds apart.
+deterministic if all run times are declared and no two events are less than a second apart.
 """
 
 import argparse
