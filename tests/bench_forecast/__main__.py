@@ -39,7 +39,7 @@ COVERAGE, CLASS_COVERAGE, LOSS, NEAR = (0.88, 0.92), (0.85, 0.95), 1 / 3, 0.5
 FORECAST, ORACLE = ForecastSettings(), ForecastSettings(draws=7)
 """The oracle has fewer draws: they differ by what comes later, and by nothing else."""
 
-CALIBRATION = 0.1
+CALIBRATION = 0.25
 """How much of the trace, before the judged part, forecasts are corrected by."""
 
 
