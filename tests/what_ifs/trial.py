@@ -285,17 +285,18 @@ async def run(trial):
     }
     said = {name: each for name, each in said.items() if name not in gone}
     unknown = sum(each is None for each in said.values())
-    events = sorted(at for at in (*cluster.ends.values(), *dues(trial)) if at > trial.asked)
+    events = sorted(at for at in (*cluster.ends.values(), *set(dues(trial))) if at > trial.asked)
     crowded = any(b - a < APART for a, b in pairwise([trial.asked, *events]))
     return Outcome(said, happened, trial.declared and not crowded, unknown)
 
 
 def dues(trial):
-    """Yield when jobs have waited for so long that quota is reserved for them."""
+    """Yield when jobs have waited for so long that their queue reserves quota for them."""
     for each in (*trial.objects, *trial.change.get("applied", ())):
         said = each["metadata"].get("annotations", {}).get("policyd.io/reserve-after")
-        if said:
-            yield from (at + 60 * int(said[:-1]) for at, _ in trial.jobs)
+        for at, body in trial.jobs if said else ():
+            if body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == each["metadata"]["name"]:
+                yield at + 60 * int(said[:-1])
 
 
 def told(stay):
