@@ -87,13 +87,14 @@ def check_cluster(given: ClusterOptions) -> None:
             raise click.UsageError(f"--{name} needs --cluster")
 
 
-def one_source(given: ClusterOptions, file: object, name: str) -> None:
+def one_source(given: ClusterOptions, file: object, name: str, *, others: str = "") -> None:
     """Check that a command reads either a file or a cluster.
 
     Args:
         given: The options.
         file: The file, if one is given.
         name: How the command's help calls it.
+        others: Other sources, which the caller has looked at.
 
     Raises:
         click.UsageError: If both are given, or none.
@@ -102,7 +103,7 @@ def one_source(given: ClusterOptions, file: object, name: str) -> None:
     if given["cluster"] and file:
         raise click.UsageError(f"{name} and --cluster cannot be used together")
     if not given["cluster"] and not file:
-        raise click.UsageError(f"{name} or --cluster is required")
+        raise click.UsageError(f"{name}{others and f', {others}'} or --cluster is required")
 
 
 def together(*options: _Option[Any]) -> _Option[Any]:

@@ -183,7 +183,7 @@ def _show(objects: list[dict[str, Json]], options: _Options) -> None:
 
 
 def _objects(options: _Options) -> list[dict[str, Json]]:
-    one_source(options, options["file"], "FILE")
+    one_source(options, options["file"], "FILE", others="--trace")
     if options["file"]:
         return scenario_objects(options["file"])
     # Imported only where a cluster is read: it takes as long as a small command.

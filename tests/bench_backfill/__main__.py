@@ -23,7 +23,6 @@ from pathlib import Path
 from time import perf_counter
 
 from msgspec.structs import replace as with_fields
-from policyd.forecast.draws import DrawnNumbers
 from rich.console import Console
 from rich.table import Table
 
@@ -41,6 +40,7 @@ from policyd.alloc.settings import DEFAULTS, FairSharingRules
 from policyd.alloc.state import CoreState
 from policyd.optimize.opt_ins import OptIns
 from policyd.optimize.optimizer import Optimizer
+from policyd.simulate.draws import DrawnNumbers
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.bench_backfill.judge import Waits, note_promises, waits_of
 from tests.bench_forecast.trace import GPU, QUEUE, mean_gpus, queue_of, read, workload_of

@@ -9,9 +9,6 @@ from tests.charts.release import CONTROLLER, NAMESPACE
 from tests.scenarios.api import eventually
 from tests.scenarios.objects import job
 from tests.scenarios.test_queue import admitted, waiting
-from tests.scenarios.test_why import ask
-
-__all__ = ["ask"]
 
 SECONDS = 600
 

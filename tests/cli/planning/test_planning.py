@@ -236,8 +236,8 @@ def test_what_does_not_fit_together_is_said(trace, arguments, message):
     assert message in done.stderr
 
 
-def test_a_file_or_a_trace_is_needed():
+def test_a_file_a_trace_or_a_cluster_is_needed():
     done = simulate()
 
     assert done.exit_code == 2
-    assert "--trace FILE" in done.stderr
+    assert "FILE, --trace or --cluster is required" in done.stderr
