@@ -167,13 +167,8 @@ def _differ_in_fields(
 def _many_differ(old: dict[str, Json], new: dict[str, Json]) -> bool:
     """Tell whether more fields differ than are changed one by one; none is looked at in Python."""
     both = old.keys() & new.keys()
-<<<<<<< HEAD
-    changed: int = sum(map(ne, map(old.__getitem__, both), map(new.__getitem__, both)))
-    return len(old) + len(new) - 2 * len(both) + changed > MOST_BY_FIELD
-=======
     changed = sum(map(ne, map(old.__getitem__, both), map(new.__getitem__, both)))
     return bool(len(old) + len(new) - 2 * len(both) + changed > MOST_BY_FIELD)
->>>>>>> rest
 
 
 def _shared(one: Iterable[Json], other: Iterable[Json]) -> int:
