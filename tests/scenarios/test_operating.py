@@ -76,16 +76,16 @@ def test_a_job_is_stopped_with_a_reason_for_its_user(api, operate):
 
 
 def test_the_usage_of_queues_and_what_happened_in_them_are_shown(api, ask):
-    api.create(job("first", run_for="120s"))
-    eventually(lambda: admitted(api, "first"), what="it runs")
-    api.create(job("second", run_for="1s"))
-    eventually(lambda: waiting(api, "second"), what="it is pending")
+    api.create(job("shown", run_for="120s"))
+    eventually(lambda: admitted(api, "shown"), what="it runs")
+    api.create(job("behind", run_for="1s"))
+    eventually(lambda: waiting(api, "behind"), what="it is pending")
 
     first, *others = eventually(
         lambda: (found := ask("top")) and found[0]["pending"] and found, what="it is counted"
     )
     story = eventually(
-        lambda: (found := reasons(ask("events", "job/first"))) and "Started" in found and found,
+        lambda: (found := reasons(ask("events", "job/shown"))) and "Started" in found and found,
         what="its events are written",
     )
     of_queue = ask("events", "--queue", "team-a")
@@ -97,8 +97,8 @@ def test_the_usage_of_queues_and_what_happened_in_them_are_shown(api, ask):
     assert [each for each in story if each in {"QuotaReserved", "Started"}] == [
         "QuotaReserved", "Started"
     ]  # fmt: skip
-    assert {each["object"] for each in of_queue} >= {"Job/first", "Job/second"}
-    assert "Job/first" not in {each["object"] for each in elsewhere}
+    assert {each["object"] for each in of_queue} >= {"Job/shown", "Job/behind"}
+    assert "Job/shown" not in {each["object"] for each in elsewhere}
 
 
 def reasons(events):
