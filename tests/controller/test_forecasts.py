@@ -14,6 +14,7 @@ from policyd.controller.queues.forecasts import (
     share,
     start_row,
 )
+from policyd.controller.queues.learning import Learning
 from policyd.forecast.correction import Interval
 from policyd.forecast.starts import StartForecast
 from policyd.kube import resources as r
@@ -256,3 +257,28 @@ async def test_jobs_that_ended_before_the_first_start_are_learnt_from(world):
 
     assert learnt(world) == (2, 0)
     assert not world.controller.forecasts.forecaster.arrivals.past(), "there may have been others"
+
+
+@pytest.mark.breaks
+@pytest.mark.parametrize("step", ["catch_up", "gather", "known"])
+async def test_a_workload_that_breaks_forecasts_stops_no_queue(world, monkeypatch, step):
+    def fail(*_args, **_options):
+        raise ZeroDivisionError
+
+    world.forecasts = ForecastsSettings(enabled=False)
+    await world.start()
+    world.job("before")
+    await world.pass_time(1)
+    await world.kill()
+    world.forecasts = ForecastsSettings()
+    with monkeypatch.context() as broken:
+        broken.setattr(Learning, step, fail)
+        await world.start()
+        world.job("waits", **LIMIT)
+        await world.pass_time(2 * REFRESH_SECONDS)
+        unknown = start(world, "waits")
+    world.delete(r.JOBS, "before")
+    await world.pass_time(2 * REFRESH_SECONDS)
+
+    assert unknown is None or step == "catch_up"
+    assert not world.suspended("waits")
