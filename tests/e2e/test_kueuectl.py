@@ -1,7 +1,8 @@
 """Kueue's own client, unmodified, on both clusters.
 
 It is built from Kueue's Go module when this test is run for the first time: `tests/controlplane`
-says how. Where that module cannot be had, the suite is skipped. Its requests and the objects that it reads are those of Kueue, whatever answers them.
+says how. Where that module cannot be had, the suite is skipped. Its requests and the objects that
+it reads are those of Kueue, whatever answers them.
 """
 
 import json
