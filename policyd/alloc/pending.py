@@ -10,17 +10,16 @@ become inadmissible without a look at each.
 """
 
 from bisect import insort
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from math import inf
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Protocol
 
 from policyd.alloc.flavors.assignment import Progress, Requests
 from policyd.alloc.flavors.options import QueueOptions, RequestKey, request_key_of
 from policyd.alloc.plan import Requeue, RequeueReason
-from policyd.alloc.ranked import RankedList
 from policyd.alloc.workload import ConditionReason, QueuedWorkload
 
 Rank = tuple[int, float, str, str]
@@ -230,129 +229,33 @@ def becomes_inadmissible(reason: RequeueReason, progress: Progress | None, *, st
     return not (strict or goes_on or reason in _RETRIED)
 
 
-class Place(NamedTuple):
-    """A ticket, and its places among all of the queue and among those of its LocalQueue."""
+class Follower(Protocol):
+    """Keeps something about the tickets of a queue while these come and go."""
 
-    in_queue: int
-    in_local_queue: int
-    ticket: Ticket
-
-
-_Group = tuple[tuple[int, RequestKey], str]
-"""A request key, and a LocalQueue."""
-
-
-class PendingGroup(NamedTuple):
-    """Tickets of a LocalQueue with the same priority and requests.
-
-    Attributes:
-        example: A workload like them, which may have left.
-        size: How many they are.
-        trying: How many of them are tried in their turn.
-    """
-
-    example: QueuedWorkload
-    size: int
-    trying: int
-
-
-class _Probe(NamedTuple):
-    """Comes before all tickets of a priority."""
-
-    order_key: tuple[int, float]
-
-
-class _KeptOrder:
-    """Tickets by order key: all of a queue, and those of each LocalQueue.
-
-    Attributes:
-        counts: How many have the same requests, by request key and LocalQueue.
-        examples: One of each.
-        changes: How many there were since a reader asked.
-    """
-
-    def __init__(self, tickets: Iterable[Ticket]) -> None:
-        self.all = RankedList(tickets)
-        groups: dict[str, list[Ticket]] = {}
-        for ticket in self.all.all():
-            groups.setdefault(_queue_of(ticket), []).append(ticket)
-        self.own = {name: RankedList(group) for name, group in groups.items()}
-        self.counts: dict[_Group, int] = {}
-        self.examples: dict[_Group, QueuedWorkload] = {}
-        for ticket in self.all.all():
-            self._count(ticket, 1)
-        self.changes = 0
-
-    def _count(self, ticket: Ticket, change: int) -> None:
-        group = ticket.request_key, _queue_of(ticket)
-        count = self.counts.get(group, 0) + change
-        if count:
-            self.counts[group] = count
-            self.examples.setdefault(group, ticket.workload)
-        else:
-            del self.counts[group], self.examples[group]
-
-    def add(self, ticket: Ticket) -> None:
-        """Put a ticket in."""
-        self.all.add(ticket)
-        self.own.setdefault(_queue_of(ticket), RankedList()).add(ticket)
-        self._count(ticket, 1)
-
-    def remove(self, ticket: Ticket) -> None:
-        """Take a ticket out."""
-        self.all.remove(ticket)
-        own = self.own[_queue_of(ticket)]
-        own.remove(ticket)
-        self._count(ticket, -1)
-        if not own:
-            del self.own[_queue_of(ticket)]
-
-
-def _queue_of(ticket: Ticket) -> str:
-    return ticket.workload.local_queue
-
-
-def _part(order: RankedList[Ticket], first: Ticket | None, start: int, stop: int) -> list[Ticket]:
-    """Return a part of an order in which one ticket, if there is one, comes before all."""
-    if first is None:
-        return order.part(start, stop)
-    at = order.place(first)
-    moved = order.part(start - 1, min(stop - 1, at))
-    own = [first] if start <= 0 < stop else []
-    return [*own, *moved, *order.part(max(start, at + 1), stop)]
-
-
-def _place(order: RankedList[Ticket], first: Ticket | None, ticket: Ticket) -> int:
-    """Return the place of a ticket in such an order."""
-    if first is None:
-        return order.place(ticket)
-    if ticket is first:
-        return 0
-    place = order.place(ticket)
-    return place + (place < order.place(first))
+    def changed(self, old: Ticket | None, new: Ticket | None) -> None:
+        """Take note of a ticket that left, came, or replaced another."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
 class PendingQueue:
     """Pending workloads of one ClusterQueue.
 
-    Asked for its order, it keeps that while tickets come and go.
-
-    INVARIANT: every ticket is either in `_aside` or in the heap of its group. There may be more in
+    INVARIANT: every ticket is either in `aside` or in the heap of its group. There may be more in
     a heap: tickets that left, changed or were set aside are skipped when they come up. A group is
     a LocalQueue where usage orders these, else there is one.
     """
 
     _tickets: dict[str, Ticket] = field(default_factory=dict)
-    _aside: dict[str, Ticket] = field(default_factory=dict)
+    aside: dict[str, Ticket] = field(default_factory=dict)
     _request_keys: dict[object, RequestKey] = field(default_factory=dict)
     _heaps: dict[str, PendingHeap] = field(default_factory=lambda: {"": PendingHeap()})
-    _usage: Mapping[str, float] | None = None
-    _refused: dict[tuple[int, RequestKey], ConditionReason] = field(default_factory=dict)
+    usage: Mapping[str, float] | None = None
+    refused: dict[tuple[int, RequestKey], ConditionReason] = field(default_factory=dict)
     _preemptor: str = ""
     _latest: Ticket | None = None
-    _order: "_KeptOrder | None" = None
-    _shortest: bool = False
+    shortest_first: bool = False
+    follower: Follower | None = None
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -362,125 +265,29 @@ class PendingQueue:
         return iter(self._tickets.values())
 
     @property
-    def inadmissible(self) -> int:
-        """How many are not tried for now."""
-        return len(self) - len(self.active)
-
-    @property
-    def has_inadmissible(self) -> bool:
-        """Whether there are any that are not tried for now."""
-        return bool(self._aside or self._refused)
-
-    @property
     def active(self) -> list[Ticket]:
         """Those that are tried in their turn, in no particular order."""
         return [ticket for ticket in self if self._is_active(ticket)]
 
-    def in_order(self) -> list[Ticket]:
-        """Return all tickets, inadmissible or not, in the order of their turns; in a new list."""
-        if self._usage is not None:
-            return sorted(self._tickets.values(), key=self.turn)
-        order, preemptor = self._kept().all.all(), self._tickets.get(self._preemptor)
-        if preemptor is not None:
-            order.remove(preemptor)
-            order.insert(0, preemptor)
-        return order
-
-    def places(self, local_queue: str, start: int, stop: int) -> list[Place]:
-        """Return tickets with their places, in the order of their turns.
-
-        Args:
-            local_queue: `namespace/name` of a LocalQueue, to return its tickets only; "" for all.
-            start: The first place that is asked for, among those of the LocalQueue or of all.
-            stop: The place before which it ends.
-        """
-        if self._usage is not None:
-            return self._counted_places(local_queue, start, stop)
-        kept, first = self._kept(), self._tickets.get(self._preemptor)
-        if local_queue:
-            own = kept.own.get(local_queue, RankedList())
-            own_first = None if first is None or _queue_of(first) != local_queue else first
-            found = _part(own, own_first, start, stop)
-            return [
-                Place(_place(kept.all, first, ticket), number, ticket)
-                for number, ticket in enumerate(found, start)
-            ]
-        next_ones: dict[str, int] = {}
-        places = []
-        for number, ticket in enumerate(_part(kept.all, first, start, stop), start):
-            name = _queue_of(ticket)
-            if name not in next_ones:
-                own_first = None if first is None or _queue_of(first) != name else first
-                next_ones[name] = _place(kept.own[name], own_first, ticket)
-            places.append(Place(number, next_ones[name], ticket))
-            next_ones[name] += 1
-        return places
-
-    def groups(self) -> Iterator[PendingGroup]:
-        """Yield all tickets, counted, in no particular order."""
-        kept, aside = self._kept(), dict[_Group, int]()
-        for ticket in self._aside.values():
-            group = ticket.request_key, _queue_of(ticket)
-            aside[group] = aside.get(group, 0) + 1
-        for group, count in kept.counts.items():
-            trying = 0 if group[0] in self._refused else count - aside.get(group, 0)
-            yield PendingGroup(kept.examples[group], count, trying)
-
-    def oldest(self, local_queue: str, priority: int) -> float:
-        """Return since when the oldest of a priority and LocalQueue is pending; there must be one.
-
-        In seconds since the epoch.
-        """
-        own = self._kept().own[local_queue]
-        start = own.place(_Probe((-priority, -inf)))
-        stop = own.place(_Probe((1 - priority, -inf))) if self._shortest else start + 1
-        return min(ticket.workload.queued_at for ticket in own.part(start, stop))
-
-    def _counted_places(self, local_queue: str, start: int, stop: int) -> list[Place]:
-        lengths: dict[str, int] = {}
-        places = []
-        for number, ticket in enumerate(self.in_order()):
-            name = _queue_of(ticket)
-            own = lengths[name] = lengths.get(name, -1) + 1
-            if local_queue in {"", name}:
-                places.append(Place(number, own, ticket))
-        return places[start:stop]
-
-    def _kept(self) -> "_KeptOrder":
-        """Return the order of keys, which is kept from now on."""
-        if self._order is None:
-            self._order = _KeptOrder(self._tickets.values())
-        self._order.changes = 0
-        return self._order
-
-    def _note_order(self, old: Ticket | None, new: Ticket | None) -> None:
-        """Keep the order, until no reader has asked for it during many changes."""
-        order = self._order
-        if order is None:
-            return
-        order.changes += 1
-        if order.changes > _SLACK + len(self._tickets):
-            self._order = None
-            return
-        if old is not None:
-            order.remove(old)
-        if new is not None:
-            order.add(new)
+    @property
+    def preemptor(self) -> Ticket | None:
+        """The one that goes before all others of its LocalQueue's usage; None if there is none."""
+        return self._tickets.get(self._preemptor)
 
     def order_by(self, usage: Mapping[str, float] | None) -> None:
         """Let LocalQueues of the least `usage` go first; None to go by priority and age alone."""
-        regroup = (usage is None) != (self._usage is None)
-        self._usage = usage
+        regroup = (usage is None) != (self.usage is None)
+        self.usage = usage
         if regroup:
             self._rebuild()
 
     def order_by_run_time(self, *, shortest: bool) -> None:
         """Let those that declare the shortest run time go first, of the same priority, or not."""
-        if shortest != self._shortest:
-            self._shortest = shortest
+        if shortest != self.shortest_first:
+            self.shortest_first = shortest
             for ticket in self._tickets.values():
                 ticket.set_order_key(shortest=shortest)
-            self._order = None
+            self.follower = None
             self._rebuild()
 
     def get(self, key: str) -> QueuedWorkload | None:
@@ -497,17 +304,18 @@ class PendingQueue:
         if old is not None and old.workload == workload:
             return
         ticket = Ticket(workload, self._intern(workload))
-        if self._shortest:
+        if self.shortest_first:
             ticket.set_order_key(shortest=True)
         if old is not None:
             ticket.progress, old.gone = old.progress if carries else None, True
             if old.preemptor and ticket.request_key == old.request_key:
                 ticket.preemptor, self._latest = True, ticket
-        self._aside.pop(workload.key, None)
+        self.aside.pop(workload.key, None)
         self._tickets[workload.key] = ticket
-        self._note_order(old, ticket)
+        if self.follower is not None:
+            self.follower.changed(old, ticket)
         if ticket.aside:
-            self._aside[workload.key] = ticket
+            self.aside[workload.key] = ticket
         else:
             self._activate(ticket)
 
@@ -526,17 +334,18 @@ class PendingQueue:
         ticket = self._tickets.pop(key, None)
         if ticket is not None:
             ticket.gone = True
-            self._aside.pop(key, None)
-            self._note_order(ticket, None)
+            self.aside.pop(key, None)
+            if self.follower is not None:
+                self.follower.changed(ticket, None)
         if key == self._preemptor:
             self._preemptor = ""
         return ticket
 
     def head(self) -> Ticket | None:
         """Return the next workload to try, which stays where it is; None if there is none."""
-        if self._usage is None and not self._preemptor:
-            return self._heaps[""].first(without=self._refused)
-        firsts = [heap.first(without=self._refused) for heap in self._heaps.values()]
+        if self.usage is None and not self._preemptor:
+            return self._heaps[""].first(without=self.refused)
+        firsts = [heap.first(without=self.refused) for heap in self._heaps.values()]
         found = [ticket for ticket in firsts if ticket is not None]
         preemptor = self._tickets.get(self._preemptor)
         if preemptor is not None and self._is_active(preemptor):
@@ -557,45 +366,45 @@ class PendingQueue:
             self._preemptor = "" if strict else action.workload.key
         if action.inadmissible or ticket.workload.backing_off:
             if equivalents and action.reason in _SHARED:
-                self._refused[ticket.request_key] = action.refusal.reason
+                self.refused[ticket.request_key] = action.refusal.reason
             else:
-                ticket.aside, self._aside[ticket.workload.key] = True, ticket
+                ticket.aside, self.aside[ticket.workload.key] = True, ticket
 
     def wake(self) -> None:
         """Make inadmissible workloads active again, but those that back off or are misplaced."""
         for heap in self._heaps.values():
-            for request_key in self._refused:
+            for request_key in self.refused:
                 heap.restore(request_key)
-        self._refused.clear()
-        for key, ticket in list(self._aside.items()):
+        self.refused.clear()
+        for key, ticket in list(self.aside.items()):
             if ticket.wakes:
-                del self._aside[key]
+                del self.aside[key]
                 ticket.aside = False
                 self._activate(ticket)
 
     def precedes(self, ticket: Ticket) -> bool:
         """Tell whether an inadmissible workload is to have its turn before this one once woken."""
-        if self._usage is not None or ticket.workload.key == self._preemptor:
+        if self.usage is not None or ticket.workload.key == self._preemptor:
             return False
-        priorities = [each.workload.priority for each in self._aside.values() if each.wakes]
-        most = max(priorities + [priority for priority, _ in self._refused], default=None)
+        priorities = [each.workload.priority for each in self.aside.values() if each.wakes]
+        most = max(priorities + [priority for priority, _ in self.refused], default=None)
         return most is not None and most > ticket.workload.priority
 
     def shared_refusal(self, key: str) -> ConditionReason | None:
         """Return why a workload, or one that asks for the same, does not fit; None if it may."""
         ticket = self._tickets.get(key)
-        return None if ticket is None else self._refused.get(ticket.request_key)
+        return None if ticket is None else self.refused.get(ticket.request_key)
 
     def turn(self, ticket: Ticket) -> tuple[float, bool, OrderKey]:
         """Return the key that orders pending workloads; the lowest is next."""
-        usage = 0.0 if self._usage is None else self._usage.get(ticket.workload.local_queue, 0.0)
+        usage = 0.0 if self.usage is None else self.usage.get(ticket.workload.local_queue, 0.0)
         return usage, ticket.workload.key != self._preemptor, ticket.order_key
 
     def _is_active(self, ticket: Ticket) -> bool:
-        return not (ticket.aside or ticket.request_key in self._refused)
+        return not (ticket.aside or ticket.request_key in self.refused)
 
     def _activate(self, ticket: Ticket) -> None:
-        group = "" if self._usage is None else ticket.workload.local_queue
+        group = "" if self.usage is None else ticket.workload.local_queue
         heap = self._heaps.setdefault(group, PendingHeap())
         heap.push(ticket)
         if len(heap) > 2 * len(self._tickets) + _SLACK:

@@ -28,11 +28,6 @@ def nanos(amounts: Mapping[str, int]) -> dict[str, int]:
     return {r: n * (_NANO_PER_MILLI if r == "cpu" else _NANO) for r, n in amounts.items()}
 
 
-def in_whole_units(amounts: Nanos) -> dict[str, float]:
-    """Turn 10⁻⁹ units into units: cores, bytes, devices."""
-    return {name: amount / _NANO for name, amount in amounts.items()}
-
-
 def weight_of_now(seconds: float, half_life: float) -> float:
     """Return the weight of the last `seconds` in a mean with a `half_life`."""
     return 0.0 if half_life == 0 else 1.0 - 0.5 ** (seconds / half_life)

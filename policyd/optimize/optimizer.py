@@ -56,7 +56,7 @@ class Optimizer(Extension):
         """Return the roots of trees whose inadmissible workloads are tried again."""
 
         def waits(root: QuotaNode) -> bool:
-            return any(q.pending.has_inadmissible for q in self._state.queues_below(root))
+            return any(q.pending.aside or q.pending.refused for q in self._state.queues_below(root))
 
         return self._gathering.take(changed, self._state.now, self.gather_seconds, waits)
 

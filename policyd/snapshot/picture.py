@@ -23,7 +23,7 @@ from policyd.alloc.quota import QuotaNode, QuotaTree, descendants
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME
-from policyd.alloc.usage_history import ConsumedUsage, in_whole_units
+from policyd.alloc.usage_history import ConsumedUsage
 from policyd.alloc.workload import QueuedWorkload
 from policyd.snapshot.explaining import PendingExplanation, explain
 from policyd.snapshot.rules import QueueRules
@@ -47,6 +47,7 @@ from policyd.snapshot.values import (
     UsageOrder,
 )
 from policyd.status.naming import team_of
+from policyd.status.pending_order import order_of
 from policyd.status.queues import queue_status
 from policyd.status.shares import weighted_share
 
@@ -295,15 +296,15 @@ class Pictures:
             found[name] = PastUsage(
                 usage=None if isinf(usage) else usage,
                 weight=state.local_weights.get(name, 1.0),
-                consumed=in_whole_units(entry.consumed),
-                penalty=in_whole_units(entry.penalty),
+                consumed=_in_whole_units(entry.consumed),
+                penalty=_in_whole_units(entry.penalty),
                 updated_at=entry.updated_at,
             )
         return found
 
     def _first(self, page: QueuePicture, queue: QueueState) -> list[Ticket]:
         """Return the tickets of a queue that are listed, and count all."""
-        found = queue.pending.places("", 0, self._most or 0)
+        found = order_of(queue.pending).places("", 0, self._most or 0)
         page.unlisted = len(queue.pending) - len(found)
         page.lines = _lines(queue.pending, page)
         return [each.ticket for each in found]
@@ -453,7 +454,7 @@ class _Sum:
 def _lines(pending: PendingQueue, page: QueuePicture) -> list[PendingLine]:
     """Count the pending workloads of a queue by priority and LocalQueue."""
     sums: dict[tuple[int, str], _Sum] = {}
-    for example, count, trying in pending.groups():
+    for example, count, trying in order_of(pending).groups():
         found = sums.setdefault((example.priority, example.local_queue), _Sum())
         found.count += count
         found.trying += trying
@@ -465,11 +466,16 @@ def _lines(pending: PendingQueue, page: QueuePicture) -> list[PendingLine]:
             page.local_queue(name),
             each.count,
             each.trying,
-            int(pending.oldest(name, priority)),
+            int(order_of(pending).oldest(name, priority)),
             each.requests,
         )
         for (priority, name), each in sorted(sums.items())
     ]
+
+
+def _in_whole_units(nanos: Mapping[str, int]) -> dict[str, float]:
+    """Turn 10⁻⁹ units into units: cores, bytes, devices."""
+    return {name: amount / 10**9 for name, amount in nanos.items()}
 
 
 class _Places:

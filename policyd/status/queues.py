@@ -12,6 +12,7 @@ from policyd.alloc.queue import ClashReason, FlavorResource
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
+from policyd.status.pending_order import order_of
 
 ActiveReason = (
     Literal[
@@ -201,7 +202,7 @@ def places(
     if queue is None:
         return []
     stop = len(queue.pending) if most is None else start + most
-    found = queue.pending.places(local_queue, start, stop)
+    found = order_of(queue.pending).places(local_queue, start, stop)
     return [QueuePosition(ticket.workload, place, own) for place, own, ticket in found]
 
 

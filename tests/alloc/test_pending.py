@@ -9,6 +9,7 @@ from policyd.alloc.pending import PendingQueue, becomes_inadmissible
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.workload import Objection
+from policyd.status.pending_order import order_of
 from tests.alloc.builders import workload
 from tests.alloc.choices import scenarios
 
@@ -18,6 +19,11 @@ def pending(*workloads):
     for each in workloads:
         queue.put(each)
     return queue
+
+
+def untried(queue):
+    """How many are not tried for now."""
+    return len(queue) - len(queue.active)
 
 
 def attempt(key, reason="Generic", *, inadmissible=True):
@@ -88,13 +94,13 @@ def test_the_shortest_of_the_same_priority_goes_first_where_run_time_orders():
     queue.put(workload("old", "q", at=2, run_seconds=5.0))
     queue.put(workload("urgent", "q", at=4, priority=1))
 
-    assert [ticket.workload.key for ticket in queue.in_order()] == [
+    assert [ticket.workload.key for ticket in order_of(queue).in_order()] == [
         "urgent", "old", "young", "long", "silent"
     ]  # fmt: skip
     assert head(queue) == "urgent"
-    assert queue.oldest("", 0) == 0
+    assert order_of(queue).oldest("", 0) == 0
     queue.order_by_run_time(shortest=False)
-    assert [ticket.workload.key for ticket in queue.in_order()][1:] == [
+    assert [ticket.workload.key for ticket in order_of(queue).in_order()][1:] == [
         "silent", "long", "old", "young"
     ]  # fmt: skip
     assert drain(queue) == ["urgent", "silent", "long", "old", "young"]
@@ -110,10 +116,10 @@ def test_inadmissible_workloads_are_skipped_until_the_queue_is_reactivated():
     queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
 
     park(queue, "a")
-    assert (head(queue), queue.inadmissible, len(queue)) == ("b", 1, 2)
+    assert (head(queue), untried(queue), len(queue)) == ("b", 1, 2)
 
     queue.wake()
-    assert (head(queue), queue.inadmissible) == ("a", 0)
+    assert (head(queue), untried(queue)) == ("a", 0)
 
 
 def test_putting_an_inadmissible_workload_again_unchanged_leaves_it_so():
@@ -122,7 +128,7 @@ def test_putting_an_inadmissible_workload_again_unchanged_leaves_it_so():
 
     queue.put(workload("a", "q"))
 
-    assert queue.inadmissible == 1
+    assert untried(queue) == 1
 
 
 def test_a_change_of_a_parked_workload_gives_it_another_try():
@@ -131,7 +137,7 @@ def test_a_change_of_a_parked_workload_gives_it_another_try():
 
     queue.put(workload("a", "q", gpu=2))
 
-    assert (head(queue), queue.inadmissible) == ("a", 0)
+    assert (head(queue), untried(queue)) == ("a", 0)
 
 
 def test_a_change_of_priority_changes_the_place():
@@ -145,10 +151,10 @@ def test_a_change_of_priority_changes_the_place():
 def test_a_workload_in_backoff_is_inadmissible_and_ignores_reactivation():
     queue = pending(workload("a", "q", backing_off=True))
     queue.wake()
-    assert (head(queue), queue.inadmissible) == (None, 1)
+    assert (head(queue), untried(queue)) == (None, 1)
 
     queue.put(workload("a", "q"))
-    assert (head(queue), queue.inadmissible) == ("a", 0)
+    assert (head(queue), untried(queue)) == ("a", 0)
 
 
 def test_a_workload_that_starts_to_back_off_is_no_longer_tried():
@@ -156,7 +162,7 @@ def test_a_workload_that_starts_to_back_off_is_no_longer_tried():
 
     queue.put(workload("a", "q", backing_off=True))
 
-    assert (head(queue), queue.inadmissible) == (None, 1)
+    assert (head(queue), untried(queue)) == (None, 1)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +230,7 @@ def test_a_failed_request_is_not_tried_again_for_the_next_equal_one():
     park(queue, "a", "NoFit", equivalents=True)
     queue.put(workload("late", "q", gpu=8, at=0))
 
-    assert (head(queue), queue.inadmissible) == ("c", 3)
+    assert (head(queue), untried(queue)) == ("c", 3)
     assert queue.shared_refusal("late") == "WaitingForQuota"
 
 
@@ -246,7 +252,7 @@ def test_others_are_tried_that_ask_for_the_same_as_who_failed(reason, equivalent
 def test_a_wake_up_gives_everybody_another_try_that_asks_for_the_same():
     queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
     park(queue, "a", "NoFit", equivalents=True)
-    assert (head(queue), queue.inadmissible) == (None, 2)
+    assert (head(queue), untried(queue)) == (None, 2)
 
     queue.wake()
 
@@ -315,28 +321,29 @@ def test_the_order_agrees_with_sorting_whatever_happens(ops):
                 queue.wake()
         assert set(ordered(queue)) == {*active, *inadmissible}
         able = [each for each in active.values() if asked(each) not in exhausted]
-        assert queue.inadmissible == len(inadmissible) + len(active) - len(able)
+        assert untried(queue) == len(inadmissible) + len(active) - len(able)
         first = min(able, key=rank, default=None)
         assert head(queue) == (first and first.key)
 
 
 def ordered(queue):
     """The keys in order, as the queue keeps it."""
-    found = queue.in_order()
+    order = order_of(queue)
+    found = order.in_order()
     assert found == sorted(queue, key=queue.turn)
-    assert [(n, ticket) for n, _, ticket in queue.places("", 0, 9)] == [*enumerate(found[:9])]
-    assert queue.places("", 2, 4) == queue.places("", 0, 9)[2:4]
-    groups = [*queue.groups()]
+    assert [(n, ticket) for n, _, ticket in order.places("", 0, 9)] == [*enumerate(found[:9])]
+    assert order.places("", 2, 4) == order.places("", 0, 9)[2:4]
+    groups = [*order.groups()]
     assert sum(group.size for group in groups) == len(found)
     assert sum(group.trying for group in groups) == len(queue.active)
     for each in found:
-        first = queue.oldest(each.workload.local_queue, each.workload.priority)
+        first = order.oldest(each.workload.local_queue, each.workload.priority)
         assert first <= each.workload.queued_at
     for name in {ticket.workload.local_queue for ticket in found} - {""}:
-        own = [each for each in queue.places("", 0, 9) if each.ticket.workload.local_queue == name]
-        assert queue.places(name, 0, 9) == own
+        own = [each for each in order.places("", 0, 9) if each.ticket.workload.local_queue == name]
+        assert order.places(name, 0, 9) == own
         assert [each.in_local_queue for each in own] == [*range(len(own))]
-        assert queue.places(name, 1, 2) == own[1:2]
+        assert order.places(name, 1, 2) == own[1:2]
     return [ticket.workload.key for ticket in found]
 
 
@@ -404,10 +411,10 @@ def test_the_order_is_kept_with_preemptors_and_usage(usage):
 
 def test_an_order_that_nobody_asks_for_any_more_is_forgotten():
     queue = pending(*(workload(f"w{n}", "q", at=n) for n in range(200)))
-    queue.in_order()
+    order_of(queue).in_order()
     for n in range(200):
         queue.put(workload(f"w{n}", "q", at=n, priority=1))
         queue.put(workload(f"w{n}", "q", at=n, priority=2))
 
-    assert queue._order is None
+    assert queue.follower is None
     assert len(ordered(queue)) == 200

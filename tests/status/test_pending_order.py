@@ -5,8 +5,8 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policyd.alloc import ranked
-from policyd.alloc.ranked import RankedList
+from policyd.status import pending_order
+from policyd.status.pending_order import RankedList
 
 
 class Item(NamedTuple):
@@ -16,7 +16,7 @@ class Item(NamedTuple):
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 99)), st.lists(st.integers(0, 99), max_size=80))
 def test_it_is_the_sorted_list(at_first, changes):
-    load, ranked.LOAD = ranked.LOAD, 3
+    load, pending_order.LOAD = pending_order.LOAD, 3
     try:
         found, expected = RankedList(map(Item, at_first)), set(at_first)
         for number in changes:
@@ -30,13 +30,13 @@ def test_it_is_the_sorted_list(at_first, changes):
             assert [found.place(each) for each in order] == list(range(len(order)))
             assert found.place(Item(number)) == sum(each.order_key < number for each in order)
     finally:
-        ranked.LOAD = load
+        pending_order.LOAD = load
 
 
 def test_many_are_split_into_parts():
     found = RankedList()
-    for number in range(5 * ranked.LOAD):
+    for number in range(5 * pending_order.LOAD):
         found.add(Item(number))
 
-    assert max(map(len, found._parts)) <= 2 * ranked.LOAD
+    assert max(map(len, found._parts)) <= 2 * pending_order.LOAD
     assert found.part(4_990, 4_992) == [Item(4_990), Item(4_991)]
