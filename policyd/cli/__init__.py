@@ -34,14 +34,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "why": ("policyd.cli.questions.why:command", "Say why a job waits."),
     "job": ("policyd.cli.questions.job:command", "Show everything about one job."),
     "queue": ("policyd.cli.questions.queue:command", "List the pending workloads of queues."),
-    "quota": (
-        "policyd.cli.questions.quota:command",
-        "Show the quotas of queues, and how they are used.",
-    ),
-    "nodes": (
-        "policyd.cli.questions.nodes:command",
-        "Show nodes, the pods on them, and stranded devices.",
-    ),
+    "quota": ("policyd.cli.questions.quota:command", "Show the quotas of queues and their use."),
+    "nodes": ("policyd.cli.questions.nodes:command", "Show nodes, pods and stranded devices."),
     "priority": (
         "policyd.cli.questions.priority:command",
         "Show what makes up the place of each pending workload.",
