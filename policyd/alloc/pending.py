@@ -1,12 +1,11 @@
 """The pending workloads of one ClusterQueue, and which of them is next.
 
-A workload is either *active*, in the order in which it will be tried, or *inadmissible*: tried
-without success, or backing off, until something changes that could help it.
+A workload is *active*, in the order in which it will be tried, or *inadmissible*: tried without
+success, or backing off, until something changes that could help it.
 
 Next is the workload of the highest priority, then the oldest; but before that, where past usage
 orders LocalQueues, one of the LocalQueue that used least; and then the latest preemptor, so that no
-other takes the room that it made. When a workload does not fit, all that have the same requests
-become inadmissible without a look at each.
+other takes the room that it made. If one does not fit, all with its requests become inadmissible.
 """
 
 from bisect import insort
@@ -234,7 +233,6 @@ class Follower(Protocol):
 
     def changed(self, old: Ticket | None, new: Ticket | None) -> None:
         """Take note of a ticket that left, came, or replaced another."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -263,6 +261,11 @@ class PendingQueue:
     def __iter__(self) -> Iterator[Ticket]:
         """Iterate over all tickets, in no particular order."""
         return iter(self._tickets.values())
+
+    @property
+    def inadmissible(self) -> int:
+        """How many are not tried for now."""
+        return len(self) - len(self.active)
 
     @property
     def active(self) -> list[Ticket]:

@@ -21,11 +21,6 @@ def pending(*workloads):
     return queue
 
 
-def untried(queue):
-    """How many are not tried for now."""
-    return len(queue) - len(queue.active)
-
-
 def attempt(key, reason="Generic", *, inadmissible=True):
     refusal = Refusal("WaitingForQuota")
     return Requeue(
@@ -116,10 +111,10 @@ def test_inadmissible_workloads_are_skipped_until_the_queue_is_reactivated():
     queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
 
     park(queue, "a")
-    assert (head(queue), untried(queue), len(queue)) == ("b", 1, 2)
+    assert (head(queue), queue.inadmissible, len(queue)) == ("b", 1, 2)
 
     queue.wake()
-    assert (head(queue), untried(queue)) == ("a", 0)
+    assert (head(queue), queue.inadmissible) == ("a", 0)
 
 
 def test_putting_an_inadmissible_workload_again_unchanged_leaves_it_so():
@@ -128,7 +123,7 @@ def test_putting_an_inadmissible_workload_again_unchanged_leaves_it_so():
 
     queue.put(workload("a", "q"))
 
-    assert untried(queue) == 1
+    assert queue.inadmissible == 1
 
 
 def test_a_change_of_a_parked_workload_gives_it_another_try():
@@ -137,7 +132,7 @@ def test_a_change_of_a_parked_workload_gives_it_another_try():
 
     queue.put(workload("a", "q", gpu=2))
 
-    assert (head(queue), untried(queue)) == ("a", 0)
+    assert (head(queue), queue.inadmissible) == ("a", 0)
 
 
 def test_a_change_of_priority_changes_the_place():
@@ -151,10 +146,10 @@ def test_a_change_of_priority_changes_the_place():
 def test_a_workload_in_backoff_is_inadmissible_and_ignores_reactivation():
     queue = pending(workload("a", "q", backing_off=True))
     queue.wake()
-    assert (head(queue), untried(queue)) == (None, 1)
+    assert (head(queue), queue.inadmissible) == (None, 1)
 
     queue.put(workload("a", "q"))
-    assert (head(queue), untried(queue)) == ("a", 0)
+    assert (head(queue), queue.inadmissible) == ("a", 0)
 
 
 def test_a_workload_that_starts_to_back_off_is_no_longer_tried():
@@ -162,7 +157,7 @@ def test_a_workload_that_starts_to_back_off_is_no_longer_tried():
 
     queue.put(workload("a", "q", backing_off=True))
 
-    assert (head(queue), untried(queue)) == (None, 1)
+    assert (head(queue), queue.inadmissible) == (None, 1)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +225,7 @@ def test_a_failed_request_is_not_tried_again_for_the_next_equal_one():
     park(queue, "a", "NoFit", equivalents=True)
     queue.put(workload("late", "q", gpu=8, at=0))
 
-    assert (head(queue), untried(queue)) == ("c", 3)
+    assert (head(queue), queue.inadmissible) == ("c", 3)
     assert queue.shared_refusal("late") == "WaitingForQuota"
 
 
@@ -252,7 +247,7 @@ def test_others_are_tried_that_ask_for_the_same_as_who_failed(reason, equivalent
 def test_a_wake_up_gives_everybody_another_try_that_asks_for_the_same():
     queue = pending(workload("a", "q", at=1), workload("b", "q", at=2))
     park(queue, "a", "NoFit", equivalents=True)
-    assert (head(queue), untried(queue)) == (None, 2)
+    assert (head(queue), queue.inadmissible) == (None, 2)
 
     queue.wake()
 
@@ -321,7 +316,7 @@ def test_the_order_agrees_with_sorting_whatever_happens(ops):
                 queue.wake()
         assert set(ordered(queue)) == {*active, *inadmissible}
         able = [each for each in active.values() if asked(each) not in exhausted]
-        assert untried(queue) == len(inadmissible) + len(active) - len(able)
+        assert queue.inadmissible == len(inadmissible) + len(active) - len(able)
         first = min(able, key=rank, default=None)
         assert head(queue) == (first and first.key)
 

@@ -28,8 +28,7 @@ def held(key, name, gpu, **fields):
 
 
 def inadmissible(of):
-    pending = [queue.pending for queue in of.queues.values()]
-    return sum(len(each) - len(each.active) for each in pending)
+    return sum(queue.pending.inadmissible for queue in of.queues.values())
 
 
 USED = {
@@ -291,4 +290,4 @@ def test_another_priority_of_a_quota_holder_reactivates_pending_workloads(priori
     of.put_workload(workload("a", "q", admission=admission("q", gpu=4), priority=priority))
     of.settle()
 
-    assert len(of.queues["q"].pending) - len(of.queues["q"].pending.active) == inadmissible
+    assert of.queues["q"].pending.inadmissible == inadmissible
