@@ -158,7 +158,7 @@ class FactStruct(dict[str, Any]):
 class QueueFacts(Protocol):
     """The facts of the queues at one moment."""
 
-    def variables(self, namespace: str, queue: str) -> Mapping[str, object]:
+    def variables(self, namespace: str, queue: str, /) -> Mapping[str, object]:
         """Return the values of `queue`, `clusterQueue` and `cluster`.
 
         Args:
@@ -167,7 +167,7 @@ class QueueFacts(Protocol):
         """
         ...
 
-    def within(self, namespace: str) -> "QueueFacts":
+    def within(self, namespace: str, /) -> "QueueFacts":
         """Return the facts that policies of a namespace may know."""
         ...
 
