@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from policyd.program import INTERRUPTED, in_words
+from policyd.program import GARBAGE, INTERRUPTED, in_words
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """As glibc's `mallopt` numbers them."""
@@ -21,11 +21,6 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 KEPT_BYTES = 1 << 20
 """Smaller blocks stay with the process when freed. uvloop allocates 256 KiB for each read
 of TLS, which glibc would have from the kernel and give back each time: 10 µs a read."""
-
-GARBAGE = 10_000
-"""Containers that may be made, less those that are gone, before garbage is looked for: a review of
-a large object holds some thousands and leaves none behind, as a reconciliation does, so that
-a collection of them finds nothing. Garbage takes a few megabytes by then."""
 
 LOADING_STACK_BYTES: Final = 64 * 1024 * 1024
 """Room for the stack of a thread that loads policies: an expression may nest as deep as the

@@ -38,6 +38,12 @@ def in_words() -> Iterator[None]:
         _end(_flat(errors))
 
 
+GARBAGE: Final = 10_000
+"""Containers that may be made, less those that are gone, before garbage is looked for: a review of
+a large object holds some thousands and leaves none behind, as a reconciliation does, so that
+a collection of them finds nothing. Garbage takes a few megabytes by then."""
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Leave objects that are made here out of garbage collections, as they are never freed.
@@ -50,6 +56,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+        gc.set_threshold(GARBAGE)
         gc.enable()
 
 

@@ -99,6 +99,15 @@ class ReportBook:
             self._named += 1
             row.subjects.append(subject)
 
+    def count(self, namespace: str, key: ResultKey) -> None:
+        """Take note that a result without a message, which names no object, is about one more."""
+        rows = self._namespaces.get(namespace)
+        row = rows.get(key) if rows is not None else None
+        if row is None:
+            self.note(namespace, key, subject=None)
+            row = self._namespaces[namespace][key]
+        row.count += 1
+
     def take(
         self,
         subject: ReportSubject,

@@ -103,27 +103,31 @@ _Choose = Callable[[Sequence[Any]], Any]
 class _Passed:
     """Validations that see the same parts of objects, and of which parts they are all true."""
 
-    __slots__ = ("_known", "_seen", "_tries", "choose", "validations")
+    __slots__ = ("_known", "_rare", "_seen", "_tries", "choose", "validations")
 
     def __init__(self, choose: _Choose, validations: Sequence[CompiledValidation]) -> None:
         self.choose = choose
         self.validations = validations
         self._seen: set[Any] = set()
         self._tries = self._known = 0
+        self._rare = False
 
     def is_known(self, parts: Sequence[Any]) -> bool:
         """Tell whether they are true of an object of these parts, as far as that is known."""
-        if self._tries >= TRIES and self._known * RARELY < self._tries:
-            self._seen.clear()  # hardly any two are alike: to keep them is lost memory
+        if self._rare:
             return False
         self._tries += 1
-        known = self.choose(parts) in self._seen
-        self._known += known
-        return known
+        if self.choose(parts) in self._seen:
+            self._known += 1
+            return True
+        if self._tries >= TRIES and self._known * RARELY < self._tries:
+            self._rare = True
+            self._seen.clear()  # hardly any two are alike: to keep them is lost memory
+        return False
 
     def remember(self, parts: Sequence[Any]) -> None:
         """Keep that they are true."""
-        if len(self._seen) < MOST_ALIKE:
+        if not self._rare and len(self._seen) < MOST_ALIKE:
             self._seen.add(self.choose(parts))
 
 
@@ -160,8 +164,7 @@ class _Asked:
         self.validations = [_Passed(_choose(parts), own) for parts, own in by_parts.items()]
         self._choose_all = _choose(frozenset(before).union(*by_parts))
         self._objected: dict[Any, _Results] = {}
-        key = ResultKey(policy.name, "", "pass", "", policy.shadow_of)
-        self.passed: _Results = ((key, ""),)
+        self.passed = ResultKey(policy.name, "", "pass", "", policy.shadow_of)
 
     def is_silent(self, parts: Sequence[Any]) -> bool:
         """Tell whether it does not concern an object of these parts, as far as that is known."""
@@ -305,32 +308,35 @@ class PolicyScan:
         """
         plan = self._plan(found)
         subject = found.subject
-        namespace = subject.namespace
-        for key, message in self._results(found, plan):
-            self.book.note(namespace, key, message=message, subject=subject)
-
-    def _results(self, found: ScannedObject, plan: _Plan) -> Iterator[tuple[ResultKey, str]]:
-        """Yield the results of policies for an object."""
+        namespace, book = subject.namespace, self.book
         alike = plan.alike
-        parts = self._parts.of(found.value, plan.kind, found.within) if alike.asked else None
-        if parts is not None and self._sees_types:
-            parts[self._parts.typed] = is_typed(found.value)
+        parts = self._parts_of(found, plan.kind) if alike.asked else None
         facts: dict[Operation, Facts] = {}
         concerned, is_new = alike.of(parts)
         for asked in concerned:
-            unknown = [each for each in asked.validations if not (parts and each.is_known(parts))]
+            unknown = asked.validations
+            if parts is not None:
+                unknown = [each for each in unknown if not each.is_known(parts)]
             if not unknown:
-                yield from asked.passed
+                book.count(namespace, asked.passed)
                 continue
             own = facts.get(asked.operation)
             if own is None:
                 own = facts[asked.operation] = self._facts(found, asked.operation)
-            yield from self._ask(asked, own, unknown, parts)
+            for key, message in self._ask(asked, own, unknown, parts):
+                book.note(namespace, key, message=message, subject=subject)
         if parts and is_new:
             alike.remember(parts)
         for operation, policies in plan.always:
             decision = policies.validate(_request(found, operation))
-            yield from results_of(decision, self.shadows)
+            book.take(subject, decision, shadows=self.shadows)
+
+    def _parts_of(self, found: ScannedObject, kind: WorkloadKind | None) -> list[Any] | None:
+        """Return the parts of an object; None if they are too much to compare."""
+        parts = self._parts.of(found.value, kind, found.within)
+        if parts is not None and self._sees_types:
+            parts[self._parts.typed] = is_typed(found.value)
+        return parts
 
     def _ask(
         self, asked: _Asked, facts: Facts, unknown: Sequence[_Passed], parts: Sequence[Any] | None
@@ -349,7 +355,7 @@ class PolicyScan:
             if parts is not None:
                 for each in unknown:
                     each.remember(parts)
-            return asked.passed
+            return ((asked.passed, ""),)
         verdict = VerdictBuilder()
         validate((asked.policy,), facts, verdict)
         results = tuple(results_of(verdict.decision(), self.shadows))
