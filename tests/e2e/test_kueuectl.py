@@ -199,13 +199,20 @@ def test_what_it_passes_on_to_kubectl_is_answered(api, kueuectl):
     eventually(lambda: admitted(api, "shown"), what="it runs")
     name = workload_of(api, "shown")["metadata"]["name"]
 
-    found = json.loads(kueuectl("get", "clusterqueue", "team-a", "-o", "json"))
+    found = eventually(
+        lambda: (
+            (got := json.loads(kueuectl("get", "clusterqueue", "team-a", "-o", "json")))
+            and got["status"]["admittedWorkloads"] == 1
+            and got
+        ),
+        what="the status of its queue is written",
+    )
     described = kueuectl("describe", "workload", name, "-n", "team-a")
     patch = json.dumps({"metadata": {"labels": {"by": "kueuectl"}}})
     kueuectl("patch", "localqueue", "team-a", "-n", "team-a", "--type", "merge", "-p", patch)
     short = [kueuectl("get", word, "-A") for word in ("kwl", "cq", "lq", "rf")]
 
-    assert found["status"]["admittedWorkloads"] == 1
+    assert found["metadata"]["name"] == "team-a"
     assert f"Name:         {name}" in described
     assert "Quota reserved in ClusterQueue team-a" in described
     assert api.get("LocalQueue", "team-a", "team-a")["metadata"]["labels"]["by"] == "kueuectl"

@@ -132,7 +132,8 @@ def real(
         accounts = accounts_on(control_plane, **served, **(values or {}))
         port = free_ports(["visibility"])["visibility"]
         release.lead_visibility_to_this_machine(control_plane, port)
-        webhooks = Process([*webhooks_command(accounts, also), *both], folder / "webhooks.log")
+        command = webhooks_command(accounts, also, snapshots=True)
+        webhooks = Process([*command, *both], folder / "webhooks.log")
         command = [*controller_command(accounts), "--visibility-port", str(port)]
         controller = Process([*command, *both], folder / "controller.log")
         for process in (webhooks, controller):
@@ -165,7 +166,10 @@ def accounts_on(control_plane: Any, **values: object) -> Accounts:
     return release.accounts(control_plane, port=free_ports(["webhooks"])["webhooks"], **values)
 
 
-def webhooks_command(accounts: Accounts, also: Sequence[Path] = ()) -> list[str]:
+def webhooks_command(
+    accounts: Accounts, also: Sequence[Path] = (), *, snapshots: bool = False
+) -> list[str]:
+    """Return the command of the webhooks; `snapshots` of the queues are served to few of them."""
     policies = [*default_files(PROJECT / "policies"), *also]
     service = f"{NAMESPACE}/{WEBHOOKS}"
     return [
@@ -175,6 +179,7 @@ def webhooks_command(accounts: Accounts, also: Sequence[Path] = ()) -> list[str]
         *("--port", str(accounts.port), "--service", f"{service}:{accounts.port}", "--register"),
         *("--leave-out", "secrets", "--leave-out", "roles"),
         *("--secret", service, "--from-cluster", "--drain-seconds", "0"),
+        *(() if snapshots else ("--no-queue-snapshots",)),
     ]
 
 
