@@ -282,3 +282,15 @@ async def test_a_workload_that_breaks_forecasts_stops_no_queue(world, monkeypatc
 
     assert unknown is None or step == "catch_up"
     assert not world.suspended("waits")
+
+
+async def test_jobs_that_are_alike_are_remembered_once(world):
+    await world.start()
+    for number in range(3):
+        world.job(f"train-{number}")
+        await world.pass_time(1)
+    await world.pass_time(REFRESH_SECONDS)
+    past = world.controller.forecasts.forecaster.arrivals.past()
+
+    assert len(past) == 3
+    assert len({id(each.workload) for each in past} | {id(each.traits) for each in past}) == 2

@@ -1,6 +1,7 @@
 """What forecasts learn from: workloads that come, get quota, and end."""
 
 from collections.abc import Generator
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -19,6 +20,8 @@ from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.kube.changes import Added, Change, Deleted, Modified
 
 _KINDS = {kind.kind: kind for kind in KINDS}
+MOST_KNOWN: Final = 2_000
+"""Traits and workloads that are kept once for all jobs that have them."""
 
 
 class Learning:
@@ -29,6 +32,8 @@ class Learning:
         self._cache, self._forecaster, self._names = cache, forecaster, names
         self._came: list[tuple[float, Workload]] = []
         self._running: dict[str, JobTraits] = {}
+        self._traits_known: dict[JobTraits, JobTraits] = {}
+        self._workloads_known: dict[JobTraits, QueuedWorkload] = {}
         self.count = 0
         """How much was learnt."""
 
@@ -76,7 +81,9 @@ class Learning:
             if value is not None and value.cluster_queue and value.objection is None:
                 job = self.known(value, workload)
                 kept = replace(job.workload, key="", uid="", local_queue="", queued_at=0.0)
-                past = PastArrival(at=at, workload=kept, traits=job.traits)
+                past = PastArrival(
+                    at=at, workload=self._shared(kept, job.traits), traits=job.traits
+                )
                 self._forecaster.arrivals.observe(past)
                 self.count += 1
             yield
@@ -114,7 +121,21 @@ class Learning:
             stem=stem_of(workload.metadata.name if owner is None else owner.name),
             shape=",".join(f"{name}={n}" for name, n in sorted(_totals(value).items()) if n),
         )
-        return traits if self._names else nameless(traits)
+        if not self._names:
+            traits = nameless(traits)
+        if len(self._traits_known) >= MOST_KNOWN:
+            self._traits_known.clear()
+        return self._traits_known.setdefault(traits, traits)
+
+    def _shared(self, workload: QueuedWorkload, traits: JobTraits) -> QueuedWorkload:
+        """Return a workload, or the equal one before it: most jobs are like an earlier one."""
+        alike = self._workloads_known.get(traits)
+        if alike == workload:
+            return alike
+        if len(self._workloads_known) >= MOST_KNOWN:
+            self._workloads_known.clear()
+        self._workloads_known[traits] = workload
+        return workload
 
     def known(self, value: QueuedWorkload, workload: Workload | None) -> KnownJob:
         """Return a pending workload with what is known of its job."""
