@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from importlib import import_module
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,7 +20,8 @@ from policyd import __version__
 from policyd.errors import did_you_mean
 from policyd.program import CommandProcess, uncollected, with_color
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
+_Commands = Mapping[str, tuple[str, str]]
+_OF_POLICIES: Final[_Commands] = {
     "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster."),
     "check": ("policyd.cli.check:command", "Check policies and report every error."),
     "apply": ("policyd.cli.apply:command", "Show what policies make of objects."),
@@ -31,6 +33,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Report the results of policies for existing objects.",
     ),
     "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
+}
+_OF_QUEUES: Final[_Commands] = {
     "why": ("policyd.cli.questions.why:command", "Say why a job waits."),
     "job": ("policyd.cli.questions.job:command", "Show everything about one job."),
     "queue": ("policyd.cli.questions.queue:command", "List the pending workloads of queues."),
@@ -54,6 +58,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Show what a change would change: who starts when, and who is preempted.",
     ),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
+}
+_OTHERS: Final[_Commands] = {
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),
     "convert": ("policyd.cli.convert:command", "Write Kueue's v1beta1 objects as v1beta2."),
@@ -64,6 +70,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),
     "completion": ("policyd.cli.completion:command", "Print a shell's completion script."),
 }
+COMMANDS: Final[_Commands] = {**_OF_POLICIES, **_OF_QUEUES, **_OTHERS}
 """Every command: where it is, as `module:attribute`, and its line in `policyd --help`."""
 
 
