@@ -9,11 +9,11 @@ from typing import Final, TypeVar
 
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
-from policyd.cli.options import ClusterOptions
+from policyd.cli.options import ClusterOptions, ContextOptions
 from policyd.config import environment
 from policyd.engine.documents.findings import Finding, Severity
 from policyd.kube.client import Reader
-from policyd.kube.connection import connection_from
+from policyd.kube.connection import ApiConnection, connection_from
 from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError
 from policyd.kube.http_client import HttpClient
@@ -25,6 +25,11 @@ T = TypeVar("T")
 
 CLUSTER: Final = "cluster"
 """The source of findings about what is read of a cluster."""
+
+
+def connection_for(given: ContextOptions) -> ApiConnection:
+    """Return how the cluster of the options is reached."""
+    return connection_from(environment(), kubeconfig=given["kubeconfig"], context=given["context"])
 
 
 def read_cluster(given: ClusterOptions, work: Callable[[Reader, str], Awaitable[T]]) -> T:
@@ -40,9 +45,7 @@ def read_cluster(given: ClusterOptions, work: Callable[[Reader, str], Awaitable[
     found: list[T] = []
 
     async def main(_stop: asyncio.Event) -> None:
-        connection = connection_from(
-            environment(), kubeconfig=given["kubeconfig"], context=given["context"]
-        )
+        connection = connection_for(given)
         async with HttpClient(connection) as client:
             found.append(await work(client, connection.namespace))
 

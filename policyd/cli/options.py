@@ -55,12 +55,17 @@ GROUPS = click.option(
 )
 
 
-class ClusterOptions(TypedDict):
+class ContextOptions(TypedDict):
+    """The options for the cluster that a command asks."""
+
+    kubeconfig: str
+    context: str
+
+
+class ClusterOptions(ContextOptions):
     """The options of commands that can read a cluster."""
 
     cluster: bool
-    kubeconfig: str
-    context: str
 
 
 def from_cluster(what: str) -> _Option[Any]:

@@ -5,11 +5,12 @@ import json
 import sys
 from collections.abc import Iterator
 from functools import partial
-from typing import Final
+from typing import Final, Unpack
 
 import click
 import msgspec
 
+from policyd.cli.clusters import connection_for
 from policyd.cli.doctor import held, installation, queues, webhooks
 from policyd.cli.doctor.looking import (
     Checks,
@@ -20,12 +21,10 @@ from policyd.cli.doctor.looking import (
     Unchecked,
 )
 from policyd.cli.formats.report import count
-from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON
+from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions
 from policyd.clock import SystemClock
-from policyd.config import environment
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
-from policyd.kube.connection import connection_from
 from policyd.kube.errors import ApiError, UnauthorizedError, UnreachableError
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
@@ -50,7 +49,7 @@ class NothingCheckedError(PolicydError):
 @KUBECONFIG
 @CONTEXT
 @TEXT_OR_JSON
-def command(*, kubeconfig: str, context: str, output: str) -> None:
+def command(*, output: str, **given: Unpack[ContextOptions]) -> None:
     r"""Find what is wrong with an installation, and print the command that fixes it.
 
     \b
@@ -78,12 +77,11 @@ def command(*, kubeconfig: str, context: str, output: str) -> None:
       policyd doctor
       policyd doctor -o json | jq -r '.findings[].fix'
     """
-    run(partial(_run, kubeconfig, context, output))
+    run(partial(_run, given, output))
 
 
-async def _run(kubeconfig: str, context: str, output: str, _stop: asyncio.Event) -> None:
-    connection = connection_from(environment(), kubeconfig=kubeconfig, context=context)
-    async with HttpClient(connection) as client:
+async def _run(given: ContextOptions, output: str, _stop: asyncio.Event) -> None:
+    async with HttpClient(connection_for(given)) as client:
         report = await examine(client, now=SystemClock().now())
     if output == "json":
         click.echo(json.dumps(msgspec.to_builtins(report), indent=2))

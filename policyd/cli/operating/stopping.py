@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, Literal, TypedDict, Unpack
+from typing import Final, Literal, Unpack
 
 import click
 import msgspec
@@ -13,17 +13,16 @@ from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import DEACTIVATION_TARGET
 from policyd.api.kueue.queues import StopPolicy
 from policyd.api.meta import Condition, timestamp, with_condition
+from policyd.cli.clusters import connection_for
 from policyd.cli.formats.report import count
 from policyd.cli.operating.named import QUEUES, named, queue_or_job_kind
-from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, together
+from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions, together
 from policyd.cli.questions.found_jobs import POD_GROUP, AskedJob, newest_workload, owners
 from policyd.clock import SystemClock
-from policyd.config import environment
 from policyd.errors import PolicydError
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import group_name
 from policyd.kube.client import Client, PartialObject
-from policyd.kube.connection import connection_from
 from policyd.kube.errors import ConflictError, ForbiddenError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.resources import WORKLOADS
@@ -238,12 +237,10 @@ async def _give_reason(client: Client, workload: Workload, wish: Wish) -> None:
             return
 
 
-class _Given(TypedDict):
+class _Given(ContextOptions):
     """The arguments of both commands."""
 
     names: tuple[str, ...]
-    kubeconfig: str
-    context: str
     namespace: str
     output: str
     dry_run: bool
@@ -325,9 +322,7 @@ def _split(text: str) -> tuple[str, str]:
 async def _run(
     given: _Given, named_by: list[tuple[str, str]], wish: Wish, _stop: asyncio.Event
 ) -> None:
-    connection = connection_from(
-        environment(), kubeconfig=given["kubeconfig"], context=given["context"]
-    )
+    connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
         subjects = [AskedJob(kind, namespace, name) for kind, name in named_by]

@@ -4,19 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypedDict, TypeVar
+from typing import Generic, TypeVar
 
 import click
 import msgspec
 
+from policyd.cli.clusters import connection_for
 from policyd.cli.formats.files import FILE, text_of
-from policyd.cli.options import CONTEXT, KUBECONFIG, together
+from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.pages import Output, Page, same, unless_stopped, watch
 from policyd.clock import SystemClock
-from policyd.config import environment
 from policyd.errors import PolicydError
 from policyd.kube.client import Reader
-from policyd.kube.connection import ApiConnection, connection_from
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.resources import Resource
@@ -40,11 +39,9 @@ OF_NAMESPACE = Resource(GROUP, VERSION, PLURAL, KIND)
 OF_CLUSTER = Resource(GROUP, VERSION, CLUSTER_PLURAL, KIND, namespaced=False)
 
 
-class Asking(TypedDict):
+class Asking(ContextOptions):
     """The options that these commands share."""
 
-    kubeconfig: str
-    context: str
     namespace: str
     snapshot: str | None
     output: Output
@@ -87,11 +84,6 @@ ALL_NAMESPACES = click.option(
     is_flag=True,
     help="All queues of the cluster, not only those that the namespace shares quota with.",
 )
-
-
-def connection_for(given: Asking) -> ApiConnection:
-    """Return how the cluster of the options is reached."""
-    return connection_from(environment(), kubeconfig=given["kubeconfig"], context=given["context"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from math import inf
-from typing import Final, NamedTuple, TypedDict, Unpack
+from typing import Final, NamedTuple, Unpack
 
 import click
 import msgspec
 
 from policyd.alloc.value import Value
 from policyd.api.meta import Json, rfc3339
+from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
 from policyd.cli.formats.changes import ChangedObjects, Objects, changed
 from policyd.cli.formats.files import FILE, once
@@ -21,13 +22,11 @@ from policyd.cli.formats.report import count
 from policyd.cli.formats.scenario_jobs import SkippedJobs
 from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seconds_of
 from policyd.cli.formats.tables import show_table
-from policyd.cli.options import CONTEXT, KUBECONFIG, together
+from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.listing import queue_objects, submitted_objects
 from policyd.cli.questions.pages import Output, show_values
 from policyd.clock import SystemClock
-from policyd.config import environment
 from policyd.errors import PolicydError
-from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
 from policyd.simulate.comparison import Change, Course, Stay, StayDifference, compare, course
@@ -134,11 +133,9 @@ class WhatIfAnswer(Value, frozen=True, rename="camel"):
     unordered: tuple[str, ...]
 
 
-class _Given(TypedDict):
+class _Given(ContextOptions):
     """The arguments of the command."""
 
-    kubeconfig: str
-    context: str
     namespace: str
     dump: str | None
     config: str
@@ -243,9 +240,7 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 async def _run(given: _Given, _stop: asyncio.Event) -> None:
-    connection = connection_from(
-        environment(), kubeconfig=given["kubeconfig"], context=given["context"]
-    )
+    connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
         objects = await queue_objects(client)
