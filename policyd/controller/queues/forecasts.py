@@ -6,7 +6,7 @@ for longer than a step.
 
 import base64
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 from typing import Final, NoReturn, TypeVar
@@ -39,6 +39,7 @@ from policyd.forecast.starts import (
 )
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import CONFIG_MAPS
+from policyd.kube.unforeseen import log_unforeseen
 from policyd.optimize.optimizer import Optimizer
 from policyd.snapshot.picture import in_order
 from policyd.snapshot.values import StartRow
@@ -119,28 +120,24 @@ class Forecasts:
 
     async def run(self) -> NoReturn:
         """Make forecasts until cancelled."""
-        await self._safely(self._load())
+        with log_unforeseen("forecast_error"):
+            await self._load()
         existing = list(self._cache.mirrors.workloads)
         self._cache.mirrors.workloads.listen(self._learning.changed)
-        await self._safely(self._in_turns(self._catch_up(existing)))
+        with log_unforeseen("forecast_error"):
+            await self._in_turns(self._catch_up(existing))
         save_at = self._pace.clock.monotonic() + FIRST_SAVE_SECONDS
         while True:
             began = self._pace.clock.monotonic()
             await self.refresh()
             if self._pace.clock.monotonic() >= save_at:
-                await self._safely(self._save())
+                with log_unforeseen("forecast_error"):
+                    await self._save()
                 save_at = self._pace.clock.monotonic() + SAVE_SECONDS
             took = self._pace.clock.monotonic() - began
             little = self._cache.starts and self._spent < LITTLE_SECONDS
             every = SOON_SECONDS if little else REFRESH_SECONDS
             await self._pace.sleep(max(0.0, every - took))
-
-    async def _safely(self, work: Awaitable[None]) -> None:
-        """Do work of which an unforeseen error must not stop the queue."""
-        try:
-            await work
-        except Exception:
-            log.exception("forecast_error")
 
     async def refresh(self) -> None:
         """Forecast the starts of all pending workloads."""
