@@ -1,10 +1,12 @@
 """Verdicts on new jobs, from the latest snapshot of the queues."""
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from policyd.admission.decisions import PendingError
 from policyd.admission.verdicts import Submission, verdict
 from policyd.clock import Clock
 from policyd.engine.objects.match import NamespaceLookup, labels_of
@@ -47,10 +49,13 @@ class JobVerdicts:
             self._outlook = None
             self._lines.write(log.error, "outlook_failed", exc_info=error)
 
-    def __call__(self, submission: Submission) -> str:
-        """Say what a job can expect; "" if that is not known."""
+    def __call__(self, submitted: Callable[[], Submission | None]) -> str:
+        """Say what the job can expect that a call returns; "" if that is not known."""
         outlook = self._outlook
         if outlook is None or self._latest.current() is None:
+            return ""
+        submission = self._read(submitted)
+        if submission is None:
             return ""
         found = self._namespaces(submission.metadata.namespace)
         if found is None or not self._lock.acquire(timeout=LOCK_SECONDS):
@@ -64,3 +69,12 @@ class JobVerdicts:
             return ""
         finally:
             self._lock.release()
+
+    def _read(self, submitted: Callable[[], Submission | None]) -> Submission | None:
+        try:
+            return submitted()
+        except PendingError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug here must not deny a job
+            self._lines.write(log.error, "verdict_failed", exc_info=error)
+            return None

@@ -53,8 +53,8 @@ CLAIMS_WAIT = (
 )
 """The warning for such a pod; the controller, which never starts it, reports the same."""
 
-Foresee = Callable[[Submission], str]
-"""Says what a job can expect; "" if that is not known."""
+Foresee = Callable[[Callable[[], Submission | None]], str]
+"""Says what the job can expect that a call returns; "" if that is not known."""
 
 OwnerExists = Callable[[str, Mapping[str, Any]], bool]
 """Returns whether the owner that an object of a namespace names exists. Raises a PendingError if
@@ -190,8 +190,9 @@ class JobAdmission:
             return found
         obj, kind = object_of(request, policies), request.kind
         context = self._context(request, defaults=True)
-        submission = submission_of(obj, kind.group, kind.kind, context, request.namespace)
-        said = self.foresee(submission) if submission is not None else ""
+        said = self.foresee(
+            partial(submission_of, obj, kind.group, kind.kind, context, request.namespace)
+        )
         return replace(found, warnings=(*found.warnings, f"{SPEAKER}: {said}")) if said else found
 
     def _may_change(self, request: AdmissionRequest, decision: Decision) -> bool:

@@ -167,8 +167,8 @@ def test_nothing_is_said_of_objects_that_are_not_of_their_kind(spec):
 def answer(said="would start now: all", *, operation="CREATE", policies=ALLOWED, **more):
     seen = []
 
-    def foresee(submission):
-        seen.append(submission)
+    def foresee(read):
+        seen.append(read())
         return said
 
     obj = Draft(queued(job("j")))

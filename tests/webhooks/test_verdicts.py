@@ -3,14 +3,16 @@
 import pytest
 from structlog.testing import capture_logs
 
+from policyd.admission.verdicts import submission_of
 from policyd.alloc.queue import FlavorSpec
 from policyd.api.selectors import LabelSelector
 from policyd.snapshot.latest import STALE_SECONDS, LatestSnapshot
 from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.snapshot.values import FORMAT, ClusterQueueUse, QueueSnapshot
 from policyd.testing import FakeClock
-from tests.admission.test_verdicts import queued, submitted
+from tests.admission.test_verdicts import MAKER, queued, submitted
 from tests.alloc.builders import group, queue
+from tests.scenarios.foreign import foreign, ray_cluster
 from tests.scenarios.objects import job
 from webhooks import verdicts as module
 from webhooks.verdicts import JobVerdicts
@@ -29,11 +31,15 @@ SNAPSHOT = QueueSnapshot(
 STARTS = "would start now: 8 nvidia.com/gpu of h100 from cq"
 
 
+def job_j():
+    return submitted(queued(job("j")))
+
+
 @pytest.fixture
 def told():
     """Return what a job is told, given what is known; the clock is at hand."""
 
-    def told(snapshot=SNAPSHOT, namespace=NAMESPACE, age=0.0):
+    def told(snapshot=SNAPSHOT, namespace=NAMESPACE, age=0.0, read=job_j):
         clock = FakeClock()
         latest = LatestSnapshot(clock.monotonic)
         verdicts = JobVerdicts(latest, lambda _name: namespace, clock=clock)
@@ -41,7 +47,7 @@ def told():
             verdicts.take(snapshot)
             latest.put(snapshot)
         clock._pass(age)
-        return verdicts(submitted(queued(job("j"))))
+        return verdicts(read)
 
     return told
 
@@ -84,9 +90,19 @@ def test_a_review_does_not_wait_for_the_plan_of_another():
     verdicts = JobVerdicts(latest, lambda _name: NAMESPACE, clock=clock)
     verdicts.take(SNAPSHOT)
     latest.put(SNAPSHOT)
-    submission = submitted(queued(job("j")))
 
     with verdicts._lock:
-        meanwhile = verdicts(submission)
+        meanwhile = verdicts(job_j)
 
-    assert (meanwhile, verdicts(submission)) == ("", STARTS)
+    assert (meanwhile, verdicts(job_j)) == ("", STARTS)
+
+
+def test_a_job_that_cannot_be_read_is_told_nothing(told):
+    """Its own rules say whether it is denied: what it can expect must not."""
+    body = queued(foreign("RayCluster", "odd", ray_cluster(1)))
+    body["spec"]["headGroupSpec"]["template"] = "odd"
+    with capture_logs() as logs:
+        said = told(read=lambda: submission_of(body, "ray.io", "RayCluster", MAKER, "team-a"))
+
+    assert said == ""
+    assert [each["event"] for each in logs] == ["verdict_failed"]
