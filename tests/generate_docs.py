@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
+from policyd.api.configuration.fixed_gates import LEFT_OUT
 from policyd.api.configuration.gates import DEFAULTS
-from policyd.api.configuration.left_out import LEFT_OUT
 from policyd.api.inject import Expression
 from policyd.api.meta import ObjectMeta
 from policyd.api.policy import Policy

@@ -183,7 +183,7 @@ def application(
     server: WebhookServer, policies: PoliciesInForce, workers: Workers, start: Start
 ) -> ASGIApp:
     """Return the application that answers reviews, with its handlers."""
-    workers.inquiries = server.inquiries
+    workers.lookups = server.lookups
     queue = server.integrations if server.settings.queue else None
     jobs = None if queue is None else _jobs(server, queue)
     queues = None if queue is None else QueueAdmission.of(queue)
@@ -223,7 +223,7 @@ def application(
 
 def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:
     """Return the part for jobs; owners are looked up only where owner references are trusted."""
-    asked = server.inquiries if server.client and server.integrations.makers.trusted else None
+    asked = server.lookups if server.client and server.integrations.makers.trusted else None
     return JobAdmission(
         integrations=queue,
         gives_queue=server.gives_queue,

@@ -19,7 +19,7 @@ from policyd.snapshot.latest import LatestSnapshot
 from policyd.snapshot.latest_facts import LatestFacts
 from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultQueues
-from webhooks.external_data.inquiries import Inquiries
+from webhooks.external_data.lookups import ExternalLookups
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespaces
 from webhooks.queue_snapshots import Ask
@@ -85,7 +85,7 @@ class WebhookServer:
     """Whether the API server was configured to call, at least once."""
     integrations: Integrations = EVERYTHING
     """Which kinds of jobs queue, and where."""
-    inquiries: Inquiries | None = None
+    lookups: ExternalLookups | None = None
     """Fetches the external data of reviews; None if there is none to fetch."""
     authors: Authors = field(init=False)
     """Tells which users may start pending jobs."""

@@ -18,7 +18,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.clock import Clock, cpu_limit
 from policyd.engine.model.deadline import OutOfTime
 from policyd.engine.model.decision import Decision
-from webhooks.external_data.inquiries import Inquiries
+from webhooks.external_data.lookups import ExternalLookups
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Workers:
         self._executor = executor
         self._now = clock.monotonic
         self._limit = limit
-        self.inquiries: Inquiries | None = None
+        self.lookups: ExternalLookups | None = None
         """Fetches the external data of reviews; None if there is none to fetch."""
         self._free = asyncio.Semaphore(workers)
 
@@ -70,9 +70,9 @@ class Workers:
         self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
     ) -> Awaitable[Decision]:
         """Decide on a request, with all that it asks of others."""
-        if self.inquiries is None:
+        if self.lookups is None:
             return self._decide(decide, request, out_of_time)
-        return self.inquiries.decide(decide, request, out_of_time, run=self._decide)
+        return self.lookups.decide(decide, request, out_of_time, run=self._decide)
 
     async def _decide(
         self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime

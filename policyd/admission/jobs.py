@@ -153,10 +153,10 @@ class JobAdmission:
         group, kind = request.kind.group, request.kind.kind
         if request.operation == "CREATE":
             context = self._context(request, defaults=True)
-            default_on_create(draft, group=group, kind=kind, around=context)
+            default_on_create(draft, group=group, kind=kind, surroundings=context)
         else:
             context = self._context(request, defaults=False)
-            default_parent(draft, group=group, kind=kind, around=context)
+            default_parent(draft, group=group, kind=kind, surroundings=context)
 
     def check(self, request: AdmissionRequest, decision: Decision) -> Decision:
         """Return the objections to a job or pod that is written, or a pod that is resized.
@@ -248,30 +248,32 @@ def warn_of_hidden(
     return Decision(warnings=(f"{SPEAKER}: {said}",)) if said else ALLOWED
 
 
-def _with_job_rules(request: AdmissionRequest, policies: Decision, around: JobContext) -> Decision:
-    obj, old = object_of(request, policies), around.before
+def _with_job_rules(
+    request: AdmissionRequest, policies: Decision, surroundings: JobContext
+) -> Decision:
+    obj, old = object_of(request, policies), surroundings.before
     group, kind = request.kind.group, request.kind.kind
     try:
         if request.sub_resource:
-            errors = tuple(growth(obj, old, around))
+            errors = tuple(growth(obj, old, surroundings))
         else:
-            errors = validate_job(obj, old, group=group, kind=kind, around=around)
+            errors = validate_job(obj, old, group=group, kind=kind, surroundings=surroundings)
     except MisshapenError as error:
         return Decision(denials=(Denial(policy=SPEAKER, message=str(error)),))
     denials = tuple(
         Denial(policy=SPEAKER, message=e.words, path=e.path, reason="Forbidden") for e in errors
     )
-    warnings = tuple(_warnings(request, obj, around))
+    warnings = tuple(_warnings(request, obj, surroundings))
     return Decision(denials=denials, warnings=warnings) if denials or warnings else ALLOWED
 
 
-def _warnings(request: AdmissionRequest, obj: Json, around: JobContext) -> Iterator[str]:
-    if (request.kind.group, request.kind.kind) == POD and is_held_twice(obj, around):
+def _warnings(request: AdmissionRequest, obj: Json, surroundings: JobContext) -> Iterator[str]:
+    if (request.kind.group, request.kind.kind) == POD and is_held_twice(obj, surroundings):
         yield HELD_TWICE
     if (
         request.operation == "CREATE"
-        and CLAIMS_GATE not in around.integrations.off
-        and (around.integrations.manages_all or labels_of(obj).get(QUEUE_NAME))
+        and CLAIMS_GATE not in surroundings.integrations.off
+        and (surroundings.integrations.manages_all or labels_of(obj).get(QUEUE_NAME))
         and _claims(obj)
     ):
         yield CLAIMS_WAIT

@@ -61,7 +61,7 @@ class Submission:
 
 
 def submission_of(
-    obj: Json, group: str, kind: str, around: JobContext, namespace: str
+    obj: Json, group: str, kind: str, surroundings: JobContext, namespace: str
 ) -> Submission | None:
     """Return how an object is submitted to a queue; None if it is not, or that is not known yet.
 
@@ -69,7 +69,7 @@ def submission_of(
         obj: The object, as the webhooks changed it.
         group: Its API group.
         kind: Its kind.
-        around: Other inputs.
+        surroundings: Other inputs.
         namespace: Of the request; objects often leave it out.
     """
     try:
@@ -79,7 +79,7 @@ def submission_of(
             not queue_name(metadata)
             or prebuilt_name(metadata)
             or gates_of(metadata)
-            or is_part(obj, around)
+            or is_part(obj, surroundings)
             or claims(obj)
         ):
             return None

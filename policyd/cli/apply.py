@@ -23,11 +23,11 @@ from policyd.cli.formats.report import count, exit_code, show_all, unusable
 from policyd.cli.formats.reports import FORMATS, Format, ReportEntry, entries_of, report
 from policyd.cli.options import OBJECTS, POLICIES
 from policyd.cli.request_options import (
-    Around,
     Labels,
+    ObjectSurroundings,
     RequestOptions,
-    around_of,
     request_of,
+    surroundings_of,
     with_request_options,
 )
 from policyd.clock import SystemClock
@@ -133,20 +133,20 @@ def command(**given: Unpack[_Given]) -> None:
     if not documents and not unreadable:
         raise click.UsageError(f"no object in {', '.join(given['objects'])}")
     objects = [document.value for document in documents]
-    around = around_of(given, loaded, objects)
-    show_all(around.findings)
-    objects += around.objects
+    surroundings = surroundings_of(given, loaded, objects)
+    show_all(surroundings.findings)
+    objects += surroundings.objects
     labels = Labels(objects, given, of_cluster=given["cluster"])
     policies = offline_set(
-        around.kept(loaded),
+        surroundings.kept(loaded),
         labels.lookup,
         objects=objects,
         now=SystemClock().now,
         makers=makers_for(given["user"]),
-        queues=lambda: around.queues,
+        queues=lambda: surroundings.queues,
     )
-    applied, broken = _apply(documents, policies, given, labels, around)
-    findings = [*loaded.findings, *unreadable, *around.findings, *broken]
+    applied, broken = _apply(documents, policies, given, labels, surroundings)
+    findings = [*loaded.findings, *unreadable, *surroundings.findings, *broken]
     show_all(broken)
     for one in applied:
         _tell(one)
@@ -163,16 +163,16 @@ def _apply(
     policies: PolicySet,
     given: _Given,
     labels: Labels,
-    around: Around,
+    surroundings: ObjectSurroundings,
 ) -> tuple[list[_Applied], list[Finding]]:
     """Evaluate each object; a document that is no object, or is undecided, is a finding."""
     decide = _with_webhooks(policies) if given["queue"] else lambda r: (policies.review(r),)
     applied: list[_Applied] = []
     findings: list[Finding] = []
-    kinds = {**around.kinds, **custom_kinds(document.value for document in documents)}
+    kinds = {**surroundings.kinds, **custom_kinds(document.value for document in documents)}
     for document in progress(documents, "applying", len(documents)):
         try:
-            request = request_of(document.value, given, kinds, around)
+            request = request_of(document.value, given, kinds, surroundings)
         except ObjectError as error:
             findings.append(unusable(document, error))
             continue

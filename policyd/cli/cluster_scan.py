@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from policyd.cli.around import around_scan
 from policyd.cli.clusters import missing, read_cluster
 from policyd.cli.options import ClusterOptions
-from policyd.cli.request_options import Around
+from policyd.cli.request_options import ObjectSurroundings
+from policyd.cli.surroundings import read_scan_surroundings
 from policyd.controller.policies.scanning import PAGE, found_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
@@ -30,22 +30,22 @@ class ClusterScan:
 
 
 def scan_cluster(
-    given: ClusterOptions, loaded: Loaded, policies_with: Callable[[Around], PolicySet]
+    given: ClusterOptions, loaded: Loaded, policies_with: Callable[[ObjectSurroundings], PolicySet]
 ) -> ClusterScan:
     """Evaluate policies on all objects of a cluster that they concern.
 
     Args:
         given: Which cluster.
         loaded: The policies.
-        policies_with: Makes a set of them with what is around.
+        policies_with: Makes a set of them with the surroundings.
 
     Returns:
         The results. If the cluster does not answer, the command ends with 2.
     """
 
     async def read(reader: Reader, _namespace: str) -> ClusterScan:
-        around = await around_scan(reader, loaded.policies)
-        found = ClusterScan(PolicyScan(policies_with(around)), around.findings)
+        surroundings = await read_scan_surroundings(reader, loaded.policies)
+        found = ClusterScan(PolicyScan(policies_with(surroundings)), surroundings.findings)
         for each in resources_to_list(found.scan.policies, _KNOWN):
             await _look_at(reader, each, found)
         return found

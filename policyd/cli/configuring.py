@@ -6,7 +6,7 @@ import click
 import structlog
 
 from policyd.api.configuration import Configuration
-from policyd.api.configuration.left_out import ineffective_gates
+from policyd.api.configuration.fixed_gates import ineffective_gates
 from policyd.config import load_configuration, parse_configuration
 from policyd.controller.queues.queue_settings import (
     copied_keys,

@@ -17,8 +17,8 @@ from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
 from policyd.cli.request_options import (
     Labels,
     RequestOptions,
-    around_of,
     request_of,
+    surroundings_of,
     with_request_options,
 )
 from policyd.clock import SystemClock
@@ -108,21 +108,21 @@ def _explain(
 ) -> Iterator[tuple[Document, list[PolicyExplanation]]]:
     """Yield each object with its explanation; a document that is no object is a finding."""
     objects = [document.value for document in documents]
-    around = around_of(given, loaded, objects)
-    findings += around.findings
-    objects += around.objects
-    kinds = {**around.kinds, **custom_kinds(objects)}
+    surroundings = surroundings_of(given, loaded, objects)
+    findings += surroundings.findings
+    objects += surroundings.objects
+    kinds = {**surroundings.kinds, **custom_kinds(objects)}
     policies: PolicySet = offline_set(
-        around.kept(loaded),
+        surroundings.kept(loaded),
         Labels(objects, given, of_cluster=given["cluster"]).lookup,
         objects=objects,
         now=SystemClock().now,
         makers=makers_for(given["user"]),
-        queues=lambda: around.queues,
+        queues=lambda: surroundings.queues,
     )
     for document in progress(documents, "explaining", len(documents)):
         try:
-            request = request_of(document.value, given, kinds, around)
+            request = request_of(document.value, given, kinds, surroundings)
         except ObjectError as error:
             findings.append(unusable(document, error))
             continue

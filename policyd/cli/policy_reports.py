@@ -21,7 +21,12 @@ from policyd.cli.options import (
     from_cluster,
     one_source,
 )
-from policyd.cli.request_options import NAMESPACE_LABELS, Around, Labels, NamespaceOptions
+from policyd.cli.request_options import (
+    NAMESPACE_LABELS,
+    Labels,
+    NamespaceOptions,
+    ObjectSurroundings,
+)
 from policyd.clock import SystemClock
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
@@ -113,10 +118,13 @@ def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.cluster_scan import scan_cluster  # noqa: PLC0415
 
-    def policies_with(around: Around) -> PolicySet:
-        labels = Labels(around.objects, given, of_cluster=True)
+    def policies_with(surroundings: ObjectSurroundings) -> PolicySet:
+        labels = Labels(surroundings.objects, given, of_cluster=True)
         return offline_set(
-            around.kept(loaded), labels.lookup, objects=around.objects, now=SystemClock().now
+            surroundings.kept(loaded),
+            labels.lookup,
+            objects=surroundings.objects,
+            now=SystemClock().now,
         )
 
     found = scan_cluster(given, loaded, policies_with)

@@ -70,8 +70,8 @@ def key_of(obj: Json) -> ObjectKey | None:
 
 
 @dataclass(slots=True)
-class Around:
-    """What is around the objects that policies decide on.
+class ObjectSurroundings:
+    """The surroundings of objects that policies decide on.
 
     Attributes:
         namespace: Of objects that name none.
@@ -97,8 +97,10 @@ class Around:
         return replace(loaded, policies=tuple(policies)) if self.left_out else loaded
 
 
-def around_of(given: RequestOptions, loaded: Loaded, objects: Sequence[Json]) -> Around:
-    """Return what is around objects, of a cluster or of files.
+def surroundings_of(
+    given: RequestOptions, loaded: Loaded, objects: Sequence[Json]
+) -> ObjectSurroundings:
+    """Return the surroundings of objects, from a cluster or from files.
 
     Args:
         given: The options; their namespace becomes that of the context if none was named.
@@ -109,34 +111,39 @@ def around_of(given: RequestOptions, loaded: Loaded, objects: Sequence[Json]) ->
         click.UsageError: If a cluster is named, and not to be read.
     """
     check_cluster(given)
-    around = _of_cluster(given, loaded, objects) if given["cluster"] else Around()
+    surroundings = _of_cluster(given, loaded, objects) if given["cluster"] else ObjectSurroundings()
     if given["snapshot"]:
-        around.queues = facts_in(given["snapshot"])
-    return around
+        surroundings.queues = facts_in(given["snapshot"])
+    return surroundings
 
 
-def _of_cluster(given: RequestOptions, loaded: Loaded, objects: Sequence[Json]) -> Around:
+def _of_cluster(
+    given: RequestOptions, loaded: Loaded, objects: Sequence[Json]
+) -> ObjectSurroundings:
     # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.around import around_objects  # noqa: PLC0415
     from policyd.cli.clusters import read_cluster  # noqa: PLC0415
+    from policyd.cli.surroundings import read_surroundings  # noqa: PLC0415
 
     source = click.get_current_context().get_parameter_source("namespace")
 
-    async def read(reader: "Reader", namespace: str) -> Around:
+    async def read(reader: "Reader", namespace: str) -> ObjectSurroundings:
         if source is not ParameterSource.DEFAULT:
             namespace = given["namespace"]
         stored = given["operation"] != "CREATE"
-        return await around_objects(
+        return await read_surroundings(
             reader, loaded.policies, objects, namespace=namespace, stored=stored
         )
 
-    around = read_cluster(given, read)
-    given["namespace"] = around.namespace
-    return around
+    surroundings = read_cluster(given, read)
+    given["namespace"] = surroundings.namespace
+    return surroundings
 
 
 def request_of(
-    obj: Json, given: RequestOptions, kinds: CustomKinds, around: Around | None = None
+    obj: Json,
+    given: RequestOptions,
+    kinds: CustomKinds,
+    surroundings: ObjectSurroundings | None = None,
 ) -> AdmissionRequest:
     """Return the request that sends an object; one that is updated was as it is.
 
@@ -144,7 +151,7 @@ def request_of(
         obj: The object.
         given: The options.
         kinds: The kinds that are not built in.
-        around: Where the objects are as they were; the same as sent if left out.
+        surroundings: Where the objects are as they were; the same as sent if left out.
 
     Raises:
         ObjectError: If it is no object of Kubernetes, or it is not known what is updated.
@@ -156,7 +163,7 @@ def request_of(
         kinds=kinds,
     )
     key = key_of(obj)
-    said = around.stored.get(key) if around is not None and key is not None else None
+    said = surroundings.stored.get(key) if surroundings is not None and key is not None else None
     if isinstance(said, str):
         raise ObjectError(said)
     old = as_it_was(obj, given["operation"], said)

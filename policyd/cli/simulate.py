@@ -31,7 +31,7 @@ from policyd.cli.formats.scenarios import (
 from policyd.cli.formats.tables import Rows
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
 from policyd.cli.planning.optimum import Optimum
-from policyd.cli.planning.planning import PLANNING, Planning, days, plan
+from policyd.cli.planning.trace_command import PLANNING, Planning, days, plan
 from policyd.optimize.moves import Moves
 from policyd.simulate.defragmentation import (
     Defragmentation,
@@ -42,13 +42,13 @@ from policyd.simulate.defragmentation import (
     plan_moves,
 )
 from policyd.simulate.scenario import SimulatedCycle, Simulation, Waits
-from policyd.status.left_out import not_counted
+from policyd.status.excluded_nodes import not_counted
+from policyd.status.messages import message_of
 from policyd.status.naming import Names, Naming, OtherTeams
 from policyd.status.profiles import gpus_wanted
 from policyd.status.queues import queue_status
 from policyd.status.remedies import nearest, remedy_text
-from policyd.status.what_helps import cheapest, remedies
-from policyd.status.words import message_of
+from policyd.status.remedy_search import cheapest, remedies
 
 _NARROWEST: Final = 24
 """Columns that the names of workloads have at least."""

@@ -15,7 +15,7 @@ from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
 from policyd.cli.options import ClusterOptions, check_cluster, from_cluster
 from policyd.engine.documents.findings import Finding
-from policyd.engine.offline.cases import NOTHING_AROUND, CaseOutcome, CaseSurroundings
+from policyd.engine.offline.cases import NO_SURROUNDINGS, CaseOutcome, CaseSurroundings
 from policyd.policy_files import CASES, KYVERNO_TEST
 
 
@@ -98,9 +98,9 @@ def command(
         raise click.UsageError(f"no {CASES}, {KYVERNO_TEST}, suite or tests/ under {under}")
     for policy in untested(paths, files):
         click.secho(f"{policy}: no {CASES} beside it", fg="yellow", err=True)
-    around = _around(paths, asked)
-    tested = list(_run_all(files, keyword, around, branches=asked["branches"]))
-    tested += run_all_together(paths, files, around) if asked["together"] else ()
+    surroundings = _surroundings(paths, asked)
+    tested = list(_run_all(files, keyword, surroundings, branches=asked["branches"]))
+    tested += run_all_together(paths, files, surroundings) if asked["together"] else ()
     if keyword and not any(one.outcomes or one.findings for one in tested):
         raise click.UsageError(f"no case has `{keyword}` in its name")
     if output == "json":
@@ -117,26 +117,26 @@ def command(
     sys.exit(exit_code(findings, failed=failed or lacking))
 
 
-def _around(paths: Sequence[Path], asked: _Asked) -> CaseSurroundings:
+def _surroundings(paths: Sequence[Path], asked: _Asked) -> CaseSurroundings:
     """Return what cases leave out."""
     check_cluster(asked)
     if not asked["cluster"]:
-        return NOTHING_AROUND
+        return NO_SURROUNDINGS
     # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.around import around_cases  # noqa: PLC0415
     from policyd.cli.clusters import read_cluster  # noqa: PLC0415
+    from policyd.cli.surroundings import read_case_surroundings  # noqa: PLC0415
 
     # Of cases in a file, the policies are beside it; of those on standard input, in this folder.
     folders = dict.fromkeys(str(path if path.is_dir() else path.parent) for path in paths)
     policies = load(list(folders)).policies
-    return read_cluster(asked, lambda reader, _: around_cases(reader, policies))
+    return read_cluster(asked, lambda reader, _: read_case_surroundings(reader, policies))
 
 
 def _run_all(
-    files: Sequence[Path], keyword: str, around: CaseSurroundings, *, branches: bool
+    files: Sequence[Path], keyword: str, surroundings: CaseSurroundings, *, branches: bool
 ) -> Iterator[Tested]:
     """Run the files, with a progress bar on a terminal."""
-    running = run_files(files, keyword, branches=branches, around=around)
+    running = run_files(files, keyword, branches=branches, surroundings=surroundings)
     yield from progress(running, "testing", len(files))
 
 

@@ -37,9 +37,9 @@ from policyd.kube.events import MESSAGE_BYTES
 from policyd.kube.pace import Backoff, Pace
 from policyd.kube.resources import WORKLOADS
 from policyd.optimize.opt_ins import wants
+from policyd.status.messages import considered_text
 from policyd.status.naming import Naming
 from policyd.status.queues import queue_status
-from policyd.status.words import considered_text
 from policyd.workload.conversion import admission_object
 from policyd.workload.lifecycle import (
     next_status,
@@ -310,8 +310,8 @@ class WorkloadWrites:
         if patch is not None:
             workload = await self._writes.patch(self._mirror, workload, patch)
         now = self._writes.now
-        around = self._surroundings(workload)
-        status = next_status(workload, around, now=now)
+        context = self._surroundings(workload)
+        status = next_status(workload, context, now=now)
         if status != workload.status:
             if not has_quota(workload):
                 status = self._readiness.begun(with_status(workload, status), now=now)
@@ -321,7 +321,7 @@ class WorkloadWrites:
         deleted = workload.metadata.deletion_timestamp is not None
         if deleted or stop_left(workload, now=now) is not None:
             self._cache.hooks.reconcile(_ownerless(workload))
-        left = (time_left(workload, around, now=now), self._protection.left(workload, now))
+        left = (time_left(workload, context, now=now), self._protection.left(workload, now))
         return min((seconds for seconds in left if seconds is not None), default=None)
 
     async def release_ownerless(self, key: ReconcileKey) -> float | None:

@@ -130,7 +130,7 @@ class ParentKind(Generic[P]):
     role_of: Callable[[P, QueuedPod], str] = lambda _parent, _pod: ""
     notes: Mapping[str, str] = field(default_factory=dict)
     mistakes: Callable[[P, P | None, JobContext], Iterable[FieldError]] = (
-        lambda _parent, _old, _around: ()
+        lambda _parent, _old, _surroundings: ()
     )
     bare: bool = False
     fixed: bool = False

@@ -6,6 +6,6 @@ alone. Start with `optimizer`.
 
 - *Time*: `reservation` (backfill, gangs that run short, releases gathered after a preemption).
 - *Order*: `local_order` (of LocalQueues); packing of flavors is in `optimizer`.
-- *Moves*: `moves` in a cycle or in a plan, and `together` to place several workloads at once.
+- *Moves*: `moves` in a cycle or in a plan, and `joint_placement` of several workloads at once.
 - *Devices*: `devices`, `mig`, `fragmentation`.
 """

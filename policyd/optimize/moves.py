@@ -34,8 +34,8 @@ from policyd.alloc.topology.values import PODS, PlacementRequest
 from policyd.alloc.workload import QueuedWorkload
 from policyd.optimize.devices import device_of, gpus_asked
 from policyd.optimize.fragmentation import free_of
+from policyd.optimize.joint_placement import SearchBudget, place_jointly
 from policyd.optimize.opt_ins import wants
-from policyd.optimize.together import SearchBudget, place_together
 
 MOST_STEPS = 20_000
 """How many ways to spread pods are tried: a second or so."""
@@ -242,7 +242,7 @@ def _together(
             asked[workload.key] = found[1].requests
             state.tree.charge(found[0].charges)
         gates, budget = state.settings.gates, preemptor.budget
-        places = place_together(state.ledger.nodes, asked, gates=gates, budget=budget)
+        places = place_jointly(state.ledger.nodes, asked, gates=gates, budget=budget)
     if places is None:
         return None
     return [replace(a, placements=places[k]) for k, a in zip(asked, got, strict=True)]

@@ -21,7 +21,7 @@ from policyd.api.policy import GROUP
 from policyd.api.selectors import Requirement
 from policyd.engine.objects.workloads import KINDS
 from policyd.registration.atoms import atoms_of, rules_of
-from policyd.registration.left_out import LEFT_OUT, leave_out
+from policyd.registration.exclusions import LEFT_OUT, leave_out
 from policyd.registration.requirements import in_order
 from policyd.registration.webhook_rules import DerivedWebhook, WebhookRules
 

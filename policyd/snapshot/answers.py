@@ -27,8 +27,8 @@ from policyd.snapshot.values import (
     SnapshotReason,
 )
 from policyd.status.naming import team_of
+from policyd.status.pending_reasons import needs_text
 from policyd.status.quantities import format_amount
-from policyd.status.standing import needs_text
 
 State = Literal[
     "Pending",

@@ -9,8 +9,10 @@ from policyd.alloc.reasons import OverCapacity, Refusal
 from policyd.alloc.state import CoreState
 from policyd.optimize.opt_ins import NO_OPT_INS, wants
 from policyd.snapshot.values import Lacking, QuotaHolder, SnapshotReason
-from policyd.status.left_out import nodes_missed
+from policyd.status.excluded_nodes import nodes_missed
+from policyd.status.messages import message_of
 from policyd.status.naming import Naming
+from policyd.status.pending_reasons import refused_now
 from policyd.status.remedies import (
     AskLess,
     Remedy,
@@ -22,10 +24,8 @@ from policyd.status.remedies import (
     nearest_lacks,
     remedy_text,
 )
+from policyd.status.remedy_search import remedies
 from policyd.status.shortages import Shortage, shortages
-from policyd.status.standing import refused_now
-from policyd.status.what_helps import remedies
-from policyd.status.words import message_of
 
 MOST_NAMED = 3
 """How many workloads to wait for are named."""

@@ -19,9 +19,9 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.workload import PodSetFlavors, QueuedWorkload, ReservedQuota
 from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.snapshot.values import ClusterQueueUse, HeldAmount, HoldingRow, QueueSnapshot
+from policyd.status.messages import message_of
 from policyd.status.naming import Naming
 from policyd.status.remedies import Lack, nearest_lacks
-from policyd.status.words import message_of
 
 MOST_HOLDING: Final = 1_000
 """Workloads with quota in a tree that are looked at one by one, as candidates for preemption."""

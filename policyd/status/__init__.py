@@ -2,5 +2,5 @@
 
 The allocation core decides, and says why in types and numbers; here these become sentences.
 
-Imports `alloc` and `node_rules`. Start with `queues` and `words`.
+Imports `alloc` and `node_rules`. Start with `queues` and `messages`.
 """

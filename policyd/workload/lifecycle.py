@@ -42,19 +42,19 @@ from policyd.workload.transitions import (
 )
 
 
-def next_status(workload: Workload, around: StatusContext, *, now: float) -> WorkloadStatus:
+def next_status(workload: Workload, context: StatusContext, *, now: float) -> WorkloadStatus:
     """Return the status that a workload should have next; its own if nothing is to be changed.
 
     Args:
         workload: The workload.
-        around: The queues around it.
+        context: Its queues, and the settings that concern it.
         now: Seconds since the epoch.
     """
     if is_finished(workload):
         return workload.status
     if not workload.spec.active and not condition_true(workload.status.conditions, EVICTED):
         return deactivate(workload, now=now)
-    for changed in _changes(workload, around, now):
+    for changed in _changes(workload, context, now):
         if changed != workload.status:
             return changed
     return workload.status
@@ -77,9 +77,9 @@ def deactivate(workload: Workload, *, now: float) -> WorkloadStatus:
     return without_deactivation(evicted)
 
 
-def _changes(workload: Workload, around: StatusContext, now: float) -> Iterator[WorkloadStatus]:
+def _changes(workload: Workload, context: StatusContext, now: float) -> Iterator[WorkloadStatus]:
     yield _without_leftover(workload)
-    if around.gates.multi_kueue_orchestrated_preemption:
+    if context.gates.multi_kueue_orchestrated_preemption:
         yield sync_preemption_gates(workload, now=now)
     if not workload.spec.active:  # and evicted before: it has no turn to wait for
         yield msgspec.structs.replace(workload.status, requeue_state=None)
@@ -87,19 +87,19 @@ def _changes(workload: Workload, around: StatusContext, now: float) -> Iterator[
         yield after_checks(workload, now=now)
         if not has_quota(workload) and _backs_off(workload, now):
             return
-    yield _requeued(workload, around, now)
+    yield _requeued(workload, context, now)
     if has_quota(workload):
-        yield gated(workload, around, now)
-    yield _with_checks(workload, around, now)
+        yield gated(workload, context, now)
+    yield _with_checks(workload, context, now)
     if not has_quota(workload):
-        yield unreserved(workload, around, now)
+        yield unreserved(workload, context, now)
     if not is_admitted(workload):
-        detailed = around.gates.unadmitted_workloads_observability
+        detailed = context.gates.unadmitted_workloads_observability
         workload = with_status(workload, sync_admitted(workload, now=now, detailed=detailed))
         if is_admitted(workload):
             yield workload.status
     # The reason why a workload is not admitted yet is written together with its consequences.
-    yield _reserved(workload, around, now) if has_quota(workload) else workload.status
+    yield _reserved(workload, context, now) if has_quota(workload) else workload.status
 
 
 def _without_leftover(workload: Workload) -> WorkloadStatus:
@@ -114,7 +114,7 @@ def _backs_off(workload: Workload, now: float) -> bool:
     return (backoff_left(workload, now=now) or 0.0) > 0
 
 
-def _requeued(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
+def _requeued(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
     """Let a workload queue again if its backoff is over."""
     if workload.spec.active and not has_quota(workload):
         workload = with_status(workload, without_backoff(workload.status))
@@ -130,14 +130,14 @@ def _requeued(workload: Workload, around: StatusContext, now: float) -> Workload
     if requeued.reason.startswith("Deactivated") and workload.spec.active:
         message = "The workload was reactivated"
         return requeue(workload, reason="Reactivated", message=message, now=now)
-    return _restarted(workload, requeued.reason, around, now)
+    return _restarted(workload, requeued.reason, context, now)
 
 
 def _restarted(
-    workload: Workload, reason: str, around: StatusContext, now: float
+    workload: Workload, reason: str, context: StatusContext, now: float
 ) -> WorkloadStatus:
     """Let a workload queue again whose queue is no longer stopped, if that was the `reason`."""
-    for what, queue in (("Local", around.local_queue), ("Cluster", around.cluster_queue)):
+    for what, queue in (("Local", context.local_queue), ("Cluster", context.cluster_queue)):
         stopped = queue is None or queue.spec.stop_policy != "None"
         if reason == f"{what}QueueStopped" and not stopped:
             return requeue(
@@ -149,10 +149,10 @@ def _restarted(
     return workload.status
 
 
-def _with_checks(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
-    if around.cluster_queue is None:
+def _with_checks(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
+    if context.cluster_queue is None:
         return workload.status
-    names = required_checks(workload, around.cluster_queue)
+    names = required_checks(workload, context.cluster_queue)
     return sync_checks(workload.status, names, now=now)
 
 
@@ -190,7 +190,7 @@ def sync_checks(status: WorkloadStatus, names: Sequence[str], *, now: float) -> 
     return msgspec.structs.replace(status, admission_checks=tuple(wanted))
 
 
-def _reserved(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
+def _reserved(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
     if condition_true(workload.status.conditions, EVICTED):
         return workload.status
     rejected = _in_state(workload, "Rejected")
@@ -202,8 +202,8 @@ def _reserved(workload: Workload, around: StatusContext, now: float) -> Workload
     if retried:
         message = f"Evicted due to {_checks_text(retried, 'Retry')}"
         return evict(workload, reason="AdmissionCheck", message=message, now=now)
-    stopped = _under_stop_policy(workload, around, now)
-    return stopped if stopped != workload.status else _overdue(workload, around, now)
+    stopped = _under_stop_policy(workload, context, now)
+    return stopped if stopped != workload.status else _overdue(workload, context, now)
 
 
 def _checks_text(checks: list[AdmissionCheckState], state: str) -> str:
@@ -212,18 +212,18 @@ def _checks_text(checks: list[AdmissionCheckState], state: str) -> str:
     return f"AdmissionCheck{'s' * (len(checks) > 1)} in {state} state: {'; '.join(parts)}"
 
 
-def _overdue(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
-    rules = around.ready_rules
+def _overdue(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
+    rules = context.ready_rules
     waited = ready_time_left(workload, rules, now=now)
     if rules is not None and waited is not None and waited[1] <= 0:
-        return give_up_waiting(workload, rules, waited[0], now=now, jitter=around.jitter)
+        return give_up_waiting(workload, rules, waited[0], now=now, jitter=context.jitter)
     left = execution_left(workload, now=now)
     return workload.status if left is None or left > 0 else end_execution(workload, now=now)
 
 
-def time_left(workload: Workload, around: StatusContext, *, now: float) -> float | None:
+def time_left(workload: Workload, context: StatusContext, *, now: float) -> float | None:
     """Return the seconds until time alone changes a workload's status; None if it does not."""
-    waited = ready_time_left(workload, around.ready_rules, now=now)
+    waited = ready_time_left(workload, context.ready_rules, now=now)
     ends = (
         None if waited is None else waited[1],
         execution_left(workload, now=now),
@@ -237,14 +237,14 @@ def _in_state(workload: Workload, state: str) -> list[AdmissionCheckState]:
     return sorted(found, key=lambda check: check.name)
 
 
-def _under_stop_policy(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
+def _under_stop_policy(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
     """Evict admitted workloads of a drained queue; release unadmitted ones of a stopped queue.
 
     A deleted queue cannot be known to drain: admitted workloads run on.
     """
     queues = (
-        ("Local", workload.spec.queue_name, around.local_queue),
-        ("Cluster", _cluster_queue_name(workload, around), around.cluster_queue),
+        ("Local", workload.spec.queue_name, context.local_queue),
+        ("Cluster", _cluster_queue_name(workload, context), context.cluster_queue),
     )
     admitted = is_admitted(workload)
     for what, name, queue in queues:
@@ -254,15 +254,15 @@ def _under_stop_policy(workload: Workload, around: StatusContext, now: float) ->
             return evict(workload, reason=f"{what}QueueStopped", message=message, now=now)
         if not admitted and (queue is None or queue.metadata.deletion_timestamp is not None):
             message = f"{what}Queue {name} is terminating or missing"
-            return released(workload, around, "Misconfigured", message, now)
+            return released(workload, context, "Misconfigured", message, now)
         if not admitted and policy != "None":
             message = f"{what}Queue {name} is stopped"
-            return released(workload, around, "Suspended", message, now)
+            return released(workload, context, "Suspended", message, now)
     return workload.status
 
 
-def _cluster_queue_name(workload: Workload, around: StatusContext) -> str:
-    queue = around.local_queue
+def _cluster_queue_name(workload: Workload, context: StatusContext) -> str:
+    queue = context.local_queue
     return holding_queue(workload) if queue is None else queue.spec.cluster_queue
 
 

@@ -59,51 +59,54 @@ class StatusContext:
     gates: Gates = DEFAULTS.gates
 
 
-def unreserved(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
+def unreserved(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
     """Say why a workload has no quota, where that is not for the scheduling loop to say."""
     if workload.spec.active and is_on_hold(workload):
         return workload.status
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)
     written = "" if present is None else present.reason
-    if written == GATED and not (_gates(workload, around) or _held_by_gates(workload)):
-        return released(workload, around, "PendingEvaluation", CLEARED, now)  # written first
-    found = _obstacle(workload, around)
+    if written == GATED and not (_gates(workload, context) or _held_by_gates(workload)):
+        return released(workload, context, "PendingEvaluation", CLEARED, now)  # written first
+    found = _obstacle(workload, context)
     if found is not None:
-        return released(workload, around, *found, now)
-    if present is None and not around.gates.unadmitted_workloads_explicit_status:
+        return released(workload, context, *found, now)
+    if present is None and not context.gates.unadmitted_workloads_explicit_status:
         return workload.status
-    detailed = around.gates.unadmitted_workloads_observability
+    detailed = context.gates.unadmitted_workloads_observability
     reason, message = "PendingEvaluation", PENDING
-    if around.shared:  # it is better than none, and corrected if need be
-        reason, message = around.shared, present.message if present and around.written else BYPASSED
+    if context.shared:  # it is better than none, and corrected if need be
+        reason, message = (
+            context.shared,
+            present.message if present and context.written else BYPASSED,
+        )
     by_scheduler = BY_SCHEDULER if detailed else BY_SCHEDULER | _WITHOUT_DETAIL
-    known = written in by_scheduler and around.shared is None
+    known = written in by_scheduler and context.shared is None
     if known or written in {reason, written_reason(reason, detailed=detailed)}:
         return workload.status
     return release(workload, reason=reason, message=message, now=now, detailed=detailed)
 
 
-def gated(workload: Workload, around: StatusContext, now: float) -> WorkloadStatus:
+def gated(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
     """Take back the quota of a workload that is not to be admitted yet."""
-    gates = _gates(workload, around)
+    gates = _gates(workload, context)
     if not gates:
         return workload.status
-    return released(workload, around, GATED, _gated_by(gates), now)
+    return released(workload, context, GATED, _gated_by(gates), now)
 
 
 def released(
-    workload: Workload, around: StatusContext, reason: str, message: str, now: float
+    workload: Workload, context: StatusContext, reason: str, message: str, now: float
 ) -> WorkloadStatus:
     """Release a reservation, or write why there is none; without detail, no reason is written."""
-    detailed = around.gates.unadmitted_workloads_observability
+    detailed = context.gates.unadmitted_workloads_observability
     plain = {GATED: GATED, "PendingEvaluation": "Pending"}.get(reason, "Inadmissible")
     written = reason if detailed else plain
     return release(workload, reason=written, message=message, now=now, detailed=detailed)
 
 
-def _gates(workload: Workload, around: StatusContext) -> str:
+def _gates(workload: Workload, context: StatusContext) -> str:
     """Return the admission gates that keep a workload from being admitted; empty for none."""
-    heeded = around.gates.admission_gated_by
+    heeded = context.gates.admission_gated_by
     return workload.metadata.annotations.get(ADMISSION_GATED_BY, "") if heeded else ""
 
 
@@ -116,17 +119,17 @@ def _gated_by(gates: str) -> str:
     return f"Admission is gated by: {gates}"
 
 
-def _obstacle(workload: Workload, around: StatusContext) -> tuple[str, str] | None:
+def _obstacle(workload: Workload, context: StatusContext) -> tuple[str, str] | None:
     if not workload.spec.active:
         return "Deactivated", DEACTIVATED
-    gates = _gates(workload, around)
+    gates = _gates(workload, context)
     if gates:
         return GATED, _gated_by(gates)
-    obstacle = _queue_obstacle(workload, around)
+    obstacle = _queue_obstacle(workload, context)
     if obstacle is not None:
         return obstacle
-    if around.objection is not None:
-        return around.objection.reason, around.objection.message
+    if context.objection is not None:
+        return context.objection.reason, context.objection.message
     return _unreplaced(workload)
 
 
@@ -138,14 +141,14 @@ def _unreplaced(workload: Workload) -> tuple[str, str] | None:
     return "PendingEvaluation", f"{lost.message}; {UNREPLACED}"
 
 
-def _queue_obstacle(workload: Workload, around: StatusContext) -> tuple[str, str] | None:
-    queue = around.local_queue
+def _queue_obstacle(workload: Workload, context: StatusContext) -> tuple[str, str] | None:
+    queue = context.local_queue
     if queue is None or queue.metadata.deletion_timestamp is not None:
         return "Misconfigured", f"LocalQueue {workload.spec.queue_name} doesn't exist"
     if queue.spec.stop_policy != "None":
         return "Suspended", f"LocalQueue {workload.spec.queue_name} is inactive"
-    if around.cluster_queue is None:
+    if context.cluster_queue is None:
         return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue} doesn't exist"
-    if around.inactive:
+    if context.inactive:
         return "Suspended", f"ClusterQueue {queue.spec.cluster_queue} is inactive"
     return None

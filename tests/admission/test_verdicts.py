@@ -48,7 +48,7 @@ MAKER = JobContext(account="system:serviceaccount:kube-system:job-controller")
 def submitted(obj, *, held=True):
     draft = Draft(obj)
     if held:
-        default_on_create(draft, group=group_of(obj), kind=obj["kind"], around=MAKER)
+        default_on_create(draft, group=group_of(obj), kind=obj["kind"], surroundings=MAKER)
     return submission_of(draft.object, group_of(obj), obj["kind"], MAKER, "team-a")
 
 

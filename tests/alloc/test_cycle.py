@@ -6,7 +6,7 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Admit, Requeue
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.workload import Objection
-from policyd.status.words import message_of
+from policyd.status.messages import message_of
 from tests.alloc.builders import (
     admission,
     group,

@@ -12,7 +12,7 @@ from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedPodSet
 from policyd.node_rules import NodeTaint
-from policyd.status.words import considered_text, message_of
+from policyd.status.messages import considered_text, message_of
 from tests.alloc.builders import (
     admission,
     group,

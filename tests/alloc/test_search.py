@@ -6,7 +6,7 @@ from policyd.alloc.flavors.options import search_order
 from policyd.alloc.queue import FlavorSpec, Fungibility, PreemptionPolicy
 from policyd.alloc.reasons import Mode
 from policyd.node_rules import NodeTaint, TaintToleration
-from policyd.status.words import obstacle_text
+from policyd.status.messages import obstacle_text
 from tests.alloc.builders import admission, group, pod_set, queue, quota, state, workload
 
 SPOT = FlavorSpec(

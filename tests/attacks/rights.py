@@ -10,7 +10,7 @@ from typing import Any
 
 from policyd.api.kueue.names import MANAGED
 from policyd.registration.atoms import RuleAtom
-from policyd.registration.left_out import LEFT_OUT
+from policyd.registration.exclusions import LEFT_OUT
 from tests.attacks.figures import Attack, Figures
 from tests.charts import release
 from tests.charts.illegal import illegal

@@ -18,7 +18,7 @@ from tests.alloc.builders import cohort, queue, workload
 from tests.alloc.test_preemption import running
 from tests.bench.report import report
 from tests.snapshot.taking import Jobs
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 pytestmark = pytest.mark.bench
 

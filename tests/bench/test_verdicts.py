@@ -34,7 +34,7 @@ from tests.bench.report import report
 from tests.bench.test_snapshots import timed
 from tests.scenarios.objects import job
 from tests.snapshot.taking import Jobs
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 from tests.webhooks.reviews import review
 from webhooks.verdicts import JobVerdicts
 from webhooks.workers import SWITCH_SECONDS

@@ -21,7 +21,7 @@ from policyd.controller.queues.pending_workloads import (
 from policyd.status.naming import Naming
 from tests.alloc.builders import queue, workload
 from tests.bench.report import report
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 pytestmark = pytest.mark.bench
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from policyd.registration.left_out import LEFT_OUT
+from policyd.registration.exclusions import LEFT_OUT
 from tests.charts.release import CONTROLLER, WEBHOOKS
 from tests.charts.writes import (
     CONFIG_MAPS,

@@ -11,7 +11,7 @@ from tests.alloc.builders import cohort, group, pod_set, queue, workload
 from tests.alloc.test_preemption import running
 from tests.docs.pages import PROJECT
 from tests.snapshot.taking import body_for, taken
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 GPU = "nvidia.com/gpu"
 

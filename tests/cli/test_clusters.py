@@ -9,9 +9,9 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import clusters, main
-from policyd.cli.around import around_cases, around_objects
 from policyd.cli.cluster_scenario import scenario_of
 from policyd.cli.request_options import key_of
+from policyd.cli.surroundings import read_case_surroundings, read_surroundings
 from policyd.engine.compile.load import load_policies
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, UnreachableError
@@ -168,9 +168,9 @@ def test_an_update_of_nothing_is_no_request(run, obj, says):
 
 
 async def test_the_scope_of_other_kinds_is_asked(client):
-    around = await around_objects(client, (), [WIDGET], namespace="team-a", stored=False)
+    surroundings = await read_surroundings(client, (), [WIDGET], namespace="team-a", stored=False)
 
-    assert around.kinds == {("example.com", "Widget"): ("widgets", True)}
+    assert surroundings.kinds == {("example.com", "Widget"): ("widgets", True)}
 
 
 def test_explain_reads_the_same(run):
@@ -264,14 +264,14 @@ async def test_a_scenario_without_something_is_none(client, plural):
 async def test_cases_get_what_they_leave_out_or_nothing(client):
     loaded = load_policies(policy(WITH_PARAMS), "p")
 
-    around = await around_cases(client, loaded.policies)
+    surroundings = await read_case_surroundings(client, loaded.policies)
 
-    assert len(around.namespaces) == 2
-    assert [each["data"] for each in around.params] == [{"word": "yes"}]
+    assert len(surroundings.namespaces) == 2
+    assert [each["data"] for each in surroundings.params] == [{"word": "yes"}]
     for plural in ("namespaces", "configmaps"):
         client.fail(DENIED, verb="page", plural=plural)
         with pytest.raises(ForbiddenError):
-            await around_cases(client, loaded.policies)
+            await read_case_surroundings(client, loaded.policies)
 
 
 CASE = """
@@ -331,7 +331,7 @@ async def test_a_cluster_that_does_not_answer_is_no_result(client):
     client.fail(UnreachableError("no connection"), verb="get")
 
     with pytest.raises(UnreachableError):
-        await around_objects(client, (), [pod()], namespace="team-a", stored=False)
+        await read_surroundings(client, (), [pod()], namespace="team-a", stored=False)
 
 
 def test_an_object_without_a_kind_has_no_key():

@@ -7,8 +7,8 @@ from policyd.alloc.queue import Fungibility
 from policyd.alloc.reasons import Mode, most_severe
 from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.api.quantity import parse_quantity
+from policyd.status.messages import obstacle_text
 from policyd.status.quantities import format_amount
-from policyd.status.words import obstacle_text
 from tests.conformance.kueue_objects import Cluster, run_table, settings_of
 
 MODES = {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}

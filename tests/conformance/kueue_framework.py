@@ -263,7 +263,7 @@ def run_default_queues(path):
             draft,
             group="batch",
             kind="Job",
-            around=JobContext(default_queue=covered, integrations=chosen),
+            surroundings=JobContext(default_queue=covered, integrations=chosen),
         )
         got = draft.get(("metadata", "labels", QUEUE_NAME)) or ""
         return difference(got, case.want["wantQueueLabel"], "queue")

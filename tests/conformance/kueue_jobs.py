@@ -107,7 +107,7 @@ def waits_for_workload(case):
 def refused(case, new, old=None):
     said = case.input.get("gvk")  # as which kind a table has a job looked at
     group, kind = (said["Group"], said["Kind"]) if said else group_kind(new)
-    errors = validate_job(new, old, group=group, kind=kind, around=around(case))
+    errors = validate_job(new, old, group=group, kind=kind, surroundings=surroundings(case))
     got = sorted([f"FieldValue{e.problem}", e.path] for e in errors)
     wanted = case.want.get("wantValidationErrs") or case.want.get("wantErr") or []
     if isinstance(wanted, dict):
@@ -122,7 +122,7 @@ def group_kind(obj):
     return obj["apiVersion"].rpartition("/")[0], obj["kind"]
 
 
-def around(case):
+def surroundings(case):
     """Return what counts beside a case's job."""
     said = {name for name, value in case.input.items() if value is True}
     return JobContext(
@@ -161,7 +161,9 @@ def run_defaults(path):
     def failure(case):
         draft = Draft(given(case))
         group = draft.object["apiVersion"].rpartition("/")[0]
-        default_on_create(draft, group=group, kind=draft.object["kind"], around=around(case))
+        default_on_create(
+            draft, group=group, kind=draft.object["kind"], surroundings=surroundings(case)
+        )
         if "want" in case.want and case.want["want"] is None:
             policy = draft.get(("spec", "runPolicy")) or draft.get(("spec",)) or {}
             return difference(policy.get("managedBy"), case.want["wantManagedBy"], "managed by")
@@ -179,7 +181,7 @@ def run_default_classes(path):
         job = given(case)
         job["metadata"].setdefault("labels", {}).setdefault(QUEUE_NAME, "lq")
         draft, (group, kind) = Draft(job), group_kind(job)
-        default_on_create(draft, group=group, kind=kind, around=around(case))
+        default_on_create(draft, group=group, kind=kind, surroundings=surroundings(case))
         found = draft.get(("metadata", "labels", PRIORITY_CLASS)) or ""
         return difference(found, case.want["wantPriorityClassLabel"], "class")
 

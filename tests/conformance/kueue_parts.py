@@ -135,8 +135,8 @@ def deactivated(case):
     if not condition_true(workload.status.conditions, EVICTED):
         return False
     ended = with_status(workload, after_eviction(workload, now=NOW))
-    around = StatusContext(local_queue=None, cluster_queue=None)
-    after = next_status(ended, around, now=NOW)
+    context = StatusContext(local_queue=None, cluster_queue=None)
+    after = next_status(ended, context, now=NOW)
     requeued = find_condition(after.conditions, REQUEUED)
     return requeued.reason == "Reactivated"
 

@@ -19,7 +19,7 @@ from policyd.jobs.workload import workload_name
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS
 from policyd.patch.draft import Draft
-from tests.conformance.kueue_jobs import around
+from tests.conformance.kueue_jobs import surroundings
 from tests.conformance.kueue_objects import TRUSTED, decode, run_table
 from tests.conformance.kueue_parts import pod_group
 from tests.conformance.kueue_scene import (
@@ -185,7 +185,7 @@ def run_defaults(path):
     def failure(case):
         draft = Draft(copy.deepcopy(case.input["pod"]))
         if is_sent(case):
-            default_on_create(draft, group="", kind="Pod", around=around(case))
+            default_on_create(draft, group="", kind="Pod", surroundings=surroundings(case))
         return difference(held(draft.object), held(case.want["want"]), "pod")
 
     yield from run_table(path, failure, rule=left_out_at_the_door)

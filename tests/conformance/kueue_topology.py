@@ -12,8 +12,8 @@ from policyd.api import kueue
 from policyd.api.nodes import Node
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.requests import NO_RULES
+from policyd.status.messages import placement_text
 from policyd.status.quantities import format_amount
-from policyd.status.words import placement_text
 from policyd.workload.pod_set_values import pod_set_values
 from policyd.workload.topology_values import node_spec, put_pod, topology_assignment
 from tests.conformance.kueue_objects import decode, read_table, run_table

@@ -19,7 +19,7 @@ from policyd.alloc.topology.placing import Placer
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
 from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.controller.topology.topologies import NodeChanges
-from policyd.status.words import placement_text
+from policyd.status.messages import placement_text
 from tests.conformance import kueue_flavors
 from tests.conformance.kueue_flavors import Assigner, mode_of, needs_placement
 from tests.conformance.kueue_objects import Cluster, decode, run_table, settings_of

@@ -75,8 +75,8 @@ def make_pod(world, parent, index, template, *, kind="StatefulSet", **metadata):
     }
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": template["spec"]}
     draft = Draft(body)
-    around = JobContext(account="system:serviceaccount:kube-system:statefulset-controller")
-    default_on_create(draft, group="", kind="Pod", around=around)
+    surroundings = JobContext(account="system:serviceaccount:kube-system:statefulset-controller")
+    default_on_create(draft, group="", kind="Pod", surroundings=surroundings)
     return world.create(r.PODS, draft.object)
 
 

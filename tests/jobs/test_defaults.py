@@ -41,11 +41,11 @@ def owner(kind, api_version, *, controller=True):
     return {"kind": kind, "apiVersion": api_version, "name": "o", "controller": controller}
 
 
-def defaulted(obj, around=NOWHERE):
+def defaulted(obj, surroundings=NOWHERE):
     draft = Draft(obj)
     group = obj["apiVersion"].rpartition("/")[0]
-    around = replace(around, account=MAKER)
-    default_on_create(draft, group=group, kind=obj["kind"], around=around)
+    surroundings = replace(surroundings, account=MAKER)
+    default_on_create(draft, group=group, kind=obj["kind"], surroundings=surroundings)
     return draft
 
 
@@ -201,7 +201,7 @@ NO_TOPOLOGIES = JobContext(integrations=Integrations(off=frozenset({TOPOLOGIES})
 
 
 @pytest.mark.parametrize(
-    ("obj", "around", "first"),
+    ("obj", "surroundings", "first"),
     [
         pytest.param(mpi_job({}, **AS_WORKER), NOWHERE, "1", id="after-the-launcher"),
         pytest.param(mpi_job({}), NOWHERE, None, id="beside-the-launcher"),
@@ -212,8 +212,8 @@ NO_TOPOLOGIES = JobContext(integrations=Integrations(off=frozenset({TOPOLOGIES})
         pytest.param(mpi_job({}, **AS_WORKER), NO_TOPOLOGIES, None, id="placed-by-nobody"),
     ],
 )
-def test_workers_are_counted_from_the_launcher_on(obj, around, first):
-    worker = defaulted(obj, around).object["spec"]["mpiReplicaSpecs"]["Worker"]
+def test_workers_are_counted_from_the_launcher_on(obj, surroundings, first):
+    worker = defaulted(obj, surroundings).object["spec"]["mpiReplicaSpecs"]["Worker"]
 
     notes = worker["template"].get("metadata", {}).get("annotations", {})
     assert notes.get(POD_INDEX_OFFSET) == first

@@ -73,8 +73,8 @@ def pod(queue="a", **metadata):
 
 def changed(body, integrations, *, group="", kind="Pod"):
     draft = Draft(body)
-    around = JobContext(integrations=integrations, account="system:kube-controller-manager")
-    default_on_create(draft, group=group, kind=kind, around=around)
+    surroundings = JobContext(integrations=integrations, account="system:kube-controller-manager")
+    default_on_create(draft, group=group, kind=kind, surroundings=surroundings)
     return draft.changed
 
 

@@ -202,7 +202,7 @@ def test_a_job_does_not_leave_its_queue_where_there_is_a_default_one():
     old, new = job({QUEUE: "a"}, suspend=True), job(suspend=True)
 
     assert wrong(new, old) == []
-    assert [field for field, _ in wrong(new, old, around=JobContext(default_queue=True))] == [
+    assert [field for field, _ in wrong(new, old, surroundings=JobContext(default_queue=True))] == [
         f"metadata.labels[{QUEUE}]"
     ]
 
@@ -242,7 +242,7 @@ def without(*gates):
 )
 @pytest.mark.gate("AdmissionGatedBy", "ElasticJobsViaWorkloadSlices", "TASMultiLayerTopology")
 def test_a_disabled_feature_gate_disables_its_checks_and_fields(new, old, gate, refused):
-    assert (bool(wrong(new, old)), bool(wrong(new, old, around=without(gate)))) == refused
+    assert (bool(wrong(new, old)), bool(wrong(new, old, surroundings=without(gate)))) == refused
 
 
 @pytest.mark.parametrize(
@@ -304,9 +304,9 @@ def test_an_elastic_job_is_placed_anywhere_only(topology, fine):
 
 
 def test_a_running_job_of_a_namespace_with_a_default_queue_keeps_its_own_for_two_reasons():
-    around = JobContext(default_queue=True)
+    surroundings = JobContext(default_queue=True)
 
-    found = wrong(job(), job({QUEUE: "a"}), around=around)
+    found = wrong(job(), job({QUEUE: "a"}), surroundings=surroundings)
 
     assert [field for field, _ in found] == [f"metadata.labels[{QUEUE}]"] * 2
 

@@ -8,7 +8,7 @@ from policyd.alloc.plan import Admit, Preempt, Requeue
 from policyd.alloc.queue import FlavorSpec
 from policyd.optimize.opt_ins import OptIns, Protection
 from policyd.simulate.scenario import Arrival, Simulation
-from policyd.status.words import message_of
+from policyd.status.messages import message_of
 from tests.alloc.builders import admission, cohort, group, keys, pod_set, queue, workload
 from tests.alloc.choices import scenarios
 from tests.optimize.builders import state

@@ -18,9 +18,9 @@ from policyd.alloc.topology.values import (
     TopologyPlacement,
 )
 from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, ReservedQuota
+from policyd.optimize.joint_placement import SearchBudget
 from policyd.optimize.moves import Preemptor, cost_of, fewest_moves, may_move
 from policyd.optimize.opt_ins import OptIns
-from policyd.optimize.together import SearchBudget
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import queue, workload
 from tests.optimize.builders import state

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from policyd.alloc.plan import Preempt, Requeue
 from policyd.alloc.queue import QueueSpec
 from policyd.optimize.opt_ins import OptIns
-from policyd.status.words import message_of
+from policyd.status.messages import message_of
 from tests.simulate.test_properties import SCENARIOS, made, steps
 
 

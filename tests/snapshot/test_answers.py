@@ -9,7 +9,7 @@ from policyd.snapshot.values import PendingRow, QuotaHolder
 from tests.alloc.builders import cohort, group, pod_set, queue, quota, state, workload
 from tests.alloc.test_preemption import running
 from tests.snapshot.taking import snapshot
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 LINE = (
     queue("q", gpu=8),

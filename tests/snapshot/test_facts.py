@@ -32,7 +32,7 @@ from tests.alloc.test_properties import made, until_settled
 from tests.alloc.worlds import world
 from tests.engine.reviews import pod, policy, request
 from tests.snapshot.taking import Jobs, finished, snapshot
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 GPU = "nvidia.com/gpu"
 FLAVORS = FlavorSpec(name="h100"), FlavorSpec(name="spot")
@@ -290,8 +290,8 @@ def decide(spec, facts, obj=None, *, namespace=""):
     assert not loaded.findings, loaded.findings
     (compiled,) = loaded.policies
     compiled = _of_namespace(compiled, namespace)
-    around = PolicyContext(namespaces=namespace_lookup((), {}), queues=lambda: facts)
-    return PolicySet([compiled], surroundings=around).review(request(obj or queued()))
+    context = PolicyContext(namespaces=namespace_lookup((), {}), queues=lambda: facts)
+    return PolicySet([compiled], surroundings=context).review(request(obj or queued()))
 
 
 def _of_namespace(compiled, namespace):
@@ -355,9 +355,9 @@ def test_a_policy_runs_again_where_a_later_one_chose_the_queue():
     """
     texts = (policy(reads, "a-reads"), policy("inject: {queueName: lq}", "b-names"))
     loaded = load_policies("---\n".join(texts), "p")
-    around = PolicyContext(namespaces=namespace_lookup((), {}), queues=known)
+    context = PolicyContext(namespaces=namespace_lookup((), {}), queues=known)
 
-    decision = PolicySet(loaded.policies, surroundings=around).mutate(request(pod()))
+    decision = PolicySet(loaded.policies, surroundings=context).mutate(request(pod()))
 
     assert decision.object["metadata"]["labels"]["line"] == "1"
 
@@ -369,10 +369,10 @@ def test_a_decision_by_facts_is_never_remembered(read):
         facts_of(snapshot(settled(*FLAVORS, queue("a", groups=[group(h100={GPU: 8})]))), BEHIND),
     ]
     loaded = load_policies(policy(f"validations: [{{expression: {read} > 0}}]"), "p")
-    around = PolicyContext(namespaces=namespace_lookup((), {}), queues=lambda: changing[0])
+    context = PolicyContext(namespaces=namespace_lookup((), {}), queues=lambda: changing[0])
     recalled = []
     remembering = Remembering(
-        PolicySet(loaded.policies, surroundings=around),
+        PolicySet(loaded.policies, surroundings=context),
         "validate",
         recalled=lambda: recalled.append(1),
     )

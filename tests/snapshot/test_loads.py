@@ -6,7 +6,7 @@ from policyd.snapshot.loads import ResourceLoad, queue_loads
 from tests.alloc.builders import cohort, group, queue, workload
 from tests.alloc.test_preemption import running
 from tests.snapshot.taking import snapshot
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 LOADED = (
     cohort("all", gpu=4),

@@ -22,7 +22,7 @@ from tests.alloc.test_preemption import running
 from tests.alloc.test_properties import made, run
 from tests.alloc.worlds import NAMES, workloads, world
 from tests.snapshot.taking import NOW, Jobs, finished
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 LATER = 1_000
 POLICIES = (

@@ -9,15 +9,15 @@ from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.optimize.opt_ins import OptIns
 from policyd.snapshot.picture import LOOKS, STEP, Pictures
 from policyd.snapshot.values import NONE, PodShape, QuotaHolder
+from policyd.status.pending_reasons import turns
 from policyd.status.queues import places, queue_figures
-from policyd.status.standing import turns
 from tests.alloc.builders import cohort, group, pod_set, queue, quota, state, workload
 from tests.alloc.choices import scenarios
 from tests.alloc.test_preemption import running
 from tests.alloc.test_properties import made, until_settled
 from tests.alloc.worlds import world
 from tests.snapshot.taking import Jobs, body_for, keys, queue_of, snapshot, taken
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 RATE = settings(deadline=None)
 

@@ -8,8 +8,8 @@ from policyd.snapshot.values import API_VERSION, FORMAT
 from tests.alloc.builders import queue, workload
 from tests.alloc.test_preemption import running
 from tests.snapshot.taking import body_for, snapshot, taken
-from tests.snapshot.test_standings import by_usage
-from tests.status.test_standing import settled
+from tests.snapshot.test_priorities import by_usage
+from tests.status.test_pending_reasons import settled
 
 
 def some():

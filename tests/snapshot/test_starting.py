@@ -14,7 +14,7 @@ from policyd.snapshot.starting import (
 from policyd.snapshot.values import StartRow
 from tests.snapshot.taking import NOW, Jobs, Pictures, body_for, snapshot, taken
 from tests.snapshot.test_answers import LINE
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 IN_AN_HOUR = StartRow(4_600, 2_200, 11_800, "exact")
 UNKNOWN = StartRow(0, 0, 0, "NoHistory")

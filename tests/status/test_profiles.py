@@ -11,7 +11,7 @@ from policyd.alloc.workload import QueuedPodSet
 from policyd.node_rules import LabelRequirement
 from policyd.optimize.devices import GPU, SLICES
 from policyd.status.remedies import UseProfile, remedy_text
-from policyd.status.what_helps import cheapest, remedies
+from policyd.status.remedy_search import cheapest, remedies
 from tests.alloc.builders import queue, quota, state, workload
 from tests.alloc.topology.builders import request
 

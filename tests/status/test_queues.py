@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
+from policyd.status.messages import message_of
 from policyd.status.queues import Use, count_queues, places, queue_figures, queue_status
 from policyd.status.shortages import shortages
-from policyd.status.words import message_of
 from tests.alloc.builders import admission, cohort, group, queue, quota, state, workload
 
 

@@ -21,8 +21,8 @@ from policyd.status.remedies import (
     nearest,
     remedy_text,
 )
+from policyd.status.remedy_search import remedies
 from policyd.status.shortages import shortages
-from policyd.status.what_helps import remedies
 from tests.alloc.builders import group, pod_set, queue, quota, workload
 from tests.alloc.test_preemption import running
 from tests.optimize.builders import state

@@ -11,7 +11,7 @@ from policyd.admission.handler import AdmissionHandler
 from policyd.testing import FakeClock
 from tests.webhooks.reviews import response, review
 from webhooks.external_data.fetching import MOST_BYTES
-from webhooks.external_data.inquiries import Inquiries
+from webhooks.external_data.lookups import ExternalLookups
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
@@ -82,7 +82,7 @@ class AskingPolicies:
     def __init__(self, folder):
         self.folder = folder
         self.clock = FakeClock()
-        self.inquiries = Inquiries(clock=self.clock)
+        self.lookups = ExternalLookups(clock=self.clock)
         self.out_of_time = False
 
     async def says(self, expression, **outside):
@@ -92,7 +92,7 @@ class AskingPolicies:
         policies.read_files([self.folder])
         assert metrics.registry.get_sample_value("policyd_policy_mistakes_count") == 0
         answer = AdmissionHandler(
-            phase="validate", policies=policies.validate, with_external_data=self.inquiries.decide
+            phase="validate", policies=policies.validate, with_external_data=self.lookups.decide
         ).answer
         said = response(await answer(review(), lambda: self.out_of_time))
         return said["status"]["message"].partition("request: ")[2] if not said["allowed"] else ""

@@ -18,7 +18,7 @@ async def holding(folder, **call):
     """Policies beside an entry that calls, and the server that is called."""
     async with serving() as server:
         policies, fetcher = AskingPolicies(folder), Fetcher({})
-        http = Web(fetcher, policies.inquiries, [f"{server.url}/api"])
+        http = Web(fetcher, policies.lookups, [f"{server.url}/api"])
         reads = ClusterObjects(None, [], pace=None)
         service = {"url": server.url + call.pop("path", "/api/teams"), **call.pop("service", {})}
         entry = {

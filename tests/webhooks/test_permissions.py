@@ -15,7 +15,7 @@ from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.outside import AskingPolicies
 from tests.webhooks.reviews import policy, response, review
-from webhooks.external_data.inquiries import MOST_QUESTIONS, Inquiries
+from webhooks.external_data.lookups import MOST_QUESTIONS, ExternalLookups
 from webhooks.external_data.permissions import FRESH_SECONDS, Permissions
 from webhooks.external_data.reads import ClusterObjects
 from webhooks.metrics import WebhookMetrics
@@ -58,8 +58,8 @@ class Case:
         ]
         (folder / "a.yaml").write_text(json.dumps(policy("asks", validations=validations, **more)))
         self.clock = FakeClock()
-        inquiries = Inquiries(clock=self.clock)
-        permissions = Permissions(client, inquiries)
+        lookups = ExternalLookups(clock=self.clock)
+        permissions = Permissions(client, lookups)
         metrics = WebhookMetrics(CollectorRegistry())
         policies = PoliciesInForce(
             namespaces=without_cluster, metrics=metrics, authorize=permissions.authorize
@@ -67,7 +67,7 @@ class Case:
         policies.read_files([folder])
         self.out_of_time = False
         self._answer = AdmissionHandler(
-            phase="validate", policies=policies.validate, with_external_data=inquiries.decide
+            phase="validate", policies=policies.validate, with_external_data=lookups.decide
         ).answer
 
     async def refusal(self, body=None):
@@ -242,7 +242,7 @@ REVIEW = f'{{"spec": {{"user": dyn("bob"), "resourceAttributes": {ABOUT}}}}}'
 
 def posting(folder, client):
     policies = AskingPolicies(folder)
-    permissions = Permissions(client, policies.inquiries)
+    permissions = Permissions(client, policies.lookups)
     reads = ClusterObjects(client, [], permissions, pace=Pace())
 
     async def says(body, field):

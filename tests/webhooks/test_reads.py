@@ -17,7 +17,7 @@ from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.policies import stored
 from tests.webhooks.reviews import response, review
 from webhooks.external_data.fetching import Fetcher
-from webhooks.external_data.inquiries import Inquiries
+from webhooks.external_data.lookups import ExternalLookups
 from webhooks.external_data.permissions import Permissions
 from webhooks.external_data.reads import ClusterObjects
 from webhooks.external_data.web import Web
@@ -77,7 +77,7 @@ def asking(folder, objects, expression):
     validation["messageExpression"] = f"string({expression})"
     (folder / "a.yaml").write_text(json.dumps(policy))
     metrics = WebhookMetrics(CollectorRegistry())
-    http = Web(Fetcher({}), Inquiries(clock=FakeClock()), [])
+    http = Web(Fetcher({}), ExternalLookups(clock=FakeClock()), [])
     policies = PoliciesInForce(
         namespaces=without_cluster, metrics=metrics, reads=objects, http=http
     )
@@ -259,19 +259,19 @@ async def door_of_a_namespace():
     for namespace, word in (("team-a", "own"), ("team-b", "other")):
         await add(client, SECRETS, "s", namespace, data={"word": word})
     await add(client, NODES, "n", data={"word": "other"})
-    inquiries = Inquiries(clock=FakeClock())
-    permissions = Permissions(client, inquiries)
+    lookups = ExternalLookups(clock=FakeClock())
+    permissions = Permissions(client, lookups)
     resources = ("v1/secrets", "v1/nodes", "v1/configmaps")
     objects = ClusterObjects(client, resources, permissions, pace=Pace(sleep=soon))
     running = asyncio.create_task(objects.run())
     await objects.first_lists(PATIENCE)
-    http = Web(Fetcher({}), inquiries, ["https://inventory.example"])
+    http = Web(Fetcher({}), lookups, ["https://inventory.example"])
     metrics = WebhookMetrics(CollectorRegistry())
     policies = PoliciesInForce(
         namespaces=without_cluster, metrics=metrics, reads=objects, http=http
     )
     answer = AdmissionHandler(
-        phase="validate", policies=policies.validate, with_external_data=inquiries.decide
+        phase="validate", policies=policies.validate, with_external_data=lookups.decide
     ).answer
 
     async def says(expression):

@@ -77,7 +77,7 @@ WITH_TOKENS = (*HOSTS, "tokens.example")
 
 async def says(folder, expression, registry=None, hosts=HOSTS):
     policies = AskingPolicies(folder)
-    images = Registries(registry or Registry(), policies.inquiries, hosts)
+    images = Registries(registry or Registry(), policies.lookups, hosts)
     return await policies.says(expression, images=images)
 
 
@@ -159,7 +159,7 @@ async def test_other_registries_are_not_asked(tmp_path):
 @pytest.mark.parametrize("text", ["registry", "", "ghcr.io/team", "ftp://ghcr.io", "a b.c"])
 def test_a_registry_that_is_none_is_said_at_once(tmp_path, text):
     with pytest.raises(ConfigurationError, match="is not a registry"):
-        Registries(Registry(), AskingPolicies(tmp_path).inquiries, [text])
+        Registries(Registry(), AskingPolicies(tmp_path).lookups, [text])
 
 
 PASSWORD = "s3cret"
@@ -198,7 +198,7 @@ async def told(folder, registry, auths=None, expression=TAG, hosts=WITH_TOKENS):
     passwords = Passwords(file)
     passwords.read()
     policies = AskingPolicies(folder)
-    images = Registries(registry, policies.inquiries, hosts, passwords)
+    images = Registries(registry, policies.lookups, hosts, passwords)
     return await policies.says(expression, images=images)
 
 

@@ -20,9 +20,7 @@ NOW = time.time()
 async def asking(folder, *paths, context=None):
     async with serving(context) as server:
         policies, fetcher = AskingPolicies(folder), Fetcher({})
-        allowed = Web(
-            fetcher, policies.inquiries, [server.url + path for path in paths or ("/api",)]
-        )
+        allowed = Web(fetcher, policies.lookups, [server.url + path for path in paths or ("/api",)])
 
         async def says(expression):
             return await policies.says(expression.replace("URL", server.url), http=allowed)
@@ -129,7 +127,7 @@ async def test_a_host_is_written_in_one_way_alone(tmp_path, host):
         said = await policies.ask(f'http.Get(r"http://{host}:{port}/api/teams").name')
         if host != "[::1]":  # which is written as it should be, and another
             with pytest.raises(ConfigurationError, match="is not a URL that policies can call"):
-                Web(policies.fetcher, policies.inquiries, [f"http://{host}:{port}/api"])
+                Web(policies.fetcher, policies.lookups, [f"http://{host}:{port}/api"])
     assert "policies may not call" in said
     assert not server.asked
 
@@ -172,7 +170,7 @@ async def test_an_answer_that_is_too_long_is_none(tmp_path):
 
 async def test_a_server_that_is_not_there_is_said(tmp_path):
     async with asking(tmp_path) as (policies, _):
-        gone = Web(policies.fetcher, policies.inquiries, ["http://127.0.0.1:1"])
+        gone = Web(policies.fetcher, policies.lookups, ["http://127.0.0.1:1"])
         said = await policies.says('http.Get("http://127.0.0.1:1/a").name', http=gone)
     assert "failed to send http: GET http://127.0.0.1:1/a" in said
 
@@ -199,4 +197,4 @@ async def test_authorities_are_those_of_the_policy(tmp_path):
 @pytest.mark.parametrize("text", ["inventory", "ftp://a/b", "https://a/b?c=d", "https://u:p@a/"])
 def test_an_address_that_is_none_is_said_at_once(tmp_path, text):
     with pytest.raises(ConfigurationError, match="is not a URL that policies can call"):
-        Web(Fetcher({}), AskingPolicies(tmp_path).inquiries, [text])
+        Web(Fetcher({}), AskingPolicies(tmp_path).lookups, [text])

@@ -20,7 +20,7 @@ from policyd.testing.clock import FakeClock
 from tests.engine.reviews import pod, policies, policy, request
 from tests.webhooks.reviews import review
 from webhooks.deadlines import Deadlines
-from webhooks.external_data.inquiries import ExternalAnswer, Inquiries
+from webhooks.external_data.lookups import ExternalAnswer, ExternalLookups
 from webhooks.workers import LOOP_SECONDS, TooLongError, Workers, size_of
 
 pytestmark = pytest.mark.anyio
@@ -207,7 +207,7 @@ async def test_reading_is_done_by_a_worker_if_there_is_much():
 
 
 async def test_questions_of_reviews_that_are_decided_at_once_are_not_confused():
-    inquiries = Inquiries(clock=FakeClock())
+    lookups = ExternalLookups(clock=FakeClock())
     meet = threading.Barrier(2, timeout=10)
 
     def asking(name):
@@ -217,7 +217,7 @@ async def test_questions_of_reviews_that_are_decided_at_once_are_not_confused():
         def decide(_request, _out_of_time):
             meet.wait()
             try:
-                told = inquiries.answer(name.encode(), ask)
+                told = lookups.answer(name.encode(), ask)
             except PendingError:
                 told = ""
             meet.wait()
@@ -227,7 +227,7 @@ async def test_questions_of_reviews_that_are_decided_at_once_are_not_confused():
 
     with ThreadPoolExecutor(2) as executor:
         workers = workers_of(executor)
-        workers.inquiries = inquiries
+        workers.lookups = lookups
         decisions = await asyncio.gather(
             *(workers.decide(asking(name), HEAVY, never) for name in ("a", "b"))
         )

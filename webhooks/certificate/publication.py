@@ -29,7 +29,7 @@ from policyd.registration.configurations import (
     mutating_configuration,
     validating_configuration,
 )
-from policyd.registration.left_out import named_in_vain
+from policyd.registration.exclusions import named_in_vain
 from webhooks.certificate.old_versions import OldVersions
 
 CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)

@@ -1,5 +1,5 @@
 """Data that policies ask for beyond the request: objects, permissions, URLs, registries.
 
-Imports `cel`, `engine` and `kube`. Start with `inquiries`: how a decision that never waits
+Imports `cel`, `engine` and `kube`. Start with `lookups`: how a decision that never waits
 gets its data.
 """

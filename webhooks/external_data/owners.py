@@ -22,7 +22,7 @@ from policyd.jobs.kinds.registry import find_kind, find_parent
 from policyd.kube.client import PartialObject, Reader, Writer
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.resources import SELF_SUBJECT_REVIEWS, Resource
-from webhooks.external_data.inquiries import ExternalAnswer, Inquiries, UnansweredError
+from webhooks.external_data.lookups import ExternalAnswer, ExternalLookups, UnansweredError
 
 log = structlog.get_logger(__name__)
 
@@ -48,12 +48,12 @@ class Owners:
 
     Args of the constructor:
         reader: The API server.
-        inquiries: Fetches the data of reviews.
+        lookups: Fetches the data of reviews.
     """
 
-    def __init__(self, reader: Reader, inquiries: Inquiries) -> None:
+    def __init__(self, reader: Reader, lookups: ExternalLookups) -> None:
         self._reader = reader
-        self._inquiries = inquiries
+        self._lookups = lookups
 
     def is_there(self, namespace: str, owner: Mapping[str, Any]) -> bool:
         """Tell whether an owner exists with its UID, or cannot be looked up.
@@ -68,7 +68,7 @@ class Owners:
         named = (namespace, str(owner.get("name", "")), str(owner.get("uid", "")))
         key = b"owner " + msgspec.json.encode((resource.plural, resource.group, *named))
         try:
-            return bool(self._inquiries.answer(key, partial(self._ask, resource, *named)))
+            return bool(self._lookups.answer(key, partial(self._ask, resource, *named)))
         except UnansweredError as error:
             log.warning("owner_unknown", kind=kind.kind, name=named[1], reason=str(error))
             return True

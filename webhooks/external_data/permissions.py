@@ -17,9 +17,9 @@ from policyd.engine.evaluate.patches import to_json
 from policyd.errors import PolicydError
 from policyd.kube.client import Writer
 from policyd.kube.resources import SUBJECT_ACCESS_REVIEWS
-from webhooks.external_data.inquiries import (
+from webhooks.external_data.lookups import (
     ExternalAnswer,
-    Inquiries,
+    ExternalLookups,
     UnansweredError,
 )
 
@@ -49,12 +49,12 @@ class Permissions:
 
     Args of the constructor:
         writer: The API server.
-        inquiries: Fetches the data of reviews.
+        lookups: Fetches the data of reviews.
     """
 
-    def __init__(self, writer: Writer, inquiries: Inquiries) -> None:
+    def __init__(self, writer: Writer, lookups: ExternalLookups) -> None:
         self._writer = writer
-        self._inquiries = inquiries
+        self._lookups = lookups
 
     def authorize(self, user: UserInfo, permission: AuthorizedAction) -> Authorization:
         """Say whether a user may do something, or that it is to be asked first.
@@ -65,7 +65,7 @@ class Permissions:
         asked = question(user, permission)
         key = b"access" + msgspec.json.encode(asked)
         try:
-            answer = self._inquiries.answer(key, partial(self._ask, asked))
+            answer = self._lookups.answer(key, partial(self._ask, asked))
         except PendingError:
             return _PENDING
         except UnansweredError as error:
@@ -88,7 +88,7 @@ class Permissions:
             raise AccessReviewError(f"the SubjectAccessReview is not JSON: {error}") from error
         if not isinstance(spec, dict):
             raise AccessReviewError("a SubjectAccessReview needs a `spec`")
-        return self._inquiries.answer(key, partial(self._review, spec, len(key)))
+        return self._lookups.answer(key, partial(self._review, spec, len(key)))
 
     async def _ask(self, asked: Json) -> ExternalAnswer:
         found = await self._writer.create(SUBJECT_ACCESS_REVIEWS, {"spec": asked}, into=_Answered)

@@ -21,7 +21,7 @@ from policyd.dialects.kyverno.functions.images import Image, parse_image
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.external_data.addresses import read_address
 from webhooks.external_data.fetching import FetchedResponse, Fetcher, Message
-from webhooks.external_data.inquiries import ExternalAnswer, Inquiries
+from webhooks.external_data.lookups import ExternalAnswer, ExternalLookups
 from webhooks.external_data.passwords import Passwords
 
 FRESH_SECONDS: Final = 60.0
@@ -72,7 +72,7 @@ class Registries:
 
     Args of the constructor:
         fetcher: Sends requests.
-        inquiries: Fetches the data of reviews.
+        lookups: Fetches the data of reviews.
         hosts: The registries: `ghcr.io`, `registry.example:5000`, `http://registry:5000`;
             `docker.io` for Docker's.
         passwords: Those of registries that want one.
@@ -81,12 +81,12 @@ class Registries:
     def __init__(
         self,
         fetcher: Fetcher,
-        inquiries: Inquiries,
+        lookups: ExternalLookups,
         hosts: Iterable[str],
         passwords: Passwords | None = None,
     ) -> None:
         self._fetcher = fetcher
-        self._inquiries = inquiries
+        self._lookups = lookups
         self._servers = dict(map(_server, hosts))
         self._passwords = passwords or Passwords()
 
@@ -109,7 +109,7 @@ class Registries:
             message = f"policies may not query `{named.registry}` without `--registries"
             raise RegistryError(f"{message} {named.registry}`")
         key = b"image" + image.encode()
-        return self._inquiries.answer(key, partial(self._ask, image, named, server))
+        return self._lookups.answer(key, partial(self._ask, image, named, server))
 
     async def _ask(self, image: str, named: Image, server: URL) -> ExternalAnswer:
         password = self._passwords.of(f"{named.registry}/{named.repository}")

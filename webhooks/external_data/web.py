@@ -17,7 +17,7 @@ from policyd.engine.evaluate.patches import to_json
 from policyd.errors import ConfigurationError, PolicydError
 from webhooks.external_data.addresses import read_address
 from webhooks.external_data.fetching import FetchedResponse, Fetcher, Message
-from webhooks.external_data.inquiries import ExternalAnswer, Inquiries
+from webhooks.external_data.lookups import ExternalAnswer, ExternalLookups
 
 FRESH_SECONDS: Final = 5.0
 """How long an answer counts: the pods of one job ask once."""
@@ -45,7 +45,7 @@ class Web:
 
     Args of the constructor:
         fetcher: Sends it.
-        inquiries: Fetches the data of reviews.
+        lookups: Fetches the data of reviews.
         addresses: Where to, with all below: `https://inventory.example/api`.
         certificates: PEM of the authorities to trust; those of the machine if it is empty.
 
@@ -56,13 +56,13 @@ class Web:
     def __init__(
         self,
         fetcher: Fetcher,
-        inquiries: Inquiries,
+        lookups: ExternalLookups,
         addresses: Iterable[str],
         *,
         certificates: str = "",
     ) -> None:
         self._fetcher = fetcher
-        self._inquiries = inquiries
+        self._lookups = lookups
         self._addresses = tuple(addresses)
         self._declared = tuple(map(_declared, self._addresses))
         self._named = frozenset(address.raw_host or "" for address in self._declared)
@@ -70,7 +70,7 @@ class Web:
 
     def trusting(self, certificates: str) -> "Web":
         """Return one that trusts the authorities of a PEM bundle alone."""
-        return Web(self._fetcher, self._inquiries, self._addresses, certificates=certificates)
+        return Web(self._fetcher, self._lookups, self._addresses, certificates=certificates)
 
     def send(self, method: str, url: str, body: Json | None, headers: Mapping[str, str]) -> Json:
         """Return the answer: an object with its `statusCode`, or that and a `body`.
@@ -82,7 +82,7 @@ class Web:
         """
         given = {str(name): str(value) for name, value in headers.items()}
         message = self._message(method, url, body, given)
-        return self._inquiries.answer(_key(message, "http"), partial(self._ask, message))
+        return self._lookups.answer(_key(message, "http"), partial(self._ask, message))
 
     def call(self, call: EntryCall) -> Json:
         """Return the answer to the call of an entry.
@@ -96,7 +96,7 @@ class Web:
             return self.trusting(call.certificates).call(call._replace(certificates=""))
         message = self._message(call.method, call.url, call.body, call.headers)
         key = _key(message, "entry", call.seconds)
-        return self._inquiries.answer(key, partial(self._call, message, call.seconds))
+        return self._lookups.answer(key, partial(self._call, message, call.seconds))
 
     def _message(
         self, method: str, url: str, body: Json | None, headers: dict[str, str]

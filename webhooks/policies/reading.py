@@ -8,7 +8,7 @@ from policyd.kube.informer import Informer
 from policyd.kube.resources import NAMESPACES
 from webhooks.certificate.files import fingerprint, follow
 from webhooks.external_data.fetching import Fetcher
-from webhooks.external_data.inquiries import Inquiries
+from webhooks.external_data.lookups import ExternalLookups
 from webhooks.external_data.passwords import Passwords
 from webhooks.external_data.permissions import Permissions
 from webhooks.external_data.reads import ClusterObjects
@@ -25,11 +25,11 @@ from webhooks.shared import Start, WebhookServer
 async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
     """Read all policies and the data that they read, and start the tasks that keep both current."""
     settings, pace = server.settings, server.pace
-    inquiries = Inquiries(clock=pace.clock)
-    http, images = _external(server, inquiries, start)
+    lookups = ExternalLookups(clock=pace.clock)
+    http, images = _external(server, lookups, start)
     if server.client or settings.http or images:
-        server.inquiries = inquiries
-    permissions = Permissions(server.client, inquiries) if server.client else None
+        server.lookups = lookups
+    permissions = Permissions(server.client, lookups) if server.client else None
     params = Params(server.client, pace=pace)
     reads = ClusterObjects(server.client, settings.reads, permissions, pace=pace)
     policies = PoliciesInForce(
@@ -85,15 +85,15 @@ async def _namespaces(server: WebhookServer, start: Start) -> None:
 
 
 def _external(
-    server: WebhookServer, inquiries: Inquiries, start: Start
+    server: WebhookServer, lookups: ExternalLookups, start: Start
 ) -> tuple[Web, Registries | None]:
     """Return the HTTP and registry clients of Kyverno's policies."""
     settings = server.settings
     fetcher = Fetcher(server.variables)
     start(fetcher.run())
     hosts, passwords = settings.registries, _passwords(server, start)
-    images = Registries(fetcher, inquiries, hosts, passwords) if hosts else None
-    return Web(fetcher, inquiries, settings.http), images
+    images = Registries(fetcher, lookups, hosts, passwords) if hosts else None
+    return Web(fetcher, lookups, settings.http), images
 
 
 def _passwords(server: WebhookServer, start: Start) -> Passwords:

@@ -12,12 +12,12 @@ import msgspec
 
 from policyd.cli.clusters import connection_for
 from policyd.cli.doctor import held, installation, queues, webhooks
-from policyd.cli.doctor.looking import (
+from policyd.cli.doctor.report import (
+    CheckedCluster,
     Checks,
     InstallationProblem,
     InstallationReport,
-    LeftOutError,
-    Look,
+    SkippedCheckError,
     Unchecked,
 )
 from policyd.cli.formats.report import count
@@ -104,16 +104,16 @@ async def examine(client: Client, *, now: float, checks: Checks = CHECKS) -> Ins
         UnreachableError: If the API server does not answer.
         UnauthorizedError: If it does not know the user.
     """
-    look = Look(client, now=now)
+    cluster = CheckedCluster(client, now=now)
     findings: list[InstallationProblem] = []
     unchecked: list[Unchecked] = []
     for name, check in checks.items():
         try:
-            async for found in check(look):
+            async for found in check(cluster):
                 findings.append(found)  # noqa: PERF401 - an error keeps those before
         except (UnreachableError, UnauthorizedError):
             raise
-        except (ApiError, LeftOutError) as error:
+        except (ApiError, SkippedCheckError) as error:
             unchecked.append(Unchecked(name, str(error)))
     return InstallationReport(tuple(findings), tuple(checks), tuple(unchecked))
 

@@ -14,9 +14,9 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.meta import ObjectMeta, Wire
 from policyd.cli.doctor.installation import PODS as SHOW_PODS
-from policyd.cli.doctor.looking import GRACE_SECONDS, Checks, InstallationProblem, Look
 from policyd.cli.doctor.queues import is_old
-from policyd.cli.questions.found_jobs import JOBS
+from policyd.cli.doctor.report import GRACE_SECONDS, CheckedCluster, Checks, InstallationProblem
+from policyd.cli.questions.unqueued_jobs import JOBS
 from policyd.jobs.base import controller_of
 from policyd.jobs.pods import group_name
 from policyd.kube.client import PartialObject
@@ -80,41 +80,41 @@ class Workloads(NamedTuple):
     owners: set[str]
 
 
-async def _workloads(look: Look) -> Workloads:
+async def _workloads(cluster: CheckedCluster) -> Workloads:
     found = Workloads(set(), set())
-    async for workload in look.all(WORKLOADS, PartialObject):
+    async for workload in cluster.all(WORKLOADS, PartialObject):
         found.keys.add(workload.metadata.key)
         found.owners.update(owner.uid for owner in workload.metadata.owner_references)
     return found
 
 
-async def pods(look: Look) -> AsyncIterator[InstallationProblem]:
+async def pods(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find pods that wait for a Workload that is gone."""
-    workloads = await _workloads(look)
+    workloads = await _workloads(cluster)
     for label in (f"{MANAGED}=true", f"{POD_SET},!{MANAGED}"):
-        async for pod in look.all(PODS, HeldPod, label_selector=label):
-            for found in held_pod(pod, workloads, look.now):
+        async for pod in cluster.all(PODS, HeldPod, label_selector=label):
+            for found in held_pod(pod, workloads, cluster.now):
                 yield found
 
 
-async def jobs(look: Look) -> AsyncIterator[InstallationProblem]:
+async def jobs(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find jobs that are suspended for a queue, and have no Workload."""
-    workloads = await _workloads(look)
+    workloads = await _workloads(cluster)
     for kind, resource in JOBS.items():
         try:
-            async for job in look.all(resource, HeldJob, label_selector=QUEUE_NAME):
-                for found in held_job(kind, job, workloads, look.now):
+            async for job in cluster.all(resource, HeldJob, label_selector=QUEUE_NAME):
+                for found in held_job(kind, job, workloads, cluster.now):
                     yield found
         except NotFoundError:
             continue  # the cluster has no such kind
 
 
-async def deletions(look: Look) -> AsyncIterator[InstallationProblem]:
+async def deletions(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find deleted objects that a finalizer of the queue keeps."""
     for resource in (PODS, WORKLOADS, CLUSTER_QUEUES, RESOURCE_FLAVORS):
         selector = {"label_selector": f"{MANAGED}=true"} if resource is PODS else {}
-        async for each in look.all(resource, PartialObject, **selector):
-            for found in not_deleted(resource.kind, each.metadata, look.now):
+        async for each in cluster.all(resource, PartialObject, **selector):
+            for found in not_deleted(resource.kind, each.metadata, cluster.now):
                 yield found
 
 

@@ -8,7 +8,7 @@ from policyd import __version__
 from policyd.api.crd import KINDS, definition
 from policyd.api.kueue.visibility import GROUP as VISIBILITY_GROUP
 from policyd.api.meta import Json, ObjectMeta, Wire
-from policyd.cli.doctor.looking import Checks, InstallationProblem, Look
+from policyd.cli.doctor.report import CheckedCluster, Checks, InstallationProblem
 from policyd.kube.client import PartialObject
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError, UnreachableError
 from policyd.kube.leader import Lease
@@ -45,11 +45,11 @@ class _Definition(Wire, frozen=True):
     spec: _DefinitionSpec = _DefinitionSpec()
 
 
-async def versions(look: Look) -> AsyncIterator[InstallationProblem]:
+async def versions(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find kinds that are missing or older than this program, and a chart of another version."""
     installed = {
         each.metadata.name: each
-        async for each in look.all(CUSTOM_RESOURCE_DEFINITIONS, _Definition)
+        async for each in cluster.all(CUSTOM_RESOURCE_DEFINITIONS, _Definition)
     }
     names = {f"{kind.plural}.{kind.group}" for kind in KINDS}
     if names.isdisjoint(installed):
@@ -64,7 +64,7 @@ async def versions(look: Look) -> AsyncIterator[InstallationProblem]:
                 "versions", "error", f"CustomResourceDefinition {name}", message, fix
             )
     try:
-        chart = await look.client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, into=PartialObject)
+        chart = await cluster.client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, into=PartialObject)
     except NotFoundError:
         return
     version = chart.metadata.labels.get(VERSION_LABEL, __version__)
@@ -114,18 +114,18 @@ def missing_fields(
             yield from missing_fields(field, known[name], place)
 
 
-async def leader(look: Look) -> AsyncIterator[InstallationProblem]:
+async def leader(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find that no controller leads."""
     found = [
-        each async for each in look.all(LEASES, Lease, field_selector=f"metadata.name={LEASE}")
+        each async for each in cluster.all(LEASES, Lease, field_selector=f"metadata.name={LEASE}")
     ]
     if not found:
-        if await _serves(look, SNAPSHOTS) is None:
+        if await _serves(cluster, SNAPSHOTS) is None:
             return  # one controller, without leader election
         message = f"there is no Lease {LEASE}: no controller has been started"
         yield _controller("controller", message)
     for lease in found:
-        for message in without_leader(lease, now=look.now):
+        for message in without_leader(lease, now=cluster.now):
             yield _controller(f"Lease {lease.metadata.key}", message)
 
 
@@ -146,10 +146,10 @@ def without_leader(lease: Lease, *, now: float) -> Iterator[str]:
         yield f"{spec.holder_identity} holds it, and last renewed it {age:.0f} s ago"
 
 
-async def visibility(look: Look) -> AsyncIterator[InstallationProblem]:
+async def visibility(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find that the controller answers no questions about queues."""
     for version in (SNAPSHOTS, f"{VISIBILITY_GROUP}/v1beta2"):
-        why = await _serves(look, version)
+        why = await _serves(cluster, version)
         if why is not None:
             yield InstallationProblem(
                 "visibility",
@@ -160,10 +160,10 @@ async def visibility(look: Look) -> AsyncIterator[InstallationProblem]:
             )
 
 
-async def _serves(look: Look, api_version: str) -> str | None:
+async def _serves(cluster: CheckedCluster, api_version: str) -> str | None:
     """Return why an API is not served; None if it is."""
     try:
-        await look.client.served(api_version)
+        await cluster.client.served(api_version)
     except (ForbiddenError, UnreachableError):
         raise
     except ApiError as error:

@@ -7,7 +7,13 @@ from policyd.api.kueue.names import ACTIVE
 from policyd.api.meta import Condition, ObjectMeta, find_condition
 from policyd.api.policy import BindingObject, PolicyObject, PolicyStatus
 from policyd.cli.doctor.installation import PODS as SHOW_PODS
-from policyd.cli.doctor.looking import GRACE_SECONDS, Checks, InstallationProblem, Look, Severity
+from policyd.cli.doctor.report import (
+    GRACE_SECONDS,
+    CheckedCluster,
+    Checks,
+    InstallationProblem,
+    Severity,
+)
 from policyd.controller.policies.policy_statuses import READY
 from policyd.errors import did_you_mean
 from policyd.kube.client import PartialObject
@@ -21,13 +27,13 @@ from policyd.kube.resources import (
 )
 
 
-async def policies(look: Look) -> AsyncIterator[InstallationProblem]:
+async def policies(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find policies and bindings that are not loaded."""
-    async for policy in look.all(POLICIES, PolicyObject):
-        for found in not_loaded("Policy", policy.metadata, policy.status, look.now):
+    async for policy in cluster.all(POLICIES, PolicyObject):
+        for found in not_loaded("Policy", policy.metadata, policy.status, cluster.now):
             yield found
-    async for binding in look.all(POLICY_BINDINGS, BindingObject):
-        for found in not_loaded("PolicyBinding", binding.metadata, binding.status, look.now):
+    async for binding in cluster.all(POLICY_BINDINGS, BindingObject):
+        for found in not_loaded("PolicyBinding", binding.metadata, binding.status, cluster.now):
             yield found
 
 
@@ -52,17 +58,17 @@ def not_loaded(
         )
 
 
-async def flavors(look: Look) -> AsyncIterator[InstallationProblem]:
+async def flavors(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find flavors whose labels no node has."""
     wanted = {
         each.metadata.name: dict(each.spec.node_labels)
-        async for each in look.all(RESOURCE_FLAVORS, ResourceFlavor)
+        async for each in cluster.all(RESOURCE_FLAVORS, ResourceFlavor)
         if each.spec.node_labels
     }
     if not wanted:
         return
     nearest = dict.fromkeys(wanted, "")
-    async for node in look.all(NODES, PartialObject):
+    async for node in cluster.all(NODES, PartialObject):
         labels = node.metadata.labels
         wanted = {name: each for name, each in wanted.items() if not each.items() <= labels.items()}
         for name, each in wanted.items():
@@ -91,14 +97,14 @@ def without_nodes(name: str, labels: Mapping[str, str], near: str) -> Installati
     )
 
 
-async def queues(look: Look) -> AsyncIterator[InstallationProblem]:
+async def queues(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find ClusterQueues that admit nothing, and LocalQueues that lead nowhere."""
     known: set[str] = set()
-    async for queue in look.all(CLUSTER_QUEUES, ClusterQueue):
+    async for queue in cluster.all(CLUSTER_QUEUES, ClusterQueue):
         known.add(queue.metadata.name)
-        for found in admits_nothing(queue, look.now):
+        for found in admits_nothing(queue, cluster.now):
             yield found
-    async for local in look.all(LOCAL_QUEUES, LocalQueue):
+    async for local in cluster.all(LOCAL_QUEUES, LocalQueue):
         if local.spec.cluster_queue not in known:
             yield leads_nowhere(local, known)
         elif local.spec.stop_policy != "None":

@@ -16,7 +16,7 @@ from policyd.api.policy import GROUP as OWN_GROUP
 from policyd.api.policy import VERSION as OWN_VERSION
 from policyd.certificates import DAY, certificate_facts, split_bundle
 from policyd.certificates.given import load_certificate
-from policyd.cli.doctor.looking import Checks, InstallationProblem, LeftOutError, Look
+from policyd.cli.doctor.report import CheckedCluster, Checks, InstallationProblem, SkippedCheckError
 from policyd.errors import PolicydError
 from policyd.kube.client import PartialObject
 from policyd.kube.errors import ApiError, ForbiddenError, InternalError, NotFoundError
@@ -88,31 +88,31 @@ class FoundSecret(Wire, frozen=True):
 _BOTH: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 
 
-async def _configuration(look: Look, resource: Resource) -> FoundConfiguration | None:
+async def _configuration(cluster: CheckedCluster, resource: Resource) -> FoundConfiguration | None:
     try:
-        return await look.client.get(resource, NAME, into=FoundConfiguration)
+        return await cluster.client.get(resource, NAME, into=FoundConfiguration)
     except NotFoundError:
         return None
 
 
-async def _webhooks(look: Look) -> list[Webhook]:
+async def _webhooks(cluster: CheckedCluster) -> list[Webhook]:
     """Return all webhooks.
 
     Raises:
-        LeftOutError: If there are none, which the check of the registration has said.
+        SkippedCheckError: If there are none, which the check of the registration has said.
     """
-    found = [await _configuration(look, resource) for resource in _BOTH]
+    found = [await _configuration(cluster, resource) for resource in _BOTH]
     webhooks = [webhook for each in found if each for webhook in each.webhooks]
     if not webhooks:
-        raise LeftOutError("there are no webhook configurations")
+        raise SkippedCheckError("there are no webhook configurations")
     return webhooks
 
 
-async def registration(look: Look) -> AsyncIterator[InstallationProblem]:
+async def registration(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find webhook configurations that are missing, empty or not alike."""
     found: list[Webhook] = []
     for resource in _BOTH:
-        configuration = await _configuration(look, resource)
+        configuration = await _configuration(cluster, resource)
         if configuration is None or not configuration.webhooks:
             how = "is missing" if configuration is None else "has no webhooks"
             yield _wrong(f"{resource.kind} {NAME}", f"it {how}: policies have no effect")
@@ -138,14 +138,14 @@ def _wrong(what: str, message: str) -> InstallationProblem:
     return InstallationProblem("registration", "error", what, message, REGISTER)
 
 
-async def certificate(look: Look) -> AsyncIterator[InstallationProblem]:
+async def certificate(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find a certificate that is near its end, or that the API server does not accept."""
-    webhooks = await _webhooks(look)
+    webhooks = await _webhooks(cluster)
     config = webhooks[0].client_config
     if config.service is not None:
         reference = config.service
         what = f"Secret {reference.namespace}/{reference.name}"
-        pem = await _in_secret(look, reference)
+        pem = await _in_secret(cluster, reference)
         names: Sequence[str] = (f"{reference.name}.{reference.namespace}.svc",)
         fix = f"kubectl rollout restart deployment {reference.name} -n {reference.namespace}"
     else:
@@ -153,17 +153,17 @@ async def certificate(look: Look) -> AsyncIterator[InstallationProblem]:
         pem = await _served(config.url)
         names = (str(urlsplit(config.url).hostname),)
         fix = "restart policyd-webhooks, and see its log"
-    for message in wrong_with(pem, config.ca_bundle, names=names, now=look.now):
+    for message in wrong_with(pem, config.ca_bundle, names=names, now=cluster.now):
         yield InstallationProblem("certificate", "error", what, message, fix)
 
 
-async def _in_secret(look: Look, reference: ServiceReference) -> bytes:
+async def _in_secret(cluster: CheckedCluster, reference: ServiceReference) -> bytes:
     try:
-        secret = await look.client.get(
+        secret = await cluster.client.get(
             SECRETS, reference.name, namespace=reference.namespace, into=FoundSecret
         )
     except NotFoundError as error:
-        raise LeftOutError(
+        raise SkippedCheckError(
             f"there is no Secret {reference.namespace}/{reference.name}: the webhooks have their"
             " certificate from elsewhere"
         ) from error
@@ -174,7 +174,7 @@ async def _served(url: str) -> bytes:
     """Return the certificate that a server shows.
 
     Raises:
-        LeftOutError: If it cannot be reached from here, which says nothing of the API server.
+        SkippedCheckError: If it cannot be reached from here, which says nothing of the API server.
     """
     parts = urlsplit(url)
     trusting = ssl.create_default_context()
@@ -183,7 +183,7 @@ async def _served(url: str) -> bytes:
         async with asyncio.timeout(CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=trusting)
     except (OSError, TimeoutError) as error:
-        raise LeftOutError(f"{parts.netloc} cannot be reached from here") from error
+        raise SkippedCheckError(f"{parts.netloc} cannot be reached from here") from error
     try:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     finally:
@@ -242,15 +242,15 @@ def _issued(pem: bytes, authority: bytes) -> bool:
     return False
 
 
-async def calls(look: Look) -> AsyncIterator[InstallationProblem]:
+async def calls(cluster: CheckedCluster) -> AsyncIterator[InstallationProblem]:
     """Find webhooks that the API server does not reach, by a dry run that they are asked about."""
-    webhooks = await _webhooks(look)
+    webhooks = await _webhooks(cluster)
     probe = probe_of(webhooks)
     if probe is None:
-        raise LeftOutError("no webhook is asked about ResourceFlavors or Policies")
+        raise SkippedCheckError("no webhook is asked about ResourceFlavors or Policies")
     resource, body = probe
     try:
-        await look.client.create(resource, body, into=PartialObject, dry_run=True)
+        await cluster.client.create(resource, body, into=PartialObject, dry_run=True)
     except InternalError as error:
         if "webhook" not in str(error):
             raise

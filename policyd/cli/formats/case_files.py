@@ -33,7 +33,7 @@ from policyd.engine.documents.reading import read_documents
 from policyd.engine.lint.coverage import Branch, BranchCoverage
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.cases import (
-    NOTHING_AROUND,
+    NO_SURROUNDINGS,
     Case,
     CaseOutcome,
     Cases,
@@ -120,7 +120,7 @@ def run_files(
     keyword: str,
     *,
     branches: bool = False,
-    around: CaseSurroundings = NOTHING_AROUND,
+    surroundings: CaseSurroundings = NO_SURROUNDINGS,
 ) -> Iterator[Tested]:
     """Run files of tests, many of them in several processes; results keep the order of files.
 
@@ -128,11 +128,11 @@ def run_files(
         files: The files, and folders of kat's.
         keyword: A part of the names of the tests to run.
         branches: Whether to look which branches of expressions policyd's own cases take.
-        around: What policyd's own cases leave out.
+        surroundings: What policyd's own cases leave out.
     """
-    run = partial(run_file, keyword=keyword, branches=branches, around=around)
+    run = partial(run_file, keyword=keyword, branches=branches, surroundings=surroundings)
     workers = min(os.cpu_count() or 1, len(files))
-    few = len(files) < _WORTH_A_PROCESS or around is not NOTHING_AROUND
+    few = len(files) < _WORTH_A_PROCESS or surroundings is not NO_SURROUNDINGS
     if few or workers < 2 or not _may_fork():
         yield from map(run, files)
         return
@@ -158,7 +158,7 @@ def run_file(
     keyword: str,
     *,
     branches: bool = False,
-    around: CaseSurroundings = NOTHING_AROUND,
+    surroundings: CaseSurroundings = NO_SURROUNDINGS,
 ) -> Tested:
     """Run the tests of one file whose name has the keyword in it.
 
@@ -167,7 +167,7 @@ def run_file(
     try:
         run = None if str(path) == STANDARD_INPUT else _other_layout(path)
         if run is None:
-            return _run_own(path, keyword, _beside_file(around, path), branches=branches)
+            return _run_own(path, keyword, _beside_file(surroundings, path), branches=branches)
         outcomes, findings, loaded = run(path, keyword)
     except click.UsageError as error:
         return Tested(path, (), (Finding(source=str(path), message=error.message),))
@@ -186,12 +186,12 @@ def _other_layout(path: Path) -> Callable[[Path, str], Outcomes] | None:
     return None
 
 
-def _beside_file(around: CaseSurroundings, path: Path) -> CaseSurroundings:
-    """Return what is around cases whose files are in the folder of theirs."""
-    return replace(around, queues_in=cache(partial(facts_beside, path.parent)))
+def _beside_file(surroundings: CaseSurroundings, path: Path) -> CaseSurroundings:
+    """Return the surroundings of cases whose files are in the folder of theirs."""
+    return replace(surroundings, queues_in=cache(partial(facts_beside, path.parent)))
 
 
-def _run_own(path: Path, keyword: str, around: CaseSurroundings, *, branches: bool) -> Tested:
+def _run_own(path: Path, keyword: str, surroundings: CaseSurroundings, *, branches: bool) -> Tested:
     """Run the cases of one file, against the policies in it or else those beside it."""
     name, text = text_of(str(path))
     source = Path(name)
@@ -210,18 +210,18 @@ def _run_own(path: Path, keyword: str, around: CaseSurroundings, *, branches: bo
     if findings:
         return Tested(source, (), tuple(findings))
     chosen = [case for case in cases.cases if keyword in case.name]
-    outcomes = tuple(run_case(case, cases, loaded, around) for case in chosen)
-    missing = _branches_missing(chosen, cases, loaded, around) if branches else ()
+    outcomes = tuple(run_case(case, cases, loaded, surroundings) for case in chosen)
+    missing = _branches_missing(chosen, cases, loaded, surroundings) if branches else ()
     return Tested(source, outcomes, (), tuple(uncovered(loaded, outcomes)), missing)
 
 
 def _branches_missing(
-    chosen: Iterable[Case], cases: Cases, loaded: Loaded, around: CaseSurroundings
+    chosen: Iterable[Case], cases: Cases, loaded: Loaded, surroundings: CaseSurroundings
 ) -> tuple[Branch, ...]:
     coverage = BranchCoverage(loaded.policies)
     for case in chosen:
         with suppress(ObjectError):  # the case has failed
-            coverage.note(ask_case(case, cases, loaded, around))
+            coverage.note(ask_case(case, cases, loaded, surroundings))
     return coverage.missing
 
 
@@ -239,7 +239,7 @@ def _beside(path: Path) -> Loaded:
 
 
 def run_all_together(
-    paths: Sequence[Path], files: Sequence[Path], around: CaseSurroundings = NOTHING_AROUND
+    paths: Sequence[Path], files: Sequence[Path], surroundings: CaseSurroundings = NO_SURROUNDINGS
 ) -> Iterator[Tested]:
     """Send the requests of all cases through all policies, and tell of pairs whose order matters.
 
@@ -249,7 +249,7 @@ def run_all_together(
     told: set[str] = set()
     for file in (file for file in files if file.name == CASES):
         cases, _ = load_cases(content(file), str(file))
-        here = _beside_file(around, file)
+        here = _beside_file(surroundings, file)
         outcomes = (
             [run_together(case, cases, loaded, here) for case in cases.cases] if cases else []
         )

@@ -13,8 +13,8 @@ from policyd.alloc.topology.values import TopologyNode
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
+from policyd.api.configuration.fixed_gates import ineffective_gates
 from policyd.api.configuration.kinds import Configuration
-from policyd.api.configuration.left_out import ineffective_gates
 from policyd.api.kueue.names import ADMITTED, FINISHED
 from policyd.api.kueue.v1beta1 import UnconvertibleError, upgraded
 from policyd.api.meta import Json, condition_true, find_condition

@@ -15,9 +15,9 @@ from policyd.api.kueue.queues import StopPolicy
 from policyd.api.meta import Condition, timestamp, with_condition
 from policyd.cli.clusters import connection_for
 from policyd.cli.formats.report import count
-from policyd.cli.operating.named import QUEUES, named, queue_or_job_kind
+from policyd.cli.operating.lookup import QUEUES, named, queue_or_job_kind
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions, together
-from policyd.cli.questions.found_jobs import POD_GROUP, AskedJob, newest_workload, owners
+from policyd.cli.questions.unqueued_jobs import POD_GROUP, AskedJob, newest_workload, owners
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.jobs.lifecycle import has_quota, is_finished
@@ -85,7 +85,7 @@ async def change(client: Client, subject: AskedJob, wish: Wish) -> Changed:
 
     Raises:
         NotStoppableError: If it cannot be stopped or resumed.
-        NamedNotFoundError: If there is no such queue or Workload.
+        UnknownNameError: If there is no such queue or Workload.
         JobNotFoundError: If there is no such job.
         ApiError: If the API server refuses, or does not answer.
     """

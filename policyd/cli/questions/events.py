@@ -8,8 +8,8 @@ import click
 
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.asking import ALL_NAMESPACES, SHARED, Asking, Question, show
-from policyd.cli.questions.found_jobs import AskedJob, kind_of
-from policyd.cli.questions.happened import EventLine, EventScope, happened
+from policyd.cli.questions.event_lines import EventLine, EventScope, queue_events
+from policyd.cli.questions.unqueued_jobs import AskedJob, kind_of
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.status.ages import age
@@ -58,7 +58,7 @@ def command(**given: Unpack[_Given]) -> None:
     async def asked(reader: Reader, namespace: str) -> list[EventLine]:
         job = AskedJob(kind, namespace, name) if kind else None
         where = "" if given["everywhere"] else namespace
-        return await happened(reader, EventScope(where, job, given["queue"]))
+        return await queue_events(reader, EventScope(where, job, given["queue"]))
 
     lines = partial(_lines, given)
     show(given, Question(asked, None, lines, "no events of queues"))

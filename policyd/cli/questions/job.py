@@ -10,7 +10,7 @@ import click
 from policyd.alloc.value import Value
 from policyd.api.kueue import Workload
 from policyd.cli.questions.asking import SHARED, Asking, Question, amounts_text, show
-from policyd.cli.questions.found_jobs import AskedJob, kind_and_name
+from policyd.cli.questions.unqueued_jobs import AskedJob, kind_and_name
 from policyd.cli.questions.why import field_line, why, why_lines, why_of_file
 from policyd.clock import SystemClock
 from policyd.jobs.places import belongs_to

@@ -8,7 +8,7 @@ import click
 from policyd.api.meta import Json
 from policyd.cli.cluster_scenario import listed_if_served, scenario_of
 from policyd.cli.formats.changes import as_new
-from policyd.cli.questions.found_jobs import JOBS
+from policyd.cli.questions.unqueued_jobs import JOBS
 from policyd.engine.objects.workloads import value_at
 from policyd.kube.client import Client, Reader
 from policyd.kube.errors import ForbiddenError

@@ -21,7 +21,7 @@ from policyd.cli.questions.asking import (
     ask,
     show,
 )
-from policyd.cli.questions.found_nodes import FoundNodes, find_nodes, pending_gangs
+from policyd.cli.questions.node_listing import FoundNodes, find_nodes, pending_gangs
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, ForbiddenError

@@ -9,7 +9,7 @@ import click
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.asking import ALL_NAMESPACES, SHARED, Asking, of_snapshot, show
 from policyd.clock import SystemClock
-from policyd.snapshot.standings import (
+from policyd.snapshot.priorities import (
     PriorityAnswer,
     PriorityLine,
     ShareLine,

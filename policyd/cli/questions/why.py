@@ -16,7 +16,7 @@ from policyd.cli.questions.asking import (
     ask,
     show,
 )
-from policyd.cli.questions.found_jobs import (
+from policyd.cli.questions.unqueued_jobs import (
     POD_GROUP,
     AskedJob,
     JobNotFoundError,

@@ -29,7 +29,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey, workload_key
 from policyd.kube.pace import Pace
 from policyd.kube.unforeseen import log_unforeseen
-from policyd.status.standing import behind_text, refused_now, turns
+from policyd.status.pending_reasons import behind_text, refused_now, turns
 from policyd.workload.obstacles import BY_SCHEDULER
 from policyd.workload.transitions import queued_since
 

@@ -22,11 +22,11 @@ from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.kube.resources import WORKLOADS
 from policyd.optimize.opt_ins import NO_OPT_INS
-from policyd.status.left_out import nodes_missed
+from policyd.status.excluded_nodes import nodes_missed
+from policyd.status.messages import message_of
 from policyd.status.remedies import Wait, remedy_text
+from policyd.status.remedy_search import cheapest
 from policyd.status.shortages import shortages
-from policyd.status.what_helps import cheapest
-from policyd.status.words import message_of
 from policyd.workload.obstacles import GATED
 from policyd.workload.transitions import release, with_requests, with_status, written_reason
 

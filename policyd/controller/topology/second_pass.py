@@ -11,8 +11,8 @@ from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota
 from policyd.kube.resources import WORKLOADS
+from policyd.status.messages import message_of
 from policyd.status.naming import Naming
-from policyd.status.words import message_of
 from policyd.workload.conversion import placed_again
 from policyd.workload.transitions import sync_admitted, with_status
 

@@ -125,7 +125,7 @@ def _no_files(_name: str) -> QueueFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSurroundings:
-    """What is around cases, as far as they do not say it themselves.
+    """The surroundings of cases, as far as the cases do not state them.
 
     Attributes:
         queues_in: Returns the queues of a file that a case names.
@@ -159,7 +159,7 @@ class CaseSurroundings:
         return namespace_lookup(() if says else self.namespaces, labels)
 
 
-NOTHING_AROUND: Final = CaseSurroundings()
+NO_SURROUNDINGS: Final = CaseSurroundings()
 
 
 def _kind_of(obj: Json) -> tuple[Json, Json]:
@@ -212,11 +212,11 @@ def cases_of(documents: Sequence[Document], source: str) -> tuple[Cases | None, 
 
 
 def run_case(
-    case: Case, cases: Cases, loaded: Loaded, around: CaseSurroundings = NOTHING_AROUND
+    case: Case, cases: Cases, loaded: Loaded, surroundings: CaseSurroundings = NO_SURROUNDINGS
 ) -> CaseOutcome:
     """Send a case's request through policies, and compare the decision with the expected one."""
     try:
-        asked = ask_case(case, cases, loaded, around)
+        asked = ask_case(case, cases, loaded, surroundings)
     except ObjectError as error:
         return CaseOutcome(case, (str(error),))
     decision = asked.policies.review(asked.request)
@@ -245,18 +245,18 @@ class PreparedCase:
 
 
 def ask_case(
-    case: Case, cases: Cases, loaded: Loaded, around: CaseSurroundings = NOTHING_AROUND
+    case: Case, cases: Cases, loaded: Loaded, surroundings: CaseSurroundings = NO_SURROUNDINGS
 ) -> PreparedCase:
     """Return the request that a case sends, and the policies as they are where it is sent.
 
     Raises:
         ObjectError: If the object is none of Kubernetes.
     """
-    queues = around.queues_of(case, cases)
+    queues = surroundings.queues_of(case, cases)
     policies = offline_set(
         alone(loaded),
-        around.namespaces_of(case, cases),
-        objects=tuple(around.params_of((*cases.params, *case.params))),
+        surroundings.namespaces_of(case, cases),
+        objects=tuple(surroundings.params_of((*cases.params, *case.params))),
         authorize=_authorize(case),
         makers=Makers(),
         queues=lambda: queues,
@@ -271,11 +271,11 @@ def ask_case(
 
 
 def run_together(
-    case: Case, cases: Cases, loaded: Loaded, around: CaseSurroundings = NOTHING_AROUND
+    case: Case, cases: Cases, loaded: Loaded, surroundings: CaseSurroundings = NO_SURROUNDINGS
 ) -> CaseOutcome:
     """Send a case's request through all policies there are: does their order matter?"""
     try:
-        asked = ask_case(case, cases, loaded, around)
+        asked = ask_case(case, cases, loaded, surroundings)
     except ObjectError as error:
         return CaseOutcome(case, (str(error),))
     found = list(order_matters(asked.policies, asked.request))

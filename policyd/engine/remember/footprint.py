@@ -18,7 +18,7 @@ from policyd.cel import Program
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.workloads import EACH
 from policyd.engine.remember.footprint_changes import changed
-from policyd.engine.remember.footprint_expressions import Looking
+from policyd.engine.remember.footprint_expressions import ReadFinder
 from policyd.engine.remember.footprint_tree import LABELS, Footprint, UnboundedError
 
 _POD: Final = FieldType(shape="struct", struct="core/v1.Pod")
@@ -97,9 +97,9 @@ def _reads_of_all(
         UnboundedError: If they cannot be determined.
     """
     pod, request = Footprint(), Footprint()
-    looking = Looking(dict(variables), pod=pod, request=request)
+    finder = ReadFinder(dict(variables), pod=pod, request=request)
     for expression in expressions:
-        looking.take(expression)
+        finder.take(expression)
     return pod, request
 
 

@@ -96,7 +96,7 @@ def _ask(place: Place, method: str) -> None:
             part.take()
 
 
-class Looking:
+class ReadFinder:
     """The expressions of one policy, looking at a pod and at its request."""
 
     def __init__(self, variables: Mapping[str, str], *, pod: Footprint, request: Footprint) -> None:
@@ -133,7 +133,7 @@ class Looking:
         if field is not None:
             found = self._select(*field, scope)
             return () if isinstance(node, ast.Has) else found
-        look = self._LOOKS.get(type(node), Looking._take_parts)
+        look = self._LOOKS.get(type(node), ReadFinder._take_parts)
         return look(self, node, scope)
 
     def _select(self, operand: ast.ExpressionNode, field: str, scope: Scope) -> Places:
@@ -269,7 +269,7 @@ class Looking:
         return ()
 
     _LOOKS: ClassVar[
-        Mapping[type[ast.ExpressionNode], Callable[["Looking", Any, Scope], Places]]
+        Mapping[type[ast.ExpressionNode], Callable[["ReadFinder", Any, Scope], Places]]
     ] = {
         ast.Identifier: _identifier,
         ast.Index: _index,

@@ -106,11 +106,11 @@ class Remembering:
     def decide(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Decide on a request, or return the decision on one that is equal to the policies."""
         seen = self._seen(request) if self._pod and _is_new_pod(request) else None
-        around = None if seen is None else self._around(request.namespace)
-        if seen is None or around is None:
+        inputs = None if seen is None else self._inputs(request.namespace)
+        if seen is None or inputs is None:
             return self._decide(request, out_of_time)
         known = self._known.pop(seen, None)
-        if known is not None and _are_same(known[0], around):
+        if known is not None and _are_same(known[0], inputs):
             self._recalled()
             decision = known[1]
         else:
@@ -118,26 +118,26 @@ class Remembering:
             if not _is_silent(decision):
                 return decision
             # The object is that of one pod; a reader of another's decodes it.
-            known = around, replace(decision, object=msgspec.UNSET)
+            known = inputs, replace(decision, object=msgspec.UNSET)
         self._known[seen] = known
         if len(self._known) > self._most:
             with suppress(RuntimeError, KeyError):  # another thread changes the cache as well
                 del self._known[next(iter(self._known))]
         return decision
 
-    def _around(self, namespace: str) -> list[Json] | None:
+    def _inputs(self, namespace: str) -> list[Json] | None:
         """Return the namespace and all params; None if they cannot be had."""
         found, params = self._surroundings.namespaces(namespace), self._surroundings.params
         if found is None:
             return None
-        around: list[Json] = [found]
+        inputs: list[Json] = [found]
         try:
             for kind, ref in self._params:
                 params.namespaced(kind)  # a missing kind matters without a reference, too
-                around += (None, *find_params(kind, ref, params, namespace=namespace))
+                inputs += (None, *find_params(kind, ref, params, namespace=namespace))
         except PolicydError:
             return None
-        return around
+        return inputs
 
     def _seen(self, request: AdmissionRequest) -> bytes | None:
         """Return the parts of a request that policies see; None if misshapen, or too large."""

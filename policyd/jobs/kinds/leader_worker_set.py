@@ -134,13 +134,13 @@ def _role_of(parent: LeaderWorkerSet, pod: QueuedPod) -> str:
 
 
 def _mistakes(
-    parent: LeaderWorkerSet, old: LeaderWorkerSet | None, around: JobContext
+    parent: LeaderWorkerSet, old: LeaderWorkerSet | None, surroundings: JobContext
 ) -> Iterator[FieldError]:
     replicas = parent.spec.replicas
     if replicas is not None and not 0 <= replicas <= MOST_REPLICAS:
         detail = f"must be between 0 and {MOST_REPLICAS}"
         yield FieldError("spec.replicas", replicas, detail)
-    if old is None or KEEPS_SIZE in around.integrations.off:
+    if old is None or KEEPS_SIZE in surroundings.integrations.off:
         return
     before, after = (each.spec.leader_worker_template.size for each in (old, parent))
     if before != after:

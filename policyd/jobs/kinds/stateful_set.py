@@ -55,7 +55,7 @@ def _mark(draft: Draft, _parent: StatefulSet) -> None:
 
 
 def _mistakes(
-    parent: StatefulSet, old: StatefulSet | None, _around: JobContext
+    parent: StatefulSet, old: StatefulSet | None, _surroundings: JobContext
 ) -> Iterator[FieldError]:
     """Yield the errors in the number of pods: a group can only come and go as a whole."""
     if old is None:

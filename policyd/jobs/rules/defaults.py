@@ -46,7 +46,9 @@ _ANNOTATIONS = ("metadata", "annotations")
 _FINALIZERS = ("metadata", "finalizers")
 
 
-def default_on_create(draft: Draft, *, group: str, kind: str, around: JobContext = NOWHERE) -> None:
+def default_on_create(
+    draft: Draft, *, group: str, kind: str, surroundings: JobContext = NOWHERE
+) -> None:
     """Hold a new job or pod that is submitted to a queue; leave all others as they are.
 
     Those of some kinds get fields that cannot be added later, in case they are submitted then. The
@@ -56,27 +58,27 @@ def default_on_create(draft: Draft, *, group: str, kind: str, around: JobContext
         draft: The object as the policies left it.
         group: API group of the object; empty for the core group.
         kind: Kind of the object.
-        around: Other inputs.
+        surroundings: Other inputs.
 
     Raises:
         MisshapenError: If the object is not of its kind.
         PatchError: If it is so even where nothing was looked at.
     """
     if kind == "Pod" and group == "":
-        _default_pod(draft, around)
+        _default_pod(draft, surroundings)
         return
     known = find_kind(group, kind)
     if known is not None:
         _prepare(draft, known)
-    if not _submit(draft, around, group=group, kind=kind):
+    if not _submit(draft, surroundings, group=group, kind=kind):
         return
     if known is not None and not is_ignored(known, draft.object):
         known.suspend(draft)
-        if ELASTIC_GATE not in around.integrations.off:
+        if ELASTIC_GATE not in surroundings.integrations.off:
             gate_elastic(draft, known)
-        if TOPOLOGIES not in around.integrations.off:
+        if TOPOLOGIES not in surroundings.integrations.off:
             _number(draft, known)
-    default_parent(draft, group=group, kind=kind, around=around)
+    default_parent(draft, group=group, kind=kind, surroundings=surroundings)
 
 
 def _prepare(draft: Draft, kind: JobKind[Any]) -> None:
@@ -109,59 +111,61 @@ def _number(draft: Draft, kind: JobKind[Any]) -> None:
         return  # the API server reports an object that is not of its type
 
 
-def default_parent(draft: Draft, *, group: str, kind: str, around: JobContext = NOWHERE) -> None:
+def default_parent(
+    draft: Draft, *, group: str, kind: str, surroundings: JobContext = NOWHERE
+) -> None:
     """Mark the templates of a parent whose pods are gated, when it is created or changed.
 
     The arguments as in `default_on_create`. Anything else is left as it is.
     """
     known = find_parent(group, kind)
-    if known is None or not _queues(draft, around) or is_part(draft.object, around):
+    if known is None or not _queues(draft, surroundings) or is_part(draft.object, surroundings):
         return
     try:
         parent = msgspec.convert(draft.object, known.type)
     except msgspec.ValidationError:
         return  # the API server reports an object that is not of its type
-    if is_held_otherwise(known, draft.object, around):
+    if is_held_otherwise(known, draft.object, surroundings):
         return
     known.mark(draft, parent)
 
 
-def _submit(draft: Draft, around: JobContext, *, group: str, kind: str) -> bool:
+def _submit(draft: Draft, surroundings: JobContext, *, group: str, kind: str) -> bool:
     """Tell whether an object queues, after it was given the queue and the class of default."""
-    if not _queues(draft, around):
+    if not _queues(draft, surroundings):
         return False
     check_shape(draft.object, group=group, kind=kind)
-    if belongs_to_managed(draft.object, around):
+    if belongs_to_managed(draft.object, surroundings):
         return False
-    made, named = is_made(draft.object, around), bool(_text(draft, _LABELS, QUEUE_NAME))
-    if around.default_queue and not (named or made):
+    made, named = is_made(draft.object, surroundings), bool(_text(draft, _LABELS, QUEUE_NAME))
+    if surroundings.default_queue and not (named or made):
         draft.set((*_LABELS, QUEUE_NAME), DEFAULT_LOCAL_QUEUE)
         named = True
-    queues = named or around.integrations.manages_all
-    if queues and _gives_class(draft, around) and not made:
+    queues = named or surroundings.integrations.manages_all
+    if queues and _gives_class(draft, surroundings) and not made:
         draft.set((*_LABELS, PRIORITY_CLASS), DEFAULT_PRIORITY_CLASS)
     return queues
 
 
-def _gives_class(draft: Draft, around: JobContext) -> bool:
-    on = around.default_class and CLASSES_GATE not in around.integrations.off
+def _gives_class(draft: Draft, surroundings: JobContext) -> bool:
+    on = surroundings.default_class and CLASSES_GATE not in surroundings.integrations.off
     return on and not _text(draft, _LABELS, PRIORITY_CLASS)
 
 
-def _queues(draft: Draft, around: JobContext) -> bool:
-    everywhere = around.default_queue or around.integrations.manages_all
+def _queues(draft: Draft, surroundings: JobContext) -> bool:
+    everywhere = surroundings.default_queue or surroundings.integrations.manages_all
     return everywhere or bool(_text(draft, _LABELS, QUEUE_NAME))
 
 
-def _default_pod(draft: Draft, around: JobContext) -> None:
+def _default_pod(draft: Draft, surroundings: JobContext) -> None:
     parent = _text(draft, _ANNOTATIONS, SUSPENDING_PARENT)
-    if parent and is_held_for_set(draft.object, around):
+    if parent and is_held_for_set(draft.object, surroundings):
         check_shape(draft.object, group="", kind="Pod")
-        _gate(draft, around)
-    elif (parent or around.integrations.plain_pods) and _submit(
-        draft, around, group="", kind="Pod"
+        _gate(draft, surroundings)
+    elif (parent or surroundings.integrations.plain_pods) and _submit(
+        draft, surroundings, group="", kind="Pod"
     ):
-        _hold_pod(draft, around)
+        _hold_pod(draft, surroundings)
 
 
 def is_prepared(group: str, kind: str) -> bool:
@@ -178,27 +182,27 @@ def holds(group: str, kind: str, integrations: Integrations = EVERYTHING) -> boo
     return (group, kind) == POD or known is not None
 
 
-def is_held_twice(pod: Json, around: JobContext = NOWHERE) -> bool:
+def is_held_twice(pod: Json, surroundings: JobContext = NOWHERE) -> bool:
     """Tell whether a pod is marked as gated by itself, though its job is held."""
     draft = Draft(pod)
     return (
         bool(_text(draft, _LABELS, MANAGED))
         and not _text(draft, _ANNOTATIONS, SUSPENDING_PARENT)
-        and belongs_to_managed(pod, around)
+        and belongs_to_managed(pod, surroundings)
     )
 
 
-def _gate(draft: Draft, around: JobContext) -> None:
+def _gate(draft: Draft, surroundings: JobContext) -> None:
     draft.set((*_LABELS, MANAGED), "true")
     # Which flavor it gets, and so whether its place is chosen too, is not known yet; later the API
     # server takes no more gates.
     add_gate(draft, (), ADMISSION_GATE)
-    if TOPOLOGIES not in around.integrations.off:
+    if TOPOLOGIES not in surroundings.integrations.off:
         add_gate(draft, (), TOPOLOGY_GATE)
 
 
-def _hold_pod(draft: Draft, around: JobContext) -> None:
-    _gate(draft, around)
+def _hold_pod(draft: Draft, surroundings: JobContext) -> None:
+    _gate(draft, surroundings)
     if not _text(draft, _ANNOTATIONS, SUSPENDING_PARENT):
         _keep(draft)
     index = _text(draft, _LABELS, _text(draft, _ANNOTATIONS, POD_INDEX_LABEL_NAME))

@@ -68,7 +68,7 @@ _CONTROLLER: Final = "metadata.ownerReferences"
 
 
 def departures(
-    new: Json, old: Json | None, *, group: str, kind: str, around: JobContext
+    new: Json, old: Json | None, *, group: str, kind: str, surroundings: JobContext
 ) -> Iterator[FieldError]:
     """Yield the changes that take an object out of its queue, unless the queue itself makes them.
 
@@ -77,35 +77,35 @@ def departures(
         old: As it is stored now; None on creation.
         group: API group; empty for the core group.
         kind: Kind of the object.
-        around: Other inputs.
+        surroundings: Other inputs.
     """
-    if old is None or around.author == "queue":
+    if old is None or surroundings.author == "queue":
         return
     if (group, kind) == ("", "Pod"):
         if _queues(old) or _queues(new):
-            yield from _of_pod(new, old, around.integrations.off)
-            yield from _of_owner(new, old, around)
+            yield from _of_pod(new, old, surroundings.integrations.off)
+            yield from _of_owner(new, old, surroundings)
         return
-    if not _is_held(old, around):
+    if not _is_held(old, surroundings):
         return
-    yield from _of_owner(new, old, around)
+    yield from _of_owner(new, old, surroundings)
     known = find_kind(group, kind)
-    stays = around.integrations.requires_queue or known is None or _is_deleted(new)
+    stays = surroundings.integrations.requires_queue or known is None or _is_deleted(new)
     if stays and _queue(old) and not _queue(new):
         yield FieldError(f"metadata.labels[{QUEUE_NAME}]", "", _STAYS, "Forbidden")
-    if known is not None and not belongs_to_managed(old, around):
+    if known is not None and not belongs_to_managed(old, surroundings):
         yield from _of_suspension(known, new, old)
 
 
-def growth(new: Json, old: Json, around: JobContext) -> Iterator[FieldError]:
+def growth(new: Json, old: Json, surroundings: JobContext) -> Iterator[FieldError]:
     """Yield that a pod that queues is resized to more than its workload was admitted with.
 
     Args:
         new: The pod as it would be.
         old: The stored object.
-        around: Other inputs.
+        surroundings: Other inputs.
     """
-    if around.author == "queue" or not (_queues(old) or _is_held(old, around)):
+    if surroundings.author == "queue" or not (_queues(old) or _is_held(old, surroundings)):
         return
     try:
         was, now = (pod_requests(msgspec.convert(_spec(pod), PodSpec)) for pod in (old, new))
@@ -124,8 +124,8 @@ def _queues(pod: Json) -> bool:
     return MANAGED in labels or POD_SET in labels or bool(_gates(pod))
 
 
-def _is_held(obj: Json, around: JobContext) -> bool:
-    return around.integrations.manages_all or bool(_queue(obj))
+def _is_held(obj: Json, surroundings: JobContext) -> bool:
+    return surroundings.integrations.manages_all or bool(_queue(obj))
 
 
 def _queue(obj: Json) -> str:
@@ -163,16 +163,18 @@ def _of_pod(new: Json, old: Json, off: Set[str]) -> Iterator[FieldError]:
             yield FieldError(where, now, _KEPT, "Forbidden")
 
 
-def _of_owner(new: Json, old: Json, around: JobContext) -> Iterator[FieldError]:
+def _of_owner(new: Json, old: Json, surroundings: JobContext) -> Iterator[FieldError]:
     was, now = ([identity(each) for each in controllers_of(obj)] for obj in (old, new))
-    if was != now and not (around.author == "system" or _vouches(around, was + now)):
+    if was != now and not (surroundings.author == "system" or _vouches(surroundings, was + now)):
         yield FieldError(_CONTROLLER, None, _OWNED, "Forbidden")
 
 
-def _vouches(around: JobContext, owners: Iterable[Identity]) -> bool:
+def _vouches(surroundings: JobContext, owners: Iterable[Identity]) -> bool:
     """Tell whether the user makes objects of such owners: controllers adopt, and release."""
     groups = {group for (group, _), *_ in owners}
-    return all(around.integrations.makers.vouch(around.account, group) for group in groups)
+    return all(
+        surroundings.integrations.makers.vouch(surroundings.account, group) for group in groups
+    )
 
 
 def _of_suspension(kind: JobKind[Any], new: Json, old: Json) -> Iterator[FieldError]:

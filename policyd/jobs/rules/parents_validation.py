@@ -28,16 +28,16 @@ _OF_CONTAINERS: Final[tuple[Path, ...]] = (("resources", "requests"), ("ports",)
 """The fields of a container that decide where its pod can run."""
 
 
-def is_others(kind: ParentKind[Any], obj: Json, around: JobContext) -> bool:
+def is_others(kind: ParentKind[Any], obj: Json, surroundings: JobContext) -> bool:
     """Tell whether the pods of an object are held for something else."""
     try:
-        return is_part(obj, around) or is_held_otherwise(kind, obj, around)
+        return is_part(obj, surroundings) or is_held_otherwise(kind, obj, surroundings)
     except msgspec.ValidationError:
         return False
 
 
 def parent_errors(
-    kind: ParentKind[Any], new: Json, old: Json | None, around: JobContext
+    kind: ParentKind[Any], new: Json, old: Json | None, surroundings: JobContext
 ) -> Iterator[FieldError]:
     """Yield the errors in an object that makes pods, or in its change."""
     try:
@@ -45,29 +45,29 @@ def parent_errors(
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
         return  # the API server reports an object that is not of its type
-    managed = around.integrations.manages_all or QUEUE_NAME in labels_of(new)
-    errors = [*_contents(kind, parent, before, around)]
+    managed = surroundings.integrations.manages_all or QUEUE_NAME in labels_of(new)
+    errors = [*_contents(kind, parent, before, surroundings)]
     if errors and before is not None:
         # Existing errors do not prevent changes of the rest.
-        known = {str(each) for each in _contents(kind, before, None, around)}
+        known = {str(each) for each in _contents(kind, before, None, surroundings)}
         errors = [each for each in errors if str(each) not in known]
     yield from errors
     if before is not None:
-        off = around.integrations.off
+        off = surroundings.integrations.off
         yield from _changes(new, old, ready=before.status.ready_replicas > 0, off=off)
         if managed and kind.fixed:
             yield from _shapes(kind.templates(parent), new, old)
 
 
 def _contents(
-    kind: ParentKind[P], parent: P, before: P | None, around: JobContext
+    kind: ParentKind[P], parent: P, before: P | None, surroundings: JobContext
 ) -> Iterator[FieldError]:
-    off, metadata = around.integrations.off, parent.metadata
+    off, metadata = surroundings.integrations.off, parent.metadata
     if ELASTIC_GATE not in off:
         yield from elastic_errors(metadata.annotations)
     yield from topology_errors(_templates(kind, parent), off=off)
-    if around.integrations.manages_all or QUEUE_NAME in metadata.labels:
-        yield from kind.mistakes(parent, before, around)
+    if surroundings.integrations.manages_all or QUEUE_NAME in metadata.labels:
+        yield from kind.mistakes(parent, before, surroundings)
 
 
 def _templates(kind: ParentKind[P], parent: P) -> list[TopologyTemplate]:

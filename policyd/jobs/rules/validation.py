@@ -73,7 +73,7 @@ def validate_job(
     *,
     group: str,
     kind: str,
-    around: JobContext = NOWHERE,
+    surroundings: JobContext = NOWHERE,
 ) -> tuple[FieldError, ...]:
     """Check a job or a pod that is created or, with `old`, changed.
 
@@ -82,7 +82,7 @@ def validate_job(
         old: As it is stored now; None on creation.
         group: API group; empty for the core group.
         kind: Kind of the object.
-        around: Other inputs.
+        surroundings: Other inputs.
 
     Returns:
         All errors; none for unknown kinds, nor for an object that is being deleted.
@@ -95,22 +95,26 @@ def validate_job(
             check_shape(obj, group=group, kind=kind)
     # A deleted object may run on for hours: it must not leave its queue either.
     known, parent = find_kind(group, kind), find_parent(group, kind)
-    left = [*_unreadable(known or parent, new, old, around)]
-    left += departures(new, old, group=group, kind=kind, around=around)
+    left = [*_unreadable(known or parent, new, old, surroundings)]
+    left += departures(new, old, group=group, kind=kind, surroundings=surroundings)
     if old is not None and (new.get("metadata") or {}).get("deletionTimestamp"):
         return tuple(left)  # other errors must not prevent its deletion
-    around = dataclasses.replace(around, before=old)
+    surroundings = dataclasses.replace(surroundings, before=old)
     # An object that others own only now had its own queue before.
-    sent = (new,) if old is None or around.author == "queue" else (new, old)
-    if parent is not None and all(is_others(parent, each, around) for each in sent):
+    sent = (new,) if old is None or surroundings.author == "queue" else (new, old)
+    if parent is not None and all(is_others(parent, each, surroundings) for each in sent):
         return tuple(left)
-    errors = [*left, *_names(new, around, created=old is None), *owner_errors(new, old, around)]
+    errors = [
+        *left,
+        *_names(new, surroundings, created=old is None),
+        *owner_errors(new, old, surroundings),
+    ]
     if (group, kind) == ("", "Pod"):
-        return (*errors, *_pod(new, old, around))
+        return (*errors, *_pod(new, old, surroundings))
     if known is not None:
-        errors += _job(known, new, old, around)
+        errors += _job(known, new, old, surroundings)
     if parent is not None:
-        errors += parent_errors(parent, new, old, around)
+        errors += parent_errors(parent, new, old, surroundings)
     return tuple(errors)
 
 
@@ -123,8 +127,8 @@ def _new_errors(
     yield from (each for each in errors if str(each) not in known)
 
 
-def _pod(new: Json, old: Json | None, around: JobContext) -> Iterator[FieldError]:
-    off = around.integrations.off
+def _pod(new: Json, old: Json | None, surroundings: JobContext) -> Iterator[FieldError]:
+    off = surroundings.integrations.off
     yield from pod_errors(new, off)
     yield from template_errors(
         TopologyTemplate("metadata.annotations", annotations_of(new)), off=off
@@ -133,19 +137,24 @@ def _pod(new: Json, old: Json | None, around: JobContext) -> Iterator[FieldError
         yield from pod_changes(new, old, off)
         gated = is_gated_object(old), is_gated_object(new)
         if not gated[1]:
-            yield from lost_owners(new, old, around)
-        yield from _changes(new, old, suspended=gated, around=around, instead=_POD_INSTEAD)
+            yield from lost_owners(new, old, surroundings)
+        yield from _changes(
+            new, old, suspended=gated, surroundings=surroundings, instead=_POD_INSTEAD
+        )
 
 
 def _unreadable(
-    kind: JobKind[Any] | ParentKind[Any] | None, new: Json, old: Json | None, around: JobContext
+    kind: JobKind[Any] | ParentKind[Any] | None,
+    new: Json,
+    old: Json | None,
+    surroundings: JobContext,
 ) -> Iterator[FieldError]:
     """Yield an error if the queue could not read a job, and so not follow it.
 
     The API server has checked it by now: an object that a schema allows is stored.
     """
     named = any(QUEUE_NAME in labels_of(each or {}) for each in (new, old))
-    queues = named or around.integrations.manages_all
+    queues = named or surroundings.integrations.manages_all
     same = old is not None and new.get("spec") == old.get("spec")
     if kind is None or same or not queues:
         return
@@ -159,14 +168,14 @@ def _unreadable(
 
 
 def _job(
-    kind: JobKind[Any], new: Json, old: Json | None, around: JobContext
+    kind: JobKind[Any], new: Json, old: Json | None, surroundings: JobContext
 ) -> Iterator[FieldError]:
-    everywhere = around.integrations.manages_all
+    everywhere = surroundings.integrations.manages_all
     held, was_held = (everywhere or QUEUE_NAME in labels_of(each) for each in (new, old or {}))
     if (
         kind.only_managed
         and not held
-        and (not was_held or KEEPS_RAY_QUEUES in around.integrations.off)
+        and (not was_held or KEEPS_RAY_QUEUES in surroundings.integrations.off)
     ):
         return
     try:
@@ -174,9 +183,9 @@ def _job(
         before = None if old is None else msgspec.convert(old, kind.type)
     except msgspec.ValidationError:
         return
-    if around.basis is not None:
-        job = kind.on_basis(job, around.basis)
-    off = around.integrations.off
+    if surroundings.basis is not None:
+        job = kind.on_basis(job, surroundings.basis)
+    off = surroundings.integrations.off
     job = _without_gated(job, off)
     if held or not kind.only_managed:
         yield from _new_errors(partial(_unsupported, kind), job, before)
@@ -188,9 +197,11 @@ def _job(
     if before is not None:
         suspended = kind.suspended(before), kind.suspended(job)
         if not suspended[1]:
-            yield from lost_owners(new, old, around)
+            yield from lost_owners(new, old, surroundings)
         instead = _JOB_INSTEAD.format(".".join(map(str, kind.suspend_path)))
-        yield from _changes(new, old, suspended=suspended, around=around, instead=instead)
+        yield from _changes(
+            new, old, suspended=suspended, surroundings=surroundings, instead=instead
+        )
 
 
 def _without_gated(job: J, off: Set[str]) -> J:
@@ -247,8 +258,8 @@ def _written(path: Path) -> str:
     return "".join(written).removeprefix(".")
 
 
-def _names(obj: Json, around: JobContext, *, created: bool) -> Iterator[FieldError]:
-    yield from gate_errors(annotations_of(obj), around.integrations.off)
+def _names(obj: Json, surroundings: JobContext, *, created: bool) -> Iterator[FieldError]:
+    yield from gate_errors(annotations_of(obj), surroundings.integrations.off)
     queue = labels_of(obj).get(QUEUE_NAME)
     if queue is not None and not is_subdomain(queue) and (queue or created):
         yield FieldError(f"metadata.labels[{QUEUE_NAME}]", queue, SUBDOMAIN_RULE)
@@ -267,7 +278,7 @@ def _names(obj: Json, around: JobContext, *, created: bool) -> Iterator[FieldErr
 
 
 def _changes(
-    new: Json, old: Json, *, suspended: tuple[bool, bool], around: JobContext, instead: str
+    new: Json, old: Json, *, suspended: tuple[bool, bool], surroundings: JobContext, instead: str
 ) -> Iterator[FieldError]:
     """Yield changes that are not allowed; `instead` says how a job that runs gets another queue."""
     before, after = labels_of(old), labels_of(new)
@@ -275,14 +286,14 @@ def _changes(
     if before.get(QUEUE_NAME, "") != after.get(QUEUE_NAME, ""):
         if not suspended[1]:
             yield FieldError(queue, after.get(QUEUE_NAME, ""), f"{_IMMUTABLE} {instead}")
-        if around.default_queue and not after.get(QUEUE_NAME):
+        if surroundings.default_queue and not after.get(QUEUE_NAME):
             detail = f"cannot be removed while there is a LocalQueue `{DEFAULT_LOCAL_QUEUE}`"
             yield FieldError(queue, "", detail)
     if before.get(MAX_EXEC_TIME_SECONDS) != after.get(MAX_EXEC_TIME_SECONDS) and not all(suspended):
         yield FieldError(limit, after.get(MAX_EXEC_TIME_SECONDS, ""), _IMMUTABLE)
-    yield from _fixed(new, old, suspended=suspended[1], off=around.integrations.off)
+    yield from _fixed(new, old, suspended=suspended[1], off=surroundings.integrations.off)
     yield from priority_changes(before, after, running=not any(suspended))
-    yield from gate_changes(annotations_of(old), annotations_of(new), around.integrations.off)
+    yield from gate_changes(annotations_of(old), annotations_of(new), surroundings.integrations.off)
 
 
 def _fixed(new: Json, old: Json, *, suspended: bool, off: Set[str]) -> Iterator[FieldError]:

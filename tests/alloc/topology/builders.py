@@ -12,7 +12,7 @@ from policyd.alloc.topology.values import (
     TopologyNode,
     TopologyPlacement,
 )
-from policyd.status.words import placement_text
+from policyd.status.messages import placement_text
 
 FLAVOR = "gpu"
 LEVELS = ("block", "rack", HOSTNAME)

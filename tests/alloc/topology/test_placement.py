@@ -14,7 +14,7 @@ from policyd.alloc.topology.values import (
     Unusable,
 )
 from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration
-from policyd.status.left_out import left_out
+from policyd.status.excluded_nodes import left_out
 from tests.alloc.topology.builders import (
     FLAVOR,
     LEVELS,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from policyd.cli.operating.named import NamedNotFoundError, queue_or_job_kind
+from policyd.cli.operating.lookup import UnknownNameError, queue_or_job_kind
 from policyd.cli.operating.stopping import NotStoppableError, Wish, change, change_all, sentence
-from policyd.cli.questions.found_jobs import AskedJob, JobNotFoundError
+from policyd.cli.questions.unqueued_jobs import AskedJob, JobNotFoundError
 from policyd.kube import resources as r
 from policyd.kube.errors import ConflictError, ForbiddenError
 from policyd.testing import FakeClient
@@ -232,7 +232,7 @@ async def test_without_the_right_to_give_a_reason_nothing_is_stopped(client):
 async def test_what_cannot_be_stopped_is_an_error_that_says_what_can(
     client, subject, wish, message, hint
 ):
-    with pytest.raises((NotStoppableError, NamedNotFoundError, JobNotFoundError)) as error:
+    with pytest.raises((NotStoppableError, UnknownNameError, JobNotFoundError)) as error:
         await say(client, *subject, **wish)
 
     assert (str(error.value), error.value.hint) == (message, hint)
@@ -242,7 +242,7 @@ async def test_what_cannot_be_stopped_is_an_error_that_says_what_can(
 async def test_without_the_right_to_list_only_the_missing_name_is_said(client):
     client.fail(ForbiddenError("cannot list"), verb="page")
 
-    with pytest.raises(NamedNotFoundError) as error:
+    with pytest.raises(UnknownNameError) as error:
         await say(client, "ClusterQueue", "taem-a", stop=True)
 
     assert error.value.hint is None
@@ -251,7 +251,7 @@ async def test_without_the_right_to_list_only_the_missing_name_is_said(client):
 async def test_none_of_several_is_stopped_if_one_cannot_be(client):
     subjects = [AskedJob("ClusterQueue", "ns", name) for name in ("team-a", "nope")]
 
-    with pytest.raises(NamedNotFoundError):
+    with pytest.raises(UnknownNameError):
         await change_all(client, subjects, Wish(stop=True))
 
     assert "stopPolicy" not in client.store.get(r.CLUSTER_QUEUES, "", "team-a")["spec"]

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tests.cli.planning.test_planning import CSV, simulate
+from tests.cli.planning.test_trace_command import CSV, simulate
 
 INSTALL = "the extra `plots` is not installed: pip install 'policyd[plots]'"
 

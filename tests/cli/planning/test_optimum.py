@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.cli.planning.test_planning import simulate
+from tests.cli.planning.test_trace_command import simulate
 
 PODS = """
 kind: Topology

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from policyd.simulate.draws import DrawnNumbers
-from tests.cli.planning.test_planning import SCENARIO, simulate
+from tests.cli.planning.test_trace_command import SCENARIO, simulate
 
 SWEEP = """
 plans:

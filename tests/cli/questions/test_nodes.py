@@ -11,9 +11,9 @@ from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.testing import FakeClient
 from tests.alloc.builders import pod_set, queue, workload
-from tests.cli.questions.test_found_jobs import owned, put
+from tests.cli.questions.test_unqueued_jobs import owned, put
 from tests.snapshot.taking import body_for, taken
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 pytestmark = pytest.mark.anyio
 

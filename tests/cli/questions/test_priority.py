@@ -9,7 +9,7 @@ from policyd.cli import main
 from tests.alloc.builders import cohort, queue, state, workload
 from tests.alloc.test_preemption import running
 from tests.snapshot.taking import body_for, taken
-from tests.snapshot.test_standings import SHARING, by_usage, waiting
+from tests.snapshot.test_priorities import SHARING, by_usage, waiting
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.values import HOSTNAME
-from policyd.status.left_out import not_counted
+from policyd.status.excluded_nodes import not_counted
 from tests.alloc.builders import queue, state
 from tests.alloc.topology.builders import node
 

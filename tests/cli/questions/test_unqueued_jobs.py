@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.cli.questions.found_jobs import AskedJob, JobNotFoundError, kind_of
+from policyd.cli.questions.unqueued_jobs import AskedJob, JobNotFoundError, kind_of
 from policyd.cli.questions.why import why
 from policyd.kube import resources as r
 from policyd.kube.errors import UnreachableError

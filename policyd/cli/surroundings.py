@@ -1,4 +1,4 @@
-"""What a cluster has around objects that policies decide on, for commands with `--cluster`."""
+"""The surroundings of objects that policies decide on, for commands with `--cluster`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ from policyd.api.meta import Json
 from policyd.api.policy import ParamKind
 from policyd.cli.clusters import CLUSTER, listed, missing, resource_of, whole
 from policyd.cli.questions.asking import NoSnapshotsError, ask
-from policyd.cli.request_options import Around, ObjectKey, key_of
+from policyd.cli.request_options import ObjectKey, ObjectSurroundings, key_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.queue_facts import QueueFacts, UnknownFacts
@@ -22,14 +22,14 @@ from policyd.snapshot.facts import LocalQueueKey, SnapshotFacts, facts_of
 from policyd.snapshot.reading import SnapshotError
 
 
-async def around_objects(
+async def read_surroundings(
     reader: Reader,
     policies: Sequence[CompiledPolicy],
     objects: Sequence[Json],
     *,
     namespace: str,
     stored: bool,
-) -> Around:
+) -> ObjectSurroundings:
     """Read what policies may depend on when they decide on some objects.
 
     Args:
@@ -42,8 +42,8 @@ async def around_objects(
     Raises:
         ApiError: If the cluster does not answer.
     """
-    around = Around(namespace=namespace)
-    found = _Objects(reader, around)
+    surroundings = ObjectSurroundings(namespace=namespace)
+    found = _Objects(reader, surroundings)
     keys = [key for key in map(key_of, objects) if key is not None]
     for api_version, kind in dict.fromkeys((key.api_version, key.kind) for key in keys):
         await found.define(api_version, kind)
@@ -57,51 +57,55 @@ async def around_objects(
             await found.as_it_is(key, namespace)
     await found.params(policies)
     if any(policy.reads_queues for policy in policies):
-        around.queues = await queue_facts(reader, names, around)
-    return around
+        surroundings.queues = await queue_facts(reader, names, surroundings)
+    return surroundings
 
 
-async def around_cases(reader: Reader, policies: Sequence[CompiledPolicy]) -> CaseSurroundings:
+async def read_case_surroundings(
+    reader: Reader, policies: Sequence[CompiledPolicy]
+) -> CaseSurroundings:
     """Read what cases leave out: labels of namespaces, params, the queues.
 
     Raises:
         ApiError: If something of that cannot be read: each case might depend on it.
     """
-    around = Around()
-    found = _Objects(reader, around)
+    surroundings = ObjectSurroundings()
+    found = _Objects(reader, surroundings)
     namespaces = await listed(reader, r.NAMESPACES)
     await found.params(policies)
     if any(policy.reads_queues for policy in policies):
-        around.queues = await queue_facts(reader, (), around)
-    for finding in around.findings:
+        surroundings.queues = await queue_facts(reader, (), surroundings)
+    for finding in surroundings.findings:
         raise ForbiddenError(finding.message, hint=finding.hint)
     return CaseSurroundings(
-        queues=around.queues, namespaces=tuple(namespaces), params=tuple(around.objects)
+        queues=surroundings.queues, namespaces=tuple(namespaces), params=tuple(surroundings.objects)
     )
 
 
-async def around_scan(reader: Reader, policies: Sequence[CompiledPolicy]) -> Around:
+async def read_scan_surroundings(
+    reader: Reader, policies: Sequence[CompiledPolicy]
+) -> ObjectSurroundings:
     """Read all namespaces, and the params of policies.
 
     Raises:
         ApiError: If the cluster does not answer.
     """
-    around = Around()
+    surroundings = ObjectSurroundings()
     try:
-        around.objects += await listed(reader, r.NAMESPACES)
+        surroundings.objects += await listed(reader, r.NAMESPACES)
     except ForbiddenError as error:
         what = "policies that depend on labels of namespaces are not evaluated"
-        around.findings.append(missing(what, error))
-    await _Objects(reader, around).params(policies)
-    return around
+        surroundings.findings.append(missing(what, error))
+    await _Objects(reader, surroundings).params(policies)
+    return surroundings
 
 
 class _Objects:
     """Reads objects, and notes what may not be read."""
 
-    def __init__(self, reader: Reader, around: Around) -> None:
+    def __init__(self, reader: Reader, surroundings: ObjectSurroundings) -> None:
         self._reader = reader
-        self._around = around
+        self._surroundings = surroundings
         self._served: dict[tuple[str, str], Resource | None] = {}
 
     async def define(self, api_version: str, kind: str) -> None:
@@ -111,7 +115,7 @@ class _Objects:
         if resource is None or resource_for_kind(resource.group, resource.version, kind):
             return
         definitions, name = r.CUSTOM_RESOURCE_DEFINITIONS, f"{resource.plural}.{resource.group}"
-        self._around.kinds[resource.group, kind] = resource.plural, resource.namespaced
+        self._surroundings.kinds[resource.group, kind] = resource.plural, resource.namespaced
         try:
             definition = await self._reader.get(definitions, name, into=dict)
         except NotFoundError:
@@ -120,7 +124,7 @@ class _Objects:
             what = f"lists in a {kind} are merged without its schema"
             self._note(missing(what, error, severity="warning"))
             return
-        self._around.objects.append(whole(definitions, definition))
+        self._surroundings.objects.append(whole(definitions, definition))
 
     def is_namespaced(self, key: ObjectKey) -> bool:
         """Tell whether an object is in a namespace; one of a kind that is not served may be."""
@@ -138,7 +142,7 @@ class _Objects:
             what = f"policies that depend on namespace {name} cannot be evaluated"
             self._note(missing(what, error, severity="warning"))
         else:
-            self._around.objects.append(whole(r.NAMESPACES, found))
+            self._surroundings.objects.append(whole(r.NAMESPACES, found))
 
     async def as_it_is(self, key: ObjectKey, namespace: str) -> None:
         """Read an object that is to be changed or deleted; a sentence says why it cannot be."""
@@ -157,7 +161,7 @@ class _Objects:
                 found = f"there is no {key.kind} {key.name} in the cluster"
             except ForbiddenError as error:
                 found = f"it cannot be read as it is: {error}"
-        self._around.stored[key] = found
+        self._surroundings.stored[key] = found
 
     async def params(self, policies: Iterable[CompiledPolicy]) -> None:
         """Read the params of policies."""
@@ -170,23 +174,25 @@ class _Objects:
             if resource is None:
                 continue  # each policy says so itself
             try:
-                self._around.objects += await listed(self._reader, resource)
+                self._surroundings.objects += await listed(self._reader, resource)
             except ForbiddenError as error:
                 names = ", ".join(f"`{policy.name}`" for policy in using)
                 self._note(missing(f"left out, for want of params: {names}", error))
-                self._around.left_out.update(policy.id for policy in using)
+                self._surroundings.left_out.update(policy.id for policy in using)
 
     def _note(self, finding: Finding) -> None:
-        self._around.findings.append(finding)
+        self._surroundings.findings.append(finding)
 
 
-async def queue_facts(reader: Reader, namespaces: Iterable[str], around: Around) -> QueueFacts:
+async def queue_facts(
+    reader: Reader, namespaces: Iterable[str], surroundings: ObjectSurroundings
+) -> QueueFacts:
     """Return the facts of the cluster's queues.
 
     Args:
         reader: The cluster.
         namespaces: Those to ask for one by one, if the whole cluster may not be asked for.
-        around: Where to note what is not known.
+        surroundings: Where to note what is not known.
 
     Raises:
         ApiError: If the cluster does not answer.
@@ -195,10 +201,10 @@ async def queue_facts(reader: Reader, namespaces: Iterable[str], around: Around)
         return facts_of(await ask(reader, ""), await _local_queues(reader))
     except ForbiddenError as error:
         what = "policies cannot read `cluster`, and of the queues those of the namespace only"
-        around.findings.append(missing(what, error, severity="warning"))
+        surroundings.findings.append(missing(what, error, severity="warning"))
         reason = str(error)
     except (NoSnapshotsError, SnapshotError) as error:
-        return _unknown(error, around)
+        return _unknown(error, surroundings)
     own: dict[str, SnapshotFacts | UnknownFacts] = {}
     for name in namespaces:
         try:
@@ -208,9 +214,13 @@ async def queue_facts(reader: Reader, namespaces: Iterable[str], around: Around)
     return _OwnFacts(own, UnknownFacts(reason))
 
 
-def _unknown(error: ApiError | NoSnapshotsError | SnapshotError, around: Around) -> UnknownFacts:
+def _unknown(
+    error: ApiError | NoSnapshotsError | SnapshotError, surroundings: ObjectSurroundings
+) -> UnknownFacts:
     what = "policies cannot read the queues"
-    around.findings.append(missing(what, ApiError(str(error), hint=error.hint), severity="warning"))
+    surroundings.findings.append(
+        missing(what, ApiError(str(error), hint=error.hint), severity="warning")
+    )
     return UnknownFacts(str(error))
 
 

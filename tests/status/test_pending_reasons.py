@@ -6,7 +6,7 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.reasons import Refusal
 from policyd.status.naming import Naming
-from policyd.status.standing import behind_text, refused_now, turns
+from policyd.status.pending_reasons import behind_text, refused_now, turns
 from tests.alloc.builders import group, pod_set, queue, state, workload
 from tests.alloc.test_preemption import running
 

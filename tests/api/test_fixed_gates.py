@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from policyd.alloc.settings import Gates
+from policyd.api.configuration.fixed_gates import LEFT_OUT, ineffective_gates
 from policyd.api.configuration.gates import DEFAULTS, LOCKED, validate_gates
-from policyd.api.configuration.left_out import LEFT_OUT, ineffective_gates
 from tests.gates import flipped, unfounded
 
 

@@ -5,8 +5,8 @@ from itertools import count
 import pytest
 
 from policyd.api.meta import rfc3339
-from policyd.cli.questions.found_jobs import AskedJob, JobNotFoundError
-from policyd.cli.questions.happened import EventScope, UnknownQueueError, happened
+from policyd.cli.questions.event_lines import EventScope, UnknownQueueError, queue_events
+from policyd.cli.questions.unqueued_jobs import AskedJob, JobNotFoundError
 from policyd.kube import resources as r
 from policyd.testing import FakeClient
 
@@ -58,7 +58,7 @@ def client():
 
 
 async def shown(client, namespace="ns", **scope):
-    lines = await happened(client, EventScope(namespace, **scope))
+    lines = await queue_events(client, EventScope(namespace, **scope))
     return [f"{line.object} {line.reason}" for line in lines]
 
 
@@ -142,7 +142,7 @@ async def test_those_of_one_second_are_in_the_order_in_which_they_were_written(c
 async def test_each_way_of_writing_times_and_counts_is_read(client, fields, time, times):
     event(client, 100, "Workload", "gang", "Last", **fields)
 
-    last = (await happened(client, EventScope("ns")))[-1]
+    last = (await queue_events(client, EventScope("ns")))[-1]
 
     assert (last.reason, last.time, last.count) == ("Last", rfc3339(time), times)
 

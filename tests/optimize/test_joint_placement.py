@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from policyd.alloc.settings import DEFAULTS
 from policyd.alloc.topology.values import HOSTNAME
-from policyd.optimize.together import MOST_LEAVES, SearchBudget, place_together
+from policyd.optimize.joint_placement import MOST_LEAVES, SearchBudget, place_jointly
 from tests.alloc.topology.builders import FLAVOR, assignment, cluster, hosts, node, request
 
 LEVELS = ("rack", HOSTNAME)
@@ -18,7 +18,7 @@ def together(nodes, *asked, steps=ENOUGH):
     """Return where each goes, by host, and whether the search gave up."""
     budget = SearchBudget(steps)
     names = {f"w{number}": {FLAVOR: [each]} for number, each in enumerate(asked)}
-    found = place_together(nodes, names, gates=DEFAULTS.gates, budget=budget)
+    found = place_jointly(nodes, names, gates=DEFAULTS.gates, budget=budget)
     if found is None:
         return None, budget.exhausted
     told = [dict(places["main"].assignment.domains) for places in map(found.get, names)]

@@ -55,7 +55,7 @@ class SearchBudget:
         return not self.exhausted
 
 
-def place_together(
+def place_jointly(
     nodes: Nodes, asked: Asked, *, gates: Gates, budget: SearchBudget
 ) -> Places | None:
     """Find places for all of some workloads at once; nothing is charged.

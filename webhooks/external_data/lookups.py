@@ -72,7 +72,7 @@ class _Round:
     unknown: dict[Key, Ask] = field(default_factory=dict)
 
 
-class Inquiries:
+class ExternalLookups:
     """Questions of reviews to others; their answers are kept for a moment.
 
     Args of the constructor:

@@ -6,11 +6,11 @@ from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBasedOrder
 from policyd.alloc.usage_history import nanos
-from policyd.snapshot.standings import priorities
+from policyd.snapshot.priorities import priorities
 from tests.alloc.builders import cohort, queue, state, workload
 from tests.alloc.test_preemption import running
 from tests.snapshot.taking import snapshot
-from tests.status.test_standing import settled
+from tests.status.test_pending_reasons import settled
 
 HALF_LIFE = 3_600.0
 

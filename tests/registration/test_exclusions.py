@@ -9,7 +9,7 @@ from policyd.registration.configurations import (
     mutating_configuration,
     validating_configuration,
 )
-from policyd.registration.left_out import LEFT_OUT, leave_out, named_in_vain
+from policyd.registration.exclusions import LEFT_OUT, leave_out, named_in_vain
 from policyd.registration.webhook_rules import DerivedWebhook, WebhookRules
 
 BOTH = ("secrets", "roles")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from policyd.cli.questions.found_jobs import JobNotFoundError, kind_of
+from policyd.cli.questions.unqueued_jobs import JobNotFoundError, kind_of
 from policyd.errors import PolicydError, did_you_mean
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
@@ -17,7 +17,7 @@ _SHOWN: Final = 10
 """Names that a hint lists."""
 
 
-class NamedNotFoundError(PolicydError):
+class UnknownNameError(PolicydError):
     """There is nothing of a name that a user has given."""
 
 
@@ -47,14 +47,14 @@ async def named(
     """Return an object.
 
     Raises:
-        NamedNotFoundError: If there is none; the hint has what there is.
+        UnknownNameError: If there is none; the hint has what there is.
         ApiError: If the API server refuses, or does not answer.
     """
     try:
         return await reader.get(resource, name, into=into, namespace=namespace)
     except NotFoundError as error:
         where = f" in namespace {namespace}" if resource.namespaced else ""
-        raise NamedNotFoundError(
+        raise UnknownNameError(
             f"there is no {resource.kind} `{name}`{where}",
             hint=await _what_there_is(reader, resource, name, namespace),
         ) from error

@@ -61,11 +61,11 @@ class InstallationReport(msgspec.Struct, frozen=True, rename="camel"):
     unchecked: tuple[Unchecked, ...]
 
 
-class LeftOutError(Exception):
+class SkippedCheckError(Exception):
     """A check, or the rest of it, cannot be made; the message says why."""
 
 
-class Look:
+class CheckedCluster:
     """The cluster as the checks see it.
 
     Args of the constructor:
@@ -90,6 +90,6 @@ class Look:
         return {each.metadata.name async for each in self.all(resource, PartialObject)}
 
 
-Check = Callable[[Look], AsyncIterator[InstallationProblem]]
+Check = Callable[[CheckedCluster], AsyncIterator[InstallationProblem]]
 """Yields what it finds; raises a LeftOutError or an ApiError if it cannot look."""
 Checks = Mapping[str, Check]

@@ -8,7 +8,7 @@ import msgspec
 
 from policyd.api.kueue import LocalQueue
 from policyd.api.meta import ObjectMeta, ObjectReference, Wire, rfc3339
-from policyd.cli.questions.found_jobs import POD_GROUP, AskedJob, owners
+from policyd.cli.questions.unqueued_jobs import POD_GROUP, AskedJob, owners
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.base import controller_of
 from policyd.jobs.pods import group_name
@@ -129,7 +129,7 @@ class UnknownQueueError(PolicydError):
     """No LocalQueue and no workload is of the queue that is asked for."""
 
 
-async def happened(reader: Reader, scope: EventScope) -> list[EventLine]:
+async def queue_events(reader: Reader, scope: EventScope) -> list[EventLine]:
     """Return the events about queues, the latest last.
 
     Raises:
@@ -152,7 +152,7 @@ async def happened(reader: Reader, scope: EventScope) -> list[EventLine]:
             event.is_of_queues if chosen is None else _place(event) in chosen and event.is_of_queues
         )
     ]
-    return list(told(events, {each.metadata.key: each.job for each in workloads}))
+    return list(merge_events(events, {each.metadata.key: each.job for each in workloads}))
 
 
 def _place(event: CoreEvent) -> tuple[str, str, str]:
@@ -214,7 +214,7 @@ async def _of_queue(
     return found
 
 
-def told(events: Iterable[CoreEvent], jobs: Mapping[str, str]) -> Iterator[EventLine]:
+def merge_events(events: Iterable[CoreEvent], jobs: Mapping[str, str]) -> Iterator[EventLine]:
     """Yield events in the order of time, one for a Workload and its job that say the same.
 
     Args:

@@ -7,10 +7,10 @@ from policyd.alloc.nominate import Nominator
 from policyd.alloc.pending import PendingQueue, Ticket
 from policyd.alloc.reasons import FIT, OverCapacity, Refusal
 from policyd.alloc.state import CoreState
+from policyd.status.messages import message_of
 from policyd.status.naming import PLAIN, Naming
 from policyd.status.quantities import format_amount
 from policyd.status.remedies import Lack, nearest_lacks
-from policyd.status.words import message_of
 
 
 def refused_now(state: CoreState, ticket: Ticket, options: QueueOptions) -> Refusal | None:
