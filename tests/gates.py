@@ -28,8 +28,8 @@ def unfounded() -> list[str]:
         f"{path.name}: {test} says nothing of {gate}"
         for path in sorted(FOLDER.rglob("test_*.py"))
         if "mark.gate(" in (text := path.read_text())
-        for gate, test, said in marks(ast.parse(text), text)
-        if not re.search(rf"\b({gate}|{field_of(gate)})\b", said)
+        for gate, test, source in marks(ast.parse(text), text)
+        if not re.search(rf"\b({gate}|{field_of(gate)})\b", source)
     ]
 
 
@@ -47,11 +47,11 @@ def marks(tree, text):
             for mark in node.decorator_list:
                 if ast.unparse(mark).startswith("pytest.mark.gate("):
                     rest = [each for each in node.decorator_list if each is not mark]
-                    said = "\n".join(map(ast.unparse, (*rest, *node.args.defaults, *node.body)))
-                    names = set(re.findall(r"\w+", said))
-                    said += "".join(constants[name] for name in sorted(names & constants.keys()))
+                    source = "\n".join(map(ast.unparse, (*rest, *node.args.defaults, *node.body)))
+                    names = set(re.findall(r"\w+", source))
+                    source += "".join(constants[name] for name in sorted(names & constants.keys()))
                     for gate in mark.args:
-                        yield gate.value, node.name, said
+                        yield gate.value, node.name, source
 
 
 def field_of(gate):

@@ -314,8 +314,8 @@ All other gates have the same effect as in Kueue, each verified by a test that f
 def flipped_rows() -> Iterator[tuple[str, ...]]:
     words = {True: "on", False: "off"}
     for name, tests in sorted(flipped().items()):
-        said = (test.removeprefix("test_").replace("_", " ") for test in dict.fromkeys(tests))
-        yield f"`{name}`", words[DEFAULTS[name]], "; ".join(said)
+        sentences = (test.removeprefix("test_").replace("_", " ") for test in dict.fromkeys(tests))
+        yield f"`{name}`", words[DEFAULTS[name]], "; ".join(sentences)
 
 
 def left_out_rows() -> Iterator[tuple[str, ...]]:

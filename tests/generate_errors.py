@@ -71,13 +71,13 @@ def error_names() -> frozenset[str]:
 def messages() -> dict[str, set[Message]]:
     """Return the messages of each area, with their hints."""
     names = error_names() | MAKERS
-    told: dict[str, set[Message]] = {}
+    found_messages: dict[str, set[Message]] = {}
     for folder in ("policyd", "webhooks"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             area = next(a for a in AREAS if file.is_relative_to(ROOT / a))
             tree = ast.parse(file.read_text())
-            told.setdefault(area, set()).update(_of_module(tree, names, file.name))
-    return told
+            found_messages.setdefault(area, set()).update(_of_module(tree, names, file.name))
+    return found_messages
 
 
 def _of_module(tree: ast.AST, names: frozenset[str], file: str) -> Iterator[Message]:
@@ -112,8 +112,8 @@ def _name(function: ast.expr) -> str:
 
 def _of_call(call: ast.Call, texts: dict[str, str]) -> Iterator[Message]:
     given = {keyword.arg: keyword.value for keyword in call.keywords}
-    said = given.get("message", call.args[0] if call.args else None)
-    message = _text(said, texts)
+    argument = given.get("message", call.args[0] if call.args else None)
+    message = _text(argument, texts)
     if _is_sentence(message):
         yield message, _text(given.get("hint"), texts)
 
@@ -165,9 +165,9 @@ def errors_page(table: Callable[..., str]) -> str:
         "",
         table("Rule | Subject", ((f"`{name}`", text) for name, text in RULES.items())),
     ]
-    told = messages()
+    listed = messages()
     for area, (title, about) in AREAS.items():
-        rows = sorted(told.get(area, ()), key=lambda row: (row[0].lower(), row[1]))
+        rows = sorted(listed.get(area, ()), key=lambda row: (row[0].lower(), row[1]))
         if rows:
             cells = ((_cell(message), _cell(hint)) for message, hint in rows)
             lines += ["", f"## {title}", "", about, "", table("Message | Hint", cells)]

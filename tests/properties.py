@@ -33,9 +33,9 @@ class Table:
         if report.when == "call":
             self._outcomes[report.nodeid] = report
         if report.when == "teardown":
-            self._tell(self._outcomes[report.nodeid], *tried(report))
+            self._print_outcome(self._outcomes[report.nodeid], *tried(report))
 
-    def _tell(self, report, passing, failing):
+    def _print_outcome(self, report, passing, failing):
         found = "ok"
         if not report.passed:
             found = "FAILED"

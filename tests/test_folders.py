@@ -20,11 +20,11 @@ EACH = pytest.mark.parametrize("folder", [pytest.param(each, id=str(each)) for e
 @EACH
 def test_a_folder_says_what_is_in_it_what_it_imports_and_where_to_start(folder):
     tree = ast.parse((PROJECT / folder / "__init__.py").read_text())
-    told = " ".join((ast.get_docstring(tree) or "").split())
-    start = re.search(r"Start with (.*)", told)
+    docstring = " ".join((ast.get_docstring(tree) or "").split())
+    start = re.search(r"Start with (.*)", docstring)
 
-    assert not told.startswith(("Imports", "Start"))
-    assert re.search(r"\bImports\b", told), "what it may import is missing"
+    assert not docstring.startswith(("Imports", "Start"))
+    assert re.search(r"\bImports\b", docstring), "what it may import is missing"
     assert start, "where to start is missing"
     first = re.match(r"`(\w+)`", start[1])
     assert first, "where to start is no name in backticks"

@@ -27,11 +27,11 @@ from policyd.workload.node_health import Accepts, NodeHealth, health, seconds_le
 from tests.admission.test_queues import decide, item
 from tests.alloc.builders import admission, cohort, group, pod_set, put, queue, state, workload
 from tests.alloc.test_cycle import run
-from tests.alloc.test_cycle_preemption import ANY, held, made, told
+from tests.alloc.test_cycle_preemption import ANY, held, made, summarize_plan
 from tests.alloc.topology.builders import HOSTNAME, assignment, hosts, only, request
 from tests.controller import test_topologies as topologies
 from tests.controller.world import World, running
-from tests.workload.test_obstacles import told as obstacle
+from tests.workload.test_obstacles import reason_of as obstacle
 from tests.workload.test_obstacles import workload as pending
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -139,7 +139,7 @@ def test_names_in_annotations_are_checked_if_set(on):
     off = frozenset() if on else frozenset({"WorkloadIdentifierAnnotations"})
     around = JobContext(integrations=Integrations(off=off))
 
-    found = validate_job(pod, None, group="", kind="Pod", around=around)
+    found = validate_job(pod, None, group="", kind="Pod", surroundings=around)
 
     where = "metadata.annotations" if on else "metadata.labels"
     assert [each.path for each in found] == [f"{where}[kueue.x-k8s.io/pod-group-name]"]
@@ -159,7 +159,7 @@ def test_a_leader_worker_set_keeps_the_size_of_its_groups(on):
 
     found = validate_job(
         new, old, group="leaderworkerset.x-k8s.io", kind="LeaderWorkerSet",
-        around=JobContext(integrations=Integrations(off=off)),
+        surroundings=JobContext(integrations=Integrations(off=off)),
     )  # fmt: skip
 
     assert ("spec.leaderWorkerTemplate.size" in [each.path for each in found]) is on
@@ -176,7 +176,7 @@ def test_a_ray_job_is_checked_when_it_loses_its_queue(on):
 
     found = validate_job(
         new, old, group="ray.io", kind="RayJob",
-        around=JobContext(integrations=Integrations(off=off)),
+        surroundings=JobContext(integrations=Integrations(off=off)),
     )  # fmt: skip
 
     assert bool(found) is on
@@ -245,8 +245,8 @@ def test_a_queue_takes_its_nominal_quota_back_whatever_the_shares_of_cohorts():
             fair_sharing=FairSharingRules(), **flips,
         )  # fmt: skip
 
-    entitled = told(run(contested()))
-    contests = told(run(contested(fair_sharing_preempt_within_nominal=False)))
+    entitled = summarize_plan(run(contested()))
+    contests = summarize_plan(run(contested(fair_sharing_preempt_within_nominal=False)))
 
     assert entitled[0] == ("preempt", "g", "InCohortReclamation")
     assert contests[0] == ("preempt", "g", "InCohortFairSharing")
@@ -262,8 +262,8 @@ def test_a_queue_says_whether_it_preempts_before_it_tries_the_next_flavor():
             workload("high", "a", gpu=4, priority=1), flavors=("one", "two"), **flips,
         )  # fmt: skip
 
-    assert told(run(between()))[0] == ("preempt", "low", "InClusterQueue")
-    assert told(run(between(flavor_fungibility=False))) == [("admit", "high")]
+    assert summarize_plan(run(between()))[0] == ("preempt", "low", "InClusterQueue")
+    assert summarize_plan(run(between(flavor_fungibility=False))) == [("admit", "high")]
 
 
 @pytest.mark.gate("FlavorFungibilityPreserveScanProgress")
@@ -292,7 +292,7 @@ def test_queues_of_a_cohort_take_turns_by_priority(on):
         priority_sorting_within_cohort=on,
     )  # fmt: skip
 
-    assert told(run(of))[0] == ("admit", "urgent" if on else "old")
+    assert summarize_plan(run(of))[0] == ("admit", "urgent" if on else "old")
 
 
 @pytest.mark.gate("QuotaCheckStrategy")
@@ -302,7 +302,7 @@ def test_resources_that_a_queue_does_not_declare_pass():
         of.put_flavor(FlavorSpec(name="default"))
         for thing in (queue("a", gpu=4), workload("w", "a", gpu=1, cpu=1)):
             put(of, thing)
-        return told(run(of))
+        return summarize_plan(run(of))
 
     assert undeclared() == [("admit", "w")]
     assert undeclared(quota_check_strategy=False) == [("requeue", "w", "NoFit")]
@@ -378,7 +378,7 @@ def test_a_workload_that_lost_its_place_in_a_cycle_gets_another_in_it():
         of = racked(**flips)
         put(of, placed("a1", "a"))
         put(of, placed("b1", "b"))
-        return told(run(of))
+        return summarize_plan(run(of))
 
     assert racing() == [("admit", "a1"), ("admit", "b1")]
     off = racing(tas_recompute_assignment_within_scheduling_cycle=False)
@@ -393,7 +393,7 @@ def test_flavors_of_the_same_nodes_know_of_each_others_usage(on):
     of.ledger.nodes.hold("ns/other", [there])
     put(of, placed("a1", "a"))
 
-    assert told(run(of))[0][0] == ("requeue" if on else "admit")
+    assert summarize_plan(run(of))[0][0] == ("requeue" if on else "admit")
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def test_a_hook_runs_a_command_of_the_project(hook):
     words = [argument for argument in arguments if (PROJECT / argument).exists() is False]
 
     assert program.startswith(".venv/bin/")
-    told = run(COMMANDS / Path(program).name, *(w for w in words if w not in options), "--help")
-    assert told.returncode == 0, told.stderr
-    assert [option for option in options if option not in told.stdout] == []
+    done = run(COMMANDS / Path(program).name, *(w for w in words if w not in options), "--help")
+    assert done.returncode == 0, done.stderr
+    assert [option for option in options if option not in done.stdout] == []
 
 
 def test_weekly_updates_cover_existing_folders():

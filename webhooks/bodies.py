@@ -70,7 +70,7 @@ class Body:
 
     def __init__(self, room: "BodyBudget") -> None:
         self.size = 0
-        self.give_up: Callable[[str], None] = _nobody
+        self.give_up: Callable[[str], None] = _ignore_reason
         self.reserved = 0
         """Room of a large body, all of it."""
         self._room = room
@@ -330,5 +330,5 @@ def late_body(seconds: float) -> str:
     return f"the review did not come in within {seconds:g} s"
 
 
-def _nobody(_reason: str) -> None:
+def _ignore_reason(_reason: str) -> None:
     """Do nothing: the body is not being read."""

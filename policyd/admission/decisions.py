@@ -71,16 +71,16 @@ def changed(
 
 def combined(*decisions: Decision) -> Decision:
     """Return one decision with all that several say against a request."""
-    said = [decision for decision in decisions if decision is not ALLOWED]
-    if len(said) <= 1:
-        return said[0] if said else ALLOWED
-    annotations = [decision.audit_annotations.items() for decision in said]
+    effective = [decision for decision in decisions if decision is not ALLOWED]
+    if len(effective) <= 1:
+        return effective[0] if effective else ALLOWED
+    annotations = [decision.audit_annotations.items() for decision in effective]
     return replace(
-        said[0],
-        denials=tuple(denial for d in said for denial in d.denials),
-        warnings=tuple(warning for d in said for warning in d.warnings),
+        effective[0],
+        denials=tuple(denial for d in effective for denial in d.denials),
+        warnings=tuple(warning for d in effective for warning in d.warnings),
         audit_annotations=dict(pair for pairs in annotations for pair in pairs),
-        matched=tuple(name for d in said for name in d.matched),
-        failures=tuple(failure for d in said for failure in d.failures),
-        objections=tuple(objection for d in said for objection in d.objections),
+        matched=tuple(name for d in effective for name in d.matched),
+        failures=tuple(failure for d in effective for failure in d.failures),
+        objections=tuple(objection for d in effective for objection in d.objections),
     )

@@ -104,7 +104,7 @@ class Authors:
 NO_CLASS: Final = DefaultClass()
 """Where jobs that name no priority class get none."""
 
-NOBODY_KNOWN: Final = Authors("policyd")
+NO_AUTHORS_KNOWN: Final = Authors("policyd")
 """The default: only the accounts of policyd may start pending jobs."""
 
 
@@ -129,7 +129,7 @@ class JobAdmission:
     integrations: Integrations = EVERYTHING
     gives_queue: Callable[[str], bool] = nowhere
     default_class: DefaultClass = NO_CLASS
-    authors: Authors = NOBODY_KNOWN
+    authors: Authors = NO_AUTHORS_KNOWN
     owner_exists: OwnerExists | None = None
     foresee: Foresee | None = None
 
@@ -190,10 +190,14 @@ class JobAdmission:
             return found
         obj, kind = object_of(request, policies), request.kind
         context = self._context(request, defaults=True)
-        said = self.foresee(
+        verdict = self.foresee(
             partial(submission_of, obj, kind.group, kind.kind, context, request.namespace)
         )
-        return replace(found, warnings=(*found.warnings, f"{SPEAKER}: {said}")) if said else found
+        return (
+            replace(found, warnings=(*found.warnings, f"{SPEAKER}: {verdict}"))
+            if verdict
+            else found
+        )
 
     def _may_change(self, request: AdmissionRequest, decision: Decision) -> bool:
         """Tell by the envelope and the decision of the policies, without decoding the object."""
@@ -244,8 +248,8 @@ def warn_of_hidden(
     ):
         return ALLOWED
     obj = object_of(request, policies)
-    said = hidden_from_queue(obj, group=kind.group, kind=kind.kind, integrations=integrations)
-    return Decision(warnings=(f"{SPEAKER}: {said}",)) if said else ALLOWED
+    message = hidden_from_queue(obj, group=kind.group, kind=kind.kind, integrations=integrations)
+    return Decision(warnings=(f"{SPEAKER}: {message}",)) if message else ALLOWED
 
 
 def _with_job_rules(

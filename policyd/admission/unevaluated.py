@@ -113,13 +113,13 @@ class UnevaluatedReviews:
         if self._is_exempt(head.request) or head.request.kind.group == GROUP:
             return AdmissionResponse(uid=uid, allowed=True)
         refusing = [f"policy `{name}`" for name in found.refusing] + [f"the {SPEAKER}"] * queues
-        said = f"policyd could not evaluate this: {reason}"
+        text = f"policyd could not evaluate this: {reason}"
         if refusing:
-            message = f"{said}; {_joined(refusing)} must not be passed unasked: {WHAT_TO_TRY}"
+            message = f"{text}; {_joined(refusing)} must not be passed unasked: {WHAT_TO_TRY}"
             status = RefusalStatus(code=403, reason="Forbidden", message=message)
             return AdmissionResponse(uid=uid, allowed=False, status=status)
         ignored = [f"policy `{name}`" for name in found.ignored]
-        warnings = (f"{said}; not asked: {_joined(ignored)}",) if ignored else ()
+        warnings = (f"{text}; not asked: {_joined(ignored)}",) if ignored else ()
         return AdmissionResponse(uid=uid, allowed=True, warnings=warnings)
 
     def _is_exempt(self, request: AdmissionRequest) -> bool:

@@ -33,7 +33,7 @@ from policyd.jobs.workload import Priority, new_spec
 from policyd.snapshot.outlook import NeverFits, Outlook, Prospect, TakenQuota, WouldStart, WouldWait
 from policyd.snapshot.rules import LocalQueueRule, QueueRules
 from policyd.status.quantities import format_amount
-from policyd.status.remedies import Lack
+from policyd.status.remedies import Shortfall
 from policyd.workload.pod_set_values import pod_set_values
 
 LONGEST: Final = 256
@@ -160,12 +160,12 @@ def verdict(
     name, namespace = queue_name(submission.metadata), submission.metadata.namespace
     local = outlook.local_queue(namespace, name)
     if local is None:
-        said = _missing(name, namespace, outlook.local_queues(namespace))
+        text = _missing(name, namespace, outlook.local_queues(namespace))
     else:
-        said = _closed(outlook, local, namespace_labels) or _planned(
+        text = _closed(outlook, local, namespace_labels) or _planned(
             outlook, submission, local, now, forecast
         )
-    return _bounded(said and f"{submission.about}{said}")
+    return _bounded(text and f"{submission.about}{text}")
 
 
 def _missing(name: str, namespace: str, there: Sequence[str]) -> str:
@@ -254,15 +254,15 @@ def prospect_text(prospect: Prospect, queue: str, forecast: Interval | None = No
             return _start_text(prospect, queue)
         case NeverFits():
             return _never_text(prospect, queue)
-        case WouldWait(ahead=ahead, lacks=lacks, message=message):
+        case WouldWait(ahead=ahead, shortfalls=shortfalls, message=message):
             place = "" if ahead is None else f"{ordinal(ahead + 1)} in {queue}"
             why = message
-            if lacks:
-                why = f"{_missing_text(lacks)} needed"
+            if shortfalls:
+                why = f"{_missing_text(shortfalls)} needed"
             elif not why:
                 why = "where those before it go first"
-            said = f"would wait: {', '.join(filter(None, (place, why)))}"
-            return f"{said}{forecast_clause(forecast)}"
+            text = f"would wait: {', '.join(filter(None, (place, why)))}"
+            return f"{text}{forecast_clause(forecast)}"
 
 
 def _start_text(starts: WouldStart, queue: str) -> str:
@@ -293,7 +293,7 @@ def _start_text(starts: WouldStart, queue: str) -> str:
 
 
 def _never_text(never: NeverFits, queue: str) -> str:
-    over = [each for each in never.lacks if isinstance(each, OverCapacity)]
+    over = [each for each in never.shortfalls if isinstance(each, OverCapacity)]
     if not over:
         return f"can never start in {queue}: {never.message}"
     parts = [
@@ -305,9 +305,9 @@ def _never_text(never: NeverFits, queue: str) -> str:
     return f"can never start in {queue}: {', '.join(parts)}"
 
 
-def _missing_text(lacks: Sequence[Lack]) -> str:
+def _missing_text(shortfalls: Sequence[Shortfall]) -> str:
     sums: dict[str, int] = {}
-    for each in lacks:
+    for each in shortfalls:
         missing = (
             each.assumed + each.requested - each.capacity
             if isinstance(each, OverCapacity)

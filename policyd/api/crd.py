@@ -212,8 +212,8 @@ def _chosen(part: Json, *, full: bool) -> Json:
     if not isinstance(part, dict):
         return part
     more = part.get(FULL, {}) if full else {}
-    said = {name: value for name, value in part.items() if name != FULL} | more
-    return {name: _chosen(value, full=full) for name, value in said.items()}
+    merged = {name: value for name, value in part.items() if name != FULL} | more
+    return {name: _chosen(value, full=full) for name, value in merged.items()}
 
 
 def _version(kind: CustomKind, notes: Notes, *, full: bool) -> dict[str, Json]:

@@ -72,13 +72,13 @@ def _old(kind: str, version: Schema) -> Schema:
     _EDITS.get(kind, _as_it_is)(*parts)
     for column in old.get("additionalPrinterColumns", ()):
         column["jsonPath"] = _OLD_PATHS.get(column["jsonPath"], column["jsonPath"])
-    said = f"{OLD_API_VERSION} {kind} is deprecated; use {API_VERSION}"
+    warning = f"{OLD_API_VERSION} {kind} is deprecated; use {API_VERSION}"
     return {
         **old,
         "name": OLD_VERSION,
         "storage": False,
         "deprecated": True,
-        "deprecationWarning": said,
+        "deprecationWarning": warning,
     }
 
 

@@ -149,7 +149,7 @@ def command(**given: Unpack[_Given]) -> None:
     findings = [*loaded.findings, *unreadable, *surroundings.findings, *broken]
     show_all(broken)
     for one in applied:
-        _tell(one)
+        _print_messages(one)
     _report(given["output"], [*entries_of(findings), *map(_entry, applied)])
     _print([one for one in applied if one.decision.allowed], given["output"])
     denied = sum(not one.decision.allowed for one in applied)
@@ -217,7 +217,7 @@ def _notes(decisions: Sequence[Decision]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _tell(one: _Applied) -> None:
+def _print_messages(one: _Applied) -> None:
     """Print the decision on an object to stderr."""
     by = one.decision.audit_annotations.get(MUTATED_BY)
     if by:

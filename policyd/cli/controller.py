@@ -277,6 +277,6 @@ def controller_settings(
             names=options.forecast_names,
             memory=f"{namespace}/{options.forecast_memory}" if options.forecast_memory else "",
         ),
-        finds_outside_quota=options.find_outside_quota,
+        reports_outside_quota=options.find_outside_quota,
         deletes_outside_quota=options.delete_outside_quota,
     )

@@ -163,8 +163,8 @@ def _lines(one: PolicyExplanation) -> Iterator[str]:
         return
     yield f"{title}: {'matches' if one.matched else 'does not match'}"
     staged = (f"rolled out: {staged}" for staged in one.staged)
-    for told in (*staged, *(f"lifted: {why}" for why in _lifted(one))):
-        yield f"  {told}"
+    for text in (*staged, *(f"lifted: {why}" for why in _lifted(one))):
+        yield f"  {text}"
     for seen in one.seen:
         for line in _seen_lines(seen):
             yield f"  {line}"

@@ -22,23 +22,23 @@ from policyd.kube.resources import PODS, WORKLOADS
 GPU = "nvidia.com/gpu"
 
 
-def tell(change: Change[Workload]) -> str | None:
+def describe_change(change: Change[Workload]) -> str | None:
     """Describe a change of a workload in one line; None if it is not worth one."""
     match change:
         case Modified(old, new):
-            return _tell(new, old.status.conditions)
+            return _describe(new, old.status.conditions)
         case Added(new):
-            return _tell(new, ())
+            return _describe(new, ())
         case Deleted():
             return None
 
 
-def _tell(new: Workload, before: tuple[Condition, ...]) -> str | None:
+def _describe(new: Workload, before: tuple[Condition, ...]) -> str | None:
     job = job_path(new.metadata)
-    for kind, said in ((FINISHED, "finished"), (EVICTED, "evicted"), (ADMITTED, "admitted")):
+    for kind, verb in ((FINISHED, "finished"), (EVICTED, "evicted"), (ADMITTED, "admitted")):
         if condition_true(new.status.conditions, kind):
-            told = condition_true(before, kind)
-            return None if told else f"{job} {said}{_because(new, kind)}"
+            known = condition_true(before, kind)
+            return None if known else f"{job} {verb}{_because(new, kind)}"
     reserved = find_condition(new.status.conditions, QUOTA_RESERVED)
     if reserved is None or reserved.status == "True":
         return None
@@ -60,7 +60,7 @@ class Live:
         self._console = console
         self._status = Status("", console=console, spinner="dots")
         self._pods = Informer(reader, PODS, into=QueuedPod, on_change=self._sum_up)
-        self._workloads = Informer(reader, WORKLOADS, into=Workload, on_change=self._tell)
+        self._workloads = Informer(reader, WORKLOADS, into=Workload, on_change=self._print_change)
 
     async def run(self) -> NoReturn:
         """Show changes until cancelled."""
@@ -74,8 +74,8 @@ class Live:
             self._status.stop()
         raise AssertionError("informers run until cancelled")
 
-    def _tell(self, change: Change[Workload]) -> None:
-        line = tell(change)
+    def _print_change(self, change: Change[Workload]) -> None:
+        line = describe_change(change)
         if line is not None:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
         self._sum_up()

@@ -206,12 +206,12 @@ def _print(differing: Sequence[Difference], counts: Mapping[str, int]) -> None:
 def _print_one(one: Difference) -> None:
     words = {"denied": "denied now", "allowed": "allowed now", "changed": "answered differently"}
     click.secho(f"{one.recording.name}: {words[one.kind]}", bold=True)
-    for sign, colour, told, other in (
+    for sign, colour, own, other in (
         ("-", "red", one.before, one.after),
         ("+", "green", one.after, one.before),
     ):
-        for text in _said(told):
-            if text not in _said(other):
+        for text in _messages(own):
+            if text not in _messages(other):
                 click.secho(f"  {sign} {text}", fg=colour)
     for operation in one.operations if one.after.allowed else ():
         value = msgspec.to_builtins(operation)
@@ -239,7 +239,7 @@ def _shadow_as_json(one: Difference) -> dict[str, Any]:
     }
 
 
-def _said(answer: ReplayedAnswer) -> list[str]:
+def _messages(answer: ReplayedAnswer) -> list[str]:
     denials = [f"denied: {text}" for text in answer.denials or ()]
     return [*denials, *(f"warning: {text}" for text in answer.warnings or ())]
 
@@ -249,7 +249,7 @@ def _as_json(one: Difference) -> dict[str, Any]:
         "request": one.recording.name,
         "uid": one.recording.request.uid,
         "kind": one.kind,
-        "before": {"allowed": one.before.allowed, "said": _said(one.before)},
-        "after": {"allowed": one.after.allowed, "said": _said(one.after)},
+        "before": {"allowed": one.before.allowed, "messages": _messages(one.before)},
+        "after": {"allowed": one.after.allowed, "messages": _messages(one.after)},
         "operations": msgspec.to_builtins(one.operations),
     }

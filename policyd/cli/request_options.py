@@ -64,8 +64,8 @@ class ObjectKey(NamedTuple):
 def key_of(obj: Json) -> ObjectKey | None:
     """Return the names of an object; None if it is none."""
     names = (("apiVersion",), ("kind",), ("metadata", "namespace"), ("metadata", "name"))
-    said = [value_at(obj, path) for path in names]
-    found = ObjectKey(*(each if isinstance(each, str) else "" for each in said))
+    values = [value_at(obj, path) for path in names]
+    found = ObjectKey(*(each if isinstance(each, str) else "" for each in values))
     return found if found.api_version and found.kind else None
 
 
@@ -163,10 +163,10 @@ def request_of(
         kinds=kinds,
     )
     key = key_of(obj)
-    said = surroundings.stored.get(key) if surroundings is not None and key is not None else None
-    if isinstance(said, str):
-        raise ObjectError(said)
-    old = as_it_was(obj, given["operation"], said)
+    stored = surroundings.stored.get(key) if surroundings is not None and key is not None else None
+    if isinstance(stored, str):
+        raise ObjectError(stored)
+    old = as_it_was(obj, given["operation"], stored)
     return request_for(obj, circumstances, old_object=old)
 
 

@@ -168,8 +168,8 @@ def _show(objects: list[dict[str, Json]], options: _Options) -> None:
     after = _After(simulation, names, until, options, optimum)
     if options["output"] == "json":
         state = simulation.state if options["explain"] else None
-        told = [_as_json(step, names, state) for step in steps]
-        click.echo(json.dumps(after.as_json(told), indent=2))
+        reports = [_as_json(step, names, state) for step in steps]
+        click.echo(json.dumps(after.as_json(reports), indent=2))
         return
     nodes = list(scenario_nodes(objects))
     maps = Maps(simulation.state, nodes, names) if options["draw"] else None
@@ -222,13 +222,13 @@ class _After:
     def as_json(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]] | dict[str, Any]:
         """Return the steps, and beside them what was worked out."""
         state, most = self.simulation.state, self.options["defragment"]
-        told: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         if most:
             _until(self.simulation, self.until)
-            told["defragmentation"] = plans_json(state, most, self.names)
+            report["defragmentation"] = plans_json(state, most, self.names)
         if self.optimum is not None:
-            told["packing"] = self.optimum.certify(state, self.options["resource"]).as_json()
-        return {"steps": steps, **told} if told else steps
+            report["packing"] = self.optimum.certify(state, self.options["resource"]).as_json()
+        return {"steps": steps, **report} if report else steps
 
 
 def _until(simulation: Simulation, until: float) -> None:
@@ -255,7 +255,7 @@ class _Table:
 
     def lines(self, steps: Iterable[SimulatedCycle]) -> Iterator[str]:
         """Yield all lines."""
-        told: dict[str, str] = {}
+        reported: dict[str, str] = {}
         yield from self._changed()
         yield self.rows.head
         for step in steps:
@@ -267,10 +267,10 @@ class _Table:
                 yield self.rows.row([at, "", self.names.of(key)], end)
             for action in step.plan.actions:
                 key, decision = action.workload.key, _decision(action, self.names)
-                if told.get(key) != decision or not isinstance(action, Requeue):
+                if reported.get(key) != decision or not isinstance(action, Requeue):
                     yield self.rows.row([at, number, self.names.of(key)], decision)
                     yield from self._help(action)
-                told[key] = decision
+                reported[key] = decision
             for waits in step.waiting:
                 name = self.names.of(waits.workload.key)
                 yield self.rows.row([at, number, name], f"waits: {_why(waits, self.names)}")
@@ -349,18 +349,18 @@ def _waiting_json(waits: Waits, names: Names) -> dict[str, Any]:
 
 def _action_json(action: Action, names: Names, state: CoreState | None) -> dict[str, Any]:
     naming = names.to(action.workload.key)
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "workload": naming.one(action.workload.key),
         "clusterQueue": action.workload.cluster_queue,
     }
     if gpus := gpus_wanted(action.workload):
-        told["gpus"] = as_number(gpus)
+        report["gpus"] = as_number(gpus)
     match action:
         case Admit():
             flavors = {p.name: dict(p.flavors) for p in action.admission.pod_sets}
             counts = {p.name: p.count for p in action.admission.pod_sets}
             level = action.level
-            return told | {
+            return report | {
                 "action": "Admit",
                 "flavors": flavors,
                 "counts": counts,
@@ -368,13 +368,13 @@ def _action_json(action: Action, names: Names, state: CoreState | None) -> dict[
             }
         case Preempt():
             preemptor = naming.one(action.preemptor.key)
-            return told | {"action": "Preempt", "reason": action.reason, "preemptor": preemptor}
+            return report | {"action": "Preempt", "reason": action.reason, "preemptor": preemptor}
         case Evict():
-            return told | {"action": "Evict", "reason": action.reason, "since": action.since}
+            return report | {"action": "Evict", "reason": action.reason, "since": action.since}
         case Requeue():
             refusal = action.refusal
-            told |= {"reason": refusal.reason, "message": message_of(refusal, naming)}
-            return told | {"action": "Requeue"} | _help_json(action, naming, state)
+            report |= {"reason": refusal.reason, "message": message_of(refusal, naming)}
+            return report | {"action": "Requeue"} | _help_json(action, naming, state)
 
 
 def _help_json(action: Requeue, naming: Naming, state: CoreState | None) -> dict[str, Any]:
@@ -422,7 +422,7 @@ def plan_lines(state: CoreState, most: int, names: Names, maps: Maps | None) -> 
         if moves is None:
             yield f"{names.of(workload.key)}: no plan of at most {count(most, 'move')} starts it"
             continue
-        yield from _told(described(state, moves), names.to(workload.key))
+        yield from _describe_plan(described(state, moves), names.to(workload.key))
         with carried_out(state, moves):
             yield from maps.changed() if maps is not None else ()
 
@@ -449,7 +449,7 @@ def _plans(state: CoreState, most: int) -> Iterator[tuple[QueuedWorkload, Moves 
         yield workload, plan_moves(state, workload, most=most)
 
 
-def _told(plan: Defragmentation, naming: Naming) -> Iterator[str]:
+def _describe_plan(plan: Defragmentation, naming: Naming) -> Iterator[str]:
     name = naming.one(plan.workload)
     doubt = "" if plan.fewest else "; fewer may suffice"
     costs = f"{plan.cost / _HOUR:.1f} device-hours of work lost"

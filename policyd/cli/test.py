@@ -112,9 +112,9 @@ def command(
         for one in tested:
             _show_uncovered(one, coverage=asked["coverage"])
     failed = not all(one.passed for one in tested)
-    lacking = any(one.branches or (asked["coverage"] and one.uncovered) for one in tested)
+    uncovered = any(one.branches or (asked["coverage"] and one.uncovered) for one in tested)
     findings = [finding for one in tested for finding in one.findings]
-    sys.exit(exit_code(findings, failed=failed or lacking))
+    sys.exit(exit_code(findings, failed=failed or uncovered))
 
 
 def _surroundings(paths: Sequence[Path], asked: _Asked) -> CaseSurroundings:
@@ -194,7 +194,7 @@ def _as_json(tested: Sequence[Tested]) -> dict[str, Any]:
     ]
     findings = [as_json(finding) for one in tested for finding in one.findings]
     failed = sum(not case["passed"] for case in cases)
-    lacking = [
+    uncovered = [
         {"file": str(one.path), "policy": policy, "validation": validation}
         for one in tested
         for policy, validation in one.uncovered
@@ -204,7 +204,7 @@ def _as_json(tested: Sequence[Tested]) -> dict[str, Any]:
         "failed": failed,
         "findings": findings,
         "cases": cases,
-        "uncovered": lacking,
+        "uncovered": uncovered,
         "branches": [
             {"file": str(one.path), **branch._asdict()} for one in tested for branch in one.branches
         ],

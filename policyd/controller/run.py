@@ -168,7 +168,7 @@ class Controller:
                 await mirror.informer.synced.wait()
             group.create_task(self.topologies.run())
             group.create_task(self._watch_provisioning())
-            if self.settings.finds_outside_quota:
+            if self.settings.reports_outside_quota:
                 group.create_task(self.usage.pods.informer.run())
             await self.topologies.settle()
             self.health.synced.set()

@@ -56,7 +56,7 @@ class ControllerSettings:
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""
 
-    finds_outside_quota: bool = True
+    reports_outside_quota: bool = True
     """Whether to watch all pods for those that use resources of queues, but are in none."""
 
     deletes_outside_quota: bool = False

@@ -39,7 +39,7 @@ GRACE_SECONDS: Final = 5.0
 """How long a pod may be outside before that is reported: stopping pods stop within it."""
 LOOK_SECONDS: Final = 30.0
 """Between checks of a pod that is outside: its job may get quota."""
-MOST_TOLD: Final = 50
+MOST_REPORTED: Final = 50
 """Events of a namespace at once, and one more each second: many pods must not fill the API. The
 others come later."""
 MOST_NAMESPACES: Final = 1000
@@ -255,8 +255,8 @@ class Usage:
 
     def _may_report(self, namespace: str) -> bool:
         now = self._writes.now
-        left, at = self._allowed.pop(namespace, (float(MOST_TOLD), now))
-        left = min(float(MOST_TOLD), left + max(0.0, now - at))
+        left, at = self._allowed.pop(namespace, (float(MOST_REPORTED), now))
+        left = min(float(MOST_REPORTED), left + max(0.0, now - at))
         self._allowed[namespace] = (left - 1 if left >= 1 else left, now)
         if len(self._allowed) > MOST_NAMESPACES:
             self._allowed.popitem(last=False)

@@ -193,12 +193,12 @@ def _commons(
         expected: What it is on average, by the batch before.
         again: How much it is like that one, from 0 to 1.
     """
-    told = _telling(batch)
+    known_runs = _telling(batch)
     own = sqrt(1.0 - again * again)
-    if not told:
+    if not known_runs:
         return [e + own * _normal(part) for e, part in zip(expected, parts, strict=True)]
     weights = [1.0] * len(_GRID)
-    for member, ran in told:
+    for member, ran in known_runs:
         number, runs = _normal_of(curve, ran), bool(member.key)
         unlike = 1.0 - _below(number) if runs else _OWN * exp(-number * number / 2)
         for place, common in enumerate(_GRID):

@@ -169,34 +169,36 @@ class Forecaster:
         found = yield from draws.waits([key for key in draws.pending if key in keys])
         classes = {job.size_class for job in draws.pending.values()}
         shifts = {each: self.correction.shift(each, now=present.now) for each in classes}
-        told: dict[str, StartForecast] = {}
+        forecasts: dict[str, StartForecast] = {}
         for key, waits in found.items():
-            told[key] = self._forecast(draws, key, waits, shifts[draws.pending[key].size_class])
+            forecasts[key] = self._forecast(
+                draws, key, waits, shifts[draws.pending[key].size_class]
+            )
             yield
         if wanted is None:
-            yield from self._extrapolate(draws, told)
-        return told
+            yield from self._extrapolate(draws, forecasts)
+        return forecasts
 
-    def _extrapolate(self, draws: "_Draws", told: dict[str, StartForecast]) -> Steps:
+    def _extrapolate(self, draws: "_Draws", forecasts: dict[str, StartForecast]) -> Steps:
         """Tell of those behind: their queue goes on as fast as up to its last simulated workload.
 
         Those that never fit take no turn.
         """
         last: dict[str, tuple[int, StartForecast]] = {}
         for key, job in draws.pending.items():
-            if key in told and draws.kinds[key] is not None:
+            if key in forecasts and draws.kinds[key] is not None:
                 name = job.workload.cluster_queue
                 place = last[name][0] + 1 if name in last else 1
-                last[name] = place, told[key]
+                last[name] = place, forecasts[key]
             yield
         turns = {name: place for name, (place, _) in last.items()}
         for workload in draws.present.behind:
             name = workload.cluster_queue
-            told[workload.key] = not_simulated = draws.objection_to(workload) or TOO_FAR
+            forecasts[workload.key] = not_simulated = draws.objection_to(workload) or TOO_FAR
             if not_simulated is TOO_FAR and name in last:
                 place, forecast = last[name]
                 turns[name] += 1
-                told[workload.key] = _later(forecast, turns[name] / place, self.settings)
+                forecasts[workload.key] = _later(forecast, turns[name] / place, self.settings)
             yield
 
     def _forecast(
@@ -310,9 +312,9 @@ class _Draws:
             self._lasts[key] = self._lasting(each)
             yield
         for key, job in self.pending.items():
-            self.kinds[key], told = self._kind(job.workload)
-            if told is not None:
-                self.objections[key] = told
+            self.kinds[key], objection = self._kind(job.workload)
+            if objection is not None:
+                self.objections[key] = objection
             self._lasts[key] = self._lasting(job)
             yield
 

@@ -191,8 +191,8 @@ def queue_name(metadata: ObjectMeta) -> str:
 
 def prebuilt_name(metadata: ObjectMeta) -> str:
     """Return the name of the prebuilt workload of a job; empty if it has none."""
-    said = metadata.annotations.get(PREBUILT_WORKLOAD)
-    return said or metadata.labels.get(PREBUILT_WORKLOAD, "")
+    annotated = metadata.annotations.get(PREBUILT_WORKLOAD)
+    return annotated or metadata.labels.get(PREBUILT_WORKLOAD, "")
 
 
 def is_pod(owner: OwnerReference) -> bool:

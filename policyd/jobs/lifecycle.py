@@ -107,8 +107,8 @@ def _with_workload(job: JobView, workload: Workload, *, watched: bool) -> Step |
         return DropFinalizer(workload) if has_finalizer(workload) else None
     if has_quota(workload) and _may_report(job, workload):
         return Report(workload)
-    news = readiness(workload, ready=job.ready) if watched else None
-    return _queued(job, workload) if news is None else ReportReady(workload, news)
+    condition = readiness(workload, ready=job.ready) if watched else None
+    return _queued(job, workload) if condition is None else ReportReady(workload, condition)
 
 
 def _queued(job: JobView, workload: Workload) -> Step | None:

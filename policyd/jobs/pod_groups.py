@@ -181,7 +181,7 @@ class PodGroup:
         turn = min((start_order(p.metadata) for p in able if not is_ready(p)), default=0)
         return [pod for pod in self.gated() if start_order(pod.metadata) <= turn]
 
-    def said(self, workload: Workload) -> dict[str, ObjectMeta]:
+    def metadata_by_pod_set(self, workload: Workload) -> dict[str, ObjectMeta]:
         """Return the metadata of the oldest pod of each pod set of its workload."""
         return {pod_set_of(pod, workload): pod.metadata for pod in reversed(self.pods)}
 
@@ -238,7 +238,7 @@ class PodGroup:
             named.setdefault(role_of(pod), pod.metadata.name)
         return tuple(name for _, name in sorted(named.items()))
 
-    def lacks_pods(self, workload: Workload, succeeded: Iterable[ReclaimablePod]) -> bool:
+    def needs_more_pods(self, workload: Workload, succeeded: Iterable[ReclaimablePod]) -> bool:
         """Tell whether pods of a group are to be replaced, or made, before it may queue.
 
         One that queues as soon as one of its pods exists need not have more of a pod set.
@@ -314,8 +314,8 @@ def _single_outcome(pod: QueuedPod) -> JobOutcome | None:
     if not has_ended(pod):
         return None
     succeeded = pod.status.phase == "Succeeded"
-    said = pod.status.message or ("" if succeeded else "Pod failed")
-    return JobOutcome(succeeded=succeeded, message=said)
+    text = pod.status.message or ("" if succeeded else "Pod failed")
+    return JobOutcome(succeeded=succeeded, message=text)
 
 
 def new_group_workload(

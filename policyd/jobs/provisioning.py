@@ -123,14 +123,14 @@ def _shortened(name: str) -> str:
 # The requests.
 
 
-def says_the_same(
+def has_parameters_of(
     request: ProvisioningRequest, workload: Workload, config: ProvisioningRequestConfig
 ) -> bool:
     """Tell whether a request still equals a check's parameters."""
-    said, spec = request.spec, config.spec
+    current, spec = request.spec, config.spec
     return (
-        said.provisioning_class_name == spec.provisioning_class_name
-        and said.parameters == _parameters(workload, config)
+        current.provisioning_class_name == spec.provisioning_class_name
+        and current.parameters == _parameters(workload, config)
     )
 
 

@@ -41,8 +41,8 @@ def answered(
         return state if ready else replace(state, state="Ready", message=NOT_NEEDED)
     if request is None:
         return state
-    for said, meaning in _MEANINGS.items():
-        found = find_condition(request.status.conditions, said)
+    for condition_type, meaning in _MEANINGS.items():
+        found = find_condition(request.status.conditions, condition_type)
         if found is not None and found.status == "True":
             return meaning(AutoscalerAnswer(state, workload, config, request, found.message))
     return replace(state, state="Pending", message="")

@@ -29,11 +29,14 @@ def readiness(workload: Workload, *, ready: bool) -> Condition | None:
     if condition_true(workload.status.conditions, ADMITTED):
         if condition_true(workload.status.conditions, EVICTED):
             return None
-        said = _of_running(known, ready=ready)
+        condition = _of_running(known, ready=ready)
     else:
-        said = STARTING
-    same = known is not None and (known.status, known.reason) == (said.status, said.reason)
-    return None if same else said
+        condition = STARTING
+    same = known is not None and (known.status, known.reason) == (
+        condition.status,
+        condition.reason,
+    )
+    return None if same else condition
 
 
 def _of_running(known: Condition | None, *, ready: bool) -> Condition:

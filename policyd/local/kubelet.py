@@ -41,10 +41,10 @@ class PodStep:
 
 def run_seconds(pod: LocalPod) -> float | None:
     """Return how long a pod runs, in seconds; None for ever."""
-    said = pod.metadata.annotations.get(RUN_FOR, "")
-    if said:
+    text = pod.metadata.annotations.get(RUN_FOR, "")
+    if text:
         with suppress(CelError):  # an invalid duration is ignored
-            return parse_duration(said).nanoseconds / 1e9
+            return parse_duration(text).nanoseconds / 1e9
     slept = [seconds for c in pod.spec.containers if (seconds := _sleep((*c.command, *c.args)))]
     if slept:
         return max(slept)
@@ -73,8 +73,8 @@ def running_status(pod: LocalPod, now: float) -> dict[str, Json]:
 
 def ended_status(pod: LocalPod, now: float, *, stopped: bool = False) -> dict[str, Json]:
     """Return the status of a pod whose containers have just ended, or were stopped."""
-    said = pod.metadata.annotations.get(EXIT_CODE, "") or "0"
-    code = int(said) if re.fullmatch(r"[0-9]{1,3}", said) else 1
+    text = pod.metadata.annotations.get(EXIT_CODE, "") or "0"
+    code = int(text) if re.fullmatch(r"[0-9]{1,3}", text) else 1
     code = STOPPED if stopped else code
     reason = "Error" if code else "Completed"
     ended = {

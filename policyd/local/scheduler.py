@@ -81,7 +81,7 @@ class Scheduler:
                 continue
             chosen = choose_node(pod, requests(pod), room.values())
             if isinstance(chosen, Unschedulable):
-                await self._say_why(pod, chosen, now)
+                await self._report_reason(pod, chosen, now)
             elif await self._bind(pod, chosen):
                 room[chosen] = _with(room[chosen], requests(pod))
         return None
@@ -113,9 +113,9 @@ class Scheduler:
         self._recorder.record(about, reason="Scheduled", message=message)
         return True
 
-    async def _say_why(self, pod: LocalPod, reason: Unschedulable, now: float) -> None:
-        said = find_condition(pod.status.conditions, "PodScheduled")
-        if said and said.message == reason.message:
+    async def _report_reason(self, pod: LocalPod, reason: Unschedulable, now: float) -> None:
+        written = find_condition(pod.status.conditions, "PodScheduled")
+        if written and written.message == reason.message:
             return
         about, message = PODS.reference(pod.metadata), reason.message
         self._recorder.record(about, kind="Warning", reason="FailedScheduling", message=message)

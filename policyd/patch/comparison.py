@@ -109,26 +109,26 @@ class _Changes:
         before, after = _items(part, old), _items(part, new)
         for element in {**before, **after}:
             below = (*path, element)
-            olds, news = before.get(element, []), after.get(element, [])
-            if len(olds) < 2 and len(news) < 2:
-                self.visit(below, _only(olds), _only(news), part.element)
+            old_items, new_items = before.get(element, []), after.get(element, [])
+            if len(old_items) < 2 and len(new_items) < 2:
+                self.visit(below, _only(old_items), _only(new_items), part.element)
             else:
-                self._visit_duplicates(part, below, olds, news)
+                self._visit_duplicates(part, below, old_items, new_items)
 
     def _visit_duplicates(
-        self, part: ListSchema, path: FieldPath, olds: list[Json], news: list[Json]
+        self, part: ListSchema, path: FieldPath, old_items: list[Json], new_items: list[Json]
     ) -> None:
         """Treat items that share a key as one, which is replaced as a whole."""
-        if len(olds) > 1 and len(news) > 1:
-            if not same_json(olds, news):
+        if len(old_items) > 1 and len(new_items) > 1:
+            if not same_json(old_items, new_items):
                 self.modified.append(path)
-        elif len(olds) > 1:
-            if news:
-                self.visit(path, ABSENT, news[0], part.element)
+        elif len(old_items) > 1:
+            if new_items:
+                self.visit(path, ABSENT, new_items[0], part.element)
             self.removed.append(path)
         else:
-            if olds:
-                self.visit(path, olds[0], ABSENT, part.element)
+            if old_items:
+                self.visit(path, old_items[0], ABSENT, part.element)
             self.added.append(path)
 
 

@@ -251,11 +251,11 @@ def _without_unowned(managers: Managers, me: Manager) -> dict[Manager, Owned]:
 
 def _known_managers(old: Json, new: Json, *, by_subresource: bool) -> dict[Manager, Owned]:
     """Return the managers that a write starts from: the request's, if it may and does say any."""
-    said = managed_fields(new)
+    entries = managed_fields(new)
     if not by_subresource:
-        if said in ([], [{}]):
+        if entries in ([], [{}]):
             return {}
-        managers = _readable(said)
+        managers = _readable(entries)
         if managers:
             return managers
     return _readable(managed_fields(old))
@@ -345,13 +345,13 @@ def _merge_items(live: Json, applied: Json, part: ListSchema) -> Json:
     # Of items that share a key none is merged with: they are replaced by the one applied.
     times = Counter(names)
     known = {name: item for name, item in zip(names, items, strict=True) if times[name] == 1}
-    news = dict(zip(added_names, added, strict=True))
+    added_by_name = dict(zip(added_names, added, strict=True))
     merged = []
     for index, name in _merged_order(names, added_names):
         if name is None:
             merged.append(items[index])
         else:
-            merged.append(merge(known.get(name, ABSENT), news[name], part.element))
+            merged.append(merge(known.get(name, ABSENT), added_by_name[name], part.element))
     same = len(merged) == len(items) and all(map(is_, merged, items))
     return live if same and isinstance(live, list) else merged
 

@@ -133,11 +133,11 @@ def _webhooks(
     webhooks = []
     numbers = Counter[str]()
     sent = leave_out(calls, verb, wanted.left_out)
-    for call, asks_who in chain.from_iterable(map(_by_author, sent)):
+    for call, by_author in chain.from_iterable(map(_by_author, sent)):
         name = f"{verb}-{call.failure_policy.lower()}"
         numbers[name] += 1
         number = f"-{numbers[name]}" if numbers[name] > 1 else ""
-        webhook = _webhook(wanted, verb, call, asks_who=asks_who)
+        webhook = _webhook(wanted, verb, call, by_author=by_author)
         webhooks.append({"name": f"{name}{number}.{NAME}"} | webhook)
     return webhooks
 
@@ -158,18 +158,18 @@ def _by_author(call: DerivedWebhook) -> Iterator[tuple[DerivedWebhook, bool]]:
     if call.condition or any(one.overlaps(other) for one in new for other in rest):
         yield call, True
         return
-    for part, asks_who in ((new, False), (rest, True)):
+    for part, by_author in ((new, False), (rest, True)):
         if part:
-            yield replace(call, rules=rules_of(part)), asks_who
+            yield replace(call, rules=rules_of(part)), by_author
 
 
 def _webhook(
-    wanted: Registration, verb: str, call: DerivedWebhook, *, asks_who: bool
+    wanted: Registration, verb: str, call: DerivedWebhook, *, by_author: bool
 ) -> dict[str, Json]:
     """Build one webhook, with every default written out so that a later comparison is plain."""
     exempt = tuple(sorted({*SYSTEM_NAMESPACES, wanted.own_namespace}))
     exemption = Requirement(key=NAME_LABEL, operator="NotIn", values=exempt)
-    conditions = [_not_exempt(wanted.own_namespace)] if asks_who else []
+    conditions = [_not_exempt(wanted.own_namespace)] if by_author else []
     conditions += [
         {"name": f"no-{name}", "expression": LEFT_OUT[name].condition} for name in call.left_out
     ]

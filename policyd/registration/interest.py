@@ -181,8 +181,8 @@ def interests_of(
 ) -> Iterable[Given]:
     """Return the interests of a policy under one binding, rule by rule."""
     constraints = _constraints(policy, binding)
-    conditions_as_said = policy.policy.spec.match_conditions if policy.kind in _PLAIN else ()
-    expressions = [condition.expression for condition in conditions_as_said]
+    own_conditions = policy.policy.spec.match_conditions if policy.kind in _PLAIN else ()
+    expressions = [condition.expression for condition in own_conditions]
     namespaces = (requirements_of(c.namespace_selector) for c in constraints)
     # One may select an object as it is, and another as it was: only the first is the webhook's.
     selectors = [s for c in constraints if (s := requirements_of(c.object_selector))]

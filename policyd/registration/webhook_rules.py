@@ -59,7 +59,7 @@ MOST_WEBHOOKS: Final = 16
 that beyond this many, needless calls are cheaper: first for everything of the kinds in the
 selected namespaces, then in all namespaces with a label in common with these."""
 
-MOST_TOLD_APART: Final = 3
+MOST_DISTINGUISHED: Final = 3
 """Object selectors of required requests that others are cut by."""
 
 MOST_ALTERNATIVES: Final = 16
@@ -360,7 +360,7 @@ def _pieces(asking: Interests) -> Mapping[Requirements, tuple[Requirements, ...]
         c.operation != "CREATE" for its in asking.values() for c in its
     ):
         return whole
-    return apart({*(must if len(must) <= MOST_TOLD_APART else narrow), _ALL}) or whole
+    return apart({*(must if len(must) <= MOST_DISTINGUISHED else narrow), _ALL}) or whole
 
 
 def _sides(asking: Interests) -> Iterable[tuple[_Sent, frozenset[RuleAtom]]]:

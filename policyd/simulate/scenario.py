@@ -205,7 +205,7 @@ class Simulation:
             for action in plan.actions:
                 self._carry_out(action)
             if plan.actions or ended or self._failed:
-                yield self._told(ended, plan)
+                yield self._describe(ended, plan)
             ended = ()
             stopped = any(isinstance(action, Preempt | Evict) for action in plan.actions)
             if not (plan.goes_on or reserves or stopped):
@@ -217,7 +217,7 @@ class Simulation:
                 at=self.now, number=self._number, ended=(), plan=nothing, waiting=waiting
             )
 
-    def _told(self, ended: tuple[str, ...], plan: Plan) -> SimulatedCycle:
+    def _describe(self, ended: tuple[str, ...], plan: Plan) -> SimulatedCycle:
         self._number += 1
         out_of_time, self._stopped = tuple(sorted(self._stopped)), []
         failed, self._failed = tuple(sorted(self._failed)), []

@@ -79,13 +79,13 @@ class StrandedDevices(Value, frozen=True, rename="camel"):
 
     Attributes:
         by: The jobs that strand them; none if the node is not usable, or the rest of a division.
-        lacks: The resources of which too little is left for one more pod.
+        missing: The resources of which too little is left for one more pod.
     """
 
     resource: str
     amount: int
     by: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class JobOnNode(Value, frozen=True, rename="camel"):
@@ -224,7 +224,7 @@ def _stranded(
                 resource=device,
                 amount=free[device] - used,
                 by=_in_the_way(free, pods, shapes, device),
-                lacks=_lacks(free, smallest, used),
+                missing=_missing_resources(free, smallest, used),
             )
 
 
@@ -239,7 +239,7 @@ def _fitting(free: Mapping[str, int], shape: AskedPods) -> int:
     return max(0, min(free.get(name, 0) // n for name, n in requests.items() if n))
 
 
-def _lacks(free: Mapping[str, int], shape: AskedPods, used: int) -> tuple[str, ...]:
+def _missing_resources(free: Mapping[str, int], shape: AskedPods, used: int) -> tuple[str, ...]:
     """Return the resources that are too few for one more pod; none if some pods do fit."""
     if used:
         return ()

@@ -228,30 +228,34 @@ class _Reader:
 
     def job(self, number: int, row: Sequence[str], left_out: LeftOut) -> TracedJob | None:
         """Return the job of a row; None for a step of a job, and for one that is left out."""
-        said = _Row(self, number, row)
-        if "." in said.text("name") and "state" in {each.lower() for each in self.head}:
+        cells = _Row(self, number, row)
+        if "." in cells.text("name") and "state" in {each.lower() for each in self.head}:
             return None
-        at, gpus, seconds = said.value("submit", time_of), said.value("gpus", _gpus), _seconds(said)
+        at, gpus, seconds = (
+            cells.value("submit", time_of),
+            cells.value("gpus", _gpus),
+            _seconds(cells),
+        )
         if at is None or seconds is None:
             left_out.note("they have not ended, or never ran")
             return None
         if not gpus:
             left_out.note("they request no GPU")
             return None
-        team = said.text("team") or "all"
-        limit = said.value("limit", _minutes if self._is_slurm_limit else _duration)
-        pods = int(said.value("pods", _count) or 0)
+        team = cells.text("team") or "all"
+        limit = cells.value("limit", _minutes if self._is_slurm_limit else _duration)
+        pods = int(cells.value("pods", _count) or 0)
         return TracedJob(
-            key=self._key(f"{team}/{said.text('name') or f'job-{number:06}'}"),
+            key=self._key(f"{team}/{cells.text('name') or f'job-{number:06}'}"),
             at=at,
             seconds=seconds,
             gpus=int(gpus),
             team=team,
-            queue=said.text("queue"),
+            queue=cells.text("queue"),
             pod_sets=(pods_of(int(gpus), pods=pods, most=self.layout.gpus_per_node),),
-            priority=int(said.value("priority", _number) or 0),
+            priority=int(cells.value("priority", _number) or 0),
             limit=limit,
-            fails_after=said.value("fails", _duration),
+            fails_after=cells.value("fails", _duration),
         )
 
     @property
@@ -306,15 +310,15 @@ def _checked(value: float, *, negative: bool) -> float:
     return value
 
 
-def _seconds(said: _Row) -> float | None:
+def _seconds(cells: _Row) -> float | None:
     """Return how long a job ran; None if it did not, or does still."""
-    places = said.reader.places
+    places = cells.reader.places
     ended = all(
-        each not in places or said.value(each, time_of) is not None for each in _BEGIN_AND_END
+        each not in places or cells.value(each, time_of) is not None for each in _BEGIN_AND_END
     )
     if "seconds" in places:
-        return said.value("seconds", _duration) if ended else None
-    start, end = said.value("start", time_of), said.value("end", time_of)
+        return cells.value("seconds", _duration) if ended else None
+    start, end = cells.value("start", time_of), cells.value("end", time_of)
     return None if start is None or end is None else max(0.0, end - start)
 
 

@@ -278,12 +278,12 @@ def _behind(ahead: FoundPending, reason: SnapshotReason) -> str:
     """Say which workload must have its turn before, and what that one waits for."""
     name = called(ahead.row)
     if reason.lacking:
-        return f"behind {name}, which needs {needs_text(map(_lack, reason.lacking))}"
+        return f"behind {name}, which needs {needs_text(map(_shortfall, reason.lacking))}"
     pending = reason.message or reason.type
     return f"behind {name}, which is pending: {pending}" if pending else f"behind {name}"
 
 
-def _lack(lacking: Lacking) -> MissingQuota | OverCapacity:
+def _shortfall(lacking: Lacking) -> MissingQuota | OverCapacity:
     if lacking.never:
         return OverCapacity(
             flavor=lacking.flavor,

@@ -21,7 +21,7 @@ from policyd.status.remedies import (
     UseProfile,
     Wait,
     WaitForProtection,
-    nearest_lacks,
+    nearest_shortfalls,
     remedy_text,
 )
 from policyd.status.remedy_search import remedies
@@ -92,25 +92,25 @@ def _first(found: Iterable[Remedy], naming: Naming) -> str:
 
 def _lacking(explanation: PendingExplanation, naming: Naming) -> Iterable[Lacking]:
     held = {(each.missing.flavor, each.missing.resource): each for each in explanation.shortages}
-    for lack in nearest_lacks(explanation.refusal):
-        if isinstance(lack, OverCapacity):
-            most = lack.capacity - lack.assumed
+    for shortfall in nearest_shortfalls(explanation.refusal):
+        if isinstance(shortfall, OverCapacity):
+            most = shortfall.capacity - shortfall.assumed
             yield Lacking(
-                flavor=lack.flavor,
-                resource=lack.resource,
-                requested=lack.requested,
+                flavor=shortfall.flavor,
+                resource=shortfall.resource,
+                requested=shortfall.requested,
                 available=most,
-                missing=lack.requested - most,
+                missing=shortfall.requested - most,
                 never=True,
             )
             continue
-        shortage = held[lack.flavor, lack.resource]
+        shortage = held[shortfall.flavor, shortfall.resource]
         yield Lacking(
-            flavor=lack.flavor,
-            resource=lack.resource,
-            requested=lack.requested,
-            available=lack.available,
-            missing=lack.missing,
+            flavor=shortfall.flavor,
+            resource=shortfall.resource,
+            requested=shortfall.requested,
+            available=shortfall.available,
+            missing=shortfall.missing,
             holders=tuple(
                 QuotaHolder(
                     name=naming.one(each.workload),

@@ -219,7 +219,7 @@ class SnapshotFacts:
     def _of(self, namespace: str, name: str) -> tuple[object, object]:
         """Return the LocalQueue of a name, and the ClusterQueue behind it."""
         if not name:
-            nothing = FactStruct({}, lacking="the object names no queue")
+            nothing = FactStruct({}, missing="the object names no queue")
             return nothing, nothing
         behind = self._totals.behind.get((namespace, name))
         if behind is None and not self._whole:
@@ -229,16 +229,16 @@ class SnapshotFacts:
             ).variables(namespace, name)
             return unknown["queue"], unknown["clusterQueue"]
         if behind is None:
-            nothing = FactStruct({}, lacking=f"there is no LocalQueue {namespace}/{name}")
+            nothing = FactStruct({}, missing=f"there is no LocalQueue {namespace}/{name}")
             return nothing, nothing
         line = self._totals.of_local_queues.get((namespace, name)) or _Line()
         local = FactStruct(
             _LOCAL_QUEUE,
             _LocalQueue(line, namespace, name, behind),
             absent=line.absent,
-            lacking=f"nothing waits in LocalQueue {namespace}/{name}",
+            missing=f"nothing waits in LocalQueue {namespace}/{name}",
         )
-        gone = FactStruct({}, lacking=f"there is no ClusterQueue {behind}")
+        gone = FactStruct({}, missing=f"there is no ClusterQueue {behind}")
         return local, self.cluster_queues.get(behind, gone)
 
     @cached_property
@@ -251,7 +251,7 @@ class SnapshotFacts:
                 _CLUSTER_QUEUE,
                 _ClusterQueue(line, queue, self._naming),
                 absent=line.absent,
-                lacking=f"nothing waits in ClusterQueue {queue.name}",
+                missing=f"nothing waits in ClusterQueue {queue.name}",
             )
         return found
 
@@ -314,7 +314,7 @@ class _ClusterQueue(NamedTuple):
                 _WAITING,
                 (row, requests[row.requests]),
                 absent=_hidden(row, naming),
-                lacking="" if _is_known(row, naming) else _HIDDEN,
+                missing="" if _is_known(row, naming) else _HIDDEN,
                 unknown=not _is_known(row, naming),
             )
             for row in self.use.pending[:MOST_WAITING]
@@ -362,8 +362,8 @@ def _hidden(row: PendingRow, naming: Naming) -> frozenset[str]:
     """Return which facts of a workload there are not, or are not known to the reader."""
     if _is_known(row, naming):
         return _NOTHING if row.job else _NO_JOB
-    told = naming.others == "team" or naming.names(row.key)
-    return _NO_JOB if row.key and told else _NO_NAMES
+    named = naming.others == "team" or naming.names(row.key)
+    return _NO_JOB if row.key and named else _NO_NAMES
 
 
 _NO_JOB: Final = frozenset(("job",))

@@ -21,7 +21,7 @@ from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.snapshot.values import ClusterQueueUse, HeldAmount, HoldingRow, QueueSnapshot
 from policyd.status.messages import message_of
 from policyd.status.naming import Naming
-from policyd.status.remedies import Lack, nearest_lacks
+from policyd.status.remedies import Shortfall, nearest_shortfalls
 
 MOST_HOLDING: Final = 1_000
 """Workloads with quota in a tree that are looked at one by one, as candidates for preemption."""
@@ -67,12 +67,12 @@ class WouldWait(NamedTuple):
 
     Attributes:
         ahead: How many workloads would be before it; None if that is not known.
-        lacks: What it would have too little of; empty if it would only be behind others.
+        shortfalls: What it would have too little of; empty if it would only be behind others.
         message: Why, if not for that.
     """
 
     ahead: int | None
-    lacks: tuple[Lack, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
     message: str = ""
 
 
@@ -80,11 +80,11 @@ class NeverFits(NamedTuple):
     """It could not start however long it waits.
 
     Attributes:
-        lacks: What it requests more of than its queue can ever get.
+        shortfalls: What it requests more of than its queue can ever get.
         message: Why else: no flavor is suitable.
     """
 
-    lacks: tuple[Lack, ...]
+    shortfalls: tuple[Shortfall, ...]
     message: str
 
 
@@ -196,9 +196,9 @@ class Outlook:
     def _refused(
         self, refusal: Refusal, queue: QueueState, workload: QueuedWorkload
     ) -> Prospect | None:
-        lacks = tuple(nearest_lacks(refusal))
+        shortfalls = tuple(nearest_shortfalls(refusal))
         if refusal.reason in _NEVER:
-            return NeverFits(lacks, message_of(refusal, NAMELESS))
+            return NeverFits(shortfalls, message_of(refusal, NAMELESS))
         options = queue.options
         assert options is not None, "it was planned with them"
         if options.preempts and options.node.root in self._summed:
@@ -206,7 +206,9 @@ class Outlook:
         if self._queues[queue.name].beyond:
             return None
         return WouldWait(
-            self._ahead(queue, workload), lacks, "" if lacks else message_of(refusal, NAMELESS)
+            self._ahead(queue, workload),
+            shortfalls,
+            "" if shortfalls else message_of(refusal, NAMELESS),
         )
 
     def _is_certain(self, queue: QueueState, workload: QueuedWorkload, *, borrows: bool) -> bool:

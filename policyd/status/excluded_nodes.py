@@ -60,15 +60,15 @@ def nodes_missed(state: CoreState, refusal: Refusal, queue: str) -> str:
         refusal: Why the workload waits.
         queue: The workload's ClusterQueue.
     """
-    if not any(_lacks_room(refusal)):
+    if not any(_is_short_of_room(refusal)):
         return ""
     options = state.queues[queue].options if queue in state.queues else None
     flavors = () if options is None else sorted(options.topologies)
-    said = [f"{flavor}: {text}" for flavor in flavors if (text := not_counted(state, flavor))]
-    return f"; nodes not counted of flavor {'; of flavor '.join(said)}" if said else ""
+    texts = [f"{flavor}: {text}" for flavor in flavors if (text := not_counted(state, flavor))]
+    return f"; nodes not counted of flavor {'; of flavor '.join(texts)}" if texts else ""
 
 
-def _lacks_room(refusal: Refusal) -> Iterator[bool]:
+def _is_short_of_room(refusal: Refusal) -> Iterator[bool]:
     for pod_set in refusal.pod_sets:
         for obstacle in pod_set.obstacles:
             why = obstacle.why if isinstance(obstacle, Unplaced) else None

@@ -10,7 +10,7 @@ from policyd.alloc.state import CoreState
 from policyd.status.messages import message_of
 from policyd.status.naming import PLAIN, Naming
 from policyd.status.quantities import format_amount
-from policyd.status.remedies import Lack, nearest_lacks
+from policyd.status.remedies import Shortfall, nearest_shortfalls
 
 
 def refused_now(state: CoreState, ticket: Ticket, options: QueueOptions) -> Refusal | None:
@@ -61,22 +61,22 @@ def behind_text(name: str, refusal: Refusal | None, naming: Naming = PLAIN) -> s
     """
     if refusal is None:
         return f"behind {name}, which is next"
-    lacks = nearest_lacks(refusal)
-    if not lacks or refusal.pending:
+    shortfalls = nearest_shortfalls(refusal)
+    if not shortfalls or refusal.pending:
         return f"behind {name}, which is pending: {message_of(refusal, naming)}"
-    return f"behind {name}, which needs {needs_text(lacks)}"
+    return f"behind {name}, which needs {needs_text(shortfalls)}"
 
 
-def needs_text(lacks: Iterable[Lack]) -> str:
+def needs_text(shortfalls: Iterable[Shortfall]) -> str:
     """Say what quota a workload needs, and how much of it is free."""
-    return ", and ".join(map(_needs, lacks))
+    return ", and ".join(map(_needs, shortfalls))
 
 
-def _needs(lack: Lack) -> str:
-    needed = format_amount(lack.resource, lack.requested)
-    start = f"{needed} {lack.resource} of {lack.flavor}"
-    if isinstance(lack, OverCapacity):
-        most = format_amount(lack.resource, lack.capacity - lack.assumed)
+def _needs(shortfall: Shortfall) -> str:
+    needed = format_amount(shortfall.resource, shortfall.requested)
+    start = f"{needed} {shortfall.resource} of {shortfall.flavor}"
+    if isinstance(shortfall, OverCapacity):
+        most = format_amount(shortfall.resource, shortfall.capacity - shortfall.assumed)
         return f"{start}; its queue can have {most} at most"
-    free = format_amount(lack.resource, lack.available)
+    free = format_amount(shortfall.resource, shortfall.available)
     return f"{start}; {free} {'is' if free == '1' else 'are'} free"

@@ -17,7 +17,7 @@ from policyd.status.naming import PLAIN, Naming
 from policyd.status.quantities import format_amount
 from policyd.status.shortages import Holder, and_others
 
-Lack = MissingQuota | OverCapacity
+Shortfall = MissingQuota | OverCapacity
 """Quota that is missing."""
 
 
@@ -177,9 +177,9 @@ def _distance(obstacle: Obstacle) -> tuple[int, float]:
             return 3, 0.0
 
 
-def nearest_lacks(refusal: Refusal) -> list[Lack]:
+def nearest_shortfalls(refusal: Refusal) -> list[Shortfall]:
     """Return the missing amounts of the nearest flavor for each pod set."""
-    found: dict[tuple[str, str], Lack] = {}
+    found: dict[tuple[str, str], Shortfall] = {}
     for pod_set in refusal.pod_sets:
         flavors = _by_flavor((pod_set,)).values()
         for each in min(flavors, key=lambda o: max(map(_distance, o)), default=[]):

@@ -28,17 +28,17 @@ from policyd.status.remedies import (
     AllowPreemption,
     AskLess,
     Cover,
-    Lack,
     Raise,
     RaiseAll,
     RaiseLimit,
     RaiseQuota,
     Remedy,
+    Shortfall,
     Shrink,
     UseFlavor,
     Wait,
     WaitForProtection,
-    nearest_lacks,
+    nearest_shortfalls,
 )
 from policyd.status.shortages import Holder, helping
 from policyd.status.trials import (
@@ -81,7 +81,7 @@ def _remedies(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> I
     queue = state.queues.get(workload.cluster_queue)
     if queue is None or queue.options is None or refusal.pending:
         return
-    trial = _Trial(state, workload, queue.options, nearest_lacks(refusal))
+    trial = _Trial(state, workload, queue.options, nearest_shortfalls(refusal))
     yield from trial.remedies(refusal)
 
 
@@ -93,23 +93,23 @@ class _Trial:
         state: The state.
         workload: The workload.
         options: The options of its queue.
-        lacks: The missing amounts of the nearest flavors.
+        shortfalls: The missing amounts of the nearest flavors.
     """
 
     state: CoreState
     workload: QueuedWorkload
     options: QueueOptions
-    lacks: list[Lack]
+    shortfalls: list[Shortfall]
 
     def remedies(self, refusal: Refusal) -> Iterator[Remedy]:
         """Yield the remedies that help, the cheapest first."""
-        if self.lacks:
+        if self.shortfalls:
             yield from self._protections()
             yield from self._waits()
         yield from self._flavors(refusal)
         yield from fitting_profiles(self.state, self.options, self.workload)
         yield from self._smaller(refusal)
-        if self.lacks:
+        if self.shortfalls:
             yield from self._preemptions()
             more = self._raises()
             if more:
@@ -121,40 +121,40 @@ class _Trial:
     def _node(self) -> QuotaNode:
         return self.options.node
 
-    def _cell(self, lack: Lack) -> int:
-        return self._node.cells[lack.flavor, lack.resource]
+    def _cell(self, shortfall: Shortfall) -> int:
+        return self._node.cells[shortfall.flavor, shortfall.resource]
 
     def _needs(self) -> dict[int, int]:
-        return {self._cell(lack): _needed(lack) for lack in self.lacks}
+        return {self._cell(shortfall): _needed(shortfall) for shortfall in self.shortfalls}
 
     def _waits(self) -> Iterator[Wait]:
-        for lack in self.lacks:
-            if isinstance(lack, OverCapacity):
+        for shortfall in self.shortfalls:
+            if isinstance(shortfall, OverCapacity):
                 return
-            holders = self._holders(lack)
+            holders = self._holders(shortfall)
             if holders:
                 yield Wait(
-                    flavor=lack.flavor,
-                    resource=lack.resource,
-                    missing=lack.missing,
+                    flavor=shortfall.flavor,
+                    resource=shortfall.resource,
+                    missing=shortfall.missing,
                     holders=holders,
                 )
 
-    def _holders(self, lack: MissingQuota) -> tuple[Holder, ...]:
+    def _holders(self, shortfall: MissingQuota) -> tuple[Holder, ...]:
         """Return the fewest that hold enough; none if the end of none would help."""
-        state, cell, found = self.state, self._cell(lack), []
+        state, cell, found = self.state, self._cell(shortfall), []
         with state.tree.trial():
             for holder in helping(
-                state, self._node, (lack.flavor, lack.resource), self.workload.replaces
+                state, self._node, (shortfall.flavor, shortfall.resource), self.workload.replaces
             ):
                 before = state.tree.available(cell)
-                if before >= lack.requested:
+                if before >= shortfall.requested:
                     break
                 held = state.queues[holder.cluster_queue].holdings[holder.workload]
                 state.tree.release(held.charges)
                 if state.tree.available(cell) > before:
                     found.append(holder)
-            enough = state.tree.available(cell) >= lack.requested
+            enough = state.tree.available(cell) >= shortfall.requested
         return tuple(found) if enough else ()
 
     def _victims(self, *, ignores_protection: bool = False) -> tuple[Victim, ...]:
@@ -183,13 +183,13 @@ class _Trial:
             yield WaitForProtection(workloads=tuple(sorted(ends)), until=max(ends.values()))
 
     def _flavors(self, refusal: Refusal) -> Iterator[UseFlavor]:
-        told = {
+        obstacles = {
             each.name: each
             for pod_set in refusal.pod_sets
             for each in pod_set.obstacles
             if isinstance(each, Unsuitable) and each.kind in _CURABLE
         }
-        for name, obstacle in told.items():
+        for name, obstacle in obstacles.items():
             flavor = self.state.flavors[name]
             if self._fits(admissible(self.workload, flavor)):
                 taints = untolerated_taints(self.workload, flavor)
@@ -200,11 +200,11 @@ class _Trial:
         for pod_set, resource in _uncovered(refusal):
             if self._could(asking(self.workload, pod_set, resource, 0)):
                 yield AskLess(pod_set=pod_set, resource=resource, most=0)
-        if not self.lacks:
+        if not self.shortfalls:
             return
         refused = {pod_set.name for pod_set in refusal.pod_sets}
         pod_sets = [each for each in self.workload.pod_sets if each.name in refused]
-        over = any(isinstance(lack, OverCapacity) for lack in self.lacks)
+        over = any(isinstance(shortfall, OverCapacity) for shortfall in self.shortfalls)
         for later in (False, True) if over else (False,):
             found = next(self._reduced(pod_sets, later=later), None)
             if found is not None:
@@ -223,7 +223,7 @@ class _Trial:
                 fewer = each.count - left
                 yield Shrink(pod_set=each.name, fewer=fewer, left=left, later=later)
         for each in pod_sets:
-            for resource in dict.fromkeys(lack.resource for lack in self.lacks):
+            for resource in dict.fromkeys(shortfall.resource for shortfall in self.shortfalls):
 
                 def with_amount(most: int, name: str = each.name, of: str = resource) -> bool:
                     return fits(asking(self.workload, name, of, most))
@@ -280,7 +280,7 @@ class _Trial:
 
     def _raises(self) -> tuple[Raise, ...]:
         """Return the raises that all requests need, in the nearest flavors."""
-        nearest, charges = {lack.flavor for lack in self.lacks}, dict[int, int]()
+        nearest, charges = {shortfall.flavor for shortfall in self.shortfalls}, dict[int, int]()
         for group in self._requests().groups:
             for offers in group.searches:
                 usable = [offer for offer in offers if not offer.obstacles]
@@ -333,5 +333,5 @@ def _most(most: int, fits: Callable[[int], bool]) -> int:
     return low - low % _MEBI if low > _FINE * _MEBI else low  # as people write bytes
 
 
-def _needed(lack: Lack) -> int:
-    return lack.requested + (lack.assumed if isinstance(lack, OverCapacity) else 0)
+def _needed(shortfall: Shortfall) -> int:
+    return shortfall.requested + (shortfall.assumed if isinstance(shortfall, OverCapacity) else 0)

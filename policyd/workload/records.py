@@ -158,11 +158,15 @@ def record_of(workload: kueue.Workload, *, now: float) -> WorkloadRecord:
             flavors=tuple(sorted({name for each in assigned for name in each.flavors.values()})),
             domains=total_of(*map(_domains, assigned)),
         )
-    told = find_condition(status.conditions, _TOLD[state])
-    return record if told is None else replace(record, outcome=told.reason, message=told.message)
+    condition = find_condition(status.conditions, _CONDITIONS[state])
+    return (
+        record
+        if condition is None
+        else replace(record, outcome=condition.reason, message=condition.message)
+    )
 
 
-_TOLD: Final[Mapping[RecordState, str]] = {
+_CONDITIONS: Final[Mapping[RecordState, str]] = {
     "Pending": QUOTA_RESERVED,
     "QuotaReserved": ADMITTED,
     "Admitted": ADMITTED,

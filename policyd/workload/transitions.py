@@ -57,7 +57,7 @@ def set_condition(workload: Workload, condition: Condition, *, now: float) -> Wo
     An equal condition stays as it is.
     """
     old = find_condition(workload.status.conditions, condition.type)
-    if old is not None and _says(old) == _says(condition):
+    if old is not None and _content(old) == _content(condition):
         return workload.status
     stamped = msgspec.structs.replace(
         condition,
@@ -70,7 +70,7 @@ def set_condition(workload: Workload, condition: Condition, *, now: float) -> Wo
     )
 
 
-def _says(condition: Condition) -> tuple[str, str, str]:
+def _content(condition: Condition) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 
@@ -153,8 +153,8 @@ def sync_admitted(workload: Workload, *, now: float, detailed: bool = True) -> W
     has_quota = reserved is not None and reserved.status == "True"
     status, reason, message = _admitted(workload, reserved=has_quota, detailed=detailed)
     was = "False" if before is None else before.status
-    said = before is not None and (status == "True" or before.reason == reason)
-    if status == was and (said or not detailed):
+    current = before is not None and (status == "True" or before.reason == reason)
+    if status == was and (current or not detailed):
         return workload.status
     new = set_condition(workload, Condition(ADMITTED, status, reason, message), now=now)
     if before is None or before.status != "True" or status == "True":
@@ -190,10 +190,10 @@ def evict(
 
     The cause of a deactivation is in the reason; any other cause is only counted.
     """
-    said = f"{reason}DueTo{cause}" if cause and reason == "Deactivated" else reason
-    status = set_condition(workload, Condition(EVICTED, "True", said, message), now=now)
+    full_reason = f"{reason}DueTo{cause}" if cause and reason == "Deactivated" else reason
+    status = set_condition(workload, Condition(EVICTED, "True", full_reason, message), now=now)
     if condition_true(status.conditions, BLOCKED_ON_GATES):
-        opened = Condition(BLOCKED_ON_GATES, "False", said, message)
+        opened = Condition(BLOCKED_ON_GATES, "False", full_reason, message)
         status = set_condition(with_status(workload, status), opened, now=now)
     return msgspec.structs.replace(
         status,

@@ -52,7 +52,7 @@ def test_objects_are_had_in_the_version_that_is_asked_for(here, there, spec, exp
 
 
 @pytest.mark.parametrize(
-    ("given", "to", "said"),
+    ("given", "to", "message"),
     [
         (queue(OLD), "kueue.x-k8s.io/v1", "cannot convert to `kueue.x-k8s.io/v1`, only to "),
         (
@@ -68,11 +68,11 @@ def test_objects_are_had_in_the_version_that_is_asked_for(here, there, spec, exp
         (["no", "object"], NEW, "the item to convert is not an object"),
     ],
 )
-def test_unconvertible_parts_are_named(given, to, said):
+def test_unconvertible_parts_are_named(given, to, message):
     response = answer(queue(OLD), given, to=to)
 
     assert response["result"]["status"] == "Failure"
-    assert response["result"]["message"].startswith(said)
+    assert response["result"]["message"].startswith(message)
     assert response["convertedObjects"] == []
 
 

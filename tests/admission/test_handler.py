@@ -13,7 +13,7 @@ from policyd.patch.operations import Operation
 from tests.webhooks.reviews import POD, queued, review
 
 
-def saying(decision):
+def answer_with(decision):
     return lambda _request, _more: decision
 
 
@@ -30,7 +30,7 @@ def test_requests_of_exempt_groups_are_not_decided_on(groups, asked):
     request = structs.replace(parse_review(review()), user_info=UserInfo(groups=tuple(groups)))
 
     handler = AdmissionHandler(
-        phase="validate", policies=saying(refused), exempt=frozenset({"system:nodes"})
+        phase="validate", policies=answer_with(refused), exempt=frozenset({"system:nodes"})
     )
     decision = handler.validate(request)
 
@@ -67,7 +67,9 @@ def test_a_change_sees_the_result_of_the_ones_before_it():
 )
 def test_jobs_are_left_alone_where_nothing_is_to_be_done(policies, obj):
     jobs, queues = JobAdmission(), QueueAdmission()
-    handler = AdmissionHandler(phase="mutate", policies=saying(policies), jobs=jobs, queues=queues)
+    handler = AdmissionHandler(
+        phase="mutate", policies=answer_with(policies), jobs=jobs, queues=queues
+    )
 
     assert handler.mutate(parse_review(review(obj))) is policies
 

@@ -107,9 +107,9 @@ def test_an_entry_that_names_no_account_is_refused(entry):
 
 
 def test_nobody_makes_what_a_group_owns_if_that_is_said():
-    nobody = Integrations(makers=makers_of(["batch="]))
+    without_makers = Integrations(makers=makers_of(["batch="]))
 
-    assert refusals(pod(owner()), JOBS, integrations=nobody) != []
+    assert refusals(pod(owner()), JOBS, integrations=without_makers) != []
 
 
 @pytest.mark.parametrize(
@@ -279,10 +279,10 @@ def test_a_workload_that_would_wait_forever_for_claimed_devices_is_reported_at_o
     asks = asked(claiming(copy.deepcopy(obj)), "alice")
     off = Integrations(off=frozenset({"KueueDRARejectWorkloadsWhenDRADisabled"}))
 
-    (told,) = JobAdmission().check(asks, ALLOWED).warnings
+    (reported,) = JobAdmission().check(asks, ALLOWED).warnings
 
-    assert "no quota counts the devices of `resourceClaims`" in told
-    assert "ask for them by resource" in told
+    assert "no quota counts the devices of `resourceClaims`" in reported
+    assert "ask for them by resource" in reported
     assert JobAdmission(integrations=off).check(asks, ALLOWED).warnings == ()
     assert JobAdmission().check(asked(obj, "alice"), ALLOWED).warnings == ()
 

@@ -164,12 +164,12 @@ def test_nothing_is_said_of_objects_that_are_not_of_their_kind(spec):
 # What the webhooks do with it.
 
 
-def answer(said="would start now: all", *, operation="CREATE", policies=ALLOWED, **more):
+def answer(message="would start now: all", *, operation="CREATE", policies=ALLOWED, **more):
     seen = []
 
     def foresee(read):
         seen.append(read())
-        return said
+        return message
 
     obj = Draft(queued(job("j")))
     default_on_create(obj, group="batch", kind="Job")
@@ -190,7 +190,7 @@ def test_a_job_that_is_changed_or_refused_is_told_nothing():
 
     assert changed == ()
     assert answer(policies=refused) == ((), [])
-    assert answer(said="") == ((), answer(said="")[1])
+    assert answer(message="") == ((), answer(message="")[1])
 
 
 def test_a_pod_that_is_not_held_is_told_nothing():
@@ -226,14 +226,14 @@ def test_a_start_names_devices_the_lender_and_conditions():
     ],
 )
 def test_a_wait_names_the_place_and_what_is_missing(forecast, clause):
-    lack = MissingQuota(
+    shortfall = MissingQuota(
         flavor="h100", resource="nvidia.com/gpu", missing=16, requested=16, available=0
     )
 
-    assert prospect_text(WouldWait(2, (lack,)), "team-a", forecast) == (
+    assert prospect_text(WouldWait(2, (shortfall,)), "team-a", forecast) == (
         f"would wait: 3rd in team-a, 16 more nvidia.com/gpu needed{clause}"
     )
-    assert prospect_text(WouldWait(None, (lack,)), "team-a") == (
+    assert prospect_text(WouldWait(None, (shortfall,)), "team-a") == (
         "would wait: 16 more nvidia.com/gpu needed"
     )
 
@@ -245,7 +245,7 @@ def test_places_are_counted_as_people_do():
     assert places[5:] == ["12th", "13th", "21st", "102nd", "111th", "113th"]
 
 
-def told(*local_queues, name="lq", **more):
+def verdict_text(*local_queues, name="lq", **more):
     rules = QueueRules(local_queues=local_queues, **more)
     outlook = Outlook(QueueSnapshot(format=FORMAT, taken_at=0.0), rules)
     obj = job("j")
@@ -256,14 +256,14 @@ def told(*local_queues, name="lq", **more):
 def test_a_queue_that_is_not_there_is_named_with_those_that_are():
     others = [LocalQueueRule("team-a", f"q{n}", "cq") for n in range(5)]
 
-    assert told() == "would wait: there is no LocalQueue lq yet; team-a has none"
-    assert told(*others, LocalQueueRule("team-b", "secret", "cq")) == (
+    assert verdict_text() == "would wait: there is no LocalQueue lq yet; team-a has none"
+    assert verdict_text(*others, LocalQueueRule("team-b", "secret", "cq")) == (
         "would wait: there is no LocalQueue lq yet; namespace team-a has q0, q1, q2 and 2 more"
     )
-    assert told(LocalQueueRule("team-a", "lq", "cq")) == (
+    assert verdict_text(LocalQueueRule("team-a", "lq", "cq")) == (
         "would wait: ClusterQueue cq of LocalQueue lq does not exist"
     )
 
 
 def test_a_warning_is_short_whatever_is_in_it():
-    assert len(told(name="q" * 1_000)) == LONGEST
+    assert len(verdict_text(name="q" * 1_000)) == LONGEST

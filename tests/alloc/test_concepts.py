@@ -51,6 +51,6 @@ def test_so_is_what_may_be_taken():
         with of.tree.trial():
             of.tree.charge(wanted.charges)
             assert rounded_share(share_of(of.tree, of.queues[name].node)) == int(share)
-        told = {team: int(n) for n, team in re.findall(r"(\d+) of `(team-.)`", takes)}
+        documented = {team: int(n) for n, team in re.findall(r"(\d+) of `(team-.)`", takes)}
         found = [t.workload.cluster_queue for t in find_targets(of, wanted)]
-        assert {team: found.count(team) for team in set(found)} == told
+        assert {team: found.count(team) for team in set(found)} == documented

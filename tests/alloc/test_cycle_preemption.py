@@ -43,7 +43,7 @@ def held(key, queue_name, gpu, **fields):
     return workload(key, queue_name, admission=admission(queue_name, gpu=gpu), **fields)
 
 
-def told(plan):
+def summarize_plan(plan):
     words = {Admit: "admit", Preempt: "preempt", Requeue: "requeue"}
     return [
         (words[type(a)], a.workload.key, *([a.reason] if not isinstance(a, Admit) else []))
@@ -59,7 +59,7 @@ def test_a_workload_that_regains_quota_waits_for_its_victims():
 
     plan = run(of)
 
-    assert told(plan) == [
+    assert summarize_plan(plan) == [
         ("preempt", "g", "InCohortReclamation"),
         ("requeue", "o", "PendingPreemption"),
     ]
@@ -77,11 +77,11 @@ def test_no_workload_is_preempted_twice_for_the_same():
     of = state(queue("q", gpu=4, preemption=OWN), held("low", "q", 4), workload("high", "q", gpu=4, priority=1))  # fmt: skip  # noqa: E501
     run(of)
 
-    assert told(run(of)) == [("requeue", "high", "PendingPreemption")]
+    assert summarize_plan(run(of)) == [("requeue", "high", "PendingPreemption")]
 
     of.forget_preemption("low")
 
-    assert told(run(of))[0] == ("preempt", "low", "InClusterQueue")
+    assert summarize_plan(run(of))[0] == ("preempt", "low", "InClusterQueue")
 
 
 def test_once_the_victim_is_gone_the_preemptor_starts():
@@ -90,7 +90,7 @@ def test_once_the_victim_is_gone_the_preemptor_starts():
 
     of.remove_workload("low")
 
-    assert told(run(of)) == [("admit", "high")]
+    assert summarize_plan(run(of)) == [("admit", "high")]
 
 
 def two_owners(**gates):
@@ -106,7 +106,7 @@ def two_owners(**gates):
 def test_a_second_preemptor_of_a_victim_fits_because_of_it():
     plan = run(two_owners())
 
-    assert told(plan) == [
+    assert summarize_plan(plan) == [
         ("preempt", "g", "InCohortReclamation"),
         ("requeue", "a1", "PendingPreemption"),
         ("requeue", "b1", "PendingPreemption"),
@@ -122,7 +122,7 @@ def test_a_second_preemptor_of_a_victim_fits_because_of_it():
 def test_without_the_gate_it_waits_for_another_cycle():
     plan = run(two_owners(recompute_assignment_upon_preemption_targets_overlap=False))
 
-    assert told(plan)[2] == ("requeue", "b1", "FailedAfterNomination")
+    assert summarize_plan(plan)[2] == ("requeue", "b1", "FailedAfterNomination")
     assert plan.skipped == ("b",)
     assert plan.recomputed == ()
 
@@ -142,7 +142,7 @@ def test_a_workload_that_chooses_again_keeps_its_flavor():
     plan = run(of)
 
     assert plan.recomputed == (("b", "deferred_fit"),)
-    assert told(plan)[-1] == ("requeue", "b1", "PendingPreemption")
+    assert summarize_plan(plan)[-1] == ("requeue", "b1", "PendingPreemption")
 
 
 def test_a_closed_gate_keeps_a_workload_from_preempting():
@@ -152,14 +152,14 @@ def test_a_closed_gate_keeps_a_workload_from_preempting():
         multi_kueue_orchestrated_preemption=True,
     )  # fmt: skip
 
-    assert told(run(of)) == [("requeue", "high", "PreemptionGated")]
+    assert summarize_plan(run(of)) == [("requeue", "high", "PreemptionGated")]
 
 
 def test_gates_of_workloads_do_not_matter_where_nobody_orchestrates():
     of = state(queue("q", gpu=4, preemption=OWN), held("low", "q", 4),
                workload("high", "q", gpu=4, priority=1, gated=True))  # fmt: skip
 
-    assert told(run(of))[0] == ("preempt", "low", "InClusterQueue")
+    assert summarize_plan(run(of))[0] == ("preempt", "low", "InClusterQueue")
 
 
 def test_a_workload_that_accepts_fewer_pods_gets_as_many_as_fit():
@@ -215,11 +215,11 @@ def test_the_next_search_goes_on_where_the_last_one_stopped():
         flavors=("one", "two", "three"),
     )  # fmt: skip
     first = run(of)
-    assert told(first)[0] == ("preempt", "low", "InClusterQueue")
+    assert summarize_plan(first)[0] == ("preempt", "low", "InClusterQueue")
 
     of.remove_workload("low")
 
-    assert told(run(of)) == [("admit", "high")]
+    assert summarize_plan(run(of)) == [("admit", "high")]
 
 
 def test_a_fit_by_borrowing_does_not_replace_reclaiming():
@@ -325,7 +325,7 @@ def test_pod_sets_of_a_group_get_one_flavor_that_has_room_for_all():
 def test_a_bigger_slice_needs_only_its_additional_pods():
     of = state(queue("q", gpu=10), held("old", "q", 6), workload("new", "q", gpu=9, replaces="old"))
 
-    assert told(run(of)) == [("admit", "new")]
+    assert summarize_plan(run(of)) == [("admit", "new")]
     assert of.holding("old") is None
     assert usage(of)[True, "q", "default", "gpu"] == 9
 
@@ -404,7 +404,7 @@ def test_a_queue_may_let_pass_what_it_has_no_quota_for():
     put(of, queue("q", gpu=4))
     put(of, workload("w", "q", pod_set(gpu=1, cpu=4)))
 
-    assert told(run(of)) == [("admit", "w")]
+    assert summarize_plan(run(of)) == [("admit", "w")]
 
 
 def test_no_workload_is_admitted_before_all_admitted_ones_run():
@@ -415,7 +415,7 @@ def test_no_workload_is_admitted_before_all_admitted_ones_run():
 
     plan = run(of)
 
-    assert told(plan) == [("admit", "a1"), ("requeue", "b1", "FailedAfterNomination")]
+    assert summarize_plan(plan) == [("admit", "a1"), ("requeue", "b1", "FailedAfterNomination")]
     assert plan.actions[1].refusal.reason == "WaitingForPodsReady"
 
 
@@ -426,7 +426,7 @@ def test_with_fair_sharing_the_lowest_share_is_next():
         fair_sharing=FairSharingRules(),
     )  # fmt: skip
 
-    assert told(run(of)) == [("admit", "b1"), ("requeue", "a1", "FailedAfterNomination")]
+    assert summarize_plan(run(of)) == [("admit", "b1"), ("requeue", "a1", "FailedAfterNomination")]
 
 
 @pytest.mark.gate("PrioritizePreemptorWorkloads")

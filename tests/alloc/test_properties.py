@@ -171,7 +171,7 @@ def test_cycles_agree_with_the_oracle(things):
     for _ in range(5):
         heads = [(ticket.workload, left_out(ticket)) for _, ticket in of.heads()]
         expected = oracle.plan(specs, cohorts, heads, used_by_queues(of))
-        assert [told(action) for action in run(of).actions] == expected
+        assert [summarize_action(action) for action in run(of).actions] == expected
 
 
 def left_out(ticket):
@@ -186,7 +186,7 @@ def left_out(ticket):
     }
 
 
-def told(action):
+def summarize_action(action):
     if not isinstance(action, Admit):
         return action.workload.key, action.reason
     flavors = {p.name: set(p.flavors.values()) for p in action.admission.pod_sets}

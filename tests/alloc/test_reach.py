@@ -43,11 +43,11 @@ def arrival(choose, number):
 
 def searching(of):
     """Plan as if somebody could be preempted always."""
-    told, Reach.possible = Reach.possible, lambda *_: True
+    original, Reach.possible = Reach.possible, lambda *_: True
     try:
         return plan_cycle(of)
     finally:
-        Reach.possible = told
+        Reach.possible = original
 
 
 @settings(deadline=None)

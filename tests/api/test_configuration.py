@@ -53,7 +53,7 @@ def test_v1beta1_waits_for_pods_and_shares_fairly_only_if_enabled():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param(b"kind: Pod", "must be a YAML map of kind `Configuration`", id="other-kind"),
         pytest.param(b"[", "is not YAML", id="no-yaml"),
@@ -77,8 +77,8 @@ def test_v1beta1_waits_for_pods_and_shares_fairly_only_if_enabled():
         ),
     ],
 )
-def test_an_invalid_configuration_is_reported(text, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_an_invalid_configuration_is_reported(text, message):
+    with pytest.raises(ConfigurationError, match=message):
         parse_configuration(text)
 
 
@@ -112,7 +112,7 @@ def test_all_that_is_wrong_is_named_with_its_path():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("A=true", "unrecognized feature gate: A", id="unknown"),
         pytest.param("PriorityBoost", "missing bool value for PriorityBoost", id="no-value"),
@@ -125,10 +125,10 @@ def test_all_that_is_wrong_is_named_with_its_path():
         ),
     ],
 )
-def test_gates_that_cannot_be_set_so_are_refused(text, said):
+def test_gates_that_cannot_be_set_so_are_refused(text, message):
     _, (error,) = validate_gates(text, None)
 
-    assert said in error.message
+    assert message in error.message
 
 
 def test_gates_are_given_in_one_place_only():

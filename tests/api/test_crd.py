@@ -224,6 +224,6 @@ def test_the_chart_has_the_definitions_as_they_are_now(folder, full):
 
 def test_the_slim_schemas_have_neither_patterns_nor_rules():
     for kind in KINDS:
-        said = json.dumps(definition(kind))
-        assert not any(f'"{word}"' in said for word in ("pattern", "x-kubernetes-validations"))
-        assert "x-policyd" not in said + json.dumps(definition(kind, full=True))
+        schema = json.dumps(definition(kind))
+        assert not any(f'"{word}"' in schema for word in ("pattern", "x-kubernetes-validations"))
+        assert "x-policyd" not in schema + json.dumps(definition(kind, full=True))

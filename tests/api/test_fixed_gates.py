@@ -31,7 +31,7 @@ def test_locked_gates_of_kueue_cannot_be_set(name):
 
 
 @pytest.mark.parametrize(
-    ("gates", "told"),
+    ("gates", "expected"),
     [
         pytest.param({}, [], id="nothing-is-set"),
         pytest.param({"PartialAdmission": False}, [], id="a-gate-that-is-heeded"),
@@ -48,5 +48,5 @@ def test_locked_gates_of_kueue_cannot_be_set(name):
         ),
     ],
 )
-def test_a_user_who_sets_an_ignored_gate_gets_the_reason(gates, told):
-    assert list(ineffective_gates("", gates)) == told
+def test_a_user_who_sets_an_ignored_gate_gets_the_reason(gates, expected):
+    assert list(ineffective_gates("", gates)) == expected

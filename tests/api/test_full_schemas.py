@@ -45,8 +45,8 @@ def test_bounds_of_fields_of_kueue_are_in_the_full_schema(kind):
 
     missing = [
         (path, name, limit)
-        for path, said in parts(kueue_schemas()[kind.plural])
-        for name, limit in said.items()
+        for path, bounds in parts(kueue_schemas()[kind.plural])
+        for name, limit in bounds.items()
         if path in ours and name not in ALIKE and ours[path].get(name) != limit
         if (path[-1] if path else "", name) not in DIFFERENT
     ]
@@ -58,15 +58,15 @@ def test_bounds_of_fields_of_kueue_are_in_the_full_schema(kind):
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.plural)
 def test_kueues_required_fields_limits_and_defaults_are_in_the_full_schema(kind):
     ours = dict(parts(our_schemas()[kind.plural]))
-    for path, said in parts(kueue_schemas()[kind.plural]):
+    for path, bounds in parts(kueue_schemas()[kind.plural]):
         if path not in ours:
             continue
         here = ours[path]
-        assert set(said.get("required", ())) <= set(here.get("required", ())), path
-        assert ("pattern" in said) == ("pattern" in here), path
-        assert ("default" in said) <= ("default" in here), path
-        if "enum" in said:
-            assert set(said["enum"]) <= set(here["enum"]), path
+        assert set(bounds.get("required", ())) <= set(here.get("required", ())), path
+        assert ("pattern" in bounds) == ("pattern" in here), path
+        assert ("default" in bounds) <= ("default" in here), path
+        if "enum" in bounds:
+            assert set(bounds["enum"]) <= set(here["enum"]), path
 
 
 def structs(info):

@@ -56,14 +56,14 @@ def test_the_topology_of_a_flavor_stays_once_it_has_one():
 
 
 def test_the_controller_of_a_check_stays():
-    one, other, nobody = (
+    one, other, unowned = (
         msgspec.convert({"spec": {"controllerName": name}}, AdmissionCheck)
         for name in ("a/b", "c/d", "")
     )
 
     assert validate_admission_check(one, one) == []
     assert paths(validate_admission_check(other, one)) == [("spec.controllerName", "Invalid")]
-    assert paths(validate_admission_check(nobody)) == [("spec.controllerName", "Required")]
+    assert paths(validate_admission_check(unowned)) == [("spec.controllerName", "Required")]
 
 
 def queue(flavors, check, *on):

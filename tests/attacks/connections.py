@@ -286,9 +286,9 @@ def target(*options: str) -> Iterator[Target]:
         )
         assert running.stderr is not None
         try:
-            said = (json.loads(line) for line in running.stderr)
-            opened = next(event for event in said if event["event"] == "webhooks_started")
-            threading.Thread(target=lambda: list(said), daemon=True).start()
+            events = (json.loads(line) for line in running.stderr)
+            opened = next(event for event in events if event["event"] == "webhooks_started")
+            threading.Thread(target=lambda: list(events), daemon=True).start()
             trust = ssl.create_default_context(cadata=authority.certificate_pem.decode())
             yield Target(running, opened["port"], opened["metrics_port"], trust)
         finally:

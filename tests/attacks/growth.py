@@ -51,12 +51,12 @@ def _smallest(part: dict[str, Any]) -> None:
 def seeds(kind: str) -> Iterator[tuple[str, Object, Object]]:
     """Yield what is created of a kind, and what it is made into."""
     large = MADE[kind](name="x", namespace="team-a")
-    for said, change in (
+    for description, change in (
         ("no pods", _without_pods),
         ("no GPUs", _without_gpus),
         ("neither", _smallest),
     ):
-        yield said, {**large, "spec": _changed(large["spec"], change)}, large
+        yield description, {**large, "spec": _changed(large["spec"], change)}, large
 
 
 def extras() -> Iterator[tuple[str, Object]]:
@@ -83,19 +83,19 @@ def growing() -> Figures:
     """Create each kind small, and make it large, by an update or by scaling it."""
     scene, tried, through = unqueued(), 0, list[str]()
     for kind in sorted(MADE.keys() & {each.kind for each in KINDS} - {"Pod", "Deployment"}):
-        for said, small, large in seeds(kind):
+        for description, small, large in seeds(kind):
             tried += 1
             admitted, stored = scene.admit(small, "alice")
             if not admitted:
                 continue
-            if kind in SCALED and said == "no pods":
-                through.append(f"{kind} with {said}, which is scaled then")
+            if kind in SCALED and description == "no pods":
+                through.append(f"{kind} with {description}, which is scaled then")
             if scene.admit(large, "alice", stored)[0]:
-                through.append(f"{kind} with {said}, which is updated then")
-    for said, obj in extras():
+                through.append(f"{kind} with {description}, which is updated then")
+    for description, obj in extras():
         tried += 1
         if scene.admit(obj, "alice")[0]:
-            through.append(said)
+            through.append(description)
     return Figures(tried=tried, bypasses=len(through), faults=tuple(through))
 
 
@@ -125,7 +125,9 @@ def going_on() -> Figures:
             faults.append(f"a {kind} of before the policy cannot be labelled")
     operator = "system:serviceaccount:ray-system:kuberay-operator"
     owner = [owned_by("ray.io", "v1", "RayJob")]
-    small, large = next((s, b) for said, s, b in seeds("RayCluster") if said == "no GPUs")
+    small, large = next(
+        (s, b) for description, s, b in seeds("RayCluster") if description == "no GPUs"
+    )
     for each in (small, large):
         each["metadata"] = {**each["metadata"], "ownerReferences": owner}
     if not scene.admit(large, operator, small)[0]:

@@ -121,10 +121,10 @@ async def _past_the_webhooks() -> Figures:
             for body in batch:
                 world.create(r.PODS, body)
             await world.pass_time(WITHIN_SECONDS)
-            told = {event["involvedObject"]["name"] for event in world.events(OUTSIDE)}
+            reported = {event["involvedObject"]["name"] for event in world.events(OUTSIDE)}
             left = {pod["metadata"]["name"] for pod in world.all(r.PODS)}
             tried += len(batch)
-            unseen += sorted(left - told)
+            unseen += sorted(left - reported)
             for name in left:
                 world.delete(r.PODS, name)
             await world.pass_time(BATCH)  # until as many events may be written again
@@ -163,8 +163,8 @@ def _slip_past(owners: dict[str, dict[str, object]]) -> Iterator[dict[str, objec
     }
     labels = ({}, {POD_SET: "main"}, {QUEUE: "lq-cq"})
     made = product(owners.items(), notes.items(), labels, ("", "n"))
-    for number, ((owned, owner), (said, annotations), own_labels, node) in enumerate(made):
-        name = f"{number}-{owned}-{said}".replace(" ", "-").replace("'", "").lower()
+    for number, ((owned, owner), (description, annotations), own_labels, node) in enumerate(made):
+        name = f"{number}-{owned}-{description}".replace(" ", "-").replace("'", "").lower()
         metadata: dict[str, object] = {
             "name": name,
             "labels": own_labels,

@@ -385,7 +385,7 @@ def _jobs() -> Iterator[tuple[Resource, Body]]:
         "kueue.x-k8s.io/podset-slice-size": "1",
         "kueue.x-k8s.io/podset-slice-required-topology": "kubernetes.io/hostname",
     }
-    for name, queue, more, said in (
+    for name, queue, more, details in (
         ("plain", "lq-cq", {}, {"kueue.x-k8s.io/max-exec-time-seconds": "60"}),
         ("partial", "lq-cq", {}, {names.MIN_PARALLELISM: "1"}),
         ("placed", "lq-cq", topology, {}),
@@ -394,11 +394,11 @@ def _jobs() -> Iterator[tuple[Resource, Body]]:
         ("built", "lq-cq", {}, {}),
     ):
         body = _queued(name, queue, **{names.PRIORITY_CLASS: "high"})
-        body["metadata"]["annotations"] |= said
+        body["metadata"]["annotations"] |= details
         if name == "built":
             body["metadata"]["labels"][names.PREBUILT_WORKLOAD] = "prebuilt"
-        if "max-exec" in str(said):
-            body["metadata"]["labels"] |= said
+        if "max-exec" in str(details):
+            body["metadata"]["labels"] |= details
         yield (
             r.JOBS,
             body
@@ -721,13 +721,13 @@ class Scene:
     async def _judge(self, world: World) -> None:
         """See whether somebody who did nothing wrong still gets what is free."""
         if world.task.done():
-            self.broken.append(f"the controller ended: {_told(world.task.exception())}")
+            self.broken.append(f"the controller ended: {_describe(world.task.exception())}")
             return
         for resource, body in _clean():
             world.put(resource, body)
         await world.clock.advance(CLEAN_SECONDS)
         if world.task.done():
-            self.broken.append(f"the controller ended: {_told(world.task.exception())}")
+            self.broken.append(f"the controller ended: {_describe(world.task.exception())}")
         elif world.store.get(r.JOBS, CLEAN, CLEAN)["spec"]["suspend"]:
             self.broken.append("somebody else's job does not start")
 
@@ -758,7 +758,7 @@ def _clean() -> Iterator[tuple[Resource, Body]]:
     yield r.JOBS, job | {"spec": {"suspend": True, "parallelism": 1, "template": template}}
 
 
-def _told(error: BaseException | None) -> str:
+def _describe(error: BaseException | None) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return "".join(traceback.format_exception(error)[-9:])

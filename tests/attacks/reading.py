@@ -155,31 +155,35 @@ def _named(group: str, kind: str, spec: Json) -> Json:
     return {"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _validating(said: str) -> Iterator[Json]:
+def _validating(expression: str) -> Iterator[Json]:
     """Yield a policy that says something in each of its places."""
     match = {"matchConstraints": {"resourceRules": [RULE]}}
     refused = {"expression": "variables.said == ''", "messageExpression": "variables.said"}
-    variables = [{"name": "said", "expression": said}]
+    variables = [{"name": "said", "expression": expression}]
     for spec in (
         {"variables": variables, "validations": [refused]},
-        {"validations": [{"expression": "false", "messageExpression": said}]},
-        {"validations": [{"expression": f"{said}.startsWith('{BEGINNING}')", "message": "no"}]},
+        {"validations": [{"expression": "false", "messageExpression": expression}]},
         {
-            "validations": [{"expression": "true"}],
-            "auditAnnotations": [{"key": "k", "valueExpression": said}],
+            "validations": [
+                {"expression": f"{expression}.startsWith('{BEGINNING}')", "message": "no"}
+            ]
         },
         {
-            "matchConditions": [{"name": "c", "expression": f"{said} != ''"}],
+            "validations": [{"expression": "true"}],
+            "auditAnnotations": [{"key": "k", "valueExpression": expression}],
+        },
+        {
+            "matchConditions": [{"name": "c", "expression": f"{expression} != ''"}],
             "validations": [{"expression": "true"}],
         },
     ):
         yield _named("policies.kyverno.io/v1", "NamespacedValidatingPolicy", {**match, **spec})
 
 
-def _mutating(said: str) -> Iterator[Json]:
+def _mutating(expression: str) -> Iterator[Json]:
     match = {"matchConstraints": {"resourceRules": [RULE]}}
-    applied = f"Object{{metadata: Object.metadata{{labels: {{'said': {said}}}}}}}"
-    patched = f"[JSONPatch{{op: 'add', path: '/metadata/labels', value: {{'said': {said}}}}}]"
+    applied = f"Object{{metadata: Object.metadata{{labels: {{'said': {expression}}}}}}}"
+    patched = f"[JSONPatch{{op: 'add', path: '/metadata/labels', value: {{'said': {expression}}}}}]"
     for mutation in (
         {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": applied}},
         {"patchType": "JSONPatch", "jsonPatch": {"expression": patched}},
@@ -188,14 +192,14 @@ def _mutating(said: str) -> Iterator[Json]:
         yield _named("policies.kyverno.io/v1", "NamespacedMutatingPolicy", spec)
 
 
-def _rules(said: str) -> Iterator[Json]:
+def _rules(expression: str) -> Iterator[Json]:
     refused = {"expression": "variables.said == ''", "messageExpression": "variables.said"}
     cel: dict[str, Json] = {
-        "variables": [{"name": "said", "expression": said}],
+        "variables": [{"name": "said", "expression": expression}],
         "expressions": [refused],
     }
     params: tuple[dict[str, Json], ...] = ({},)
-    if "params" in said:
+    if "params" in expression:
         params = tuple(
             {"paramKind": {"apiVersion": version, "kind": kind}, "paramRef": ref}
             for version, kind in (("v1", "Secret"), ("v1", "Node"), ("example.com/v1", "Gate"))
@@ -216,11 +220,11 @@ def _rules(said: str) -> Iterator[Json]:
         yield _named("kyverno.io/v1", "Policy", spec)
 
 
-def _excepting(said: str) -> Iterator[Json]:
+def _excepting(expression: str) -> Iterator[Json]:
     """Yield an exception that lifts a policy if it can tell the word."""
     spec = {
         "policyRefs": [{"name": "all", "kind": "ValidatingPolicy"}],
-        "matchConditions": [{"name": "c", "expression": f"{said}.contains('{BEGINNING}')"}],
+        "matchConditions": [{"name": "c", "expression": f"{expression}.contains('{BEGINNING}')"}],
     }
     yield _named("policies.kyverno.io/v1", "PolicyException", spec)
 
@@ -286,8 +290,8 @@ def tried_reads() -> Figures:
     faults: list[str] = []
     surroundings = _surroundings()
     request = request_for(POD, RequestCircumstances())
-    for said in expressions():
-        for document in (*_validating(said), *_mutating(said), *_rules(said)):
+    for expression in expressions():
+        for document in (*_validating(expression), *_mutating(expression), *_rules(expression)):
             tried += 1
             found = load_policies(json.dumps(document), "p.yaml", EVERY_FORMAT)
             if not found.policies:
@@ -296,8 +300,8 @@ def tried_reads() -> Figures:
             decision = PolicySet(found.policies, surroundings=surroundings).review(request)
             if WORD in repr(decision) or (_compares(document) and decision.allowed):
                 reads += 1
-                faults.append(f"{document['kind']}: {said}")
-        for exception in _excepting(said):
+                faults.append(f"{document['kind']}: {expression}")
+        for exception in _excepting(expression):
             tried += 1
             found = load_policies(
                 f"{json.dumps(REFUSING)}\n---\n{json.dumps(exception)}", "p.yaml", EVERY_FORMAT
@@ -307,7 +311,7 @@ def tried_reads() -> Figures:
             )
             if asked.review(request).allowed:
                 reads += 1
-                faults.append(f"an exception: {said}")
+                faults.append(f"an exception: {expression}")
     if loaded < tried // 50:
         faults.append(f"{loaded} of {tried} were loaded at all: nothing is tried")
     return Figures(tried=tried, reads=reads, faults=tuple(faults))

@@ -49,13 +49,13 @@ def read_advisories(file: Path = FILE) -> dict[str, Any]:
         UnreadableError: If it is not there, or is something else.
     """
     try:
-        said = json.loads(file.read_text())
-        kinds = type(said["advisories"]), type(said["renewed"])
+        document = json.loads(file.read_text())
+        kinds = type(document["advisories"]), type(document["renewed"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnreadableError(f"`{file.name}` cannot be read: {error}") from error
     if kinds != (list, str):
         raise UnreadableError(f"`{file.name}` cannot be read: it has no list, or no date")
-    return dict(said)
+    return dict(document)
 
 
 def pinned(file: Path = CONSTRAINTS) -> set[Package]:

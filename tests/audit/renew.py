@@ -31,12 +31,12 @@ def main(
     """Ask for each pinned version; leave the file as it is if that cannot be done for all."""
     ask = ask or asked
     try:
-        said = read_advisories(file)
+        recorded = read_advisories(file)
         found = [new for each in sorted(pinned(constraints)) for new in advisories(each, ask(each))]
     except (UnreadableError, OSError, ValueError, KeyError) as error:
         print(f"advisories: could not look: {error}")
         return 0
-    known = {each["id"]: each for each in said["advisories"]}
+    known = {each["id"]: each for each in recorded["advisories"]}
     added = [each["id"] for each in found if each["id"] not in known]
     known = {each["id"]: each for each in found} | known
     renewed = time.strftime("%Y-%m-%d", time.gmtime())

@@ -77,8 +77,8 @@ def test_a_planted_advisory_fails_the_audit_and_says_what_to_do(tmp_path, capsys
 
     assert audit.main(file, pins) == 1
 
-    said = capsys.readouterr().err
-    assert said == "audit: plan-ted 1.5: TEST-1: it is planted; fixed in 2.0\n"
+    output = capsys.readouterr().err
+    assert output == "audit: plan-ted 1.5: TEST-1: it is planted; fixed in 2.0\n"
 
 
 def test_installed_packages_count_without_a_pin(tmp_path):
@@ -117,29 +117,29 @@ def test_a_file_that_cannot_be_read_is_said_on_one_line(tmp_path, capsys, text):
 
 
 def test_the_file_is_in_order_and_says_what_each_advisory_is():
-    said = read_advisories(FILE)
+    known = read_advisories(FILE)
 
-    ids = [each["id"] for each in said["advisories"]]
+    ids = [each["id"] for each in known["advisories"]]
     assert ids == sorted(set(ids))
     assert len(ids) >= 20
     assert [
         i for i in ids if not re.fullmatch(r"(CVE-\d{4}-\d+|GHSA(-\w{4}){3}|PYSEC-.+)", i)
     ] == []
-    assert all(each["summary"] and each["affected"] for each in said["advisories"])
+    assert all(each["summary"] and each["affected"] for each in known["advisories"])
 
 
 def test_each_advisory_of_the_file_would_be_found():
-    said = read_advisories(FILE)
+    known = read_advisories(FILE)
     old = [
         Package(part["package"]["name"], Version(event["introduced"]))
-        for each in said["advisories"]
+        for each in known["advisories"]
         for part in each["affected"]
         for event in part["ranges"][0]["events"]
         if "introduced" in event
     ]
 
-    assert {match.id for match in matches(said["advisories"], old)} == {
-        each["id"] for each in said["advisories"]
+    assert {match.id for match in matches(known["advisories"], old)} == {
+        each["id"] for each in known["advisories"]
     }
 
 

@@ -66,8 +66,8 @@ def server(folder, given):
         [*command, "--log-format", "json"], stderr=subprocess.PIPE, env=dict(os.environ)
     )
     try:
-        said = (json.loads(line) for line in running.stderr)
-        port = next(event["port"] for event in said if event["event"] == "webhooks_started")
+        events = (json.loads(line) for line in running.stderr)
+        port = next(event["port"] for event in events if event["event"] == "webhooks_started")
         trust = ssl.create_default_context(cadata=authority.certificate_pem.decode())
         yield Server(running, port, trust)
     finally:

@@ -146,12 +146,12 @@ def simulate(jobs, declared, specs):
         (state.put_cohort if isinstance(spec, CohortQuotas) else state.put_queue)(spec)
     arrivals = []
     for job in jobs:
-        says = declared[job.key] or job.seconds
+        limit = declared[job.key] or job.seconds
         workload = with_fields(
-            workload_of(job), cluster_queue=job.owner if shared else QUEUE, run_seconds=says
+            workload_of(job), cluster_queue=job.owner if shared else QUEUE, run_seconds=limit
         )
         arrivals.append(
-            Arrival(workload=workload, at=job.at, run_seconds=job.seconds, most_seconds=says)
+            Arrival(workload=workload, at=job.at, run_seconds=job.seconds, most_seconds=limit)
         )
     starts, promised, late = {}, {}, set()
     simulation = Simulation(state, arrivals)

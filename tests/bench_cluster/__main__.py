@@ -135,7 +135,7 @@ async def _run(
         HttpClient(connection, limits=Limits(in_flight=256)) as client,
     ):
         await prepare(above, load)
-        harness = Harness(client, load, say=_say)
+        harness = Harness(client, load, write_line=_print_progress)
         with run as pid:
             pids = {
                 "API server": control_plane.pid(API_SERVER),
@@ -175,7 +175,7 @@ def _written(control_plane: ControlPlane) -> Counter[str]:
     return found
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(f"  {text}", file=sys.stderr, flush=True)
 
 

@@ -67,7 +67,9 @@ async def _create(client: HttpClient, resource: Resource, obj: Any) -> None:
 class Harness:
     """One run of a load."""
 
-    def __init__(self, client: HttpClient, load: Load, *, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: HttpClient, load: Load, *, write_line: Callable[[str], None]
+    ) -> None:
         self.load = load
         self.ledger: Ledger = ledger_of(load)
         self.usage = Usage()
@@ -75,7 +77,7 @@ class Harness:
         self.losses = Losses(self.ledger.sizes)
         self.writes: Counter[str] = Counter()
         self._client = client
-        self._say = say
+        self._write_line = write_line
         self._runtime = {kind.name: kind.runtime_ms / 1e3 for kind in load.classes}
         self._running: dict[str, asyncio.TimerHandle] = {}
         self._acts: set[asyncio.Task[None]] = set()
@@ -109,7 +111,7 @@ class Harness:
         return took
 
     def _report(self, seconds: float) -> None:
-        self._say(f"{seconds:5.0f} s: {self._finished} of {self.load.workloads} are over")
+        self._write_line(f"{seconds:5.0f} s: {self._finished} of {self.load.workloads} are over")
         if time.monotonic() - self._progress > SILENCE_SECONDS:
             raise Stuck(f"nothing finished within {SILENCE_SECONDS} s")
 

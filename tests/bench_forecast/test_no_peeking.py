@@ -55,19 +55,19 @@ def test_another_future_changes_no_forecast():
     starts = [starts_of(each, queue_of(GPUS))[job.key] for each in (before, after)]
     assert starts[0] != starts[1], "the future must matter for the test to say anything"
 
-    told = forecast(before, job.key, job.at)
+    forecasted = forecast(before, job.key, job.at)
 
-    assert told.interval is not None
-    assert told == forecast(after, job.key, job.at)
+    assert forecasted.interval is not None
+    assert forecasted == forecast(after, job.key, job.at)
 
 
 def test_the_oracle_knows_the_future():
     jobs = trace()
     job = pending_job(jobs)
 
-    told = forecast(jobs, job.key, job.at, declared=True)
+    forecasted = forecast(jobs, job.key, job.at, declared=True)
 
-    assert told != forecast(other_future(jobs, job.at), job.key, job.at, declared=True)
+    assert forecasted != forecast(other_future(jobs, job.at), job.key, job.at, declared=True)
 
 
 @pytest.mark.parametrize("gpus", [8, 64])

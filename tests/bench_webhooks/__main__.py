@@ -124,12 +124,12 @@ def _side_by_side(
             order.shuffle(turns)
             for way, measured in turns:
                 found[way].append(_burst(running, way, measured, idle))
-            _tell(number + 1, rounds)
+            _print_progress(number + 1, rounds)
         alone = {way: _alone(running, way, measured) for way, measured in webhooks_by_way.items()}
     return {way: [row | alone[way] for row in rows] for way, rows in found.items()}
 
 
-def _tell(number: int, rounds: int) -> None:
+def _print_progress(number: int, rounds: int) -> None:
     if sys.stderr.isatty():
         end = "\n" if number == rounds else ""
         print(f"\rround {number} of {rounds}", end=end, file=sys.stderr, flush=True)

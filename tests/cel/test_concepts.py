@@ -34,6 +34,6 @@ def test_every_block_is_an_example():
     assert len(EXAMPLES) == PAGE.count("```cel") > 10
 
 
-@pytest.mark.parametrize(("source", "said"), EXAMPLES, ids=[source for source, _ in EXAMPLES])
-def test_examples_evaluate_to_what_the_page_says(source, said):
-    assert outcome(source) == said
+@pytest.mark.parametrize(("source", "expected"), EXAMPLES, ids=[source for source, _ in EXAMPLES])
+def test_examples_evaluate_to_what_the_page_says(source, expected):
+    assert outcome(source) == expected

@@ -21,7 +21,7 @@ def test_parts_of_one_type_are_accepted(expression):
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         pytest.param(
             "['a', object.x]", "expected type 'string' but found 'dyn'", id="any-after-text"
@@ -48,11 +48,11 @@ def test_parts_of_one_type_are_accepted(expression):
         ),
     ],
 )
-def test_parts_of_different_types_are_refused(expression, said):
+def test_parts_of_different_types_are_refused(expression, message):
     with pytest.raises(CelCompileError) as refused:
         compile_expression(expression, admission_environment())
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_more_than_two_numbers_to_choose_from_are_a_list():

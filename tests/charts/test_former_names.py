@@ -15,7 +15,7 @@ from tests.charts.test_lifecycle import CONFIGURATIONS, refuse_all, refused
 from tests.charts.test_upgrade import Load, done, roll_out
 from tests.controlplane.programs import free_ports
 from tests.scenarios.api import eventually
-from tests.scenarios.clusters import told_no
+from tests.scenarios.clusters import find_failures
 
 pytestmark = pytest.mark.e2e
 
@@ -104,7 +104,7 @@ def test_an_upgrade_replaces_the_former_configurations_without_a_gap(running):
     assert guards[-1] == {NAME}
     assert all(guards)
     assert all(configurations(control_plane).values())
-    assert told_no(*last) == []
+    assert find_failures(*last) == []
 
 
 def test_the_next_upgrade_and_the_end_know_nothing_of_them(running):

@@ -226,8 +226,8 @@ def started(where: str, *, labelled: bool = False) -> list[Any]:
     """Return what a start changes in the template at `where`, which may have labels already."""
     metadata, spec = STARTED["metadata"], STARTED["spec"]
     label = f"{where}/metadata/labels/kueue.x-k8s.io~1podset"
-    told = added(label, "main") if labelled else added(f"{where}/metadata", metadata)
-    return [*told, *(each for k, v in spec.items() for each in added(f"{where}/spec/{k}", v))]
+    operations = added(label, "main") if labelled else added(f"{where}/metadata", metadata)
+    return [*operations, *(each for k, v in spec.items() for each in added(f"{where}/spec/{k}", v))]
 
 
 SUBMITTER = {

@@ -145,7 +145,7 @@ def wrong(name: str, content: bytes, folder: Path) -> str | None:
 
 
 def try_all(
-    name: str, folder: Path, number: int, seed: int = 0, say: Callable[[str], None] = print
+    name: str, folder: Path, number: int, seed: int = 0, write_line: Callable[[str], None] = print
 ) -> int:
     """Run a command on many files; return how many ended wrongly, and print each."""
     failed = 0
@@ -156,7 +156,7 @@ def try_all(
         why = wrong(name, content, folder)
         if why is not None:
             failed += 1
-            say(f"{name}: {why}: {content!r}")
+            write_line(f"{name}: {why}: {content!r}")
     return failed
 
 

@@ -75,10 +75,10 @@ def test_a_list_is_taken_apart(tmp_path):
 def test_a_stream_of_documents_is_read_from_standard_input():
     result = run("check", "-o", "json", "-", text="---\n".join((VAP, BINDING, LIMITS)))
 
-    said = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     assert result.exit_code == 0
-    assert said["findings"] == []
-    assert [(p["name"], p["kind"]) for p in said["policies"]] == [
+    assert report["findings"] == []
+    assert [(p["name"], p["kind"]) for p in report["policies"]] == [
         ("few", "ValidatingAdmissionPolicy")
     ]
 
@@ -349,18 +349,18 @@ def test_values_in_a_kyverno_test_name_the_operation(kyverno_folder, values, see
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         pytest.param("live/*", "3 cases passed, 1 failed", id="several"),
         pytest.param("x*", "resource `x*` not found", id="none"),
     ],
 )
-def test_a_row_of_kyverno_s_may_name_resources_by_a_pattern(kyverno_folder, name, said):
+def test_a_row_of_kyverno_s_may_name_resources_by_a_pattern(kyverno_folder, name, message):
     text = (KYVERNO_TEST % "fail").replace("[bad]", f"['{name}']")
     (kyverno_folder / "kyverno-test.yaml").write_text(text)
     result = run("test", kyverno_folder)
 
-    assert said in result.stdout
+    assert message in result.stdout
 
 
 KYVERNO_ROW = "- {policy: no-latest, kind: Pod, resources: [bad], result: fail"
@@ -404,7 +404,7 @@ def test_a_kyverno_test_says_how_objects_were(kyverno_folder, old, row, result):
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "said"),
+    ("line", "code", "message"),
     [
         pytest.param(
             f"{KYVERNO_ROW}, patchedResource: a.yaml}}\n",
@@ -415,13 +415,13 @@ def test_a_kyverno_test_says_how_objects_were(kyverno_folder, old, row, result):
         pytest.param("resource: []\n", 0, "warning: unknown field `resource`", id="of-the-file"),
     ],
 )
-def test_an_unknown_field_of_a_kyverno_test_is_reported(kyverno_folder, line, code, said):
+def test_an_unknown_field_of_a_kyverno_test_is_reported(kyverno_folder, line, code, message):
     (kyverno_folder / "kyverno-test.yaml").write_text((KYVERNO_TEST % "fail") + line)
     result = run("test", kyverno_folder)
 
     assert result.exit_code == code
-    assert said in result.stderr
-    assert ("unknown field" in result.stderr) is bool(said)
+    assert message in result.stderr
+    assert ("unknown field" in result.stderr) is bool(message)
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("label", "result", "said"),
+    ("label", "result", "message"),
     [
         pytest.param("b", "pass", "1 case passed", id="as-it-should"),
         pytest.param("c", "pass", "the resulting object is none of patched.yaml", id="otherwise"),
@@ -464,7 +464,7 @@ spec:
         pytest.param("b", "fail", "it came to pass", id="not-otherwise"),
     ],
 )
-def test_a_row_of_kyverno_s_says_how_an_object_comes_out(kyverno_folder, label, result, said):
+def test_a_row_of_kyverno_s_says_how_an_object_comes_out(kyverno_folder, label, result, message):
     (kyverno_folder / "policy.yaml").write_text(MUTATING_POLICY)
     patched = PODS.split("---")[0].replace("name: bad,", f"name: bad, labels: {{a: {label}}},")
     (kyverno_folder / "patched.yaml").write_text(patched)
@@ -473,7 +473,7 @@ def test_a_row_of_kyverno_s_says_how_an_object_comes_out(kyverno_folder, label, 
         f" resources: [bad], patchedResources: patched.yaml, result: {result}}}\n"
     )
 
-    assert said in run("test", kyverno_folder).stdout
+    assert message in run("test", kyverno_folder).stdout
 
 
 def test_a_policy_that_is_not_read_keeps_the_rows_of_others_from_nothing(kyverno_folder):
@@ -489,7 +489,7 @@ def test_a_policy_that_is_not_read_keeps_the_rows_of_others_from_nothing(kyverno
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         pytest.param(("pods.yaml", "gone.yaml"), "no such file or directory", id="gone"),
         pytest.param(("pods.yaml", "broken.yaml"), "not YAML", id="broken"),
@@ -502,15 +502,15 @@ def test_a_policy_that_is_not_read_keeps_the_rows_of_others_from_nothing(kyverno
         ),
     ],
 )
-def test_errors_in_a_kyverno_test_are_findings(kyverno_folder, changed, said):
+def test_errors_in_a_kyverno_test_are_findings(kyverno_folder, changed, message):
     (kyverno_folder / "broken.yaml").write_text("a: [b")
     (kyverno_folder / "odd.yaml").write_text("policies: [no-latest]")
     text = (KYVERNO_TEST % "fail").replace(*changed)
     (kyverno_folder / "kyverno-test.yaml").write_text(text)
     result = run("test", kyverno_folder)
 
-    assert result.exit_code == (2 if said == "not YAML" else 1)
-    assert said in result.stderr
+    assert result.exit_code == (2 if message == "not YAML" else 1)
+    assert message in result.stderr
 
 
 def test_a_kyverno_test_may_have_any_name_if_it_is_named(kyverno_folder):
@@ -567,19 +567,19 @@ def test_kyverno_tests_without_requests_do_not_count_as_tested(kyverno_folder, f
 
 
 @pytest.mark.parametrize(
-    ("named", "said"),
+    ("named", "message"),
     [
         pytest.param("{name: bad, kind: Pod, version: v1}", "3 cases passed", id="it"),
         pytest.param("{name: bad, group: apps}", "resource `bad` not found", id="another-group"),
         pytest.param("{name: bad, version: v2}", "resource `bad` not found", id="another-version"),
     ],
 )
-def test_a_row_of_kyverno_s_may_name_all_of_a_resource(kyverno_folder, named, said):
+def test_a_row_of_kyverno_s_may_name_all_of_a_resource(kyverno_folder, named, message):
     text = (KYVERNO_TEST % "fail").replace("resources: [bad]", f"resourceSpecs: [{named}]")
     (kyverno_folder / "kyverno-test.yaml").write_text(text)
     result = run("test", kyverno_folder)
 
-    assert said in result.stdout
+    assert message in result.stdout
 
 
 GADGET = "apiVersion: x.io/v1\nkind: Gadget\nmetadata: {name: g}\n"

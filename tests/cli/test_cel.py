@@ -232,7 +232,7 @@ def test_a_function_there_is_not_is_said_with_a_hint(run):
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         pytest.param("[1]" + ".map(x, [[[[[x]]]]])" * 60, "levels deep", id="deep"),
         pytest.param("[1]" + ".map(x, [x, x, x, x, x, x, x, x])" * 9, "parts", id="large"),
@@ -241,12 +241,12 @@ def test_a_function_there_is_not_is_said_with_a_hint(run):
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.parametrize("command", ["eval", "explain"])
 def test_a_value_too_deep_or_large_for_json_is_said_in_words(
-    run, command, output, expression, said
+    run, command, output, expression, message
 ):
     result = run(command, expression, "-o", output)
 
     assert result.exit_code == 1
-    assert said in (json.loads(result.stdout)["error"] if output == "json" else result.stderr)
+    assert message in (json.loads(result.stdout)["error"] if output == "json" else result.stderr)
 
 
 def test_numbers_json_has_not_are_strings(run):

@@ -151,7 +151,7 @@ def test_an_update_changes_the_object_that_is_there(run):
 
 
 @pytest.mark.parametrize(
-    ("obj", "says"),
+    ("obj", "message"),
     [
         pytest.param(pod(name="new"), "there is no Pod new in the cluster", id="not-there"),
         pytest.param(WIDGET | {"kind": "Gadget"}, "serves no Gadget", id="no-such-kind"),
@@ -160,10 +160,10 @@ def test_an_update_changes_the_object_that_is_there(run):
         ),
     ],
 )
-def test_an_update_of_nothing_is_no_request(run, obj, says):
+def test_an_update_of_nothing_is_no_request(run, obj, message):
     result = run("apply", CHANGED, "--operation", "UPDATE", obj=obj)
 
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.exit_code == 2
 
 
@@ -301,7 +301,7 @@ def test_test_reads_what_cases_leave_out(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         pytest.param(["devices"], "FILE or --cluster is required", id="neither"),
         pytest.param(
@@ -320,10 +320,10 @@ def test_test_reads_what_cases_leave_out(run, tmp_path):
         ),
     ],
 )
-def test_a_cluster_or_files(words, says):
+def test_a_cluster_or_files(words, message):
     result = CliRunner().invoke(main, words)
 
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.exit_code == 2
 
 

@@ -35,7 +35,7 @@ def convert(text):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected", "said"),
+    ("given", "expected", "message"),
     [
         pytest.param([OLD], [NEW], "1 object converted", id="old"),
         pytest.param([NEW, MAP], [NEW, MAP], "0 objects converted", id="nothing-to-do"),
@@ -48,19 +48,19 @@ def convert(text):
         ),
     ],
 )
-def test_objects_of_the_old_version_are_written_in_the_new_one(given, expected, said):
-    written, told, code = convert(yaml.safe_dump_all(given))
+def test_objects_of_the_old_version_are_written_in_the_new_one(given, expected, message):
+    written, errors, code = convert(yaml.safe_dump_all(given))
 
     assert written == expected
-    assert said in told
+    assert message in errors
     assert code == 0
 
 
 def test_an_unreadable_document_is_named_and_earlier_ones_are_converted():
-    written, told, code = convert(yaml.safe_dump(OLD) + "---\na: [\n")
+    written, errors, code = convert(yaml.safe_dump(OLD) + "---\na: [\n")
 
     assert written == [NEW]
-    assert "stdin" in told
+    assert "stdin" in errors
     assert code == 2
 
 
@@ -99,22 +99,22 @@ def test_a_scenario_may_be_of_the_old_version(tmp_path):
 
 
 def test_a_kind_that_is_not_known_is_named_and_passed_on():
-    written, said, code = convert(yaml.safe_dump_all([ODD, OLD]))
+    written, errors, code = convert(yaml.safe_dump_all([ODD, OLD]))
 
     assert written == [ODD, NEW]
-    assert "kind `ClusterQeue` not found" in said
-    assert "did you mean `ClusterQueue`?" in said
+    assert "kind `ClusterQeue` not found" in errors
+    assert "did you mean `ClusterQueue`?" in errors
     assert code == 1
 
 
 def test_a_field_of_a_wrong_type_is_named_and_the_rest_is_written():
     broken = {**OLD, "metadata": {"name": "b"}, "spec": {"admissionChecks": "approved"}}
 
-    written, said, code = convert(yaml.safe_dump_all([broken, OLD]))
+    written, errors, code = convert(yaml.safe_dump_all([broken, OLD]))
 
     assert written == [NEW]
-    assert "ClusterQueue `b` cannot be had as `kueue.x-k8s.io/v1beta2`" in said
-    assert "`spec.admissionChecks`: expected `array" in said
+    assert "ClusterQueue `b` cannot be had as `kueue.x-k8s.io/v1beta2`" in errors
+    assert "`spec.admissionChecks`: expected `array" in errors
     assert code == 2
 
 
@@ -122,8 +122,8 @@ def test_a_field_of_a_wrong_type_is_named_and_the_rest_is_written():
     "odd", [5, "a", [1], {"apiVersion": "v1"}, {**OLD, "kind": ["a"]}, {**OLD, "kind": {}}]
 )
 def test_other_values_than_objects_are_named_and_not_passed_on(odd):
-    written, said, code = convert(yaml.safe_dump_all([odd, OLD]))
+    written, errors, code = convert(yaml.safe_dump_all([odd, OLD]))
 
     assert written == [NEW]
-    assert "not a Kubernetes object: `kind` is missing" in said
+    assert "not a Kubernetes object: `kind` is missing" in errors
     assert code == 2

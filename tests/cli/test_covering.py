@@ -54,9 +54,9 @@ def test_branches_that_no_case_takes_fail_if_that_is_asked(write):
 
 def test_branches_are_in_the_reports(write):
     path = write("p", ASKING % EITHER)
-    told = json.loads(run("--branches", "-o", "json", path).stdout)["branches"]
+    report = json.loads(run("--branches", "-o", "json", path).stdout)["branches"]
 
-    assert told[0] | {"file": ""} == {
+    assert report[0] | {"file": ""} == {
         "file": "",
         "policy": "p",
         "place": "few",

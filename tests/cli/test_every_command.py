@@ -114,25 +114,25 @@ def test_the_same_codes_without_a_file(name, code):
 
 @EVERY
 def test_a_mistyped_option_ends_with_2_and_the_right_one(name):
-    meant = next(o for p in COMMANDS[name].params for o in p.opts if o.startswith("--"))
+    intended = next(o for p in COMMANDS[name].params for o in p.opts if o.startswith("--"))
 
-    result = run(name, f"{meant}x")
+    result = run(name, f"{intended}x")
 
     assert result.exit_code == 2
     assert "did you mean" in result.stderr.lower()
-    assert meant in result.stderr
+    assert intended in result.stderr
     assert result.stdout == ""
 
 
 @pytest.mark.parametrize("group", sorted({name.rpartition(" ")[0] for name in COMMANDS}))
 def test_a_mistyped_command_ends_with_2_and_the_right_one(group):
-    meant = next(n for n in COMMANDS if n.rpartition(" ")[0] == group).rpartition(" ")[2]
+    intended = next(n for n in COMMANDS if n.rpartition(" ")[0] == group).rpartition(" ")[2]
 
-    result = run(group, f"{meant}x")
+    result = run(group, f"{intended}x")
 
     assert result.exit_code == 2
     assert "did you mean" in result.stderr.lower()
-    assert meant in result.stderr
+    assert intended in result.stderr
 
 
 class Interrupted(io.BytesIO):

@@ -106,7 +106,7 @@ def test_native_objects_pass_in_the_requested_version(export):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         pytest.param(NEEDS_POLICYD, "`pod.limits('cpu')` has no counterpart", id="needs-policyd"),
         pytest.param(READS, "undeclared reference to 'resource'", id="needs-kyverno"),
@@ -117,11 +117,11 @@ def test_native_objects_pass_in_the_requested_version(export):
     ("options", "code"),
     [pytest.param([], 1, id="strictly"), pytest.param(["--partial"], 0, id="partially")],
 )
-def test_omissions_are_reported_and_the_rest_is_printed(export, given, said, options, code):
+def test_omissions_are_reported_and_the_rest_is_printed(export, given, message, options, code):
     result = export(given, POLICY, options=options)
 
     assert result.exit_code == code
-    assert said in result.stderr
+    assert message in result.stderr
     assert len(objects(result)) == 2
 
 

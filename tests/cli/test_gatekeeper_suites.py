@@ -104,7 +104,7 @@ def test_a_case_passes_if_there_are_as_many_violations_as_it_says(assertion, fol
 
 
 @pytest.mark.parametrize(
-    ("assertion", "said"),
+    ("assertion", "message"),
     [
         pytest.param("violations: no", "1 violations, expected none: at most 1", id="none"),
         pytest.param("violations: 2", "1 violations, expected 2", id="another-number"),
@@ -112,11 +112,11 @@ def test_a_case_passes_if_there_are_as_many_violations_as_it_says(assertion, fol
         pytest.param("message: '('", "`(` is not a pattern", id="no-pattern"),
     ],
 )
-def test_a_case_fails_if_there_are_not(assertion, said, folder):
+def test_a_case_fails_if_there_are_not(assertion, message, folder):
     result = run(folder(assertion=assertion))
 
     assert result.exit_code == 1
-    assert said in result.output
+    assert message in result.output
 
 
 @pytest.mark.parametrize(

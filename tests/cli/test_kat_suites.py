@@ -150,7 +150,7 @@ def test_a_test_passes_if_it_goes_as_its_files_say(files, folder):
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         pytest.param(
             {"owner.a.deny.object.yaml": LABELLED, "owner.a.deny.params.yaml": PARAMS},
@@ -226,11 +226,11 @@ def test_a_test_passes_if_it_goes_as_its_files_say(files, folder):
         ),
     ],
 )
-def test_a_test_fails_if_it_does_not(files, said, folder):
+def test_a_test_fails_if_it_does_not(files, message, folder):
     result = run(folder(files))
 
     assert result.exit_code == 1
-    assert said in result.output
+    assert message in result.output
 
 
 @pytest.mark.parametrize(
@@ -255,17 +255,17 @@ def test_a_policy_without_a_binding_denies(folder):
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         pytest.param({"label.a.gold.yaml": POD % ", labels: {a: b}"}, "1 case passed", id="so"),
         pytest.param({"label.a.gold.yaml": BARE}, "resulting object differs", id="differently"),
         pytest.param({}, "changed, but there is no .gold.yaml", id="not-said"),
     ],
 )
-def test_the_changed_object_equals_the_gold_file(files, said, folder):
+def test_the_changed_object_equals_the_gold_file(files, message, folder):
     files = {"label.a.object.yaml": BARE, **files}
 
-    assert said in run(folder(files, policy=MUTATING, bound=False)).output
+    assert message in run(folder(files, policy=MUTATING, bound=False)).output
 
 
 def test_of_several_policies_the_name_says_which_is_tested(folder):

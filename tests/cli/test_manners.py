@@ -125,7 +125,7 @@ def test_every_command_says_when_it_uses_colours(name):
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("words", "expected"),
     [
         pytest.param(["chek"], "`check`", id="command"),
         pytest.param(["cel", "evl"], "eval", id="command-of-a-group"),
@@ -134,12 +134,12 @@ def test_every_command_says_when_it_uses_colours(name):
         pytest.param(["cel", "functions", "indexof"], "`indexOf`", id="function"),
     ],
 )
-def test_mistyped_words_are_guessed(words, meant):
+def test_mistyped_words_are_guessed(words, expected):
     result = CliRunner().invoke(main, words)
 
     assert result.exit_code in (1, 2)
     assert "did you mean" in result.stderr.lower()
-    assert meant in result.stderr
+    assert expected in result.stderr
 
 
 def keys(value):

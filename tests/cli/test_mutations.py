@@ -14,9 +14,9 @@ OLD = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: {kind}\nmetadata: {{name: a}}\n
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_nearly_right_files_end_no_command_in_a_traceback(name, tmp_path):
-    said = []
+    lines = []
 
-    assert try_all(name, tmp_path, TRIES, say=said.append) == 0, said
+    assert try_all(name, tmp_path, TRIES, write_line=lines.append) == 0, lines
 
 
 @pytest.mark.parametrize("name", GIVEN)

@@ -54,7 +54,7 @@ def test_cases_read_the_file_beside_them(files, name):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         pytest.param(None, "cannot read", id="not-there"),
         pytest.param(SNAPSHOT[:-9], "not a whole QueueSnapshot", id="cut"),
@@ -63,7 +63,7 @@ def test_cases_read_the_file_beside_them(files, name):
         pytest.param("kind: Pod\napiVersion: v1", "is not a QueueSnapshot", id="another-kind"),
     ],
 )
-def test_a_file_that_is_no_snapshot_is_a_sentence(files, text, says):
+def test_a_file_that_is_no_snapshot_is_a_sentence(files, text, message):
     damaged = files / "queues" / "damaged.yaml"
     damaged.parent.mkdir()
     if text is not None:
@@ -72,10 +72,10 @@ def test_a_file_that_is_no_snapshot_is_a_sentence(files, text, says):
 
     result = run("test", files)
 
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.exit_code == 1
     if text is not None:
-        assert says in run("apply", *given(files, "--snapshot", damaged)).stderr
+        assert message in run("apply", *given(files, "--snapshot", damaged)).stderr
 
 
 def test_apply_and_explain_read_a_snapshot(files):

@@ -96,7 +96,7 @@ def test_as_json_it_is_for_machines(folder):
     (one,) = answer["differences"]
     assert answer["counts"] == {"same": 2, "denied": 1}
     assert (one["request"], one["uid"]) == ("CREATE Pod team-a/p2", "u-2")
-    assert one["after"] == {"allowed": False, "said": ["denied: few-gpus: too many"]}
+    assert one["after"] == {"allowed": False, "messages": ["denied: few-gpus: too many"]}
 
 
 def test_the_recorded_response_counts_where_no_old_policies_are_named(folder):
@@ -128,19 +128,19 @@ NO_PATCH = {**review(0), "response": {"allowed": True, "patch": "…"}}
 
 
 @pytest.mark.parametrize(
-    ("first", "said"),
+    ("first", "message"),
     [
         pytest.param({"kind": "Pod"}, "not an AdmissionReview", id="another-kind"),
         pytest.param(NO_PATCH, "string argument should contain only ASCII", id="no-patch"),
     ],
 )
-def test_an_invalid_review_is_a_finding_and_does_not_affect_others(folder, first, said):
+def test_an_invalid_review_is_a_finding_and_does_not_affect_others(folder, first, message):
     (folder / "reviews.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(review(0))}\n")
 
     result = run(folder, "-p", folder / "old.yaml")
 
     assert result.exit_code == 2
-    assert f"reviews.jsonl: review 1: error: {said}" in result.stderr
+    assert f"reviews.jsonl: review 1: error: {message}" in result.stderr
     assert "hint: a recording is JSON" in result.stderr
     assert "1 of 1 review answered as before" in result.stdout
 

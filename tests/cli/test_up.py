@@ -142,9 +142,9 @@ def test_it_ends_without_a_word_whatever_is_being_written(up, tmp_path):
     stopped.set()
     writing.join()
 
-    said = (tmp_path / "up.log").read_text()
-    assert "[warning" not in said
-    assert "Traceback" not in said
+    log_text = (tmp_path / "up.log").read_text()
+    assert "[warning" not in log_text
+    assert "Traceback" not in log_text
 
 
 @pytest.mark.parametrize(

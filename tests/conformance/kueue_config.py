@@ -151,8 +151,10 @@ def _refused(file, error):
             unknown = error["$error"].split('"')[1::2]
             config.parse_configuration(json.dumps({**_EMPTY, **dict.fromkeys(unknown)}).encode())
     except ConfigurationError as refused:
-        said = str(refused)
-        return "" if all(name in said for name in error["$error"].split('"')[1::2][:1]) else said
+        message = str(refused)
+        return (
+            "" if all(name in message for name in error["$error"].split('"')[1::2][:1]) else message
+        )
     return "nothing was wrong with it"
 
 

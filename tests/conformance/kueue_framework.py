@@ -44,14 +44,16 @@ def run_jobs(path):
 
 def unlike(scene, want):
     got, wanted = (
-        sorted((told(each) for each in workloads), key=json.dumps)
+        sorted((summarize(each) for each in workloads), key=json.dumps)
         for workloads in (scene.all("Workload"), want["wantWorkloads"] or ())
     )
-    said = events(want["wantEvents"]) if want["wantEvents"] else scene.notes.told
-    return difference(got, wanted, "workloads") or difference(scene.notes.told, said, "events")
+    expected_events = events(want["wantEvents"]) if want["wantEvents"] else scene.notes.recorded
+    return difference(got, wanted, "workloads") or difference(
+        scene.notes.recorded, expected_events, "events"
+    )
 
 
-def told(workload):
+def summarize(workload):
     metadata = workload["metadata"]
     owners = [each["name"] for each in metadata.get("ownerReferences", ())]
     pod_sets = copy.deepcopy(workload["spec"]["podSets"])

@@ -60,7 +60,7 @@ def unlike(scene, want, kind):
     got = [compared(each) for each in scene.all(kind) if each["metadata"]["name"] == name]
     wanted = [compared(job)] if name else []
     workloads = want.get("wantWorkloads") or ()
-    told = events(want["wantEvents"]) if "wantEvents" in want else scene.notes.told
+    expected_events = events(want["wantEvents"]) if "wantEvents" in want else scene.notes.recorded
     # Where no workload is wanted with finalizers, Kueue's test looks at what pods it has only.
     exactly = not workloads or any(each["metadata"].get("finalizers") for each in workloads)
     got_workloads, wanted_workloads = (
@@ -69,7 +69,7 @@ def unlike(scene, want, kind):
     return (
         difference(got, wanted, "job")
         or difference(got_workloads, wanted_workloads, "workloads")
-        or difference(scene.notes.told, told, "events")
+        or difference(scene.notes.recorded, expected_events, "events")
     )
 
 
@@ -105,8 +105,8 @@ def waits_for_workload(case):
 
 
 def refused(case, new, old=None):
-    said = case.input.get("gvk")  # as which kind a table has a job looked at
-    group, kind = (said["Group"], said["Kind"]) if said else group_kind(new)
+    given_kind = case.input.get("gvk")  # as which kind a table has a job looked at
+    group, kind = (given_kind["Group"], given_kind["Kind"]) if given_kind else group_kind(new)
     errors = validate_job(new, old, group=group, kind=kind, surroundings=surroundings(case))
     got = sorted([f"FieldValue{e.problem}", e.path] for e in errors)
     wanted = case.want.get("wantValidationErrs") or case.want.get("wantErr") or []
@@ -124,13 +124,15 @@ def group_kind(obj):
 
 def surroundings(case):
     """Return what counts beside a case's job."""
-    said = {name for name, value in case.input.items() if value is True}
+    flags = {name for name, value in case.input.items() if value is True}
     return JobContext(
-        default_queue=bool(said & {"nsHasDefaultQueue", "defaultLqExist", "withDefaultLocalQueue"}),
+        default_queue=bool(
+            flags & {"nsHasDefaultQueue", "defaultLqExist", "withDefaultLocalQueue"}
+        ),
         default_class=has_default_class(case),
         integrations=Integrations(
             kinds=enabled(case.input),
-            manages_all=bool(said & {"manageAll", "manageJobsWithoutQueueName"}),
+            manages_all=bool(flags & {"manageAll", "manageJobsWithoutQueueName"}),
             off=frozenset(name for name, on in case.gates.items() if not on),
             makers=TRUSTING,
         ),

@@ -88,20 +88,20 @@ def key_of(case, kind):
 
 def unlike(scene, case, kind):
     want = case.want
-    wanted = [told(each, kind) for each in want.get("wantPods") or ()]
+    wanted = [summarize_pod(each, kind) for each in want.get("wantPods") or ()]
     workloads, wanted_workloads = (
-        sorted((told_of_workload(each) for each in some), key=by_name)
+        sorted((summarize_workload(each) for each in some), key=by_name)
         for some in (scene.all("Workload"), want.get("wantWorkloads") or ())
     )
     return (
-        difference([told(each, kind) for each in scene.all("Pod")], wanted, "pods")
+        difference([summarize_pod(each, kind) for each in scene.all("Pod")], wanted, "pods")
         or ("wantWorkloads" in want and difference(workloads, wanted_workloads, "workloads"))
         or ("wantEvents" in want and unlike_events(scene, want["wantEvents"]))
         or ""
     )
 
 
-def told_of_workload(workload):
+def summarize_workload(workload):
     return {**compared(workload), "annotations": workload["metadata"].get("annotations") or {}}
 
 
@@ -111,11 +111,11 @@ def by_name(workload):
 
 def unlike_events(scene, wanted):
     unique = [dict(pairs) for pairs in dict.fromkeys(tuple(e.items()) for e in events(wanted))]
-    got = [dict(pairs) for pairs in dict.fromkeys(tuple(e.items()) for e in scene.notes.told)]
+    got = [dict(pairs) for pairs in dict.fromkeys(tuple(e.items()) for e in scene.notes.recorded)]
     return difference(got, unique, "events")
 
 
-def told(pod, kind):
+def summarize_pod(pod, kind):
     """Return what is compared of a pod: what Kueue's finalizer is for, nothing here is."""
     pod = marked(pod, WORDS[kind])
     metadata = {name: pod["metadata"].get(name) for name in ("name", "labels", "annotations")}
@@ -148,17 +148,17 @@ def run_branches(path):
     verb, plural = ("patch", "pods") if kind == "StatefulSet" else ("delete", "workloads")
 
     def failure(case):
-        scene, said = ParentScene(case, kind), case.data["observed"]
-        expected = failure_of(said["err"])
+        scene, observed = ParentScene(case, kind), case.data["observed"]
+        expected = failure_of(observed["err"])
         scene.cluster.client.fail(expected, verb=verb, plural=plural)
         (parent,) = scene.all(kind)
         metadata = parent["metadata"]
         error = raised(
             scene.reconcile, ReconcileKey("Job", metadata["namespace"], metadata["name"], kind)
         )
-        name = said["created"]["metadata"]["name"]
+        name = observed["created"]["metadata"]["name"]
         made = {each["metadata"]["name"]: compared(each) for each in scene.all("Workload")}
-        wanted = [expected, compared(said["created"])]
+        wanted = [expected, compared(observed["created"])]
         return difference([error, made.get(name)], wanted, "error, workload")
 
     yield from run_table(path, failure)
@@ -200,11 +200,11 @@ def run_scaled_down(path):
         scene.put({**workload, "kind": "Workload"})
         scene.reconcile(ReconcileKey("Job", "ns", "sts", "StatefulSet"))
         status = next(w["status"] for w in scene.all("Workload") if w["metadata"]["name"] == name)
-        told = {each["type"]: each for each in status.get("conditions", ())}
+        by_type = {each["type"]: each for each in status.get("conditions", ())}
         fields = ("type", "status", "reason", "message")
         got, wanted = (
             each and {name: each.get(name, "") for name in fields}
-            for each in (told.get("QuotaReserved"), case.want["wantQuotaReserved"])
+            for each in (by_type.get("QuotaReserved"), case.want["wantQuotaReserved"])
         )
         return difference(got, wanted, "reservation") or difference(
             status.get("admission") is None, case.want["wantAdmissionNil"], "released"

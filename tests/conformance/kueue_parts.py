@@ -197,8 +197,8 @@ def run_finish(path):
         if want.get("err"):
             scene.cluster.client.fail(REFUSED, verb="patch", plural="workloads")
         workload = workload_of(args["wl"])
-        told = (args.get("reason", ""), args.get("message", ""))
-        status = finish(workload, reason=told[0], message=told[1], now=NOW)
+        expected_reason = (args.get("reason", ""), args.get("message", ""))
+        status = finish(workload, reason=expected_reason[0], message=expected_reason[1], now=NOW)
         error = None
         try:
             asyncio.run(scene.writes.status(scene.cluster.mirrors.workloads, workload, status))
@@ -226,9 +226,9 @@ def run_reservation(path):
 
 def exact(status):
     """Return all of a status, with its conditions in no order."""
-    told = plain(msgspec.to_builtins(status))
-    conditions = sorted(told.get("conditions", ()), key=lambda each: each["type"])
-    return {**told, "conditions": conditions}
+    plain_status = plain(msgspec.to_builtins(status))
+    conditions = sorted(plain_status.get("conditions", ()), key=lambda each: each["type"])
+    return {**plain_status, "conditions": conditions}
 
 
 def unlike_status(status, wanted):
@@ -369,8 +369,14 @@ def replaced(case):
     """Return the slice that a workload is there to replace."""
     cluster = Cluster(settings_of(case))
     body = copy.deepcopy(case.input["args"]["wl"])
-    said = body.setdefault("metadata", {}).get("annotations", {}).get(SLICE_REPLACEMENT_FOR, "")
-    body["metadata"] = {"name": "a", **body["metadata"], "namespace": said.rpartition("/")[0]}
+    replaced_key = (
+        body.setdefault("metadata", {}).get("annotations", {}).get(SLICE_REPLACEMENT_FOR, "")
+    )
+    body["metadata"] = {
+        "name": "a",
+        **body["metadata"],
+        "namespace": replaced_key.rpartition("/")[0],
+    }
     return cluster.value(body, "cq").replaces or None
 
 
@@ -607,14 +613,16 @@ def unlike_injection(got, case):
     wanted = case.want["wantInfo"]
     # Queues and workloads are told to the pods elsewhere in Kueue.
     annotations = {k: v for k, v in got.annotations.items() if k != "kueue.x-k8s.io/workload"}
-    told = {
+    actual = {
         "Annotations": annotations,
         "NodeSelector": got.node_selector,
         "Tolerations": msgspec.to_builtins(got.tolerations),
         "SchedulingGates": [{"name": name} for name in got.gates],
     }
     wanted = {**wanted, "Tolerations": tolerations(wanted.get("Tolerations"))}
-    return difference(told, {name: wanted.get(name) or type(told[name])() for name in told}, "info")
+    return difference(
+        actual, {name: wanted.get(name) or type(actual[name])() for name in actual}, "info"
+    )
 
 
 def tolerations(given):

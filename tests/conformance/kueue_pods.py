@@ -102,37 +102,37 @@ def delete_all(case, scene):
 
 def unlike(scene, case):
     want = case.want
-    pods = [told_of_pod(each) for each in scene.all("Pod")]
+    pods = [summarize_pod(each) for each in scene.all("Pod")]
     # Where a case has its own way to compare, that leaves out all but what is copied and told.
     loosely = isinstance(case.input["workloadCmpOpts"]["$cmpOptions"], list)
-    told = conditions_of if loosely else told_of_workload
-    workloads = [told(each) for each in scene.all("Workload")]
-    wanted = [told(each) for each in want.get("wantWorkloads") or ()]
+    view = conditions_of if loosely else summarize_workload
+    workloads = [view(each) for each in scene.all("Workload")]
+    wanted = [view(each) for each in want.get("wantWorkloads") or ()]
     return (
         unlike_pods(pods, want.get("wantPods"))
         or difference(by_name(workloads), by_name(wanted), "workloads")
-        or difference(told_events(scene.notes.told, want), events_of(want), "events")
+        or difference(relevant_events(scene.notes.recorded, want), events_of(want), "events")
     )
 
 
-def told_of_workload(workload):
+def summarize_workload(workload):
     metadata = workload["metadata"]
     owners = [(each["kind"], each["name"]) for each in metadata.get("ownerReferences", ())]
     annotations = metadata.get("annotations") or {}
-    told = compared(workload, untold=POD_TABLE_UNTOLD)
-    return {**told, "owners": sorted(owners), "annotations": annotations}
+    fields = compared(workload, untold=POD_TABLE_UNTOLD)
+    return {**fields, "owners": sorted(owners), "annotations": annotations}
 
 
 def conditions_of(workload):
-    told = told_of_workload(workload)
+    fields = summarize_workload(workload)
     metadata = {"name": ""}
-    return {"metadata": metadata, **{k: told.get(k) for k in ("status", "annotations")}}
+    return {"metadata": metadata, **{k: fields.get(k) for k in ("status", "annotations")}}
 
 
 def unlike_pods(pods, wanted):
     if wanted is None:
         return ""
-    wanted = [told_of_pod(copy.deepcopy(each)) for each in wanted]
+    wanted = [summarize_pod(copy.deepcopy(each)) for each in wanted]
     names = {each["metadata"]["name"] for each in wanted}
     there = [p for p in pods if p["metadata"]["name"] in names or not p.pop("going")]
     for each in (*there, *wanted):
@@ -140,27 +140,27 @@ def unlike_pods(pods, wanted):
     return difference(by_name(there), by_name(wanted), "pods")
 
 
-def told_of_pod(pod):
+def summarize_pod(pod):
     going = bool(pod["metadata"].get("deletionTimestamp"))
     metadata = {
         name: value
         for name, value in pod["metadata"].items()
         if name not in {"deletionTimestamp", "deletionGracePeriodSeconds"}
     }
-    told = compared({**pod, "metadata": metadata})
+    fields = compared({**pod, "metadata": metadata})
     annotations = {k: v for k, v in metadata.get("annotations", {}).items() if k != ROLE_HASH}
-    return {**told, **({"annotations": annotations} if annotations else {}), "going": going}
+    return {**fields, **({"annotations": annotations} if annotations else {}), "going": going}
 
 
 def by_name(objects):
     return sorted(objects, key=lambda each: each["metadata"]["name"])
 
 
-def told_events(told, want):
+def relevant_events(emitted, want):
     """Return what was told: a warning may go on, or be what Kueue only writes into its log."""
     wanted = events_of(want)
     kept = []
-    for event in told:
+    for event in emitted:
         like = next((each for each in wanted if begins(event, each)), None)
         if like or event["Reason"] != "ErrWorkloadCompose":
             kept.append(like or event)
@@ -175,8 +175,8 @@ def events_of(want):
     return sorted_events(events(want.get("wantEvents")))
 
 
-def sorted_events(told):
-    return sorted(told, key=lambda each: tuple(each.values()))
+def sorted_events(recorded):
+    return sorted(recorded, key=lambda each: tuple(each.values()))
 
 
 def run_defaults(path):
@@ -193,13 +193,13 @@ def run_defaults(path):
 
 def is_sent(case):
     """Tell whether pods of a namespace are sent to the door at all."""
-    said = case.input.get("managedJobsNamespaceSelector")
-    if said is None:
+    selector = case.input.get("managedJobsNamespaceSelector")
+    if selector is None:
         return True
     name = case.input["pod"]["metadata"].get("namespace")
     there = (each["metadata"] for each in case.input["initObjects"] if each["kind"] == "Namespace")
     labels = next((each.get("labels") or {} for each in there if each["name"] == name), {})
-    return requirements(said).matches(labels)
+    return requirements(selector).matches(labels)
 
 
 def held(pod):

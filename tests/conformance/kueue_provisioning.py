@@ -60,8 +60,8 @@ def let_fail(case, client):
     taken = case.input.get("requests") and error and error.get("reason") == SILENT
     if not case.input.get(INTERCEPTED) or taken or not error:
         return
-    told = events(case.want["wantEvents"])
-    of_template = any("creating PodTemplate" in each["Message"] for each in told)
+    expected_events = events(case.want["wantEvents"])
+    of_template = any("creating PodTemplate" in each["Message"] for each in expected_events)
     resource = POD_TEMPLATES if of_template else PROVISIONING_REQUESTS
     client.fail(failure_of(error), verb="create", plural=resource.plural)
 
@@ -93,9 +93,12 @@ def unlike(scene, want):
     pairs = [
         *((asked(requests.get(n)), asked(b), n) for n, b in (want["wantRequests"] or {}).items()),
         *((made(templates.get(n)), made(b), n) for n, b in (want["wantTemplates"] or {}).items()),
-        *((told(workloads.get(n)), told(b), n) for n, b in (want["wantWorkloads"] or {}).items()),
+        *(
+            (summarize(workloads.get(n)), summarize(b), n)
+            for n, b in (want["wantWorkloads"] or {}).items()
+        ),
         *((n in requests, False, n) for n in want["wantRequestsNotFound"] or ()),
-        (scene.notes.told, events(want["wantEvents"]), "events"),
+        (scene.notes.recorded, events(want["wantEvents"]), "events"),
     ]
     return next(filter(None, (difference(got, wanted, n) for got, wanted, n in pairs)), "")
 
@@ -117,7 +120,7 @@ def made(template):
     return {"labels": metadata.get("labels"), "owners": owners, "template": body}
 
 
-def told(workload):
+def summarize(workload):
     return workload and compared(json.loads(json.dumps(workload)))
 
 
@@ -182,9 +185,9 @@ def run_messages(path):
         status = {**NEEDY["status"], "admissionChecks": [check]}
         workload = workload_in(case, {**NEEDY, "status": status})
         (old,) = workload.status.admission_checks
-        said = {"type": "Provisioned", "status": "False", "message": given["newMessage"]}
+        provisioned = {"type": "Provisioned", "status": "False", "message": given["newMessage"]}
         accepted = {"type": "Accepted", "status": "True"}
-        body = {"metadata": {"name": "r"}, "status": {"conditions": [said, accepted]}}
+        body = {"metadata": {"name": "r"}, "status": {"conditions": [provisioned, accepted]}}
         into = Cluster(settings_of(case)).mirrors.provisioning_requests.into
         new = answered(old, workload, ProvisioningRequestConfig(), decode(body, into))
         got = (new.message, new != old)

@@ -35,7 +35,9 @@ from tests.conformance.kueue_scene import (
 )
 
 OWN_FINALIZER = "the door gives what is created its finalizer: nothing is written for it later"
-TOLD_LATE = "usage that is known and not told before it is sampled: the product tells it at once"
+REPORTED_LATER = (
+    "usage that is known and not told before it is sampled: the product tells it at once"
+)
 NO_QUEUE = "errors of Kueue's two caches, which know different queues: the product has one"
 
 
@@ -78,10 +80,10 @@ def run_local_queues(path):
         remember(scene, given, key)
         scene.flush(key)
         (stored,) = scene.all("LocalQueue")
-        wrong = difference(told(stored), told(want), "queue")
+        wrong = difference(summarize(stored), summarize(want), "queue")
         return wrong or unlike_ledger(scene, case.want.get("wantConsumedResources"), key)
 
-    yield from run_table(path, failure, rule=told_late)
+    yield from run_table(path, failure, rule=reported_later)
 
 
 def unlike_ledger(scene, wanted, key):
@@ -94,19 +96,19 @@ def unlike_ledger(scene, wanted, key):
     return difference([dict(entry.consumed), entry.updated_at], expected, "ledger")
 
 
-def told_late(case):
+def reported_later(case):
     """Kueue writes what a queue used when it samples it next; the product when it is known."""
     known = (case.input.get("initialConsumedResources") or {}).get("StatusAccounted")
-    told = case.want["wantLocalQueue"]["status"].get("fairSharing")
-    return TOLD_LATE if known and not told else ""
+    expected = case.want["wantLocalQueue"]["status"].get("fairSharing")
+    return REPORTED_LATER if known and not expected else ""
 
 
-def fair_sharing(said):
-    if not said:
+def fair_sharing(spec):
+    if not spec:
         return None
     return UsageBasedOrder(
-        half_life_seconds=seconds_of(said.get("usageHalfLifeTime", "0s")),
-        sampling_seconds=seconds_of(said.get("usageSamplingInterval", "0s")),
+        half_life_seconds=seconds_of(spec.get("usageHalfLifeTime", "0s")),
+        sampling_seconds=seconds_of(spec.get("usageSamplingInterval", "0s")),
     )
 
 
@@ -146,7 +148,7 @@ def nano(text):
     return int(Fraction(parse_quantity(str(text)).nano))
 
 
-def told(queue):
+def summarize(queue):
     """Return what is compared: usage by amounts, whatever way they are written."""
     found = compared(queue)
     status = found.get("status", {})

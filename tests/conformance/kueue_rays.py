@@ -97,13 +97,15 @@ def run_ways(path):
                 started(draft, RAY_JOB, case.input.get("runInfo") or ())
             except StartError as error:
                 wrong = str(error)
-            said = difference(bool(wrong), bool(case.want["wantRunError"]), "error") or difference(
+            wrong_start = difference(
+                bool(wrong), bool(case.want["wantRunError"]), "error"
+            ) or difference(
                 compared(draft.object),
                 compared(case.want["wantAfterRun"] or case.input["job"]),
                 "started",
             )
-            if said or wrong:
-                return said
+            if wrong_start or wrong:
+                return wrong_start
             RAY_JOB.suspend(draft)
         before = draft.object
         infos = case.input.get("restoreInfo") or case.input.get("podSetsInfo") or ()
@@ -240,8 +242,8 @@ def run_sizes(path):
         scene, key = running(case)
         scene.reconcile(key)
         if want.get("wantErr"):
-            told = {each["EventType"] for each in scene.notes.told}
-            return difference([len(scene.all("Workload")), told], [0, {"Warning"}], "refused")
+            types = {each["EventType"] for each in scene.notes.recorded}
+            return difference([len(scene.all("Workload")), types], [0, {"Warning"}], "refused")
         (workload,) = scene.all("Workload")
         notes = workload["metadata"].get("annotations") or {}
         noted = {name: value for name, value in notes.items() if name == CLUSTER_GENERATION}

@@ -61,12 +61,12 @@ class Notes(EventRecorder):
 
     def __init__(self, client, pace):
         super().__init__(client, component="test", pace=pace)
-        self.told = []
+        self.recorded = []
 
     def record(self, about, *, reason, message, kind="Normal"):
         key = "/".join(filter(None, (about.namespace, about.name)))
         event = {"Key": key, "EventType": kind, "Reason": reason, "Message": message}
-        self.told.append(event)
+        self.recorded.append(event)
 
 
 class Scene:
@@ -229,16 +229,16 @@ def options_of(case):
 
 def integrations_of(options):
     """Return which jobs queue; a selector of namespaces is written as its requirements."""
-    said = options.get("ManagedJobsNamespaceSelector")
-    selector = None if said is None else requirements(said)
+    given_selector = options.get("ManagedJobsNamespaceSelector")
+    selector = None if given_selector is None else requirements(given_selector)
     everywhere = bool(options.get("ManageJobsWithoutQueueName"))
     return Integrations(manages_all=everywhere, namespaces=selector, makers=TRUSTING)
 
 
-def requirements(said):
+def requirements(selector):
     """Read a selector as Go prints its requirements: `a=b`, `a in (b,c)`, `a notin (b)`, `!a`."""
     found = []
-    for text in said:
+    for text in selector:
         key, sign, values = re.fullmatch(r"!?([^\s!=]+)\s*(!=|=+|in|notin)?\s*(.*)", text).groups()
         negated = text.startswith("!") or sign in {"!=", "notin"}
         listed = tuple(values.strip("()").split(",")) if sign else ()

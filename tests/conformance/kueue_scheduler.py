@@ -211,7 +211,7 @@ def statuses(scheduler, case, column="wantWorkloads"):
         return f"workloads: expected {sorted(keys)}, got {sorted(there)}"
     for wanted in listed:
         got = scheduler.mirrors.workloads.get(wanted.metadata.key)
-        want, have = (msgspec.to_builtins(said(each.status)) for each in (wanted, got))
+        want, have = (msgspec.to_builtins(comparable_status(each.status)) for each in (wanted, got))
         for field in sorted({*want, *have}):
             if want.get(field) != have.get(field):
                 key = wanted.metadata.key
@@ -219,7 +219,7 @@ def statuses(scheduler, case, column="wantWorkloads"):
     return ""
 
 
-def said(status):
+def comparable_status(status):
     """Return a status as it is compared: no order of conditions, and nothing of our own."""
     conditions = sorted(
         (replace(c, observed_generation=0, message=words(c.message)) for c in status.conditions),
@@ -254,12 +254,12 @@ def events(scheduler, case):
     if not wanted:
         return ""
     with_messages = not case.input.get("eventCmpOpts")
-    want = sorted(told(event, with_messages) for event in wanted)
-    got = sorted(told(event, with_messages) for event in scheduler.events.recorded)
+    want = sorted(recorded(event, with_messages) for event in wanted)
+    got = sorted(recorded(event, with_messages) for event in scheduler.events.recorded)
     return "" if want == got else f"events: expected {want}, got {got}"
 
 
-def told(event, with_message):
+def recorded(event, with_message):
     message = event.get("Message", "") if with_message else ""
     return event["Key"], event["EventType"], event["Reason"], words(message)
 

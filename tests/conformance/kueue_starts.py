@@ -25,9 +25,9 @@ def run_ways(path):
         original = copy.deepcopy(draft.object)
         infos = case.input.get("runInfo", case.input.get("podSetsInfo"))
         if {"wantRunError", "wantErr"} & case.want.keys():
-            said, wrong = unlike_start(case, kind, draft, infos)
-            if said or wrong:
-                return said
+            wrong_start, wrong = unlike_start(case, kind, draft, infos)
+            if wrong_start or wrong:
+                return wrong_start
         return unlike_back(case, kind, draft, original)
 
     unknown = "" if kind_of(path) else "a kind of job that has no module"
@@ -47,10 +47,10 @@ def unlike_start(case, kind, draft, infos):
         wrong = str(error)
     wanted = case.want.get("wantAfterRun") or case.want.get("wantUnsuspended")
     wants = bool(case.want.get("wantRunError", case.want.get("wantErr")))
-    said = difference(bool(wrong), wants, "error")
-    if not said and not wrong and wanted:
-        said = difference(seen(draft.object), seen(wanted), "started")
-    return said, wrong
+    wrong_start = difference(bool(wrong), wants, "error")
+    if not wrong_start and not wrong and wanted:
+        wrong_start = difference(seen(draft.object), seen(wanted), "started")
+    return wrong_start, wrong
 
 
 def unlike_back(case, kind, draft, original):
@@ -61,9 +61,9 @@ def unlike_back(case, kind, draft, original):
     changes = next((name for name in CHANGES if name in case.want), None)
     if changes is not None:
         wanted = case.want.get("wantTrainJob") or {"spec": case.want.get("wantSpec")}
-        said = difference(draft.object != before, case.want[changes], "changed")
+        wrong = difference(draft.object != before, case.want[changes], "changed")
         return (
-            said or (wanted["spec"] and difference(seen(draft.object), seen(wanted), "job")) or ""
+            wrong or (wanted["spec"] and difference(seen(draft.object), seen(wanted), "job")) or ""
         )
     kind.suspend(draft)
     wanted = case.want.get("wantFinal") or original

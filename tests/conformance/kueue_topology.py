@@ -48,7 +48,7 @@ def _assignments(case, levels):
         want = case.want["wantResult"] or {}
     else:
         want = {"main": _wanted(case.want)}
-    got = {name: _told(outcome) for name, outcome in found.items()}
+    got = {name: _summarize(outcome) for name, outcome in found.items()}
     want = {name: _without_nothing(each) for name, each in want.items()}
     return "" if got == want else f"expected {want}, got {got}"
 
@@ -174,7 +174,7 @@ def _without_nothing(result):
     return {key: value for key, value in result.items() if value}
 
 
-def _told(outcome):
+def _summarize(outcome):
     if isinstance(outcome, TopologyPlacement):
         return {"TopologyAssignment": written(outcome)}
     return {"FailureReason": placement_text(outcome)}

@@ -98,7 +98,7 @@ def placed(case, cluster, pod_sets, workload):
     return Placer(cluster.state, options, value, assignment_of(pod_sets)).placed()
 
 
-def told(assignment):
+def recorded(assignment):
     """Return what is wrong with each pod set that cannot be placed."""
     return {
         name: ", ".join(placement_text(each.why) for each in found)
@@ -118,7 +118,7 @@ def _errors(case):
     if found.mode is not Mode.NO_FIT:
         return f"mode {found.mode}"
     wanted = case.want["wantErr"]["$error"]
-    return "" if wanted in told(found).values() else f"expected {wanted}, got {told(found)}"
+    return "" if wanted in recorded(found).values() else f"expected {wanted}, got {recorded(found)}"
 
 
 def run_requests(path):
@@ -247,8 +247,8 @@ def _groups(case):
     ticket = Ticket(workload, RequestKey())
     found = Chooser(state, ticket, options, options.preempts).choose().assignment
     wrong = {pod_set: error["$error"] for pod_set, error in case.want["wantPodSetErrors"].items()}
-    if {k: v for k, v in told(found).items() if k in wrong} != wrong:
-        return f"expected {wrong}, got {told(found)}"
+    if {k: v for k, v in recorded(found).items() if k in wrong} != wrong:
+        return f"expected {wrong}, got {recorded(found)}"
     got = {each.name: dict(each.flavors) for each in found.admission(name).pod_sets}
     for pod_set, flavors in case.want["wantPodSetFlavors"].items():
         wanted = {r: f["Name"] for r, f in flavors.items()}
@@ -343,7 +343,7 @@ def _assignment(case):
         return f"mode: expected {case.want['wantRepMode']}, got {mode_of(found)}"
     pod_sets = case.want["wantAssignment"]["PodSets"]
     wanted = {each["Name"]: each["Status"]["err"]["$error"] for each in pod_sets}
-    return "" if told(found) == wanted else f"expected {wanted}, got {told(found)}"
+    return "" if recorded(found) == wanted else f"expected {wanted}, got {recorded(found)}"
 
 
 def run_reasons(path):

@@ -155,11 +155,11 @@ def failed_differently(case, cluster, waited):
     if want.get("wantRequeue", "0s") != f"{int(waited or 0)}s":
         return f"looks again after {waited}"
     evicted = find_condition(workload.status.conditions, "Evicted")
-    said = want.get("wantEvictedCond")
-    if bool(said) != (evicted is not None):
+    expected = want.get("wantEvictedCond")
+    if bool(expected) != (evicted is not None):
         return f"evicted: {evicted}"
-    if said and (evicted.reason, evicted.message) != (said["reason"], said["message"]):
-        return f"evicted: expected {said}, got {evicted}"
+    if expected and (evicted.reason, evicted.message) != (expected["reason"], expected["message"]):
+        return f"evicted: expected {expected}, got {evicted}"
     return ""
 
 

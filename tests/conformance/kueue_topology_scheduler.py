@@ -76,7 +76,7 @@ def _one_cycle(case):
     scheduler.schedule()
     found = {k: v for k, v in assignments(scheduler).items() if k not in placed}
     wanted = {
-        key: said(msgspec.convert(each, Admission))
+        key: summarize(msgspec.convert(each, Admission))
         for key, each in (case.want["wantNewAssignments"] or {}).items()
     }
     if found != wanted:
@@ -99,7 +99,9 @@ def _second_pass(case):
         scheduler.put_all(case, kind)
     scheduler.clock.jump(1.0)
     scheduler.schedule()
-    wanted = said(msgspec.convert(case.data["observed"]["got"]["status"]["admission"], Admission))
+    wanted = summarize(
+        msgspec.convert(case.data["observed"]["got"]["status"]["admission"], Admission)
+    )
     (found,) = assignments(scheduler).values()
     return "" if found == wanted else f"expected {wanted}, got {found}"
 
@@ -131,19 +133,19 @@ def _scans(case):
 def assignments(scheduler):
     """Return who holds what, and where."""
     held = {
-        key: said(admission_object(holding.admission))
+        key: summarize(admission_object(holding.admission))
         for queue in scheduler.state.queues.values()
         for key, holding in queue.holdings.items()
     }
     finished = {
-        workload.metadata.key: said(workload.status.admission)
+        workload.metadata.key: summarize(workload.status.admission)
         for workload in scheduler.mirrors.workloads
         if is_finished(workload) and workload.status.admission is not None
     }
     return held | finished
 
 
-def said(admission):
+def summarize(admission):
     """Return an admission with quantities as numbers, to be compared."""
     pod_sets = [
         {

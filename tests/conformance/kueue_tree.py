@@ -55,12 +55,12 @@ def _available(case):
     tree.release(charges)
     steps += [(found(free), most)]
     for got, wanted in steps:
-        if wanted != {name: {k: _told(v) for k, v in each.items()} for name, each in got.items()}:
+        if wanted != {name: {k: _plain(v) for k, v in each.items()} for name, each in got.items()}:
             return f"expected {wanted}, got {got}"
     return ""
 
 
-def _told(value):
+def _plain(value):
     return "Unlimited" if value >= UNLIMITED else value
 
 

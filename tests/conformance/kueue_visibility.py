@@ -23,8 +23,10 @@ def run_summaries(path):
         cluster = Cluster(settings_of(case))
         cluster.put_all(case)
         asked, wanted = case.input["req"] or {}, case.want["wantResp"] or {}
-        said = asked.get("queryParams") or {}
-        chosen = PendingPage(**{name: said[name] for name in ("offset", "limit") if name in said})
+        params = asked.get("queryParams") or {}
+        chosen = PendingPage(
+            **{name: params[name] for name in ("offset", "limit") if name in params}
+        )
         try:
             if of_local_queue:
                 namespace = asked.get("nsName", "")

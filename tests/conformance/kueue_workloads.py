@@ -107,12 +107,12 @@ def unlike(scene, case):
         wanted = (case.data.get("observed") or {}).get("gotWorkload") or wanted
         wanted = without_what_is_left(wanted, want)
     got = [timeless(each) for each in scene.all("Workload")]
-    told = events(want.get("wantEvents"))
+    expected_events = events(want.get("wantEvents"))
     after = seconds_of((want.get("wantResult") or {}).get("RequeueAfter", "0s"))
     late = not scene.wrote and abs((scene.wait or 0.0) - after) > ABOUT
     return (
         difference(got, [timeless(wanted)] if wanted else [], "workload")
-        or difference(scene.notes.told, told, "events")
+        or difference(scene.notes.recorded, expected_events, "events")
         or (f"looks again after {scene.wait} s, wanted {after}" if late else "")
     )
 

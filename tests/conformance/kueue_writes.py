@@ -58,12 +58,12 @@ def run_statuses(path):
         if expected and expected.get("reason") != "Conflict":
             scene.cluster.client.fail(failure_of(expected), verb="patch", plural="workloads")
         conditions = want["wl"].get("status", {}).get("conditions", ())
-        told = [msgspec.convert(each, Condition) for each in conditions]
-        told = [CHANGE] if expected else told
-        error = raised(write, scene, first, told)
+        recorded = [msgspec.convert(each, Condition) for each in conditions]
+        recorded = [CHANGE] if expected else recorded
+        error = raised(write, scene, first, recorded)
         if isinstance(error, ConflictError) and "opts" in case.input["args"]:
             # The mirror knows the new version by now: Kueue's loose write asks for no version.
-            error = raised(write, scene, mirror.get(stored.metadata.key), told)
+            error = raised(write, scene, mirror.get(stored.metadata.key), recorded)
         # What Kueue's test stored has the labels, too, that somebody else wrote meanwhile.
         left = [compared(case.data["observed"]["updatedWl"])]
         got = [type(error), [compared(each) for each in scene.all("Workload")]]
@@ -93,10 +93,10 @@ def somebody_elses(scene, body):
 
 
 def write(scene, workload, conditions):
-    told = workload.status.conditions
+    conditions_now = workload.status.conditions
     for each in conditions:
-        told = with_condition(told, each)
-    status = msgspec.structs.replace(workload.status, conditions=told)
+        conditions_now = with_condition(conditions_now, each)
+    status = msgspec.structs.replace(workload.status, conditions=conditions_now)
     asyncio.run(scene.writes.status(scene.cluster.mirrors.workloads, workload, status))
 
 

@@ -20,7 +20,7 @@ from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.review import refusal
 from policyd.engine.model.dialects import Dialect, Volatile
 from policyd.engine.model.params import StoredParams
-from policyd.engine.model.surroundings import PolicyContext, authorize_nobody
+from policyd.engine.model.surroundings import PolicyContext, deny_all_permissions
 from policyd.engine.objects.match import labels_of
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.patch.builtin_types import MistypedError
@@ -73,7 +73,7 @@ def ask(case, mode, *, given=None, extra=None):
     surroundings = PolicyContext(
         namespaces=_namespaces(case),
         params=StoredParams(case.get("params") or ()),
-        authorize=_allow_all if case.get("authorizer") == "allow-all" else authorize_nobody,
+        authorize=_allow_all if case.get("authorizer") == "allow-all" else deny_all_permissions,
         typed=mode.typed,
         **({} if extra is None else {"extra": extra}),
     )
@@ -177,9 +177,9 @@ def _quarantine_difference(asked, expected):
     """
     if expected["allowed"] and expected["result"] in ("error", "skip"):
         return ""
-    said = str(asked.findings[0].message)
+    message = str(asked.findings[0].message)
     wanted = str(expected.get("message", ""))
-    if expected["result"] == "error" and not expected["allowed"] and said in wanted:
+    if expected["result"] == "error" and not expected["allowed"] and message in wanted:
         return ""
     return f"not loaded: {asked.findings[0]}"
 
@@ -200,15 +200,15 @@ def _refusal_difference(asked, expected):
     native = asked.policies[0].kind.endswith("AdmissionPolicy")
     if native and not status.message.startswith(expected["message"]):
         return f"{status.message} != {expected['message']}"
-    said = [denial.message for denial in asked.decision.denials]
+    messages = [denial.message for denial in asked.decision.denials]
     if not native:
-        said = [message.partition(" resulted in error: ")[2] or message for message in said]
+        messages = [message.partition(" resulted in error: ")[2] or message for message in messages]
     denied = [d["message"] for d in expected.get("decisions", ()) if d["action"] == "deny"]
     if not native:
         denied = [message.partition(" resulted in error: ")[2] or message for message in denied]
     unique = list(dict.fromkeys(denied))
-    if denied and said not in (denied, unique):
-        return f"denials {said} != {denied}"
+    if denied and messages not in (denied, unique):
+        return f"denials {messages} != {denied}"
     return ""
 
 

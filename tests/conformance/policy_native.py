@@ -36,8 +36,12 @@ def published_difference(case, asked):
     expect = case["expect"]
     wanted = expect.get("errorContains")
     if wanted:
-        said = [*map(str, asked.findings), *(str(denial) for denial in asked.decision.denials)]
-        return "" if any(wanted in text for text in said) else f"no error with `{wanted}`: {said}"
+        messages = [*map(str, asked.findings), *(str(denial) for denial in asked.decision.denials)]
+        return (
+            ""
+            if any(wanted in text for text in messages)
+            else f"no error with `{wanted}`: {messages}"
+        )
     if asked.findings:
         return f"not loaded: {asked.findings[0]}"
     if asked.decision.allowed != expect["allowed"]:

@@ -34,11 +34,13 @@ async def test_a_job_with_claimed_devices_is_held_and_gets_a_remedy(claim):
         world.create(r.JOBS, job)
         await world.pass_time(2)
 
-        told = world.condition("claims", "QuotaReserved")
+        condition = world.condition("claims", "QuotaReserved")
         assert world.suspended("claims") is True
-        assert (told["status"], told["reason"]) == ("False", "Misconfigured")
-        assert "pod set `main` (`gpu`) would get devices by `resourceClaims`" in told["message"]
-        assert "ask for them by resource in `resources.limits`" in told["message"]
+        assert (condition["status"], condition["reason"]) == ("False", "Misconfigured")
+        assert (
+            "pod set `main` (`gpu`) would get devices by `resourceClaims`" in condition["message"]
+        )
+        assert "ask for them by resource in `resources.limits`" in condition["message"]
 
 
 async def test_nobody_behind_it_waits_for_it_in_a_queue_that_keeps_its_order():
@@ -117,9 +119,9 @@ async def test_pods_that_claim_more_than_their_workload_are_told_to_run_outside_
             world.create(r.PODS, {"metadata": metadata, "spec": copy.deepcopy(spec)})
         await world.pass_time(30)
 
-        told = {e["involvedObject"]["name"]: e["message"] for e in world.events("OutsideQuota")}
-        assert "claims" in told
-        assert "resourceclaims: 1" in told["claims"]
+        messages = {e["involvedObject"]["name"]: e["message"] for e in world.events("OutsideQuota")}
+        assert "claims" in messages
+        assert "resourceclaims: 1" in messages["claims"]
 
 
 def claiming_job(name):

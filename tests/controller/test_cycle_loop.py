@@ -24,8 +24,8 @@ def world():
 
 def held_once(world):
     """The jobs whose workloads ever had quota."""
-    told = [event["involvedObject"]["name"] for event in world.events("QuotaReserved")]
-    return {name.split("-")[1] for name in told}
+    admitted = [event["involvedObject"]["name"] for event in world.events("QuotaReserved")]
+    return {name.split("-")[1] for name in admitted}
 
 
 async def test_a_brief_borrower_has_lost_nothing(world):

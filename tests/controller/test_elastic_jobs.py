@@ -140,13 +140,13 @@ async def test_the_bigger_slice_has_its_quota_before_the_smaller_one_ends():
         await world.pass_time(3)
 
     changes = [each for each in world.store.history[seen:] if each.resource == r.WORKLOADS]
-    told = [
+    kinds = [
         kind
         for each in changes
         for kind in ("QuotaReserved", "Finished")
         if each.new and condition(each.new, kind).get("status") == "True" != was(each.old, kind)
     ]
-    assert told == ["QuotaReserved", "Finished"]
+    assert kinds == ["QuotaReserved", "Finished"]
     assert len(world.events("WorkloadSliceReplaced")) == 1
 
 

@@ -129,14 +129,14 @@ async def test_a_leader_that_wakes_up_after_its_term_leaves_the_statuses_to_the_
 async def test_the_reason_is_written_though_another_client_wrote_first(world):
     world.job("a")
     await world.pass_time(5)
-    told = world.controller.writes.status
+    original = world.controller.writes.status
     failed = []
 
     async def status(mirror, workload, new):
         if not failed:
             failed.append(workload.metadata.key)
             raise ConflictError("it changed")
-        return await told(mirror, workload, new)
+        return await original(mirror, workload, new)
 
     world.controller.writes.status = status
     world.job("b")

@@ -30,8 +30,8 @@ SCHEDULER = "policyd.io/gang-scheduler"
 
 def hand_to(world, scheduler="Volcano", name="cq", **annotations):
     (queue,) = [q for q in world.all(r.CLUSTER_QUEUES) if q["metadata"]["name"] == name]
-    told = {} if scheduler is None else {SCHEDULER: scheduler}
-    meta = {"name": name, "annotations": {**told, **annotations}}
+    annotated = {} if scheduler is None else {SCHEDULER: scheduler}
+    meta = {"name": name, "annotations": {**annotated, **annotations}}
     world.put(r.CLUSTER_QUEUES, {"metadata": meta, "spec": queue["spec"]})
 
 
@@ -71,8 +71,8 @@ def groups(world, resource=VOLCANO):
 
 def writes(world):
     """What was written of PodGroups and jobs, in order: verb and kind."""
-    told = [(w.verb, w.resource.kind) for w in world.client.writes]
-    return [each for each in told if each[1] in {"PodGroup", "Job"}]
+    written = [(w.verb, w.resource.kind) for w in world.client.writes]
+    return [each for each in written if each[1] in {"PodGroup", "Job"}]
 
 
 async def test_a_group_is_made_before_its_job_is_let_go(world):

@@ -237,14 +237,14 @@ async def test_deleted_queues_have_no_metrics(world):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         pytest.param({}, True, id="by-default"),
         pytest.param({"local_queues": False}, False, id="off"),
         pytest.param({"selector": LabelSelector(match_labels={"a": "b"})}, False, id="not-chosen"),
     ],
 )
-async def test_local_queues_have_metrics_where_they_are_to(settings, told):
+async def test_local_queues_have_metrics_where_they_are_to(settings, expected):
     world = World()
     world.furnish()
     world.metrics = MetricsSettings(**settings)
@@ -255,7 +255,7 @@ async def test_local_queues_have_metrics_where_they_are_to(settings, told):
         counted = world.value("local_queue_admitted_workloads_total", **LQ, **NORMAL)
         looked_up = world.value("local_queue_admitted_active_workloads", **LQ)
 
-    assert (counted, looked_up) == ((1, 1) if told else (None, None))
+    assert (counted, looked_up) == ((1, 1) if expected else (None, None))
 
 
 async def test_quotas_and_cohorts_are_told_where_they_are_to():
@@ -285,20 +285,20 @@ async def test_quotas_and_cohorts_are_told_where_they_are_to():
 
 
 @pytest.mark.parametrize(
-    ("role", "leading", "told"),
+    ("role", "leading", "expected"),
     [
         pytest.param("standalone", True, "standalone", id="alone"),
         pytest.param("follower", True, "leader", id="elected"),
         pytest.param("leader", False, "follower", id="not-any-more"),
     ],
 )
-async def test_metrics_say_what_the_process_is(role, leading, told):
+async def test_metrics_say_what_the_process_is(role, leading, expected):
     metrics = ControllerMetrics()
     metrics.role = role
     metrics.lead(leading=leading)
     metrics.cycle(admitted=0)
 
-    labels = {"result": "inadmissible", ROLE: told}
+    labels = {"result": "inadmissible", ROLE: expected}
     assert metrics.registry.get_sample_value("kueue_admission_attempts_total", labels) == 1
 
 
@@ -310,14 +310,14 @@ CUSTOM = (
 
 
 @pytest.mark.parametrize(
-    ("project", "told"),
+    ("project", "expected"),
     [
         pytest.param("a", "a", id="tracked"),
         pytest.param("c", "kueue.x-k8s.io/_UNTRACKED_VALUE_", id="not-tracked"),
         pytest.param("", "", id="without"),
     ],
 )
-async def test_metrics_have_labels_of_objects_where_they_are_to(project, told):
+async def test_metrics_have_labels_of_objects_where_they_are_to(project, expected):
     world = World()
     world.furnish()
     for resource, name, more in (
@@ -332,11 +332,11 @@ async def test_metrics_have_labels_of_objects_where_they_are_to(project, told):
         world.job("train", project=project)
         await world.pass_time(2)
         of_queue, of_local = {**CQ, "custom_team": "red"}, {**LQ, "custom_tier": "gold"}
-        workload = {**NORMAL, "custom_project": told}
+        workload = {**NORMAL, "custom_project": expected}
 
         assert world.value("admitted_workloads_total", **of_queue, **workload) == 1
         assert world.value("local_queue_admitted_workloads_total", **of_local, **workload) == 1
-        own = {"custom_project": told}
+        own = {"custom_project": expected}
         assert world.value("admitted_active_workloads", **of_queue, **own) == 1
         assert world.value("local_queue_admitted_active_workloads", **of_local, **own) == 1
         assert world.value("reserving_active_workloads", **of_queue) == 1

@@ -16,14 +16,14 @@ def obj(version, uid="u1"):
 
 
 @pytest.fixture
-def told():
+def changes():
     return []
 
 
 @pytest.fixture
-def mirror(told):
+def mirror(changes):
     made = Mirror(FakeClient(), WORKLOADS, into=PartialObject, pace=FakeClock().pace())
-    made.listen(lambda change: told.append(versions(change)))
+    made.listen(lambda change: changes.append(versions(change)))
     return made
 
 
@@ -41,44 +41,44 @@ def version(each):
     return each.metadata.resource_version
 
 
-def test_written_objects_are_not_reported_again_by_the_watch(mirror, told):
+def test_written_objects_are_not_reported_again_by_the_watch(mirror, changes):
     mirror._seen(Added(obj(1)))
     mirror.wrote(obj(3))
     mirror._seen(Modified(obj(1), obj(2)))
     mirror._seen(Modified(obj(2), obj(3)))
 
-    assert told == [(None, "1"), ("1", "3")]
+    assert changes == [(None, "1"), ("1", "3")]
 
 
-def test_a_later_change_is_reported(mirror, told):
+def test_a_later_change_is_reported(mirror, changes):
     mirror.wrote(obj(3))
     mirror._seen(Added(obj(3)))
     mirror._seen(Modified(obj(3), obj(4)))
 
-    assert told == [(None, "3"), ("3", "4")]
+    assert changes == [(None, "3"), ("3", "4")]
 
 
-def test_the_answer_to_a_write_does_not_bring_back_what_is_deleted(mirror, told):
+def test_the_answer_to_a_write_does_not_bring_back_what_is_deleted(mirror, changes):
     mirror._seen(Added(obj(1)))
     mirror._seen(Deleted(obj(1)))
     mirror.wrote(obj(2))
 
-    assert told == [(None, "1"), ("1", None)]
+    assert changes == [(None, "1"), ("1", None)]
     assert mirror.get("ns/w") is None
 
 
-def test_an_object_made_again_is_told_as_a_deletion_and_a_creation(mirror, told):
+def test_an_object_made_again_is_told_as_a_deletion_and_a_creation(mirror, changes):
     mirror._seen(Added(obj(1)))
     mirror.wrote(obj(5, uid="u2"))
     mirror._seen(Deleted(obj(1)))
 
-    assert told == [(None, "1"), ("1", None), (None, "5")]
+    assert changes == [(None, "1"), ("1", None), (None, "5")]
     assert version(mirror.get("ns/w")) == "5"
 
 
-def test_known_deletions_are_handled_once(mirror, told):
+def test_known_deletions_are_handled_once(mirror, changes):
     mirror._seen(Added(obj(1)))
     mirror.forget("ns/w")
     mirror._seen(Deleted(obj(1)))
 
-    assert told == [(None, "1"), ("1", None)]
+    assert changes == [(None, "1"), ("1", None)]

@@ -52,13 +52,13 @@ async def test_a_listener_that_breaks_keeps_nothing_from_the_others(world):
         raise ZeroDivisionError
 
     world.controller.mirrors.workloads.listen(breaks)
-    heard = []
-    world.controller.mirrors.workloads.listen(heard.append)
+    received = []
+    world.controller.mirrors.workloads.listen(received.append)
 
     world.job("train", gpus=1)
     await world.pass_time(2)
 
-    assert heard
+    assert received
     assert not world.suspended("train")
 
 

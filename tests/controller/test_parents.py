@@ -405,23 +405,23 @@ async def test_a_set_that_was_admitted_stays_in_its_queue_until_it_waits_again(w
 
 
 @pytest.mark.parametrize(
-    ("gpus", "told"),
+    ("gpus", "expected"),
     [pytest.param(2, None, id="let-go"), pytest.param(16, "high", id="held")],
 )
 async def test_pods_of_a_leader_worker_set_are_told_its_class_only_while_they_are_held(
-    world, gpus, told
+    world, gpus, expected
 ):
     template = {"size": 1, "workerTemplate": {"spec": pod_spec(gpus)}}
     parent = submit(world, LEADER_WORKER_SET, {"replicas": 1, "leaderWorkerTemplate": template})
     make_group(world, parent, 0)
     world.store.delete(r.PODS, world.get(r.PODS, "serve-0-1"), dry_run=False)
     await world.pass_time(2)
-    assert bool(gates(world.get(r.PODS, "serve-0"))) is (told is not None)
+    assert bool(gates(world.get(r.PODS, "serve-0"))) is (expected is not None)
 
     put_in_class(world, "high")
     await world.pass_time(2)
 
-    assert world.get(r.PODS, "serve-0")["metadata"]["labels"].get(PRIORITY) == told
+    assert world.get(r.PODS, "serve-0")["metadata"]["labels"].get(PRIORITY) == expected
 
 
 async def test_a_leader_is_placed_by_no_index(world):

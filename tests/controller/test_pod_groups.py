@@ -70,8 +70,8 @@ async def test_a_group_that_is_not_ready_in_time_waits_for_replacements():
         await world.pass_time(13)
 
         assert world.workload_of("ring")["spec"]["active"] is False
-        told = "DeactivatedDueToRequeuingLimitExceeded"
-        assert reason(world, "Evicted") == reason(world, "WaitingForReplacementPods") == told
+        expected = "DeactivatedDueToRequeuingLimitExceeded"
+        assert reason(world, "Evicted") == reason(world, "WaitingForReplacementPods") == expected
 
 
 async def test_a_stopped_group_keeps_its_workload_and_holds_replacements(world):

@@ -110,15 +110,15 @@ async def test_a_more_important_job_takes_the_place_of_another(world):
         f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job['metadata']['uid']})"
         " due to prioritization in the ClusterQueue; preemptor path: /cq; preemptee path: /cq"
     )
-    assert said(victim, "Evicted") == ("True", "Preempted", message)
-    assert said(victim, "Preempted") == ("True", "InClusterQueue", message)
-    assert said(victim, "Requeued") == ("True", "Preempted", message)
+    assert condition_text(victim, "Evicted") == ("True", "Preempted", message)
+    assert condition_text(victim, "Preempted") == ("True", "InClusterQueue", message)
+    assert condition_text(victim, "Requeued") == ("True", "Preempted", message)
     assert condition(victim, "QuotaReserved")["status"] == "False"
     counted = victim["status"]["schedulingStats"]["evictions"]
     assert [(e["reason"], e["count"]) for e in counted] == [("Preempted", 1)]
 
 
-def said(workload, kind):
+def condition_text(workload, kind):
     found = condition(workload, kind)
     return found["status"], found["reason"], found["message"]
 
@@ -128,15 +128,15 @@ async def test_both_sides_are_told(world):
     await start(world, "urgent", "high")
 
     victim, urgent = (world.workload_of(name)["metadata"] for name in ("victim", "urgent"))
-    told = {e["reason"]: (e["involvedObject"]["name"], e["message"]) for e in world.events()}
+    events = {e["reason"]: (e["involvedObject"]["name"], e["message"]) for e in world.events()}
     priorities = (
         "preemptor effective priority: 9 (base: 9, boost: 0);"
         " preemptee effective priority: 1 (base: 1, boost: 0)"
     )
-    assert told["EvictedDueToPreempted"][0] == victim["name"]
-    assert told["Preempted"][0] == victim["name"]
-    assert told["Preempted"][1].endswith(f"; {priorities}")
-    assert told["PreemptedWorkload"] == (
+    assert events["EvictedDueToPreempted"][0] == victim["name"]
+    assert events["Preempted"][0] == victim["name"]
+    assert events["Preempted"][1].endswith(f"; {priorities}")
+    assert events["PreemptedWorkload"] == (
         urgent["name"],
         f"Preempted workload ns/{victim['name']} (UID: {victim['uid']}) in ClusterQueue cq;"
         f" {priorities}",
@@ -171,7 +171,7 @@ async def test_the_victim_runs_again_when_there_is_room(world):
     assert not world.suspended("victim")
     victim = world.workload_of("victim")
     for kind in ("Evicted", "Preempted"):
-        status, reason, message = said(victim, kind)
+        status, reason, message = condition_text(victim, kind)
         assert (status, reason) == ("False", "QuotaReserved")
         assert message.startswith("Previously: Preempted to accommodate")
 
@@ -188,7 +188,7 @@ async def test_a_group_of_pods_gives_way_as_a_whole(world):
 
     assert not world.suspended("urgent")
     assert all(pod["metadata"]["deletionTimestamp"] for pod in world.all(r.PODS))
-    assert said(world.workload_of("ring"), "Preempted")[:2] == ("True", "InClusterQueue")
+    assert condition_text(world.workload_of("ring"), "Preempted")[:2] == ("True", "InClusterQueue")
 
 
 async def test_a_plain_pod_may_preempt(world):
@@ -237,13 +237,13 @@ async def test_lent_quota_is_shared_by_weight():
 
         held = {team: holding(world, team) for team in ("a", "b")}
         assert held == {"a": 4, "b": 8}
-        assert said(world.workload_of("a5"), "Preempted")[1] == "InCohortFairSharing"
+        assert condition_text(world.workload_of("a5"), "Preempted")[1] == "InCohortFairSharing"
         shares = {
             name: world.store.get(r.CLUSTER_QUEUES, "", name)["status"]["fairSharing"]
             for name in ("a", "b", "lender")
         }
-        told = {name: share.get("weightedShare", 0) for name, share in shares.items()}
-        assert told == {"a": 334, "b": 334, "lender": 0}
+        weighted = {name: share.get("weightedShare", 0) for name, share in shares.items()}
+        assert weighted == {"a": 334, "b": 334, "lender": 0}
 
 
 async def test_a_cohort_has_a_share_though_no_queue_is_below_it():

@@ -33,8 +33,8 @@ def configure(world, **spec):
 
 
 def answer(world, name, kind, message=""):
-    said = {"type": kind, "status": "True", "reason": kind, "message": message}
-    world.set_status(r.PROVISIONING_REQUESTS, name, conditions=[said])
+    reason = {"type": kind, "status": "True", "reason": kind, "message": message}
+    world.set_status(r.PROVISIONING_REQUESTS, name, conditions=[reason])
 
 
 def requests(world):

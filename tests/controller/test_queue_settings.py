@@ -65,10 +65,10 @@ def test_a_configuration_says_how_queues_decide(text, settings):
 
 
 def test_a_configuration_says_whether_jobs_of_other_teams_are_named():
-    said = configuration("visibility: {otherTeams: team}")
+    reason = configuration("visibility: {otherTeams: team}")
 
-    assert (other_teams(said), other_teams(configuration(""))) == ("team", "names")
-    assert ineffective_fields(said) == []
+    assert (other_teams(reason), other_teams(configuration(""))) == ("team", "names")
+    assert ineffective_fields(reason) == []
     with pytest.raises(ConfigurationError, match=r"visibility\.otherTeams"):
         queue_settings(configuration("visibility: {otherTeams: nobody}"))
 
@@ -142,11 +142,11 @@ def test_all_that_is_wrong_is_said():
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 def test_parts_without_an_effect_are_named(version):
-    said = configuration("clientConnection: {qps: 7}\nfairSharing: {}", version)
+    reason = configuration("clientConnection: {qps: 7}\nfairSharing: {}", version)
 
     mapping = "resources: {deviceClassMappings: [{name: a/gpu, deviceClassNames: [gpu]}]}"
 
-    assert ineffective_fields(said) == ["clientConnection"]
+    assert ineffective_fields(reason) == ["clientConnection"]
     assert ineffective_fields(configuration(mapping, version)) == ["resources.deviceClassMappings"]
     assert ineffective_fields(configuration("", version)) == []
 

@@ -193,9 +193,9 @@ async def test_events_record_the_steps_of_a_workload(world):
     world.end_job("train")
     await world.pass_time(2)
 
-    told = {(e["involvedObject"]["kind"], e["reason"]): e["message"] for e in world.events()}
+    events = {(e["involvedObject"]["kind"], e["reason"]): e["message"] for e in world.events()}
     name = world.workload_of("train")["metadata"]["name"]
-    assert told == {
+    assert events == {
         ("Job", "CreatedWorkload"): f"Created Workload: ns/{name}",
         ("Workload", "QuotaReserved"): (
             "Quota reserved in ClusterQueue cq, wait time since queued was 0s"
@@ -514,8 +514,8 @@ async def test_nothing_is_given_back_before_the_end_where_that_is_off():
         world.set_status(r.JOBS, "train", succeeded=1)
         await world.pass_time(1)
 
-        told = [each["status"].get("reclaimablePods") for each in world.all(r.WORKLOADS)]
-        assert told == [None, None]
+        reclaimable = [each["status"].get("reclaimablePods") for each in world.all(r.WORKLOADS)]
+        assert reclaimable == [None, None]
 
 
 async def test_a_group_ends_when_all_its_pods_have_succeeded(world):
@@ -618,8 +618,8 @@ async def test_an_event_says_which_flavors_did_not_simply_fit(world):
     world.job("borrows", gpus=12)
     await world.pass_time(1)
 
-    (told,) = (e["message"] for e in world.events() if e["reason"] == "QuotaReserved")
-    assert told == (
+    (message,) = (e["message"] for e in world.events() if e["reason"] == "QuotaReserved")
+    assert message == (
         "Quota reserved in ClusterQueue cq, wait time since queued was 0s;"
         " Flavors considered: main: h100(Fit;borrow=1)"
     )

@@ -64,8 +64,8 @@ async def test_a_workload_admitted_within_a_moment_gets_no_reason(world):
     await world.pass_time(2)
 
     assert not world.suspended("b")
-    told = [w for w in world.client.writes[writes:] if w.resource == r.WORKLOADS]
-    assert not any("behind" in str(write) for write in told)
+    written = [w for w in world.client.writes[writes:] if w.resource == r.WORKLOADS]
+    assert not any("behind" in str(write) for write in written)
 
 
 async def test_a_number_is_corrected_when_others_get_quota_and_nothing_wakes_anybody(world):
@@ -119,9 +119,9 @@ async def test_of_many_pending_workloads_the_oldest_get_reasons_first_and_few_at
     await fill(world, ["b", "c", "d", "e"])
     await world.pass_time(3.5)
 
-    told = [name for name in "bcde" if reason(world, name)[0]]
-    assert told == list("bcde")[: len(told)]
-    assert 0 < len(told) < 4
+    explained = [name for name in "bcde" if reason(world, name)[0]]
+    assert explained == list("bcde")[: len(explained)]
+    assert 0 < len(explained) < 4
     await world.pass_time(10)
     assert all(reason(world, name)[0] for name in "bcde")
 
@@ -200,7 +200,7 @@ async def test_nowhere_are_jobs_of_other_teams_named_but_as_far_as_is_wanted(oth
             for who in ("", "ns")
         ]
 
-    told = {
+    texts = {
         namespace: [
             text
             for item in (*world.events(), *world.all(r.WORKLOADS))
@@ -209,9 +209,9 @@ async def test_nowhere_are_jobs_of_other_teams_named_but_as_far_as_is_wanted(oth
         ]
         for namespace in ("ns", "theirs")
     }
-    assert any(event in text for text in told["ns"])
+    assert any(event in text for text in texts["ns"])
     for namespace, names in (("ns", ("train", "rival")), ("theirs", ("mine", "behind"))):
-        named = [text for text in told[namespace] if any(each in text for each in names)]
+        named = [text for text in texts[namespace] if any(each in text for each in names)]
         assert bool(named) is (others == "names")
     (theirs,) = (item for item in pages[1] if item.metadata.namespace != "ns")
     assert (theirs.metadata.namespace or None, bool(theirs.metadata.name)) == listed
@@ -231,7 +231,7 @@ def test_the_settings_name_everybody_unless_told_otherwise():
     assert ControllerSettings().other_teams == "names"
 
 
-def told(world, name, kind="Job"):
+def events_of(world, name, kind="Job"):
     """The events on a job, without those of its life."""
     usual = {"CreatedWorkload", "Started", "Stopped", "FinishedWorkload"}
     return [
@@ -247,15 +247,15 @@ async def test_a_job_says_itself_why_it_waits_once_for_each_change_of_the_reason
     await fill(world, ["b"])
     await world.pass_time(10)
 
-    (first,) = told(world, "first-pending")
+    (first,) = events_of(world, "first-pending")
     assert first[:2] == ("Normal", "WaitingForQuota")
     assert first[2].endswith("8 more needed; held by ns/first (8)")
-    assert told(world, "b") == [("Normal", "WaitingForQuota", BEHIND)]
+    assert events_of(world, "b") == [("Normal", "WaitingForQuota", BEHIND)]
 
     world.end_job("first")
     await world.pass_time(30)
 
-    assert told(world, "b") == [("Normal", "WaitingForQuota", BEHIND)]
+    assert events_of(world, "b") == [("Normal", "WaitingForQuota", BEHIND)]
     assert "held by ns/first-pending (8)" in reason(world, "b")[2]
 
 
@@ -268,9 +268,9 @@ async def test_a_victim_gets_the_name_of_its_preemptor(world):
     await world.pass_time(3)
 
     text = "preempted by ns/urgent, due to prioritization in the ClusterQueue"
-    assert ("Normal", "PreemptedBy", text) in told(world, "low")
+    assert ("Normal", "PreemptedBy", text) in events_of(world, "low")
     workload = world.workload_of("low")["metadata"]["name"]
-    assert ("Normal", "PreemptedBy", text) in told(world, workload, "Workload")
+    assert ("Normal", "PreemptedBy", text) in events_of(world, workload, "Workload")
 
 
 async def test_a_stopped_queue_is_told_with_who_and_since_when(world):
@@ -279,7 +279,7 @@ async def test_a_stopped_queue_is_told_with_who_and_since_when(world):
     world.job("train")
     await world.pass_time(8)
 
-    ((kind, why, text),) = told(world, "train")
+    ((kind, why, text),) = events_of(world, "train")
     assert (kind, why) == ("Warning", "Suspended")
     assert text.startswith("an administrator stopped ClusterQueue cq at 2")
     assert text.endswith("Z: its stopPolicy is Hold")
@@ -290,7 +290,7 @@ async def test_a_wrong_queue_is_told_with_those_that_there_are(world):
     world.job("train", queue="lq-cp")
     await world.pass_time(3)
 
-    assert told(world, "train") == [
+    assert events_of(world, "train") == [
         (
             "Warning",
             "Misconfigured",
@@ -307,7 +307,7 @@ async def test_a_queue_that_lacks_a_flavor_is_told_with_its_name(world):
     world.job("train")
     await world.pass_time(8)
 
-    ((_, why, text),) = told(world, "train")
+    ((_, why, text),) = events_of(world, "train")
     assert (why, text) == (
         "Suspended",
         "ClusterQueue cq is inactive: Can't admit new workloads: references missing"

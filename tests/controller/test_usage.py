@@ -65,7 +65,7 @@ def counted(world, reason):
     return registry.get_sample_value("policyd_pods_outside_quota_total", {"reason": reason}) or 0
 
 
-def told(world):
+def outside_quota(world):
     return {e["involvedObject"]["name"]: e["message"] for e in world.events(OUTSIDE)}
 
 
@@ -73,12 +73,12 @@ def told(world):
 async def test_a_pod_that_slipped_past_is_told_of_within_ten_seconds(world):
     bare(world, "huge", gpus=64)
     await world.pass_time(3)
-    assert told(world) == {}  # it may be on its way out
+    assert outside_quota(world) == {}  # it may be on its way out
 
     await world.pass_time(6)
 
-    said = f"takes {GPU}: 64 that no queue has given it: it belongs to no workload"
-    assert told(world) == {"huge": said}
+    message = f"takes {GPU}: 64 that no queue has given it: it belongs to no workload"
+    assert outside_quota(world) == {"huge": message}
     assert world.events(OUTSIDE)[0]["type"] == "Warning"
     assert outside(world) == 64
     assert counted(world, NO_WORKLOAD) == 1
@@ -112,7 +112,7 @@ async def test_pods_without_usage_are_ignored(world, gpus, spec):
     bare(world, "a", gpus=gpus, **spec)
     await world.pass_time(20)
 
-    assert (told(world), outside(world)) == ({}, 0)
+    assert (outside_quota(world), outside(world)) == ({}, 0)
 
 
 @ANYIO
@@ -121,7 +121,7 @@ async def test_ended_pods_use_nothing(world):
     world.set_status(r.PODS, "a", phase="Failed")
     await world.pass_time(20)
 
-    assert told(world) == {}
+    assert outside_quota(world) == {}
 
 
 @ANYIO
@@ -135,7 +135,7 @@ async def test_pods_of_what_was_admitted_are_inside(world):
     await world.pass_time(30)
 
     assert not world.suspended("train")
-    assert (told(world), outside(world)) == ({}, 0)
+    assert (outside_quota(world), outside(world)) == ({}, 0)
 
 
 @ANYIO
@@ -150,8 +150,8 @@ async def test_an_owner_excuses_what_it_was_admitted_with_and_no_more(world):
     bare(world, "stranger", gpus=1, owner=owner | {"uid": "x"})
     await world.pass_time(10)
 
-    assert set(told(world)) == {"forged", "stranger"}
-    assert told(world)["forged"].endswith("its workload was admitted with less")
+    assert set(outside_quota(world)) == {"forged", "stranger"}
+    assert outside_quota(world)["forged"].endswith("its workload was admitted with less")
     assert outside(world) == 17
     assert (counted(world, BEYOND), counted(world, NO_WORKLOAD)) == (1, 1)
 
@@ -165,7 +165,7 @@ async def test_a_place_that_becomes_free_is_taken_by_the_next(world):
     await world.pass_time(2)
     bare(world, "train-1", owner=owner)
     await world.pass_time(10)
-    assert set(told(world)) == {"train-1"}
+    assert set(outside_quota(world)) == {"train-1"}
 
     world.delete(r.PODS, "train-0")
     await world.pass_time(2)
@@ -190,12 +190,12 @@ async def test_pods_are_inside_through_what_stands_between(world):
     world.create(r.JOBS, child)
     bare(world, "child-0", owner=owner_of(world, r.JOBS, "child"))
     await world.pass_time(10)
-    assert told(world) == {}
+    assert outside_quota(world) == {}
 
     bare(world, "child-1", owner=owner_of(world, r.JOBS, "child"))
     await world.pass_time(10)
 
-    assert set(told(world)) == {"child-1"}
+    assert set(outside_quota(world)) == {"child-1"}
 
 
 @ANYIO
@@ -205,12 +205,12 @@ async def test_pods_that_a_job_leaves_behind_are_found(world):
     await world.pass_time(2)
     bare(world, "train-0", owner=owner_of(world, r.JOBS, "train"), nodeName="n")
     await world.pass_time(10)
-    assert told(world) == {}
+    assert outside_quota(world) == {}
 
     world.delete(r.JOBS, "train")
     await world.pass_time(10)
 
-    assert told(world)["train-0"].startswith(f"takes {GPU}: 8 that no queue has given it")
+    assert outside_quota(world)["train-0"].startswith(f"takes {GPU}: 8 that no queue has given it")
     assert outside(world) == 8
 
 
@@ -224,7 +224,7 @@ async def test_a_job_under_deletion_excuses_no_dependents(world):
     world.store.replace(r.JOBS, job, {**job, "metadata": lingering}, part="metadata")
     bare(world, "train-0", owner=owner_of(world, r.JOBS, "train"), nodeName="n")
     await world.pass_time(10)
-    assert told(world) == {}
+    assert outside_quota(world) == {}
 
     world.delete(r.JOBS, "train")
     await world.pass_time(10)
@@ -242,7 +242,7 @@ async def test_pods_that_run_while_their_job_waits_are_outside(world):
     bare(world, "early", owner=owner_of(world, r.JOBS, "waits"))
     await world.pass_time(10)
 
-    assert told(world)["early"].endswith("its workload holds no quota")
+    assert outside_quota(world)["early"].endswith("its workload holds no quota")
     assert counted(world, NO_QUOTA) == 1
 
 
@@ -258,13 +258,16 @@ async def test_a_pod_that_says_it_was_admitted_is_stopped(world):
 @ANYIO
 async def test_a_forged_role_gives_no_access(world):
     """Which pods of a group are alike, they say themselves: what they ask for is compared."""
-    said = {"kueue.x-k8s.io/role-hash": "a", "kueue.x-k8s.io/pod-group-fast-admission": "true"}
-    world.pod("g-0", gpus=1, group="g", total=3, **said)
+    annotations = {
+        "kueue.x-k8s.io/role-hash": "a",
+        "kueue.x-k8s.io/pod-group-fast-admission": "true",
+    }
+    world.pod("g-0", gpus=1, group="g", total=3, **annotations)
     await world.pass_time(2)
     assert gates(world.get(r.PODS, "g-0")) == []
 
-    world.pod("g-1", gpus=1, group="g", total=3, **said)
-    world.pod("g-2", gpus=8, group="g", total=3, **said)
+    world.pod("g-1", gpus=1, group="g", total=3, **annotations)
+    world.pod("g-2", gpus=8, group="g", total=3, **annotations)
     await world.pass_time(2)
 
     assert gates(world.get(r.PODS, "g-1")) == []
@@ -278,11 +281,11 @@ async def test_a_role_that_is_forged_gets_no_core_either(world):
     cores = {"name": "h100", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
     world.queue("cores", resourceGroups=[{"coveredResources": ["cpu"], "flavors": [cores]}])
     for number, cpu in enumerate(("1m", "1m", "1")):
-        said = {"kueue.x-k8s.io/role-hash": "a", "kueue.x-k8s.io/pod-group-total-count": "3"}
+        annotations = {"kueue.x-k8s.io/role-hash": "a", "kueue.x-k8s.io/pod-group-total-count": "3"}
         labels = {QUEUE: "lq-cores", "kueue.x-k8s.io/pod-group-name": "g"}
         requests = {"containers": [{"name": "m", "resources": {"requests": {"cpu": cpu}}}]}
         draft = Draft(
-            {"metadata": {"name": f"g-{number}", "labels": labels, "annotations": said}}
+            {"metadata": {"name": f"g-{number}", "labels": labels, "annotations": annotations}}
             | {"spec": requests}
         )
         default_on_create(draft, group="", kind="Pod")
@@ -349,7 +352,7 @@ async def test_it_is_deleted_where_that_is_chosen_unless_it_has_a_node(placed):
         await world.pass_time(10)
 
         assert bool(world.all(r.PODS)) == placed
-        assert set(told(world)) == {"a"}
+        assert set(outside_quota(world)) == {"a"}
 
 
 def test_the_oldest_pods_have_the_share():
@@ -390,5 +393,5 @@ async def test_a_job_of_an_admitted_one_that_was_made_bigger_is_told_of(world):
         bare(world, f"p{index}", gpus=4, owner=child, labels={POD_SET: "a"})
     await world.pass_time(10)
 
-    assert set(told(world)) == {"p2", "p3"}
+    assert set(outside_quota(world)) == {"p2", "p3"}
     assert outside(world) == 8

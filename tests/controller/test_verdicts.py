@@ -188,8 +188,8 @@ SCENARIOS = [
 ]
 
 
-@pytest.mark.parametrize(("furnish", "before", "new", "said", "starts"), SCENARIOS)
-async def test_the_controller_decides_as_it_was_said(furnish, before, new, said, starts):
+@pytest.mark.parametrize(("furnish", "before", "new", "reason", "starts"), SCENARIOS)
+async def test_the_controller_decides_as_it_was_said(furnish, before, new, reason, starts):
     world = World()
     furnish(world)
     await world.start()
@@ -204,7 +204,7 @@ async def test_the_controller_decides_as_it_was_said(furnish, before, new, said,
     await world.pass_time(2)
     await world.pass_time(30)  # jobs that are preempted stop
 
-    assert found == said
+    assert found == reason
     assert objects == len(before)
     assert world.is_true("new", "QuotaReserved") is starts
     await world.kill()

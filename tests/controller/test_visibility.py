@@ -294,9 +294,9 @@ async def test_an_api_server_that_passes_nothing_on_is_told(world, data):
 
 async def test_a_controller_runs_on_where_the_api_server_passes_nothing_on(world):
     async with AsyncExitStack() as stack:
-        with capture_logs() as said:
+        with capture_logs() as reason:
             await _serve_visibility(stack, world.controller, world.client, options=None)
 
-    (event,) = said
+    (event,) = reason
     assert (event["event"], event["log_level"]) == ("visibility_not_served", "warning")
     assert "request header configuration" in event["error"]

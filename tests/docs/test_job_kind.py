@@ -73,11 +73,11 @@ def test_a_cluster_queues_the_kind(package, tmp_path_factory):
 
         started = eventually(lambda: running(api), what="the film is started")
         assert started["spec"]["template"]["spec"]["nodeSelector"]
-        said = {"type": "Painted", "status": "True", "reason": "Done", "message": "the end"}
+        painted = {"type": "Painted", "status": "True", "reason": "Done", "message": "the end"}
         api.call(
             "PATCH",
             "apis/example.org/v1/namespaces/team-a/renders/film/status",
-            {"status": {"done": 2, "conditions": [said]}},
+            {"status": {"done": 2, "conditions": [painted]}},
             content_type="application/merge-patch+json",
         )
         eventually(

@@ -44,8 +44,8 @@ def test_make_run_is_ready_and_ends_with_ctrl_c(tmp_path):
         os.killpg(process.pid, signal.SIGINT)
         process.wait(timeout=30)
 
-    said = log.read_text()
-    assert f"export KUBECONFIG={root}/.policyd/kubeconfig" in said
-    assert "Ctrl-C ends it." in said
-    assert "[warning" not in said
-    assert "Traceback" not in said
+    output = log.read_text()
+    assert f"export KUBECONFIG={root}/.policyd/kubeconfig" in output
+    assert "Ctrl-C ends it." in output
+    assert "[warning" not in output
+    assert "Traceback" not in output

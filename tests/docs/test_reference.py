@@ -52,6 +52,6 @@ def test_every_rule_of_findings_is_explained():
     ],
 )
 def test_a_message_is_logged_with_its_hint(area, message, hint):
-    told = generate_errors.messages()[area]
+    documented = generate_errors.messages()[area]
 
-    assert any(said == message and (not hint or tried == hint) for said, tried in told)
+    assert any(listed == message and (not hint or tried == hint) for listed, tried in documented)

@@ -15,8 +15,8 @@ from tests.scenarios.clusters import (
     Process,
     accounts_on,
     door_is_open,
+    find_failures,
     install,
-    told_no,
     webhooks_command,
 )
 from tests.scenarios.objects import pod
@@ -67,7 +67,7 @@ def webhooks(tmp_path_factory):
         stack.callback(process.stop)
         eventually(lambda: door_is_open(api, (process,)), what="the webhooks answer")
         yield api
-        assert told_no(process) == []
+        assert find_failures(process) == []
 
 
 def grant_secrets(control_plane):
@@ -79,8 +79,8 @@ def grant_secrets(control_plane):
 
 
 def validating(expression):
-    said = f"string({expression})"
-    validation = {"expression": f"{said} == ''", "messageExpression": said}
+    text = f"string({expression})"
+    validation = {"expression": f"{text} == ''", "messageExpression": text}
     return {"validations": [validation], "validationActions": ["Deny"]}
 
 
@@ -99,7 +99,7 @@ def policy(kind, expression):
     return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def said(api, namespace=OWN):
+def read_refusal(api, namespace=OWN):
     """Return what whoever makes a pod is told: a refusal, or warnings and the pod's labels."""
     try:
         made = api.create(pod("p", gpus=0, namespace=namespace), dry_run=True)
@@ -111,28 +111,28 @@ def said(api, namespace=OWN):
 @contextmanager
 def applied(api, policy):
     """Have a policy in force."""
-    before, metadata = said(api), policy["metadata"]
+    before, metadata = read_refusal(api), policy["metadata"]
     api.create(policy)
     try:
-        eventually(lambda: said(api) != before, what="the policy is in force")
+        eventually(lambda: read_refusal(api) != before, what="the policy is in force")
         yield
     finally:
         api.delete(policy["kind"], metadata["name"], metadata["namespace"])
-    eventually(lambda: said(api) == before, what="the policy is gone")
+    eventually(lambda: read_refusal(api) == before, what="the policy is gone")
 
 
 @pytest.mark.parametrize("kind", OF_NAMESPACES)
 def test_a_policy_of_a_namespace_reads_the_secrets_of_that(webhooks, kind):
     with applied(webhooks, policy(kind, OWN_WORDS)):
-        assert encoded(OWN) in said(webhooks)
+        assert encoded(OWN) in read_refusal(webhooks)
 
 
 @pytest.mark.parametrize("expression", OTHER_WORDS.values(), ids=OTHER_WORDS)
 @pytest.mark.parametrize("kind", OF_NAMESPACES)
 def test_a_policy_of_a_namespace_reads_no_other_secret(webhooks, kind, expression):
     with applied(webhooks, policy(kind, expression)):
-        assert encoded(OTHER) not in said(webhooks)
-        assert encoded(OTHER) not in said(webhooks, namespace=OTHER)
+        assert encoded(OTHER) not in read_refusal(webhooks)
+        assert encoded(OTHER) not in read_refusal(webhooks, namespace=OTHER)
 
 
 def test_no_policy_of_a_namespace_keeps_those_of_others_from_being_registered(webhooks):

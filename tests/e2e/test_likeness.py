@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.likeness.differences import compared, outdated
 from tests.e2e.likeness.stories import STORIES
-from tests.e2e.likeness.telling import tell, unlike
+from tests.e2e.likeness.telling import run_story, unlike
 
 pytestmark = pytest.mark.e2e
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.e2e
     ("name", "story"), [pytest.param(name, story, id=name) for name, story in STORIES.items()]
 )
 def test_both_servers_answer_the_same(servers, name, story):
-    said = {who: tell(server, story) for who, server in servers.items()}
+    given = {who: run_story(server, story) for who, server in servers.items()}
 
-    known = {who: [compared(name, a).shown() for a in answers] for who, answers in said.items()}
+    known = {who: [compared(name, a).shown() for a in answers] for who, answers in given.items()}
     assert known["embedded"] == known["real"], unlike(known)
-    assert outdated(name, said.values()) == []
+    assert outdated(name, given.values()) == []

@@ -291,8 +291,8 @@ def run(kubectl, server, folder, step):
     text = done.stdout + done.stderr
     for pattern, blank in BLANKED:
         text = pattern.sub(blank, text)
-    said = ordered(rephrased(text))
-    return {"command": " ".join(arguments), "code": done.returncode, "said": said}
+    output = ordered(rephrased(text))
+    return {"command": " ".join(arguments), "code": done.returncode, "said": output}
 
 
 def ordered(text):
@@ -308,13 +308,13 @@ def test_kubectl_prints_the_same(servers, definitions, tmp_path, story, kubectl)
     if program is None:
         pytest.skip("no other kubectl is installed")
 
-    def told(who):
+    def run_commands(who):
         server = servers[who]
         folder = tmp_path / who / new_namespace(server)
         folder.mkdir(parents=True)
         return [run(program, server, folder, step) for step in STORIES[story]]
 
     with ThreadPoolExecutor() as both:
-        said = dict(zip(servers, both.map(told, servers), strict=True))
+        outputs = dict(zip(servers, both.map(run_commands, servers), strict=True))
 
-    assert said["embedded"] == said["real"], unlike(said)
+    assert outputs["embedded"] == outputs["real"], unlike(outputs)

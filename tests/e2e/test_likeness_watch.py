@@ -86,14 +86,14 @@ def watched(server, changes, kind, query, headers=None):
     ],
 )
 def test_both_servers_tell_the_same_events(servers, changes, kind, query, accept):
-    told = {
+    received = {
         who: watched(server, changes, kind, query, {"Accept": accept})
         for who, server in servers.items()
     }
 
-    for events in told.values():
+    for events in received.values():
         without_prose(events)
-    assert told["embedded"] == told["real"], unlike(told)
+    assert received["embedded"] == received["real"], unlike(received)
 
 
 def without_prose(events):
@@ -118,7 +118,7 @@ def without_prose(events):
     ],
 )
 def test_both_servers_begin_with_what_is_there(servers, query):
-    told = {}
+    events = {}
     for who, server in servers.items():
         namespace = new_namespace(server)
         answer(server, create(config_map("one")), namespace, None)
@@ -126,11 +126,11 @@ def test_both_servers_begin_with_what_is_there(servers, query):
         collection = path_of("ConfigMap").replace("{namespace}", namespace)
         with server.watching(f"{collection}?{urlencode({'watch': '1', **query})}") as following:
             count = 3 if "sendInitialEvents" in query else 2
-            told[who] = [blanked(following()) for _ in range(count)]
+            events[who] = [blanked(following()) for _ in range(count)]
             answer(server, create(config_map("three")), namespace, None)
-            told[who].append(blanked(following()))
+            events[who].append(blanked(following()))
 
-    assert told["embedded"] == told["real"], unlike(told)
+    assert events["embedded"] == events["real"], unlike(events)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_both_servers_refuse_the_same_watches(servers, query):
     target = "/api/v1/namespaces/default/pods?" + urlencode(
         {"watch": "1", **query}, quote_via=quote
     )
-    said = {who: raw(server, "GET", target, None) for who, server in servers.items()}
+    answers = {who: raw(server, "GET", target, None) for who, server in servers.items()}
 
-    codes = {who: (code, body.get("reason")) for who, (code, _, body) in said.items()}
+    codes = {who: (code, body.get("reason")) for who, (code, _, body) in answers.items()}
     assert codes["embedded"] == codes["real"]

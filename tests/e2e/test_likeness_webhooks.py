@@ -14,12 +14,12 @@ from aiohttp import web
 from tests.e2e.likeness.asking import blanked, create, patch, path_of, read, remove, replace
 from tests.e2e.likeness.objects import config_map, job, make, pod
 from tests.e2e.likeness.servers import WAIT_SECONDS
-from tests.e2e.likeness.telling import raw, tell, unlike
+from tests.e2e.likeness.telling import raw, run_story, unlike
 from tests.local.apiserver.hooks import patching, serving_hooks
 
 pytestmark = pytest.mark.e2e
 
-NOBODY_LISTENS = 1
+CLOSED_PORT = 1
 POLL_SECONDS = 0.02
 
 LABEL = "hooked"
@@ -201,16 +201,14 @@ CASES = {
         answers={"/a": DENIED | {"status": {"message": "no"}}, "/b": {}},
         story=CREATED,
     ),
-    "nobody-there-fail": Case(
-        mutating=[hook("/a", port=NOBODY_LISTENS)], answers={}, story=CREATED
-    ),
+    "nobody-there-fail": Case(mutating=[hook("/a", port=CLOSED_PORT)], answers={}, story=CREATED),
     "nobody-there-ignore": Case(
-        mutating=[hook("/a", port=NOBODY_LISTENS, failurePolicy="Ignore")],
+        mutating=[hook("/a", port=CLOSED_PORT, failurePolicy="Ignore")],
         answers={},
         story=CREATED,
     ),
     "nobody-there-to-validate": Case(
-        validating=[hook("/v", port=NOBODY_LISTENS)], answers={}, story=CREATED
+        validating=[hook("/v", port=CLOSED_PORT)], answers={}, story=CREATED
     ),
     "slow-fail": Case(mutating=[hook("/a", timeoutSeconds=1)], answers={"/a": slow}, story=CREATED),
     "slow-ignore": Case(
@@ -367,8 +365,10 @@ UNREADABLE = frozenset({"no-json", "no-review"})
 """Cases in which the real server says in Go's own words what it cannot read."""
 
 
-def without_causes(told):
-    text = re.sub(r'(failed calling webhook \\"[a-z.]+\\": )(\\.|[^"\\])*', r"\1", json.dumps(told))
+def without_causes(calls):
+    text = re.sub(
+        r'(failed calling webhook \\"[a-z.]+\\": )(\\.|[^"\\])*', r"\1", json.dumps(calls)
+    )
     return json.loads(text)
 
 
@@ -399,8 +399,8 @@ def under(server, hooks, case):
     }
     for kind, webhooks in kinds.items():
         marker, body = registered(hooks, webhooks, case, kind)
-        code, _, said = raw(server, "POST", path_of(kind), json.dumps(body).encode())
-        assert code == 201, said
+        code, _, body_text = raw(server, "POST", path_of(kind), json.dumps(body).encode())
+        assert code == 201, body_text
         markers.append(marker)
     until_asked(server, hooks, markers)
     hooks.asked.clear()
@@ -420,7 +420,7 @@ def until_asked(server, hooks, markers):
         time.sleep(POLL_SECONDS)
 
 
-def told(ask, case):
+def describe_calls(ask, case):
     """Fill a case's name into a request."""
     if callable(ask.body) or ask.body is None:
         return ask
@@ -467,12 +467,12 @@ def test_both_servers_ask_and_hear_the_same(servers, hooks, case):
     answers = {f"/{case}{path}": answer for path, answer in CASES[case].answers.items()}
     usual = {f"/{case}{path}": {} for path, _ in CASES[case].validating}
     hooks.answers |= usual | answers
-    happened = {}
+    results = {}
     for who, server in servers.items():
         with under(server, hooks, case):
-            said = tell(server, [told(ask, case) for ask in CASES[case].story])
-            happened[who] = [[a.shown() for a in said], asked_by(hooks, case)]
+            given = run_story(server, [describe_calls(ask, case) for ask in CASES[case].story])
+            results[who] = [[a.shown() for a in given], asked_by(hooks, case)]
 
     if case in UNREADABLE:
-        happened = {who: without_causes(told) for who, told in happened.items()}
-    assert happened["embedded"] == happened["real"], unlike(happened)
+        results = {who: without_causes(calls) for who, calls in results.items()}
+    assert results["embedded"] == results["real"], unlike(results)

@@ -116,18 +116,18 @@ def test_a_workload_is_admitted_through_them_and_read_in_both(api):
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"cohort": 5}, "spec.cohort"),
         ({"cohortName": "of the new version"}, "unknown field"),
         ({"queueingStrategy": "Random"}, "Random"),
     ],
 )
-def test_fields_unknown_to_v1beta1_are_refused_by_its_schema(api, spec, said):
+def test_fields_unknown_to_v1beta1_are_refused_by_its_schema(api, spec, message):
     with pytest.raises(Refused) as refused:
         api.call("POST", old("ClusterQueue"), queue("odd", **spec), fieldValidation="Strict")
 
-    assert said in refused.value.message
+    assert message in refused.value.message
 
 
 def test_the_rules_of_queues_hold_for_both_versions(api):

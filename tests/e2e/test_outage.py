@@ -21,7 +21,7 @@ from tests.webhooks.policies import policy, rule
 
 pytestmark = pytest.mark.e2e
 
-NOBODY = UrlEndpoint(url="https://127.0.0.1:1")
+UNREACHABLE = UrlEndpoint(url="https://127.0.0.1:1")
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 POLL_SECONDS = 0.05
 
@@ -66,7 +66,7 @@ def outage(servers_and_loop):
     """Both servers, with the webhooks of a door that is down."""
     servers, _ = servers_and_loop
     wanted = Registration(
-        endpoint=NOBODY,
+        endpoint=UNREACHABLE,
         rules=derive_webhook_rules(POLICIES, queue=EVERYTHING),
         own_namespace="policyd",
         timeout_seconds=1,
@@ -88,9 +88,9 @@ def registered(servers, wanted):
     try:
         for server in servers.values():
             for plural, body in built.items():
-                code, _, said = raw(server, "POST", f"{CONFIGURATIONS}/{plural}", encoded(body))
-                assert code == 201, said
-                assert said["webhooks"] == body["webhooks"]
+                code, _, answer = raw(server, "POST", f"{CONFIGURATIONS}/{plural}", encoded(body))
+                assert code == 201, answer
+                assert answer["webhooks"] == body["webhooks"]
             until_registered(server)
         yield
     finally:

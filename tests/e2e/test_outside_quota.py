@@ -92,7 +92,7 @@ def value(port, name, **labels):
     return 0.0
 
 
-def told(api, name, reason="OutsideQuota"):
+def events_of(api, name, reason="OutsideQuota"):
     return [
         event["message"]
         for event in api.find("Event", "team-a")
@@ -111,7 +111,7 @@ def test_a_pod_of_64_gpus_is_found(outage, labels):
     api.create(pod("huge", gpus=64, labels=labels))
     created = time.monotonic()
 
-    eventually(lambda: told(api, "huge"), within=WITHIN_SECONDS, what="it is told of")
+    eventually(lambda: events_of(api, "huge"), within=WITHIN_SECONDS, what="it is told of")
     eventually(lambda: usage(port) == 64, within=WITHIN_SECONDS, what="it is measured")
     assert time.monotonic() - created < WITHIN_SECONDS
 

@@ -166,7 +166,7 @@ ALIASES = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param(ALIASES, "too many aliases", id="of-aliases"),
         pytest.param(
@@ -181,11 +181,11 @@ ALIASES = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
         pytest.param(f"a: {'9' * 400}", "the number is too large", id="decimal"),
     ],
 )
-def test_oversized_expansions_are_not_read(text, said):
+def test_oversized_expansions_are_not_read(text, message):
     documents, findings = read_documents(f"good: 1\n---\n{text}", "a.yaml")
 
     assert [document.value for document in documents] == [{"good": 1}]
-    assert said in findings[0].message
+    assert message in findings[0].message
     assert findings[0].line > 1
 
 

@@ -68,8 +68,8 @@ def sets():
 
     def find(folder):
         if folder not in made:
-            ours, objects, said = exported((folder / "policy.yaml").read_text(), checked=False)
-            assert bool(objects) != any("is not exported" in finding.message for finding in said)
+            ours, objects, reported = exported((folder / "policy.yaml").read_text(), checked=False)
+            assert bool(objects) != any("is not exported" in each.message for each in reported)
             made[folder] = (ours, objects) if objects else None
         return made[folder]
 
@@ -136,7 +136,7 @@ def policy(body, *, groups='""', resources="pods"):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         pytest.param(
             "validations: [{expression: \"pod.requests('cpu').isLessThan(quantity('2'))\"}]",
@@ -166,11 +166,11 @@ def policy(body, *, groups='""', resources="pods"):
         ),
     ],
 )
-def test_policies_that_need_policyd_are_reported_and_not_exported(body, said):
+def test_policies_that_need_policyd_are_reported_and_not_exported(body, message):
     _, objects, findings = exported(policy(body))
 
     assert not objects
-    assert [finding.message for finding in findings] == [f"policy `try` is not exported: {said}"]
+    assert [finding.message for finding in findings] == [f"policy `try` is not exported: {message}"]
 
 
 def test_a_rule_that_names_no_kind_cannot_be_taken_apart():
@@ -242,14 +242,14 @@ exceptions:
 
 
 @pytest.mark.parametrize(
-    ("user", "said"),
+    ("user", "message"),
     [
         pytest.param(UserInfo(username="bob"), ["not a", "not b"], id="nobody-is-lifted"),
         pytest.param(UserInfo(username="alice"), [], id="all-of-it"),
         pytest.param(UserInfo(username="bob", groups=("ops",)), ["not a"], id="one-validation"),
     ],
 )
-def test_exceptions_exempt_alike(user, said):
+def test_exceptions_exempt_alike(user, message):
     loaded, objects, _ = exported(policy(EXCEPTION))
     native = gather(load_document(Document(obj, "export")) for obj in objects)
     pod = {
@@ -262,7 +262,7 @@ def test_exceptions_exempt_alike(user, said):
 
     ours, theirs = (policy_set(each, {}).review(request) for each in (loaded, native))
 
-    assert messages(ours) == messages(theirs) == said
+    assert messages(ours) == messages(theirs) == message
 
 
 COMPUTED = """
@@ -324,8 +324,8 @@ def condition(key, *values):
     ],
 )
 def test_computed_affinity_joins_what_the_author_wrote_as_it_does_here(body, annotations, affinity):
-    loaded, objects, said = exported(policy(body))
-    assert not said
+    loaded, objects, findings = exported(policy(body))
+    assert not findings
     native = gather(load_document(Document(obj, "export")) for obj in objects)
     pod = {
         "apiVersion": "v1",

@@ -219,7 +219,7 @@ def test_policies_for_updates_are_tried_with_updates():
 
 
 @pytest.mark.parametrize(
-    ("mutation", "said"),
+    ("mutation", "expected"),
     [
         pytest.param(
             "patchType: JSONPatch, jsonPatch: {expression: "
@@ -241,10 +241,10 @@ def test_policies_for_updates_are_tried_with_updates():
         ),
     ],
 )
-def test_a_mutation_that_fails_for_the_least_object_is_doubtful(mutation, said):
+def test_a_mutation_that_fails_for_the_least_object_is_doubtful(mutation, expected):
     (message,) = doubts(f"mutations: [{{{mutation}}}]")
 
-    assert said in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(
@@ -259,10 +259,10 @@ def test_a_mutation_that_fails_for_the_least_object_is_doubtful(mutation, said):
     ],
 )
 def test_a_condition_on_what_the_rules_tell_is_tried(condition, doubtful):
-    said = found(condition)
+    doubts = found(condition)
 
-    assert bool(said) == doubtful
-    assert all("match condition `c` is never true" in message for message in said)
+    assert bool(doubts) == doubtful
+    assert all("match condition `c` is never true" in message for message in doubts)
 
 
 def test_params_of_a_kind_that_does_not_exist_are_doubtful():

@@ -327,7 +327,7 @@ LARGE = r"(\pL{100}){3}"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param(bounded(*["true"] * 1_001), "more than 1,000 expressions", id="expressions"),
         pytest.param(
@@ -351,12 +351,12 @@ LARGE = r"(\pL{100}){3}"
         pytest.param(bounded(*["1 +"] * 500), "300 more findings are not shown", id="findings"),
     ],
 )
-def test_the_work_of_a_document_is_bounded_and_others_continue(text, said):
+def test_the_work_of_a_document_is_bounded_and_others_continue(text, message):
     for _ in range(2):  # what is compiled already counts as well
         loaded = load_policies(f"{text}---\n{bounded('true').replace('name: p', 'name: q')}", "a")
 
         assert [policy.name for policy in loaded.policies] == ["q"]
-        assert any(said in finding.message for finding in loaded.findings)
+        assert any(message in finding.message for finding in loaded.findings)
         assert len(loaded.findings) <= 201
 
 

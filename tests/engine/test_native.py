@@ -217,9 +217,9 @@ def test_a_violation_leads_to_the_binding_s_actions(actions, allowed, warnings, 
 def test_the_audit_log_is_told_which_validation_it_was():
     spec = {"validations": [{"expression": e} for e in ("true", "object.spec.no == 1", "false")]}
     decision = validated(spec, bound={"validationActions": ["Audit"]})
-    told = decision.audit_annotations["validation.policy.admission.k8s.io/validation_failure"]
+    annotation = decision.audit_annotations["validation.policy.admission.k8s.io/validation_failure"]
 
-    assert [failure["expressionIndex"] for failure in json.loads(told)] == [1, 2]
+    assert [failure["expressionIndex"] for failure in json.loads(annotation)] == [1, 2]
 
 
 def test_a_namespace_that_nobody_wrote_is_as_one_in_a_cluster():
@@ -484,8 +484,8 @@ def test_the_authorizer_is_asked(expression, allowed):
 
 def test_messages_and_annotations_cannot_ask_for_permissions():
     variables = [{"name": "may", "expression": "authorizer.path('/x').check('get').allowed()"}]
-    said = {"messageExpression": "'may: ' + string(variables.may)", "message": "static"}
-    spec = {"validations": [{"expression": "variables.may", **said}], "variables": variables}
+    fields = {"messageExpression": "'may: ' + string(variables.may)", "message": "static"}
+    spec = {"validations": [{"expression": "variables.may", **fields}], "variables": variables}
     annotation = {"key": "k", "valueExpression": "string(variables.may)"}
 
     assert messages(validated(dict(spec), authorize=allow_pods)) == ["static"]

@@ -89,12 +89,12 @@ OVERRIDE = "{override: true, labels: {x: %s}}"
 )
 def test_policies_that_come_to_another_object_are_told_of(texts):
     texts = [text.replace("spec:\n", "spec:\n  reinvocationPolicy: Never\n", 1) for text in texts]
-    told = found(*texts)
+    findings = found(*texts)
 
-    assert [str(each) for each in told] == [
+    assert [str(each) for each in findings] == [
         "the order of `a` and `b` matters, and no `priority` says which goes first"
     ]
-    assert "--- a first" in told[0].difference
+    assert "--- a first" in findings[0].difference
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from policyd.engine.lint.doubts import lint, lint_document
 from tests.live.refused import REFUSED, TAKEN, validating
 
 
-def said(obj):
+def refusals(obj):
     document = Document(obj, "p.yaml")
     findings = [*lint_document(document)]
     for policy in load_document(document).policies:
@@ -19,7 +19,7 @@ def said(obj):
 
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in REFUSED.items()])
 def test_refusals_of_the_api_server_are_reported(obj):
-    (message,) = said(obj)
+    (message,) = refusals(obj)
 
     assert message.startswith("the API server refuses it: ")
 
@@ -27,7 +27,9 @@ def test_refusals_of_the_api_server_are_reported(obj):
 def test_a_version_that_it_has_not_is_said():
     obj = {**validating(), "apiVersion": "admissionregistration.k8s.io/v9"}
 
-    assert said(obj) == ["the API server refuses it: `admissionregistration.k8s.io/v9` not found"]
+    assert refusals(obj) == [
+        "the API server refuses it: `admissionregistration.k8s.io/v9` not found"
+    ]
 
 
 @pytest.mark.parametrize("odd", [5, "a", True, [5], [None], [[]], {}, {"a": []}])
@@ -40,4 +42,4 @@ def test_misshapen_values_are_left_to_their_readers(obj, odd):
 
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])
 def test_accepted_values_are_valid(obj):
-    assert said(obj) == []
+    assert refusals(obj) == []

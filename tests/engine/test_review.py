@@ -138,6 +138,6 @@ def test_a_name_that_the_api_server_has_not_looked_at_yet_is_cut():
     endless = "a" * 3_000_000
     refused = Decision(denials=(Denial(policy="p", message="no", path="spec"),))
 
-    said = answer(refused, name=endless)["response"]["status"]
+    status = answer(refused, name=endless)["response"]["status"]
 
-    assert len(json.dumps(said)) < 2_000
+    assert len(json.dumps(status)) < 2_000

@@ -83,8 +83,8 @@ def test_the_answer_says_how_strictly_and_why():
     decision = staged("{enforcement: Warn, percent: 100}").review(request(pod(name="train")))
 
     place = place_of("p", "team-a/train")
-    said = f"p: Warn: rollout[0], team-a/train is at {place} of 100"
-    assert decision.audit_annotations["rollout"] == said
+    message = f"p: Warn: rollout[0], team-a/train is at {place} of 100"
+    assert decision.audit_annotations["rollout"] == message
 
 
 def test_a_policy_that_does_not_match_says_nothing_of_its_rollout():
@@ -290,24 +290,24 @@ def test_unbound_policies_do_nothing(spec, applies):
     asked = PolicySet(loaded.policies, namespaces=namespace_lookup((), {}))
 
     assert (not asked.review(request(pod())).allowed) == applies
-    said = [finding.message for finding in check_bindings(loaded.policies, ())]
-    assert said == ([] if applies else ["`p` has no effect without a binding"])
+    messages = [finding.message for finding in check_bindings(loaded.policies, ())]
+    assert messages == ([] if applies else ["`p` has no effect without a binding"])
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         pytest.param("", ["`p` would apply everywhere without its bindings"], id="bare"),
         pytest.param("requiresBinding: true", [], id="must-be-bound"),
     ],
 )
-def test_a_policy_that_relies_on_its_bindings_should_say_so(spec, said):
+def test_a_policy_that_relies_on_its_bindings_should_say_so(spec, message):
     text = policy(f'validations: [{{expression: "true"}}]\n{spec}')
     loaded = load_policies(text + "---\n" + BINDING % "enforcement: Warn", "p.yaml")
 
     findings = check_bindings(loaded.policies, loaded.bindings)
 
-    assert [finding.message for finding in findings] == said
+    assert [finding.message for finding in findings] == message
 
 
 def test_a_request_without_an_object_has_a_place_as_well():

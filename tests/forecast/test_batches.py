@@ -54,22 +54,22 @@ def test_one_that_ended_tells_about_the_others():
 
 def test_one_of_the_batch_before_tells_less_and_one_long_before_nothing():
     of = curves().of(TRAITS)
-    told = [
+    medians = [
         median(map(of.quantile, drawn(("a", at, None), ended=[(0.0, 120.0)])["a"]))
         for at in (5.0, 5_000.0, 1.0 + AGAIN_SECONDS)
     ]
 
-    assert 1.5 * told[0] < told[1] < 0.8 * told[2]
+    assert 1.5 * medians[0] < medians[1] < 0.8 * medians[2]
     alone = drawn(("a", 1.0 + AGAIN_SECONDS, None))
     assert drawn(("a", 1.0 + AGAIN_SECONDS, None), ended=[(0.0, 120.0)]) == alone
 
 
 def test_one_that_runs_long_tells_that_the_others_will():
     of = curves().of(TRAITS)
-    told = drawn(("a", 5.0, None), ("r", 0.0, 30_000.0))
+    sample = drawn(("a", 5.0, None), ("r", 0.0, 30_000.0))
 
-    assert median(map(of.quantile, told["a"])) > 25_000.0
-    assert min(map(of.quantile, told["r"])) >= 30_000.0 * 0.99
+    assert median(map(of.quantile, sample["a"])) > 25_000.0
+    assert min(map(of.quantile, sample["r"])) >= 30_000.0 * 0.99
 
 
 def test_the_numbers_of_a_job_alone_are_spread_over_all_run_times():

@@ -52,9 +52,9 @@ def workload(*pod_sets, name="train", counts=None, placed=()):
     return msgspec.convert(body, Workload)
 
 
-def told(scheduler, *pod_sets, said=True, counts=None, placed=(), **options):
+def handed_over(scheduler, *pod_sets, annotated=True, counts=None, placed=(), **options):
     """What a scheduler is told of a gang whose pods name it as theirs."""
-    name = NAMES.get(scheduler, "") if said else ""
+    name = NAMES.get(scheduler, "") if annotated else ""
     for each in pod_sets:
         each["template"]["spec"].setdefault("schedulerName", name)
     made = workload(*pod_sets, counts=counts, placed=placed)
@@ -110,7 +110,7 @@ def two(**template):
     ],
 )
 def test_a_gang_of_two_roles(scheduler, specs):
-    assert told(scheduler, *two(), queue="research").specs == specs
+    assert handed_over(scheduler, *two(), queue="research").specs == specs
 
 
 @pytest.mark.parametrize(
@@ -135,14 +135,14 @@ def test_a_gang_of_two_roles(scheduler, specs):
     ],
 )
 def test_the_required_labels_of_its_pods(scheduler, labels, annotations):
-    marks = told(scheduler, *two(), queue="research").marks
+    marks = handed_over(scheduler, *two(), queue="research").marks
 
     assert marks["worker"] == Marks(labels=labels, annotations=annotations)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_a_gang_counts_the_pods_that_it_was_admitted_with(scheduler):
-    (spec,) = told(scheduler, pod_set(count=8), counts={"main": 3}, queue="q").specs.values()
+    (spec,) = handed_over(scheduler, pod_set(count=8), counts={"main": 3}, queue="q").specs.values()
 
     counted = spec.get("minMember") or spec["schedulingPolicy"]["gang"]["minCount"]
     assert counted == 3
@@ -150,13 +150,13 @@ def test_a_gang_counts_the_pods_that_it_was_admitted_with(scheduler):
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @pytest.mark.parametrize(
-    ("said", "least"),
+    ("annotated", "least"),
     [("2", 2), ("9", 4), ("0", 1), ("some", 4)],
     ids=lambda value: f"says-{value}",
 )
-def test_a_role_may_do_with_fewer_pods(scheduler, said, least):
-    annotations = {"policyd.io/min-members": said}
-    (spec,) = told(scheduler, pod_set(annotations=annotations), queue="q").specs.values()
+def test_a_role_may_do_with_fewer_pods(scheduler, annotated, least):
+    annotations = {"policyd.io/min-members": annotated}
+    (spec,) = handed_over(scheduler, pod_set(annotations=annotations), queue="q").specs.values()
 
     counted = spec.get("minMember") or spec["schedulingPolicy"]["gang"]["minCount"]
     assert counted == least
@@ -201,7 +201,7 @@ def grouped(mode):
 )  # fmt: skip
 def test_how_close_together_a_role_must_be(scheduler, annotations, field, value):
     asked = pod_set(annotations=annotations)
-    (spec,) = told(scheduler, asked, queue="q", topology="net").specs.values()
+    (spec,) = handed_over(scheduler, asked, queue="q", topology="net").specs.values()
 
     assert spec.get(field) == value
 
@@ -209,14 +209,14 @@ def test_how_close_together_a_role_must_be(scheduler, annotations, field, value)
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_pods_that_have_their_place_need_say_nothing_of_topology(scheduler):
     asked = pod_set(annotations=asks("required"))
-    found = told(scheduler, asked, placed=["main"], queue="q", topology="net")
-    plain = told(scheduler, pod_set(), queue="q", topology="net")
+    found = handed_over(scheduler, asked, placed=["main"], queue="q", topology="net")
+    plain = handed_over(scheduler, pod_set(), queue="q", topology="net")
 
     assert (found.specs, found.unsupported) == (plain.specs, plain.unsupported)
 
 
 def test_kai_keeps_roles_together_that_keep_together_each_for_itself():
-    found = told("KAI", *two(annotations=asks("required")), queue="q", topology="net")
+    found = handed_over("KAI", *two(annotations=asks("required")), queue="q", topology="net")
 
     groups = found.specs["train"]["subGroups"]
     constraint = {"topology": "net", "requiredTopologyLevel": RACK}
@@ -225,7 +225,7 @@ def test_kai_keeps_roles_together_that_keep_together_each_for_itself():
 
 
 def test_roles_of_one_pod_set_group_keep_together_as_one():
-    found = told("Native", *two(annotations=grouped("required")))
+    found = handed_over("Native", *two(annotations=grouped("required")))
 
     assert found.specs["train"]["schedulingConstraints"] == {"topology": [{"key": RACK}]}
 
@@ -295,29 +295,29 @@ EACH_ROLE = "the minimum size of each role (only their sum)"
     ],
 )
 def test_properties_that_a_scheduler_does_not_support(scheduler, pod_sets, options, unsupported):
-    assert told(scheduler, *pod_sets, **options).unsupported == tuple(unsupported)
+    assert handed_over(scheduler, *pod_sets, **options).unsupported == tuple(unsupported)
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "said", "unsupported"),
+    ("scheduler", "annotations", "unsupported"),
     [
         pytest.param("Coscheduling", 90, (), id="coscheduling"),
         pytest.param("Volcano", None, ("the annotation policyd.io/gang-wait",), id="volcano"),
     ],
 )
-def test_how_long_pods_wait_for_each_other(scheduler, said, unsupported):
+def test_how_long_pods_wait_for_each_other(scheduler, annotations, unsupported):
     each = pod_set(schedulerName=NAMES.get(scheduler, ""))
     gang = replace(gang_of(workload(each)), wait_seconds=90)
 
     found = hand_over(gang, SCHEDULERS[scheduler])
 
-    assert found.specs["train"].get("scheduleTimeoutSeconds") == said
+    assert found.specs["train"].get("scheduleTimeoutSeconds") == annotations
     assert found.unsupported == unsupported
 
 
 @pytest.mark.parametrize("scheduler", NAMES)
 def test_pods_that_name_no_such_scheduler_are_not_handed_over(scheduler):
-    found = told(scheduler, pod_set(), said=False, queue="q")
+    found = handed_over(scheduler, pod_set(), annotated=False, queue="q")
 
     assert (found.specs, found.marks) == ({}, {})
     assert found.hindrance == f"the pods of `main` do not have `schedulerName: {NAMES[scheduler]}`"
@@ -325,7 +325,7 @@ def test_pods_that_name_no_such_scheduler_are_not_handed_over(scheduler):
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_roles_that_start_one_after_the_other_are_gangs_of_their_own(scheduler):
-    found = told(scheduler, *two(), comes="RoleByRole", queue="q")
+    found = handed_over(scheduler, *two(), comes="RoleByRole", queue="q")
 
     assert list(found.specs) == ["train-leader", "train-worker"]
     whole = "the gang as a whole (its roles start in order: each is a separate gang)"
@@ -333,15 +333,15 @@ def test_roles_that_start_one_after_the_other_are_gangs_of_their_own(scheduler):
 
 
 def test_a_single_role_that_starts_in_order_is_one_gang():
-    found = told("Native", pod_set(), comes="RoleByRole")
+    found = handed_over("Native", pod_set(), comes="RoleByRole")
 
-    assert found.specs == told("Native", pod_set()).specs
+    assert found.specs == handed_over("Native", pod_set()).specs
     assert found.unsupported == ()
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_pods_that_are_made_one_by_one_are_no_gang(scheduler):
-    found = told(scheduler, pod_set(), comes="PodByPod", queue="q")
+    found = handed_over(scheduler, pod_set(), comes="PodByPod", queue="q")
 
     assert (found.specs, found.marks) == ({}, {})
     assert found.hindrance == "each pod is created only when the previous one is ready"
@@ -351,7 +351,7 @@ def test_pods_may_say_themselves_that_they_start_one_after_the_other():
     first, then = two()
     then["template"]["metadata"]["annotations"] = {"policyd.io/start-order": "1"}
 
-    assert list(told("Native", first, then).specs) == ["train-leader", "train-worker"]
+    assert list(handed_over("Native", first, then).specs) == ["train-leader", "train-worker"]
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_roles_of_different_priority(scheduler, names):
     leader, worker = two()
     worker["template"]["spec"]["priorityClassName"] = "high"
 
-    assert list(told(scheduler, leader, worker, queue="q").specs) == names
+    assert list(handed_over(scheduler, leader, worker, queue="q").specs) == names
 
 
 @pytest.mark.parametrize(
@@ -382,30 +382,30 @@ def test_roles_of_different_priority(scheduler, names):
     ],
 )
 def test_pods_that_name_a_group_already_belong_to_it(scheduler, template):
-    assert list(told(scheduler, *two(**template), queue="q").specs) == ["mine"]
+    assert list(handed_over(scheduler, *two(**template), queue="q").specs) == ["mine"]
 
 
 def test_groups_that_volcano_makes_of_single_pods_do_not_count():
     own = pod_set(annotations={"scheduling.k8s.io/group-name": "podgroup-0815"})
 
-    assert list(told("Volcano", own).specs) == ["train"]
+    assert list(handed_over("Volcano", own).specs) == ["train"]
 
 
 def test_a_queue_that_pods_name_wins():
     own = pod_set(annotations={VOLCANO_QUEUE: "urgent"})
 
-    assert told("Volcano", own, queue="research").specs["train"]["queue"] == "urgent"
+    assert handed_over("Volcano", own, queue="research").specs["train"]["queue"] == "urgent"
 
 
 def test_pods_that_exist_cannot_join_a_native_group():
-    found = told("Native", pod_set(labels={POD_GROUP: "mine"}), pods={})
+    found = handed_over("Native", pod_set(labels={POD_GROUP: "mine"}), pods={})
 
     assert found.specs == {}
     assert found.hindrance.startswith("only new pods can join a native PodGroup")
 
 
 @pytest.mark.parametrize(
-    ("said", "says"),
+    ("own", "expected"),
     [
         pytest.param({}, {"group": "train"}, id="nothing"),
         pytest.param({"group": "mine"}, {"group": "mine"}, id="another"),
@@ -414,12 +414,12 @@ def test_pods_that_exist_cannot_join_a_native_group():
     ],
 )
 @pytest.mark.parametrize("section", ["labels", "annotations"])
-def test_a_template_says_which_group_its_pods_belong_to(section, said, says):
-    draft = Draft({"spec": {"template": {"metadata": {section: said}}}})
+def test_a_template_says_which_group_its_pods_belong_to(section, own, expected):
+    draft = Draft({"spec": {"template": {"metadata": {section: own}}}})
 
     mark(draft, ("spec", "template"), Marks(**{section: {"group": "train"}}))
 
-    assert draft.object["spec"]["template"]["metadata"][section] == says
+    assert draft.object["spec"]["template"]["metadata"][section] == expected
 
 
 @pytest.mark.parametrize("length", [1, LONGEST_NAME, LONGEST_NAME + 1, 200])

@@ -48,7 +48,7 @@ FAST = {"pod_group_fast_admission": "true"}
 
 
 @pytest.mark.parametrize(
-    ("pods", "succeeded", "lacking"),
+    ("pods", "succeeded", "expected"),
     [
         pytest.param((pod(role_hash="a"), pod(role_hash="b")), {}, False, id="all-are-there"),
         pytest.param((pod(role_hash="a"),), {}, True, id="one-is-not"),
@@ -61,10 +61,10 @@ FAST = {"pod_group_fast_admission": "true"}
         pytest.param((pod(role_hash="a", **FAST),), {}, True, id="fast-but-none-of-a-pod-set"),
     ],
 )
-def test_pods_are_to_be_replaced_or_made_before_a_group_queues(pods, succeeded, lacking):
+def test_pods_are_to_be_replaced_or_made_before_a_group_queues(pods, succeeded, expected):
     count = 2 if pods[0].metadata.annotations.get(f"{P}pod-group-fast-admission") else 1
     sets = [{"name": name, "count": count} for name in "ab"]
     workload = msgspec.convert({"metadata": {"name": "g"}, "spec": {"podSets": sets}}, Workload)
     gone = [ReclaimablePod(name=name, count=count) for name, count in succeeded.items()]
 
-    assert PodGroup(name="g", pods=pods).lacks_pods(workload, gone) is lacking
+    assert PodGroup(name="g", pods=pods).needs_more_pods(workload, gone) is expected

@@ -46,7 +46,7 @@ def config(**spec):
     return msgspec.convert({"spec": spec}, ProvisioningRequestConfig)
 
 
-def said(kind, name="train-nodes-1", **spec):
+def request_with(kind, name="train-nodes-1", **spec):
     conditions = [{"type": kind, "status": "True", "message": "so"}]
     status = {"conditions": conditions, "provisioningClassDetails": {"pool": "p7"}}
     body = {"metadata": {"name": name}, "spec": spec, "status": status}
@@ -74,7 +74,7 @@ def test_pods_that_are_alike_are_asked_for_together_and_all_are_told():
     )
     _, pods = asked(stored(), merging)
     assert pods == [{"podTemplateRef": {"name": "ppt-train-nodes-1-leader"}, "count": 3}]
-    state = state_after(stored(), merging, said("Provisioned", podSets=pods))
+    state = state_after(stored(), merging, request_with("Provisioned", podSets=pods))
     assert [each.name for each in state.pod_set_updates] == ["leader", "workers"]
     assert {each.node_selector["pool"] for each in state.pod_set_updates} == {"p7"}
 
@@ -102,12 +102,12 @@ def test_a_name_that_is_too_long_ends_in_its_hash():
 @pytest.mark.parametrize(("retries", "seconds"), [(0, 60), (2, 240), (9, 1800)])
 def test_each_wait_is_twice_as_long_up_to_the_longest(retries, seconds):
     often = config(retryStrategy={"backoffLimitCount": 20})
-    state = state_after(stored(retries=retries), often, said("Failed"))
+    state = state_after(stored(retries=retries), often, request_with("Failed"))
     assert (state.state, state.requeue_after_seconds) == ("Retry", seconds)
 
 
 def test_nodes_that_were_taken_away_end_a_workload_even_if_it_runs():
     body = stored()
     body["status"]["conditions"] = [{"type": "Admitted", "status": "True"}]
-    assert state_after(body, config(), said("CapacityRevoked")).state == "Rejected"
-    assert state_after(body, config(), said("BookingExpired")).state == "Pending"
+    assert state_after(body, config(), request_with("CapacityRevoked")).state == "Rejected"
+    assert state_after(body, config(), request_with("BookingExpired")).state == "Pending"

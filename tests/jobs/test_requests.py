@@ -87,7 +87,7 @@ def test_an_allowance_takes_nothing_from_what_is_requested_directly():
 
 
 @pytest.mark.parametrize(
-    ("spec", "rules", "said"),
+    ("spec", "rules", "message"),
     [
         pytest.param(
             pod(requests={"cpu": "2"}, limits={"cpu": "1"}),
@@ -106,11 +106,11 @@ def test_an_allowance_takes_nothing_from_what_is_requested_directly():
         ),
     ],
 )
-def test_requests_that_cannot_be_are_named_with_their_place(spec, rules, said):
+def test_requests_that_cannot_be_are_named_with_their_place(spec, rules, message):
     with pytest.raises(InvalidRequestsError) as refused:
         check_requests(workload(spec), rules)
 
-    assert str(refused.value) == said
+    assert str(refused.value) == message
 
 
 def test_invalid_quantities_are_refused():

@@ -198,7 +198,7 @@ class FakeServer:
             watch.ended = True
         self._wake()
 
-    async def say(self, line):
+    async def send_line(self, line):
         """Send a line to all watches."""
         for watch in list(self.watches):
             await watch.send(line)

@@ -360,6 +360,6 @@ async def test_bookmarks_are_no_events():
     ):
         add(server.store, "a")
         await anext(events)
-        await server.say(bookmark_line(77))
+        await server.send_line(bookmark_line(77))
 
         assert await anext(events) == Bookmark("77")

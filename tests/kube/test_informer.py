@@ -29,7 +29,7 @@ from tests.kube.objects import Pod, add, change, pod, remove, stored
 pytestmark = pytest.mark.anyio
 
 
-class Told:
+class RecordedChanges:
     """What an informer told, checked against what it told before."""
 
     def __init__(self):
@@ -54,8 +54,10 @@ class Told:
 
 
 @asynccontextmanager
-async def informing(reader, *, pace, told=None, **selection):
-    informer = Informer(reader, PODS, into=Pod, on_change=told or Told(), pace=pace, **selection)
+async def informing(reader, *, pace, listener=None, **selection):
+    informer = Informer(
+        reader, PODS, into=Pod, on_change=listener or RecordedChanges(), pace=pace, **selection
+    )
     task = asyncio.ensure_future(informer.run())
     try:
         yield informer
@@ -99,7 +101,7 @@ async def test_a_change_is_reported_with_the_old_and_the_new_object():
     client, clock, seen = FakeClient(), FakeClock(), []
     add(client.store, "a")
 
-    async with informing(client, pace=clock.pace(), told=seen.append):
+    async with informing(client, pace=clock.pace(), listener=seen.append):
         await clock.advance(0)
         change(client.store, "a", priority=5)
         await clock.advance(0)
@@ -139,7 +141,7 @@ async def test_the_next_page_is_asked_for_while_one_is_taken_in():
         def note(change):
             asked.append((change.object.metadata.name, len(page_requests(server))))
 
-        async with informing(client, pace=pace, told=note) as informer:
+        async with informing(client, pace=pace, listener=note) as informer:
             await informer.synced.wait()
 
     assert asked[0] == ("p000", 1)
@@ -209,9 +211,9 @@ async def test_a_watch_is_resumed_from_the_last_bookmark():
     async with over_http() as (server, client, pace):
         async with informing(client, pace=pace):
             await server.watched()
-            await server.say(bookmark_line(0))
+            await server.send_line(bookmark_line(0))
             server.store.version = 40
-            await server.say(bookmark_line(40))
+            await server.send_line(bookmark_line(40))
             server.end_watches()
             await eventually(lambda: len(watch_requests(server)) > 1)
 
@@ -219,11 +221,11 @@ async def test_a_watch_is_resumed_from_the_last_bookmark():
 
 
 async def test_an_unseen_deletion_is_reported_after_the_next_list():
-    client, clock, told = FakeClient(), FakeClock(), Told()
+    client, clock, changes = FakeClient(), FakeClock(), RecordedChanges()
     add(client.store, "a")
     add(client.store, "b")
 
-    async with informing(client, pace=clock.pace(), told=told) as informer:
+    async with informing(client, pace=clock.pace(), changes=changes) as informer:
         await clock.advance(0)
         client.end_watches()
         await clock.advance(0)
@@ -232,15 +234,15 @@ async def test_an_unseen_deletion_is_reported_after_the_next_list():
         client.store.compact()
         await clock.advance(5)
 
-        assert told.changes == ["+ml/a", "+ml/b", "+ml/c", "-ml/a"]
-        assert told.objects == informer.store == stored(client.store)
+        assert changes.changes == ["+ml/a", "+ml/b", "+ml/c", "-ml/a"]
+        assert changes.objects == informer.store == stored(client.store)
 
 
 async def test_an_object_made_anew_meanwhile_is_told_as_gone_and_new():
-    client, clock, told = FakeClient(), FakeClock(), Told()
+    client, clock, changes = FakeClient(), FakeClock(), RecordedChanges()
     add(client.store, "a")
 
-    async with informing(client, pace=clock.pace(), told=told):
+    async with informing(client, pace=clock.pace(), changes=changes):
         await clock.advance(0)
         client.end_watches()
         await clock.advance(0)
@@ -249,7 +251,7 @@ async def test_an_object_made_anew_meanwhile_is_told_as_gone_and_new():
         client.store.compact()
         await clock.advance(5)
 
-    assert told.changes == ["+ml/a", "-ml/a", "+ml/a"]
+    assert changes.changes == ["+ml/a", "-ml/a", "+ml/a"]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +264,7 @@ async def test_an_error_event_that_says_gone_leads_to_a_list(after_an_event):
             if after_an_event:
                 add(server.store, "a")
                 await eventually(lambda: "ml/a" in informer.store)
-            await server.say(error_line(refusal(410, "Expired", "too old")))
+            await server.send_line(error_line(refusal(410, "Expired", "too old")))
             await eventually(lambda: len(page_requests(server)) == 2)
             await server.watched()
 
@@ -354,15 +356,15 @@ async def test_the_server_s_wish_for_a_longer_wait_is_obeyed():
 
 async def test_a_connection_cut_within_an_event_loses_nothing():
     async with over_http() as (server, client, pace):
-        told = Told()
-        async with informing(client, pace=pace, told=told) as informer:
+        changes = RecordedChanges()
+        async with informing(client, pace=pace, changes=changes) as informer:
             await server.watched()
             server.cut_next_event_after = 100
             add(server.store, "a")
             add(server.store, "b")
             await eventually(lambda: len(informer.store) == 2)
 
-        assert told.changes == ["+ml/a", "+ml/b"]
+        assert changes.changes == ["+ml/a", "+ml/b"]
         assert len(page_requests(server)) == 1
 
 
@@ -393,11 +395,11 @@ async def test_a_list_that_outlives_its_pages_is_read_whole():
 
 
 async def test_an_object_that_cannot_be_read_keeps_no_other_waiting():
-    client, clock, told = FakeClient(), FakeClock(), Told()
+    client, clock, changes = FakeClient(), FakeClock(), RecordedChanges()
     client.store.put(PODS, pod("bad") | {"spec": {"priority": "high"}})
     add(client.store, "a")
 
-    async with informing(client, pace=clock.pace(), told=told) as informer:
+    async with informing(client, pace=clock.pace(), changes=changes) as informer:
         await clock.advance(0)
         client.store.put(PODS, pod("a") | {"spec": {"priority": []}})
         add(client.store, "b")
@@ -412,14 +414,14 @@ async def test_an_object_that_cannot_be_read_keeps_no_other_waiting():
             "ml/a": "Expected `int`, got `array` - at `$.object.spec.priority`",
         }
         assert informer.invalid == {}
-        assert told.changes == ["+ml/a", "-ml/a", "+ml/b", "+ml/bad"]
+        assert changes.changes == ["+ml/a", "-ml/a", "+ml/b", "+ml/bad"]
         assert clock.slept == []
 
 
 async def test_a_watch_that_sends_what_is_no_event_leads_to_a_list():
     async with over_http() as (server, client, pace), informing(client, pace=pace) as informer:
         await server.watched()
-        await server.say(b"<html>")
+        await server.send_line(b"<html>")
         add(server.store, "a")
         await eventually(lambda: len(page_requests(server)) == 2)
         await eventually(lambda: "ml/a" in informer.store)
@@ -461,7 +463,7 @@ async def test_an_exception_of_a_listener_ends_the_informer():
         raise LookupError("a bug")
 
     with pytest.raises(LookupError, match="a bug"):
-        async with informing(client, pace=clock.pace(), told=fail):
+        async with informing(client, pace=clock.pace(), listener=fail):
             await clock.advance(0)
 
 
@@ -509,11 +511,11 @@ def cut_within(server, size):
 
 async def send_bookmark(server):
     await asyncio.sleep(0.002)  # it is true only when all before it has been sent
-    await server.say(bookmark_line(server.store.version))
+    await server.send_line(bookmark_line(server.store.version))
 
 
 async def send_error(server, code):
-    await server.say(error_line(refusal(code, "", "trouble")))
+    await server.send_line(error_line(refusal(code, "", "trouble")))
 
 
 def failure(code):
@@ -561,8 +563,8 @@ def readable(store):
 def test_the_store_always_converges_to_the_server(steps):
     async def scenario():
         async with over_http() as (server, client, pace):
-            told = Told()
-            async with informing(client, pace=pace, told=told) as informer:
+            changes = RecordedChanges()
+            async with informing(client, pace=pace, listener=changes) as informer:
                 for each in steps:
                     await take_step(server, *each)
                 await eventually(lambda: dict(informer.store) == readable(server.store))
@@ -571,6 +573,6 @@ def test_the_store_always_converges_to_the_server(steps):
                 add(server.store, "last")
                 await eventually(lambda: "ml/last" in informer.store)
 
-                assert dict(informer.store) == readable(server.store) == told.objects
+                assert dict(informer.store) == readable(server.store) == changes.objects
 
     asyncio.run(scenario())

@@ -181,10 +181,10 @@ async def test_an_impersonated_user_is_the_user_of_the_request(control_plane, tm
     async with HttpClient(connection_from({}, kubeconfig=str(path))) as client:
         found = await client.create(review, {}, into=dict)
 
-    told = found["status"]["userInfo"]
-    assert told["username"] == "ann"
-    assert told["groups"] == ["ml", "ops", "system:authenticated"]
-    assert told["extra"] == {"a/b": ["c"]}
+    seen_user = found["status"]["userInfo"]
+    assert seen_user["username"] == "ann"
+    assert seen_user["groups"] == ["ml", "ops", "system:authenticated"]
+    assert seen_user["extra"] == {"a/b": ["c"]}
 
 
 class Stranger:
@@ -217,13 +217,13 @@ async def test_a_watch_from_a_version_that_the_server_has_forgotten_is_gone(cont
 
 
 async def test_an_informer_survives_the_end_of_its_server(control_plane, client):
-    told = []
+    changes = []
     informer = Informer(
         client,
         CONFIG_MAPS,
         into=Pod,
         namespace="ml",
-        on_change=lambda change: told.append((type(change), change.object.metadata.name)),
+        on_change=lambda change: changes.append((type(change), change.object.metadata.name)),
     )
     for number in range(3):
         await create_map(client, f"m{number}")
@@ -236,8 +236,8 @@ async def test_an_informer_survives_the_end_of_its_server(control_plane, client)
         await create_map(client, "m3")
         await until(lambda: set(informer.store) == {"ml/m1", "ml/m2", "ml/m3"}, seconds=60)
 
-    assert sorted(told[-2:], key=itemgetter(1)) == [(Deleted, "m0"), (Added, "m3")]
-    assert len(told) == 5
+    assert sorted(changes[-2:], key=itemgetter(1)) == [(Deleted, "m0"), (Added, "m3")]
+    assert len(changes) == 5
 
 
 async def create_map(client, name):

@@ -165,21 +165,21 @@ class Trial:
             result = apply_json_patch(self.object, self.decision.operations)
         self.expected = self.ask(live, result)
 
-    def difference(self, answer: Answer, says: Callable[[Denial], str]) -> str:
+    def difference(self, answer: Answer, message_of: Callable[[Denial], str]) -> str:
         """Say how the API server's answer differs from the engine's; empty if it does not.
 
         Args:
             answer: What the API server says with the policies in force.
-            says: What a denial should read like there.
+            message_of: What a denial should read like there.
         """
         decision, expected = self.decision, self.expected
         assert decision is not None, "the engine was asked"
         assert expected is not None, "the engine was asked"
         if decision.denials:
-            said = [GENERATED.sub("-*", says(denial)) for denial in decision.denials]
+            messages = [GENERATED.sub("-*", message_of(denial)) for denial in decision.denials]
             shown = GENERATED.sub("-*", answer.message)
-            alike = not answer.allowed and any(shown.endswith(text) for text in said)
-            return "" if alike else f"ours: {said[0]!r}, API server: {shown or 'allowed'!r}"
+            alike = not answer.allowed and any(shown.endswith(text) for text in messages)
+            return "" if alike else f"ours: {messages[0]!r}, API server: {shown or 'allowed'!r}"
         if (answer.allowed, answer.code) != (expected.allowed, expected.code):
             ours, theirs = (one.message or "allowed" for one in (expected, answer))
             return f"ours: {ours!r}, API server: {theirs!r}"
@@ -190,9 +190,9 @@ class Trial:
         changed = answer.allowed and self.operation != "DELETE"
         if changed and not same_json(answer.object, expected.object):
             return f"object {answer.object} != {expected.object}"
-        said = [text for text in answer.warnings if text.startswith("Validation failed for")]
-        if len(said) != len(decision.warnings):
-            return f"warnings: ours {list(decision.warnings)}, API server {said}"
+        failed = [text for text in answer.warnings if text.startswith("Validation failed for")]
+        if len(failed) != len(decision.warnings):
+            return f"warnings: ours {list(decision.warnings)}, API server {failed}"
         return ""
 
 

@@ -41,7 +41,11 @@ def main() -> int:
     for server in servers(options):
         progress = _Progress(server, len(names))
         results += run_all(
-            server, names, gates=options.gates, schemas=options.schemas, tell=progress.tell
+            server,
+            names,
+            gates=options.gates,
+            schemas=options.schemas,
+            report=progress.report,
         )
         print(table(server, results))
     if options.json:
@@ -104,14 +108,14 @@ class _Progress:
         self._server, self._total, self._done = server, total, 0
         self._lock = threading.Lock()
 
-    def tell(self, result: Result) -> None:
+    def report(self, result: Result) -> None:
         with self._lock:
             self._done += 1
             if result.applies:
-                said = FINE if result.fine else f"NOT fine: {result.why or result.refused[0]}"
+                verdict = FINE if result.fine else f"NOT fine: {result.why or result.refused[0]}"
                 print(
                     f"[{self._done}/{self._total}] {self._server} {result.kind}"
-                    f" {result.feature} {result.seconds} s: {said}",
+                    f" {result.feature} {result.seconds} s: {verdict}",
                     file=sys.stderr,
                     flush=True,
                 )

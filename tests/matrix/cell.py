@@ -57,7 +57,7 @@ class Cell:
     cluster: Cluster
     result: Result
     submitted: list[Body] = field(default_factory=list)
-    told: int | None = None
+    reported: int | None = None
     """How many workers the operator of a Ray cluster has reported."""
 
     @property
@@ -175,13 +175,13 @@ class Cell:
                     foreign.operate(self.api, made, first=index, templates_of=[template])
             self.clear_pods(keep=len(wanted))
             if self.kind in RAYS:
-                self.tell(len(wanted) - 1)
+                self.report(len(wanted) - 1)
 
-    def tell(self, workers: int) -> None:
+    def report(self, workers: int) -> None:
         """Report how many workers a Ray cluster has, -1 for no cluster."""
-        if workers == self.told:
+        if workers == self.reported:
             return
-        self.told = workers
+        self.reported = workers
         state = "ready" if workers >= 0 else "suspended"
         status: Body = {"state": state, "availableWorkerReplicas": max(workers, 0)}
         if self.kind == "RayJob":

@@ -93,13 +93,13 @@ def run_all(
     *,
     gates: str = "",
     schemas: clusters.Schemas = clusters.SCHEMAS,
-    tell: Callable[[Result], None],
+    report: Callable[[Result], None],
 ) -> list[Result]:
     """Run cells on one of the clusters, and tell of each when it is done."""
 
-    def told(cluster: clusters.Cluster, each: Names) -> Result:
+    def run_reported(cluster: clusters.Cluster, each: Names) -> Result:
         result = run(cluster, *each)
-        tell(result)
+        report(result)
         return result
 
     with (
@@ -107,4 +107,4 @@ def run_all(
         opened(server, Path(folder), gates, schemas) as cluster,
         ThreadPoolExecutor(AT_ONCE) as pool,
     ):
-        return [*pool.map(lambda each: told(cluster, each), names)]
+        return [*pool.map(lambda each: run_reported(cluster, each), names)]

@@ -21,8 +21,8 @@ def together(nodes, *asked, steps=ENOUGH):
     found = place_jointly(nodes, names, gates=DEFAULTS.gates, budget=budget)
     if found is None:
         return None, budget.exhausted
-    told = [dict(places["main"].assignment.domains) for places in map(found.get, names)]
-    return [{name: n for (name,), n in each.items()} for each in told], budget.exhausted
+    placements = [dict(places["main"].assignment.domains) for places in map(found.get, names)]
+    return [{name: n for (name,), n in each.items()} for each in placements], budget.exhausted
 
 
 @st.composite

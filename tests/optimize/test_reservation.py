@@ -40,11 +40,11 @@ def settled(of, now=0.0):
 
 def refusals(of):
     """What is said of those who wait, once nothing more happens."""
-    said = {}
+    refused = {}
     while (plan := plan_cycle(of)).actions:
         of.commit(plan)
-        said |= {a.workload.key: a.refusal for a in plan.actions if isinstance(a, Requeue)}
-    return said
+        refused |= {a.workload.key: a.refusal for a in plan.actions if isinstance(a, Requeue)}
+    return refused
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_the_reasons_name_the_reservation():
         workload("other", "q", at=1, gpu=4),
     )
 
-    said = refusals(of)
-    gang, other = said["gang"], said["other"]
+    refused = refusals(of)
+    gang, other = refused["gang"], refused["other"]
 
     assert gang.pod_sets[0].obstacles[-1] == Held(workload="gang", start=HOUR, own=True)
     assert [missing.missing for missing in gang.missing] == [4]

@@ -160,9 +160,9 @@ requirements = st.builds(
 def test_a_selector_says_the_same_in_cel(tests, obj, old):
     selector = LabelSelector(match_expressions=tuple(tests))
 
-    said = holds(label_condition(tests), object=obj, oldObject=old)
+    selected = holds(label_condition(tests), object=obj, oldObject=old)
 
-    assert said is selects_object(selector, obj, old)
+    assert selected is selects_object(selector, obj, old)
 
 
 @pytest.mark.parametrize(

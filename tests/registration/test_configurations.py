@@ -406,8 +406,8 @@ class TestFormerName:
             await publication.publish(b"")
             await publication.publish(b"")
 
-        told = [line for line in logs if line["event"] == "former_configuration_kept"]
-        assert [line["hint"] for line in told] == [FORMER_HINT]
+        logged = [line for line in logs if line["event"] == "former_configuration_kept"]
+        assert [line["hint"] for line in logged] == [FORMER_HINT]
         assert len(await former(client)) == 2
 
     async def test_a_process_without_the_right_to_read_registers_nevertheless(self):

@@ -142,7 +142,7 @@ def real(
         eventually(lambda: door_is_open(api, (webhooks, controller)), what="the door is open")
         eventually(lambda: found(api, SNAPSHOTS), within=90, what="snapshots are served")
         yield Cluster("real", kubeconfig, api, controller)
-        refused = told_no(webhooks, controller)
+        refused = find_failures(webhooks, controller)
         assert not refused, "\n".join(refused[:5])
 
 
@@ -154,7 +154,7 @@ def found(api: Api, path: str) -> bool:
     return True
 
 
-def told_no(*processes: Process) -> list[str]:
+def find_failures(*processes: Process) -> list[str]:
     """Return what processes were refused, by policies on them or for lack of rights."""
     words = ("ValidatingAdmissionPolicy", "is forbidden: User")
     lines = chain(*(each.log.read_text(errors="replace").splitlines() for each in processes))

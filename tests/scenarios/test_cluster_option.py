@@ -163,22 +163,22 @@ NOTEBOOKS = {
 def test_a_policy_in_the_cluster_reads_the_queues(api):
     notebook = pod("notebook", "team-b", gpus=0, labels={"app": "notebook"})
 
-    def told():
+    def apply_output():
         try:
             metadata = api.create(notebook, dry_run=True)["metadata"]
             return metadata.get("annotations", {}).get("idle", "none")
         except Refused as error:
             return error.message
 
-    eventually(lambda: told() == "none", what="a notebook is created without the policy")
+    eventually(lambda: apply_output() == "none", what="a notebook is created without the policy")
     api.create(NOTEBOOKS)
     try:
-        eventually(lambda: told() == "16", what="all GPUs are idle")
+        eventually(lambda: apply_output() == "16", what="all GPUs are idle")
         api.create(job("first", run_for="120s"))
-        eventually(lambda: told() == "8", what="the policy reads that some are used")
+        eventually(lambda: apply_output() == "8", what="the policy reads that some are used")
         api.create(job("second"))
-        eventually(lambda: "a gang of team-a is waiting" in told(), what="one waits")
+        eventually(lambda: "a gang of team-a is waiting" in apply_output(), what="one waits")
         api.delete("Job", "first", "team-a")
-        eventually(lambda: told() in {"8", "16"}, what="notebooks start again")
+        eventually(lambda: apply_output() in {"8", "16"}, what="notebooks start again")
     finally:
         api.delete("Policy", "gangs-before-notebooks")

@@ -25,8 +25,8 @@ def test_a_gated_workload_does_not_keep_quota(api):
     gated = job("gated", run_for="2s")
     gated["metadata"]["annotations"] = {GATED_BY: "example.com/budget"}
     api.create(gated)
-    said = eventually(lambda: waiting(api, "gated"), what="it is gated")
-    assert said["reason"] == "AdmissionGated"
+    condition = eventually(lambda: waiting(api, "gated"), what="it is gated")
+    assert condition["reason"] == "AdmissionGated"
 
     workload = workload_of(api, "gated")["metadata"]["name"]
     flavors = dict.fromkeys(("cpu", "memory", "nvidia.com/gpu"), "h100")
@@ -48,8 +48,8 @@ def test_a_gated_workload_does_not_keep_quota(api):
         "conditions": [reserved],
     }
     api.patch("Workload", f"{workload}/status", {"status": status}, namespace="team-a")
-    said = eventually(lambda: waiting(api, "gated"), what="the quota is taken back")
-    assert said["reason"] == "AdmissionGated"
+    condition = eventually(lambda: waiting(api, "gated"), what="the quota is taken back")
+    assert condition["reason"] == "AdmissionGated"
     eventually(
         lambda: "admission" not in workload_of(api, "gated")["status"], what="nothing is left of it"
     )
@@ -66,8 +66,10 @@ def test_workloads_of_a_queue_on_hold_are_not_preempted(api):
     try:
         with preempting(api, "team-a", reclaimWithinCohort="Any"):
             api.create(of_class("production", job("urgent", gpus=8, run_for="600s")))
-            said = eventually(lambda: waiting(api, "urgent"), what="the urgent one waits")
-            assert said["reason"] == "WaitingForQuota"
+            quota_condition = eventually(
+                lambda: waiting(api, "urgent"), what="the urgent one waits"
+            )
+            assert quota_condition["reason"] == "WaitingForQuota"
             assert not condition(workload_of(api, "held", "team-b"), "Preempted")
 
             api.patch("ClusterQueue", "team-b", {"spec": {"stopPolicy": "None"}})

@@ -22,6 +22,6 @@ def test_kubectl_says_what_a_field_means(cluster, tmp_path, path, words):
     command = [find_binaries() / "kubectl", f"--kubeconfig={cluster.kubeconfig}", "explain", path]
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
 
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
-    assert words in " ".join(said.stdout.split())
+    assert words in " ".join(done.stdout.split())

@@ -48,10 +48,10 @@ def test_jobs_with_limits_are_told_when_they_start(ask, line):
         for name in ("second", "third")
     )
 
-    for told, runs in ((second, 1), (third, 2)):
-        assert told["label"] == "exact"
-        assert told["low"] == told["median"] == told["high"]
-        assert seconds_until(told["median"], line) == pytest.approx(runs * SECONDS, abs=15)
+    for start, runs in ((second, 1), (third, 2)):
+        assert start["label"] == "exact"
+        assert start["low"] == start["median"] == start["high"]
+        assert seconds_until(start["median"], line) == pytest.approx(runs * SECONDS, abs=15)
 
 
 @pytest.mark.usefixtures("line")

@@ -94,14 +94,14 @@ def test_a_ray_cluster_grows_while_it_runs(with_kinds):
     api.create(item)
     job = eventually(lambda: started(api, "RayCluster", "grows"), what="the cluster is started")
     foreign.operate(api, job)
-    tell_workers(api, 1)
+    set_workers(api, 1)
     eventually(lambda: phases(api, "grows") == ["Running"] * 2, what="head and worker run")
 
     groups = job["spec"]["workerGroupSpecs"]
     bigger = {"spec": {"workerGroupSpecs": [{**groups[0], "replicas": 3}]}}
     api.patch("RayCluster", "grows", bigger, namespace="team-a")
     foreign.operate(api, job, first=2, templates_of=[groups[0]["template"]] * 2)
-    tell_workers(api, 3)
+    set_workers(api, 3)
 
     eventually(lambda: phases(api, "grows") == ["Running"] * 4, what="the new workers run")
     assert started(api, "RayCluster", "grows")
@@ -112,7 +112,7 @@ def test_a_ray_cluster_grows_while_it_runs(with_kinds):
     assert reasons == {"WorkloadSliceReplaced": [1, 1], None: [1, 3]}
 
 
-def tell_workers(api, count):
+def set_workers(api, count):
     """Have the operator say how many workers there are: a job tells by it that it has more."""
     api.call(
         "PATCH",

@@ -38,7 +38,7 @@ SCHEDULERS = {
 
 
 @pytest.fixture(params=list(SCHEDULERS))
-def told(request, api):
+def gang_setup(request, api):
     """The API, a queue that hands its gangs over, where PodGroups are, and who schedules."""
     group, version, scheduler = SCHEDULERS[request.param]
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -73,8 +73,8 @@ def pods_of(api, name):
     return [p for p in api.find("Pod", "team-a") if p["metadata"]["name"].startswith(f"{name}-")]
 
 
-def test_a_gang_is_published_before_its_pods_are_made(told):
-    api, path, scheduler = told
+def test_a_gang_is_published_before_its_pods_are_made(gang_setup):
+    api, path, scheduler = gang_setup
     api.create(scheduled_by(scheduler, job("ring", pods=4)))
 
     pods = eventually(lambda: pods_of(api, "ring"), what="the job makes its pods")
@@ -83,8 +83,8 @@ def test_a_gang_is_published_before_its_pods_are_made(told):
     assert group["spec"]["minMember"] == 4
     (owner,) = group["metadata"]["ownerReferences"]
     assert owner["name"] == workload_of(api, "ring")["metadata"]["name"]
-    said = pods[0]["metadata"]
-    assert name in {*said["annotations"].values(), *said["labels"].values()}
+    metadata = pods[0]["metadata"]
+    assert name in {*metadata["annotations"].values(), *metadata["labels"].values()}
 
     api.delete("Job", "ring", "team-a")
     eventually(lambda: not groups(api, path), within=120, what="the group goes with the job")
@@ -95,9 +95,11 @@ def test_a_gang_waits_while_volcano_is_not_there(api):
     try:
         api.create(scheduled_by("volcano", job("early", pods=2)))
         eventually(lambda: admitted(api, "early"), what="the job is admitted")
-        told = eventually(lambda: events(api, "GangNotHandedOver"), what="the job hears of it")
+        reported_events = eventually(
+            lambda: events(api, "GangNotHandedOver"), what="the job hears of it"
+        )
 
-        assert "no PodGroups of scheduling.volcano.sh" in told[0]["message"]
+        assert "no PodGroups of scheduling.volcano.sh" in reported_events[0]["message"]
         assert api.get("Job", "early", "team-a")["spec"]["suspend"] is True
     finally:
         hand_to(api, None)

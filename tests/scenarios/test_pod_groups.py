@@ -33,7 +33,7 @@ def phases(api):
     }
 
 
-def says(api, kind):
+def condition_of(api, kind):
     found = condition(workload_of(api, "ring"), kind)
     return found.get("status"), found.get("reason")
 
@@ -49,14 +49,17 @@ def test_a_stopped_group_keeps_its_workload_until_it_is_resumed(api):
 
     activate(api, active=False)
     eventually(lambda: phases(api) == {}, what="its pods are stopped")
-    eventually(lambda: says(api, "QuotaReserved")[0] == "False", what="its quota is given back")
     eventually(
-        lambda: says(api, "WaitingForReplacementPods") == ("True", "Deactivated"),
+        lambda: condition_of(api, "QuotaReserved")[0] == "False", what="its quota is given back"
+    )
+    eventually(
+        lambda: condition_of(api, "WaitingForReplacementPods") == ("True", "Deactivated"),
         what="it waits for replacements",
     )
     members(api, "c", "d", run_for="2s")
     eventually(
-        lambda: says(api, "WaitingForReplacementPods")[0] == "False", what="they are taken note of"
+        lambda: condition_of(api, "WaitingForReplacementPods")[0] == "False",
+        what="they are taken note of",
     )
     assert phases(api) == dict.fromkeys("cd", "Pending")
     assert all(each["spec"]["schedulingGates"] for each in api.find("Pod", "team-a") if live(each))
@@ -64,7 +67,7 @@ def test_a_stopped_group_keeps_its_workload_until_it_is_resumed(api):
     activate(api, active=True)
 
     eventually(lambda: phases(api) == dict.fromkeys("cd", "Succeeded"), what="they run through")
-    eventually(lambda: says(api, "Finished")[0] == "True", what="the group is over")
+    eventually(lambda: condition_of(api, "Finished")[0] == "True", what="the group is over")
     assert workload_of(api, "ring")["metadata"]["uid"] == uid
     eventually(
         lambda: not any(KEPT in each["metadata"].get("finalizers", ()) for each in pods(api)),
@@ -86,14 +89,14 @@ def test_a_failed_member_is_replaced_while_the_others_run(api):
 
     api.delete("Pod", "a", "team-a")
     eventually(
-        lambda: says(api, "WaitingForReplacementPods") == ("True", "PodsFailed"),
+        lambda: condition_of(api, "WaitingForReplacementPods") == ("True", "PodsFailed"),
         what="a member is missing",
     )
     members(api, "c")
 
     eventually(lambda: phases(api) == dict.fromkeys("bc", "Running"), what="it is replaced")
     eventually(lambda: not api.exists("Pod", "a", "team-a"), what="the lost one may go")
-    assert says(api, "Admitted")[0] == "True"
+    assert condition_of(api, "Admitted")[0] == "True"
 
 
 def test_a_group_all_of_whose_pods_are_deleted_leaves_nothing(api):
@@ -116,11 +119,11 @@ def test_no_pod_outlives_its_controller_for_good(cluster, api):
         for name in "ab":
             api.delete("Pod", name, "team-a")
         release = [COMMANDS / "policyd", "release", "--kubeconfig", cluster.kubeconfig]
-        said = subprocess.run(
+        done = subprocess.run(
             [*release, "-n", "team-a"], capture_output=True, text=True, check=True
         )
 
-        assert said.stdout.split() == ["pods/team-a/a", "pods/team-a/b"]
+        assert done.stdout.split() == ["pods/team-a/a", "pods/team-a/b"]
         eventually(lambda: not pods(api), what="its pods are gone")
     finally:
         if cluster.name == "real":

@@ -57,10 +57,10 @@ def test_claims_of_devices_are_refused_by_policies_and_held_by_the_queue(api):
     api.create(by_hand)
     api.create(job("plain", gpus=0, run_for="1s"))
 
-    told = eventually(lambda: waiting(api, "claims"), what="it is told why it waits")
+    condition = eventually(lambda: waiting(api, "claims"), what="it is told why it waits")
     eventually(lambda: finished(api, "plain"), what="who claims nothing goes on")
-    assert told["reason"] == "Misconfigured"
-    assert "would get devices by `resourceClaims`, which no quota counts" in told["message"]
+    assert condition["reason"] == "Misconfigured"
+    assert "would get devices by `resourceClaims`, which no quota counts" in condition["message"]
     api.delete("Workload", "claims", "team-a")
 
 

@@ -13,7 +13,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
 
 
-def told(api, name, reason):
+def events_of(api, name, reason):
     """What an event of that reason on a job says."""
     for event in api.find("Event", "team-a"):
         about = event.get("involvedObject", {})
@@ -45,17 +45,18 @@ def test_each_of_equal_jobs_says_why_it_waits_within_ten_seconds_and_so_does_the
     eventually(lambda: in_line(api, names), what="three are behind the one that is next")
     for name in names:
         found = eventually(
-            lambda name=name: told(api, name, "WaitingForQuota"), what=f"{name} tells it itself"
+            lambda name=name: events_of(api, name, "WaitingForQuota"),
+            what=f"{name} tells it itself",
         )
         assert found.endswith(("held by team-a/first (8)", "; 4 are free"))
 
 
 def in_line(api, names):
     """Whether all but one say that they are behind that one; who came first may differ at first."""
-    said = {name: waiting(api, name)["message"] for name in names}
-    own = [name for name, text in said.items() if text.endswith("held by team-a/first (8)")]
+    messages = {name: waiting(api, name)["message"] for name in names}
+    own = [name for name, text in messages.items() if text.endswith("held by team-a/first (8)")]
     behind = f"behind team-a/{own[0]}, which needs 8 nvidia.com/gpu of h100; 4 are free"
-    return [text for name, text in said.items() if name not in own] == [behind] * 3
+    return [text for name, text in messages.items() if name not in own] == [behind] * 3
 
 
 def test_a_victim_names_its_preemptor(api):
@@ -63,7 +64,7 @@ def test_a_victim_names_its_preemptor(api):
     eventually(lambda: admitted(api, "low"), what="the job is admitted")
     with preempting(api, "team-a", withinClusterQueue="LowerPriority"):
         api.create(of_class("production", job("urgent", run_for="60s")))
-        found = eventually(lambda: told(api, "low", "PreemptedBy"), what="the job says it")
+        found = eventually(lambda: events_of(api, "low", "PreemptedBy"), what="the job says it")
 
     assert found.startswith("preempted by team-a/urgent, due to")
 

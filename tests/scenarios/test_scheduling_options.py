@@ -34,13 +34,15 @@ def test_room_is_held_for_a_waiting_gang_and_short_jobs_go_before_it(api):
         eventually(lambda: admitted(api, "holder"), what="the holder is admitted")
         # Ages are whole seconds: of the same one and class, anybody may be the first.
         api.create(of_class("production", job("gang", gpus=12, pods=3, run_for="1s")))
-        said = eventually(lambda: reserved(api, "gang"), what="its reservation is told")
-        assert "more needed, reserved for it from" in said
+        reservation = eventually(lambda: reserved(api, "gang"), what="its reservation is told")
+        assert "more needed, reserved for it from" in reservation
 
         api.create(of_class("research", job("endless", gpus=4, run_for="600s")))
-        told = eventually(lambda: waiting(api, "endless"), what="the endless job waits")["message"]
-        assert "it could delay team-a/gang," in told
-        assert "which has a reservation from" in told
+        condition = eventually(lambda: waiting(api, "endless"), what="the endless job waits")[
+            "message"
+        ]
+        assert "it could delay team-a/gang," in condition
+        assert "which has a reservation from" in condition
         api.create(limited(60, of_class("research", job("short", gpus=4, run_for="1s"))))
 
         eventually(lambda: finished(api, "short"), what="the short job ran")
@@ -84,5 +86,5 @@ def running(api):
 
 def eviction(api, name):
     """What was told of a workload's eviction: it is gone with the last of its pods."""
-    told = (e for e in api.find("Event", "team-a") if e["involvedObject"]["name"] == name)
-    return next((e for e in told if e["reason"].startswith("EvictedDueTo")), None)
+    found = (e for e in api.find("Event", "team-a") if e["involvedObject"]["name"] == name)
+    return next((e for e in found if e["reason"].startswith("EvictedDueTo")), None)

@@ -8,7 +8,7 @@ from tests.scenarios.api import condition, eventually
 from tests.scenarios.objects import job
 from tests.scenarios.test_queue import *  # noqa: F403 - the same scenarios, on other clusters
 from tests.scenarios.test_queue import finished, workload_of
-from tests.scenarios.test_reasons import told
+from tests.scenarios.test_reasons import events_of
 from tests.scenarios.test_topology import *  # noqa: F403
 
 pytestmark = pytest.mark.e2e
@@ -59,9 +59,11 @@ def test_a_job_that_does_not_fit_into_a_workload_says_so(api, request):
     container["ports"] = [{"containerPort": 80}, {"containerPort": 80}]
     api.create(made)
 
-    said = eventually(lambda: told(api, "twice", "ErrWorkloadCompose"), what="the job tells it")
-    assert "is refused" in said
-    assert "Duplicate value" in said
+    events = eventually(
+        lambda: events_of(api, "twice", "ErrWorkloadCompose"), what="the job tells it"
+    )
+    assert "is refused" in events
+    assert "Duplicate value" in events
 
 
 def checks(api):

@@ -98,8 +98,8 @@ def test_a_gang_runs_in_one_rack_in_order_and_the_next_waits_for_a_rack(racks):
     assert len(racks_of(ring) | racks_of(pair)) == 2
 
     racks.create(gang("next", 4))
-    said = eventually(lambda: waiting(racks, "next"), what="the next one waits")["message"]
-    assert 'topology "placed" allows to fit only 2 out of 4 pod(s)' in said
+    condition = eventually(lambda: waiting(racks, "next"), what="the next one waits")["message"]
+    assert 'topology "placed" allows to fit only 2 out of 4 pod(s)' in condition
     assert not admitted(racks, "next")
 
     racks.delete("Job", "ring", "team-a")

@@ -10,19 +10,19 @@ from tests.scenarios.objects import job
 from tests.scenarios.test_queue import admitted, waiting
 
 
-def tells(cluster, item, *options):
+def verdicts_of(cluster, item, *options):
     """Create something by kubectl; return the warnings about its queue."""
     kubectl = [find_binaries() / "kubectl", f"--kubeconfig={cluster.kubeconfig}"]
     command = [*kubectl, "create", *options, "-f", "-"]
     done = subprocess.run(
         command, input=json.dumps(item), capture_output=True, text=True, check=True, timeout=60
     )
-    said = (line.partition("Warning: queue: ")[2] for line in done.stderr.splitlines())
-    return list(filter(None, said))
+    verdicts = (line.partition("Warning: queue: ")[2] for line in done.stderr.splitlines())
+    return list(filter(None, verdicts))
 
 
 def dry(cluster, item):
-    return tells(cluster, item, "--dry-run=server")
+    return verdicts_of(cluster, item, "--dry-run=server")
 
 
 def in_queue(item, name):
@@ -37,14 +37,14 @@ def test_a_dry_run_says_what_a_real_creation_then_does(cluster, api):
     eventually(lambda: dry(cluster, job("first")) == [STARTS], what="the first would start")
     assert api.find("Workload", "team-a") == []
 
-    tells(cluster, job("first", run_for="120s"))
+    verdicts_of(cluster, job("first", run_for="120s"))
     eventually(lambda: admitted(api, "first"), what="it is admitted")
     borrows = "would start now: 4 nvidia.com/gpu of h100 from team-a, 4 of them borrowed from"
     waits = "would wait: 1st in team-a, 4 more nvidia.com/gpu needed"
     eventually(
         lambda: dry(cluster, job("small", gpus=4)) == [f"{borrows} research"], what="it borrows"
     )
-    assert tells(cluster, job("second", run_for="120s")) == [waits]
+    assert verdicts_of(cluster, job("second", run_for="120s")) == [waits]
     eventually(lambda: waiting(api, "second"), what="the second waits")
     assert "Warning" not in str(api.get("Job", "second", "team-a"))
     second = waits.replace("1st", "2nd")

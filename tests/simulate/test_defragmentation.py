@@ -29,13 +29,17 @@ def in_the_way(**fields):
 def test_a_plan_says_who_moves_from_where_to_where_at_what_cost():
     of = in_the_way(reserved_at=-1800.0)
 
-    told = described(of, plan(of))
+    report = described(of, plan(of))
 
-    assert (told.workload, dict(told.target), told.fewest) == ("new", {"r1-0": 1, "r1-1": 1}, True)
-    (move,) = told.moves
+    assert (report.workload, dict(report.target), report.fewest) == (
+        "new",
+        {"r1-0": 1, "r1-1": 1},
+        True,
+    )
+    (move,) = report.moves
     assert (move.workload, move.pods) == ("a", 2)
     assert (dict(move.source), dict(move.target)) == ({"r1-0": 2}, {"r2-0": 2})
-    assert (move.lost_seconds, move.cost, told.cost) == (1800.0, 3600.0, 3600.0)
+    assert (move.lost_seconds, move.cost, report.cost) == (1800.0, 3600.0, 3600.0)
 
 
 def test_queues_that_did_not_ask_for_moves_can_be_planned_for_too():

@@ -7,7 +7,7 @@ from policyd.alloc.queue import QueueSpec
 from policyd.optimize.opt_ins import OptIns
 from tests.alloc.builders import held, usage
 from tests.alloc.choices import scenarios
-from tests.simulate.test_properties import made, scenario_of, steps, told
+from tests.simulate.test_properties import made, scenario_of, steps, summarize_step
 
 
 def seconds(choose, least, most):
@@ -80,4 +80,4 @@ def test_only_a_hanging_call_is_left_if_it_is_never_stopped(scenario):
 def test_the_same_scenario_goes_the_same_way(scenario):
     first, second = steps(made(scenario)), steps(made(scenario))
 
-    assert [told(step) for step in first] == [told(step) for step in second]
+    assert [summarize_step(step) for step in first] == [summarize_step(step) for step in second]

@@ -142,8 +142,8 @@ def test_no_workload_is_preempted_twice_in_a_cycle_nor_for_a_stranger(scenario):
 def test_the_same_scenario_goes_the_same_way(scenario):
     first, second = steps(made(scenario)), steps(made(scenario))
 
-    assert [told(step) for step in first] == [told(step) for step in second]
+    assert [summarize_step(step) for step in first] == [summarize_step(step) for step in second]
 
 
-def told(step):
+def summarize_step(step):
     return step.at, step.ended, [(type(a), a.workload.key) for a in step.plan.actions]

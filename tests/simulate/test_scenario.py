@@ -278,7 +278,7 @@ def test_a_job_with_a_workload_is_simulated_once(simulate):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param(
             JOB.replace("labels: {kueue.x-k8s.io/queue-name: lq}", ""), "names no queue", id="job"
@@ -298,11 +298,11 @@ def test_a_job_with_a_workload_is_simulated_once(simulate):
         ),
     ],
 )
-def test_unsimulated_features_are_reported(simulate, text, said):
+def test_unsimulated_features_are_reported(simulate, text, message):
     result = simulate(cluster(text))
 
     assert result.exit_code == 0
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_columns_are_as_wide_as_the_longest_name(simulate):
@@ -322,7 +322,7 @@ def test_a_scenario_may_come_from_standard_input(simulate):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         pytest.param(
             ("run-for: 1m", "run-for: soon"), "`soon` is not a duration", id="no-duration"
@@ -333,8 +333,8 @@ def test_a_scenario_may_come_from_standard_input(simulate):
         pytest.param(("---", "{"), "not YAML", id="no-yaml"),
     ],
 )
-def test_errors_in_a_scenario_are_reported(simulate, change, said):
+def test_errors_in_a_scenario_are_reported(simulate, change, message):
     result = simulate(SCENARIO.replace(*change))
 
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr

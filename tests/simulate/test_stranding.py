@@ -36,7 +36,7 @@ def gang(name="new", gpus=8, cpu=1_000, count=1, **fields):
 def stranded(nodes, pods, *gangs):
     lines = node_lines(nodes, pods, gangs, [("rack", "kubernetes.io/hostname")])
     return {
-        line.name: (each.amount, each.by, each.lacks) for line in lines for each in line.stranded
+        line.name: (each.amount, each.by, each.missing) for line in lines for each in line.stranded
     }
 
 

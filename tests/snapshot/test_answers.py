@@ -77,14 +77,14 @@ def test_in_a_queue_that_gives_no_quota_that_is_the_reason():
 
 
 @pytest.mark.parametrize(
-    ("fields", "answered", "says"),
+    ("fields", "answered", "message"),
     [
         pytest.param({"admitted": True}, "Admitted", "it is not waiting for quota", id="runs"),
         pytest.param({}, "QuotaReserved", "waits for its admission checks", id="checks"),
         pytest.param({"evicted": True}, "Stopping", "still holds 6 gpu of default", id="evicted"),
     ],
 )
-def test_what_has_quota_says_what_it_holds(fields, answered, says):
+def test_what_has_quota_says_what_it_holds(fields, answered, message):
     held = running("ns/job-w", "q", gpu=6)
     for name, value in {"admitted": False, **fields}.items():
         held = type(held)(
@@ -94,7 +94,7 @@ def test_what_has_quota_says_what_it_holds(fields, answered, says):
     answer = why_holding(found, "Job", "ns", "w")
 
     assert (answer.state, answer.requests) == (answered, {"gpu": 6})
-    assert says in answer.message
+    assert message in answer.message
 
 
 @pytest.mark.parametrize(

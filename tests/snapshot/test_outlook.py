@@ -77,16 +77,16 @@ def test_the_core_decides_as_it_was_said(scenario):
     at_rest(of)
     if of.queues.get(new.cluster_queue) is None or not of.queues[new.cluster_queue].active:
         return
-    said = outlook(of, *(each for each in things if hasattr(each, "parent"))).prospect(new)
+    prospect = outlook(of, *(each for each in things if hasattr(each, "parent"))).prospect(new)
 
     put(of, new)
     at_rest(of)
 
     holding = of.holding("new")
-    if isinstance(said, WouldStart):
-        charged = Counter({(t.flavor, t.resource): t.amount for t in said.quota})
+    if isinstance(prospect, WouldStart):
+        charged = Counter({(t.flavor, t.resource): t.amount for t in prospect.quota})
         assert charged == Counter(holding.admission.usage())
-    elif said is not None:
+    elif prospect is not None:
         assert holding is None
 
 
@@ -104,7 +104,7 @@ def test_the_core_preempts_as_it_was_said(scenario):
         run(of)  # its preemptions are carried out, as far as here, by nobody
     if of.queues.get(new.cluster_queue) is None or not of.queues[new.cluster_queue].active:
         return
-    said = outlook(of, *(each for each in things if hasattr(each, "parent"))).prospect(new)
+    prospect = outlook(of, *(each for each in things if hasattr(each, "parent"))).prospect(new)
 
     put(of, new)
     preempted = [
@@ -115,7 +115,7 @@ def test_the_core_preempts_as_it_was_said(scenario):
     ]
 
     holding = of.holding("new")
-    match said:
+    match prospect:
         case WouldStart(victims=0):
             assert holding is not None
         case WouldStart(victims=victims):
@@ -149,7 +149,7 @@ def test_what_it_lacks_is_told_and_how_many_are_ahead():
     )
     found = outlook(of).prospect(newcomer(gpu=4))
 
-    assert (found.ahead, [lack.missing for lack in found.lacks]) == (1, [2])
+    assert (found.ahead, [shortfall.missing for shortfall in found.shortfalls]) == (1, [2])
 
 
 def test_nobody_passes_the_head_of_a_strict_queue():
@@ -165,7 +165,7 @@ def test_what_a_queue_can_never_hold_never_starts():
     found = outlook(settled(queue("q", gpu=8))).prospect(newcomer(gpu=9))
 
     assert isinstance(found, NeverFits)
-    assert [(lack.requested, lack.capacity) for lack in found.lacks] == [(9, 8)]
+    assert [(shortfall.requested, shortfall.capacity) for shortfall in found.shortfalls] == [(9, 8)]
 
 
 def test_a_flavor_that_refuses_it_is_told():

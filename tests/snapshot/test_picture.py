@@ -31,9 +31,9 @@ def test_order_and_who_is_ahead_are_those_of_the_queue(things):
     for found in snapshot(of).cluster_queues:
         pending, rows = of.queues[found.name].pending, found.pending
         ahead = turns(pending, strict=found.strict)
-        said = {row.key: None if row.ahead == NONE else rows[row.ahead].key for row in rows}
+        ahead_of = {row.key: None if row.ahead == NONE else rows[row.ahead].key for row in rows}
         assert [row.key for row in rows] == [p.workload.key for p in places(of, found.name)]
-        assert said == {t.workload.key: a and a.workload.key for t, a in ahead}
+        assert ahead_of == {t.workload.key: a and a.workload.key for t, a in ahead}
 
 
 @RATE
@@ -89,12 +89,12 @@ def test_a_workload_that_is_next_has_its_reason_with_numbers_and_what_helps():
     )  # fmt: skip
     found = queue_of(snapshot(of))
     (row,), (reason,) = found.pending, found.reasons
-    (lacking,) = reason.lacking
+    (shortfall,) = reason.lacking
 
     assert (row.job, row.since, found.requests[row.requests]) == ("Job/w", 5, {"gpu": 4})
     assert reason.type == "WaitingForQuota"
-    assert (lacking.requested, lacking.available, lacking.missing) == (4, 2, 2)
-    assert lacking.holders == (QuotaHolder("ns/job-runs", "q", 6),)
+    assert (shortfall.requested, shortfall.available, shortfall.missing) == (4, 2, 2)
+    assert shortfall.holders == (QuotaHolder("ns/job-runs", "q", 6),)
     assert reason.user.startswith("wait until ns/job-runs (6) end")
     assert reason.administrator.startswith("raise the nominalQuota of ClusterQueue q")
 
@@ -114,10 +114,10 @@ def test_the_slice_that_a_workload_replaces_is_not_among_its_holders():
 def test_a_workload_that_can_never_start_is_told_the_most_that_it_could_have():
     of = settled(queue("q", gpu=8), workload("ns/w", "q", gpu=12))
     (reason,) = queue_of(snapshot(of)).reasons
-    (lacking,) = reason.lacking
+    (shortfall,) = reason.lacking
 
     assert reason.type == "ExceedsMaxQuota"
-    assert (lacking.never, lacking.available, lacking.missing) == (True, 8, 4)
+    assert (shortfall.never, shortfall.available, shortfall.missing) == (True, 8, 4)
 
 
 def test_where_more_than_kueues_rules_decide_the_condition_is_the_reason():
@@ -153,10 +153,10 @@ def test_few_reasons_are_worked_out_for_one_picture_and_the_rest_for_the_next():
     of = settled(queue("q", gpu=900), running("a", "q", gpu=900), *waits)
     pictures = Pictures(of, Jobs())
 
-    def told(picture):
+    def count_explained(picture):
         return sum(getattr(reason, "type", "") == "Told" for _, reason in picture.queues[0].reasons)
 
-    assert [told(taken(of, pictures=pictures)) for _ in range(2)] == [5, 0]
+    assert [count_explained(taken(of, pictures=pictures)) for _ in range(2)] == [5, 0]
 
 
 def test_many_workloads_are_in_order_and_what_goes_meanwhile_does_no_harm():
@@ -196,8 +196,8 @@ def test_jobs_of_other_teams_are_named_as_far_as_that_is_wanted(others, first, h
 
     assert found.other_teams == others
     assert [row.key for row in mine.pending] == [first, "team-a/job-second"]
-    (lacking,) = mine.reasons[0].lacking
-    assert {each.name for each in lacking.holders} == {"team-a/job-mine", holder}
+    (shortfall,) = mine.reasons[0].lacking
+    assert {each.name for each in shortfall.holders} == {"team-a/job-mine", holder}
     assert "team-a/job-mine" in {row.key for row in mine.holding}
 
 
@@ -252,10 +252,10 @@ def test_a_condition_is_told_to_its_own_team_alone():
         queue("q", gpu=4, opt_ins=OptIns(claims=True)), running("team-b/r", "q", gpu=4),
         workload("team-b/w", "q", gpu=4),
     )  # fmt: skip
-    (told,) = queue_of(snapshot(of, reader="team-b", others="hidden")).reasons
+    (shown,) = queue_of(snapshot(of, reader="team-b", others="hidden")).reasons
     (other,) = queue_of(snapshot(of, reader="team-a", others="hidden")).reasons
 
-    assert (told.message, other.message) == ("told to team-b/w", "")
+    assert (shown.message, other.message) == ("told to team-b/w", "")
 
 
 @pytest.mark.parametrize(

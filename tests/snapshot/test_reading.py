@@ -26,7 +26,7 @@ def changed(**fields):
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         pytest.param(b"", "not a whole QueueSnapshot", id="empty"),
         pytest.param(b"[1]", "not a whole QueueSnapshot", id="another-shape"),
@@ -38,8 +38,8 @@ def changed(**fields):
         pytest.param(changed(clusterQueues=[5]), r"damaged: .*clusterQueues\[0\]", id="damaged"),
     ],
 )
-def test_what_cannot_be_understood_is_a_sentence_with_its_place(body, says):
-    with pytest.raises(SnapshotError, match=f"^live: .*{says}"):
+def test_what_cannot_be_understood_is_a_sentence_with_its_place(body, message):
+    with pytest.raises(SnapshotError, match=f"^live: .*{message}"):
         read(body, "live")
 
 

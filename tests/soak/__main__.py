@@ -80,7 +80,7 @@ def reported(soak: Soak, minutes: float) -> dict[str, Any]:
             name: [memory.samples[0][1], memory.samples[-1][1], memory.growth()]
             for name, memory in watch.memory.items()
         },
-        "other_acts_refused": {act: dict(told) for act, told in soak.load.refusals.items()},
+        "other_acts_refused": {act: dict(refusals) for act, refusals in soak.load.refusals.items()},
         "found": soak.found,
     }
 
@@ -97,18 +97,18 @@ def show(report: dict[str, Any], logs: Sequence[Path]) -> None:
     print(f"{'compared':<12}{report['looks']} times with what a fresh controller would do")
     longest = report["longest_without_reason"]
     print(f"{'reasons':<12}{longest:.0f} s at most without one")
-    for act, told in report["other_acts_refused"].items():
-        for text, count in told.items():
+    for act, refusals in report["other_acts_refused"].items():
+        for text, count in refusals.items():
             print(f"  refused to users: {act}: {count} x {text[:300]}")
     print()
     for what, found in report["found"].items():
         print(f"{what:<60}{len(found) or 'none':>6}")
         for line in found[:SHOWN]:
             print(f"  {line}")
-        _tell(found[:SHOWN], logs)
+        _print_findings(found[:SHOWN], logs)
 
 
-def _tell(found: Sequence[str], logs: Sequence[Path]) -> None:
+def _print_findings(found: Sequence[str], logs: Sequence[Path]) -> None:
     """Print the last lines of the logs about the first objects that something is wrong with."""
     names = dict.fromkeys(name for line in found for name in NAME.findall(line))
     for name in list(names)[:3]:

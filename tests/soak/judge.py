@@ -48,12 +48,12 @@ def refused(lines: Iterable[str], accounts: Mapping[str, str]) -> Iterator[tuple
         code, user = event["responseStatus"].get("code", 0), event["user"]["username"]
         if code < 400 or code in LATE:
             continue
-        said = event["responseStatus"].get("message", "")
-        asked = "admission webhook" in said or "ValidatingAdmissionPolicy" in said
+        message = event["responseStatus"].get("message", "")
+        asked = "admission webhook" in message or "ValidatingAdmissionPolicy" in message
         if user in own or (asked and user.startswith("system:")):
             at = event["stageTimestamp"][11:19]
             what = f"{at} {event['verb']} {event['requestURI'].partition('?')[0]}"
-            yield own.get(user, user), f"{what}: {code} {said}"
+            yield own.get(user, user), f"{what}: {code} {message}"
 
 
 @dataclass
@@ -142,11 +142,11 @@ class Quotas:
         held, most = self.held[place], self._most(place, _moment(version))
         if held > most:
             name = version.key.rpartition("workloads/")[2]
-            told = f"{held / 1000:g} of {most / 1000:g} {place[2]} of {place[1]}"
+            amounts_text = f"{held / 1000:g} of {most / 1000:g} {place[2]} of {place[1]}"
             holders = ((who, amounts[place] / 1000) for who, amounts in self._holds.items())
             by = ", ".join(f"{who} {amount:g}" for who, amount in holders if amount)
             at = f"at revision {version.revision}"
-            self.exceeded.append(f"{place[0]} with {name} {at}: {told}; {by}")
+            self.exceeded.append(f"{place[0]} with {name} {at}: {amounts_text}; {by}")
 
     def _most(self, place: Place, at: float) -> float:
         """Return the most that a queue or cohort might hold when something was admitted."""
@@ -204,7 +204,7 @@ class Reasons:
 
     longest: dict[str, float] = field(default_factory=dict)
     """Seconds, by the workload; of those that said none at some look."""
-    said: dict[str, list[str]] = field(default_factory=dict)
+    messages_by_job: dict[str, list[str]] = field(default_factory=dict)
     """What each workload said at which looks, as long as it was something new."""
     _since: dict[str, float] = field(default_factory=dict)
     _seen_at: float = 0.0
@@ -229,9 +229,9 @@ class Reasons:
         self._since, self._seen_at = untold, now
 
     def _note(self, key: str, message: str, now: float) -> None:
-        said = self.said.setdefault(key, [])
-        if not said or said[-1].partition(" ")[2] != message:
-            said.append(f"{clock(now)} {message}")
+        lines = self.messages_by_job.setdefault(key, [])
+        if not lines or lines[-1].partition(" ")[2] != message:
+            lines.append(f"{clock(now)} {message}")
 
     def over(self, seconds: float) -> dict[str, float]:
         """Return which workloads said no reason for longer."""

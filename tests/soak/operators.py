@@ -90,13 +90,13 @@ class Operators(threading.Thread):
         phases = {pod.get("status", {}).get("phase") for pod in pods}
         if foreign.suspended(job):
             self._clear(pods)
-            self._tell(job, runs=False)
+            self._write_states(job, runs=False)
         elif not pods:
             foreign.operate(self._api, job, templates_of=timed(job))
         elif phases <= ENDED:
-            self._tell(job, runs=False, ended=True)
+            self._write_states(job, runs=False, ended=True)
         elif phases == {"Running"}:
-            self._tell(job, runs=True)
+            self._write_states(job, runs=True)
 
     def _lead(self, job: dict[str, Any], there: set[str]) -> None:
         for suffix, template, metadata in members(job):
@@ -109,7 +109,7 @@ class Operators(threading.Thread):
             metadata = pod["metadata"]
             self._api.delete("Pod", metadata["name"], metadata["namespace"], missing_is_fine=True)
 
-    def _tell(self, job: dict[str, Any], *, runs: bool, ended: bool = False) -> None:
+    def _write_states(self, job: dict[str, Any], *, runs: bool, ended: bool = False) -> None:
         """Say how far a job has come, unless it says so already."""
         status = foreign.done(job["kind"]) if ended else progress(job, runs=runs)
         known = job.get("status", {})
@@ -122,8 +122,8 @@ class Operators(threading.Thread):
         if not waits or condition(workload, FINISHED) or not workload["status"].get("admission"):
             return
         answer = {"state": self._random.choice(ANSWERS), "message": "the soak's answer"}
-        told = [{**each, **(answer if each in waits else {})} for each in states]
-        self._write_status({**workload, "kind": "Workload"}, {"admissionChecks": told})
+        states_now = [{**each, **(answer if each in waits else {})} for each in states]
+        self._write_status({**workload, "kind": "Workload"}, {"admissionChecks": states_now})
 
     def _write_status(self, item: dict[str, Any], status: dict[str, Any]) -> None:
         metadata = item["metadata"]
@@ -139,8 +139,8 @@ class Operators(threading.Thread):
 
 def timed(job: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the templates of a job's pods, which run for as long as the job says, if it does."""
-    told = job["metadata"].get("annotations", {})
-    seconds = {RUN_FOR: told[RUN_FOR]} if RUN_FOR in told else {}
+    declared = job["metadata"].get("annotations", {})
+    seconds = {RUN_FOR: declared[RUN_FOR]} if RUN_FOR in declared else {}
     found = []
     for template in foreign.templates(job):
         given = template.get("metadata", {})
@@ -166,17 +166,17 @@ def progress(job: dict[str, Any], *, runs: bool) -> dict[str, Any]:
     kind, count = job["kind"], int(runs)
     if kind == "JobSet":
         replicated = job["spec"]["replicatedJobs"]
-        told = [{"name": r["name"], "ready": count * r["replicas"]} for r in replicated]
-        return {"replicatedJobsStatus": told}
+        statuses = [{"name": r["name"], "ready": count * r["replicas"]} for r in replicated]
+        return {"replicatedJobsStatus": statuses}
     if kind == "TrainJob":
         return {"jobsStatus": [{"name": "node", "ready": count, "active": count}]}
     if kind in {"RayCluster", "RayJob"}:
         state = {"state": "ready" if runs else "suspended"}
-        told = {"jobDeploymentStatus": "Running" if runs else "Suspended"}
-        return state if kind == "RayCluster" else {"rayClusterStatus": state, **told}
+        statuses = {"jobDeploymentStatus": "Running" if runs else "Suspended"}
+        return state if kind == "RayCluster" else {"rayClusterStatus": state, **statuses}
     type_ = "Ready" if kind == "RayService" else "Running"
-    said = {"type": type_, "status": str(runs), "reason": "Progress", "message": "so it is"}
-    return {"conditions": [said]}
+    condition = {"type": type_, "status": str(runs), "reason": "Progress", "message": "so it is"}
+    return {"conditions": [condition]}
 
 
 WORKLOADS = "apis/kueue.x-k8s.io/v1beta2/workloads"

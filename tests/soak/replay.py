@@ -29,7 +29,7 @@ from policyd.kube.resources import (
 from policyd.testing import FakeClient, FakeClock, ObjectStore, StoredChange
 from tests.scenarios.api import Api, Refused, condition
 
-TOLD = {each.plural for each in (EVENTS, LEASES, CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)}
+INFORMATIONAL = {each.plural for each in (EVENTS, LEASES, CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)}
 """What is written of these tells something, and nothing depends on it."""
 
 RUNTIMES = Resource(
@@ -61,7 +61,7 @@ class Finding:
         what: In words.
         about: The object, as `Kind namespace/name`.
         uid: Of the object; empty if it would be made.
-        said: Why it waits, as it says; if it says something else, that is another finding.
+        text: Why it waits, as it says; if it says something else, that is another finding.
         detail: What else helps to find out why.
         generation: Of the object's spec: one that was changed meanwhile was not left alone.
     """
@@ -69,7 +69,7 @@ class Finding:
     what: str
     about: str
     uid: str = ""
-    said: str = ""
+    text: str = ""
     detail: str = field(default="", compare=False)
     generation: int = 0
 
@@ -133,7 +133,7 @@ def _kept(item: dict[str, Any]) -> dict[str, Any]:
 def findings(store: ObjectStore) -> Iterator[Finding]:
     """Yield what a fresh controller did, but for what only tells."""
     for change in store.history:
-        if change.resource.plural in TOLD:
+        if change.resource.plural in INFORMATIONAL:
             continue
         what = _of_workload(change) if change.resource == WORKLOADS else _verb(change)
         if what:
@@ -151,14 +151,14 @@ def reworded(dumped: Dump, store: ObjectStore) -> Iterator[Finding]:
     now = {item["metadata"]["uid"]: item for item in store.select(WORKLOADS, {})}
     for before in dumped[WORKLOADS]:
         metadata = before["metadata"]
-        said, says = _said(before), _said(now.get(metadata["uid"], {}))
-        if said and says and said != says:
+        before_text, after_text = _reason_text(before), _reason_text(now.get(metadata["uid"], {}))
+        if before_text and after_text and before_text != after_text:
             about = f"Workload {metadata['namespace']}/{metadata['name']}"
-            detail = f"{said} -> {says}"
-            yield Finding("waits for another reason", about, metadata["uid"], said, detail)
+            detail = f"{before_text} -> {after_text}"
+            yield Finding("waits for another reason", about, metadata["uid"], before_text, detail)
 
 
-def _said(workload: Mapping[str, Any]) -> str:
+def _reason_text(workload: Mapping[str, Any]) -> str:
     """Return why a workload waits, as it says; empty if it does not wait or does not say."""
     reserved = condition(dict(workload), QUOTA_RESERVED)
     return reserved.get("message", "") if reserved.get("status") == "False" else ""
@@ -168,10 +168,10 @@ def _of_workload(change: StoredChange) -> str:
     """Say what became of a workload; empty if it is only told something."""
     if change.old is None or change.new is None:
         return _verb(change)
-    for kind, said in ((QUOTA_RESERVED, "admit"), (EVICTED, "evict"), (FINISHED, "finish")):
+    for kind, verb in ((QUOTA_RESERVED, "admit"), (EVICTED, "evict"), (FINISHED, "finish")):
         was, now = (condition(each, kind).get("status") for each in (change.old, change.new))
         if was != now and now == "True":
-            return f"would {said} it"
+            return f"would {verb} it"
     return "would change its spec" if change.old["spec"] != change.new["spec"] else ""
 
 

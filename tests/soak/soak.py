@@ -175,7 +175,7 @@ class Soak:
         note(
             f"no reason for over {REASON_SECONDS:.0f} s",
             [
-                f"{key}: {seconds:.0f} s; it said: {' | '.join(watch.reasons.said[key])}"
+                f"{key}: {seconds:.0f} s; it said: {' | '.join(watch.reasons.messages_by_job[key])}"
                 for key, seconds in over.items()
             ],
         )

@@ -50,7 +50,7 @@ TWO = (queue(1, "a", 8), queue(2, "b", 8))
 
 
 @pytest.mark.parametrize(
-    ("history", "told"),
+    ("history", "expected"),
     [
         pytest.param([workload(3, "x", 12), workload(4, "y", 4, of="b")], "", id="all-there-is"),
         pytest.param([workload(3, "x", 13)], "a with ns/x at revision 3: 13 of 12", id="a-queue"),
@@ -96,17 +96,17 @@ TWO = (queue(1, "a", 8), queue(2, "b", 8))
         ),
     ],
 )
-def test_more_quota_than_there_is_is_named(history, told):
+def test_more_quota_than_there_is_is_named(history, expected):
     quotas = Quotas()
     quotas.go_through([*TWO, *history])
 
-    assert "; ".join(quotas.exceeded)[: len(told) or None] == told
+    assert "; ".join(quotas.exceeded)[: len(expected) or None] == expected
 
 
 def event(code, user, message="", *, verb="patch"):
     status = {"code": code, "message": message}
-    told = {"user": {"username": user}, "responseStatus": status, "verb": verb}
-    return json.dumps({**told, "requestURI": "/x?a=b", "stageTimestamp": "2026-01-01T12:34:56Z"})
+    body = {"user": {"username": user}, "responseStatus": status, "verb": verb}
+    return json.dumps({**body, "requestURI": "/x?a=b", "stageTimestamp": "2026-01-01T12:34:56Z"})
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_refused_writes_are_told(line, found):
 
 def test_how_long_no_reason_is_said_is_measured_from_the_creation_on():
     pending = {"metadata": {"namespace": "ns", "name": "x", "creationTimestamp": OLD}}
-    told = {"type": "QuotaReserved", "status": "False", "message": "because"}
+    condition = {"type": "QuotaReserved", "status": "False", "message": "because"}
     reasons = Reasons()
 
     reasons.look([pending], NOW + 5)
     reasons.look([pending], NOW + 12)
-    reasons.look([{**pending, "status": {"conditions": [told]}}], NOW + 14)
+    reasons.look([{**pending, "status": {"conditions": [condition]}}], NOW + 14)
     reasons.look([pending], NOW + 30)  # it may have said none for a moment only
 
     assert reasons.longest == {"ns/x": 12}
@@ -148,9 +148,9 @@ def test_how_long_no_reason_is_said_is_measured_from_the_creation_on():
     [("because", "because"), ("", ""), (PENDING, ""), (BYPASSED, "")],
 )
 def test_what_says_only_that_it_waits_is_no_reason(message, reason):
-    told = {"type": "QuotaReserved", "status": "False", "message": message}
+    condition = {"type": "QuotaReserved", "status": "False", "message": message}
 
-    assert reason_of({"status": {"conditions": [told]}}) == reason
+    assert reason_of({"status": {"conditions": [condition]}}) == reason
 
 
 class Created(list):
@@ -167,9 +167,9 @@ def member(number, *, phase="Running", deleted=False):
 
 
 def group_workload(*, waits="True", active=True):
-    told = [{"type": "WaitingForReplacementPods", "status": waits}]
+    conditions = [{"type": "WaitingForReplacementPods", "status": waits}]
     about = {"namespace": "ns", "name": "ring"}
-    return {"metadata": about, "spec": {"active": active}, "status": {"conditions": told}}
+    return {"metadata": about, "spec": {"active": active}, "status": {"conditions": conditions}}
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_short_soak_finds_nothing(tmp_path):
         soak = Soak(seed=7)
         soak.run(stage, minutes=0.4)
 
-    assert {what: told for what, told in soak.found.items() if told} == {}
+    assert {what: findings for what, findings in soak.found.items() if findings} == {}
     report = reported(soak, 0.4)
     assert report["admissions"] > 10
     assert report["looks"] > 2

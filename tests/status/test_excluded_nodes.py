@@ -20,7 +20,7 @@ def spec(name, *, host=None, rack="a", **facts):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "said"),
+    ("nodes", "message"),
     [
         pytest.param([spec("a1")], "", id="all-are-counted"),
         pytest.param([spec("a1", ready=False)], "a1 is not ready", id="not-ready"),
@@ -43,13 +43,13 @@ def spec(name, *, host=None, rack="a", **facts):
         pytest.param([spec("a1", ready=False), spec("a1")], "", id="ready-again"),
     ],
 )
-def test_nodes_that_are_not_counted(nodes, said):
+def test_nodes_that_are_not_counted(nodes, message):
     made = state(queue("a"), flavors=())
     made.put_flavor(FLAVOR)
     for each in nodes:
         made.ledger.nodes.put(each)
 
-    assert not_counted(made, "h100") == said
+    assert not_counted(made, "h100") == message
 
 
 def test_a_deleted_node_does_not_matter():

@@ -99,7 +99,7 @@ def scenario(others):
     return "".join([QUEUES.replace("OTHERS", others), *nodes, *made])
 
 
-SAID = [
+SIMULATED = [
     pytest.param([], id="table"),
     pytest.param(["--explain", "--map"], id="map"),
     pytest.param(["--until", "2m", "--defragment", "2", "--map"], id="plans"),
@@ -114,19 +114,19 @@ def simulated(others, *words):
     return result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("words", SAID)
+@pytest.mark.parametrize("words", SIMULATED)
 @pytest.mark.parametrize(
-    ("others", "unsaid", "said"),
+    ("others", "unsaid", "message"),
     [
         pytest.param("names", None, r"theirs/large", id="names"),
         pytest.param("team", r"theirs/", r"of theirs|theirs \(", id="team"),
         pytest.param("hidden", r"theirs", r"another team|other teams", id="hidden"),
     ],
 )
-def test_a_simulation_tells_a_team_of_others_as_far_as_is_wanted(words, others, unsaid, said):
+def test_a_simulation_tells_a_team_of_others_as_far_as_is_wanted(words, others, unsaid, message):
     text = simulated(others, "--namespace", "ours", *words)
 
-    assert re.search(said, text)
+    assert re.search(message, text)
     assert "ours/mine" in text
     assert unsaid is None or not re.findall(f".*{unsaid}.*", text)
 

@@ -74,8 +74,8 @@ def test_the_biggest_part_that_is_free_goes_first_and_says_what_it_is():
     of = world(asking(), node("a", has={SMALL: 2, BIG: 1}), node("b", has={SMALL: 1}))
 
     assert suggested(of) == [(BIG, 1), (SMALL, 2)]
-    told = remedy_text(UseProfile(pod_set="m", profile=BIG, share="3/7", gigabytes=40, nodes=1))
-    assert told == (
+    message = remedy_text(UseProfile(pod_set="m", profile=BIG, share="3/7", gigabytes=40, nodes=1))
+    assert message == (
         "ask for 1 nvidia.com/mig-3g.40gb instead of 1 nvidia.com/gpu, if 3/7 of a GPU with 40 GB"
         " is enough: it is free on 1 node(s)"
     )

@@ -28,7 +28,7 @@ from tests.alloc.test_preemption import running
 from tests.optimize.builders import state
 
 
-def told(of, key="w"):
+def remedy_texts(of, key="w"):
     """The remedies for a workload after one cycle, as sentences."""
     return [remedy_text(remedy) for remedy in found(of, key)]
 
@@ -56,7 +56,7 @@ def test_a_slice_that_is_to_be_replaced_is_not_waited_for_and_counts_as_had():
         workload("w", "q", gpu=2, count=9, priority=5, replaces="old"),
     )
 
-    assert told(of)[0] == "run 6 pods fewer of pod set main: 3 fit"
+    assert remedy_texts(of)[0] == "run 6 pods fewer of pod set main: 3 fit"
 
 
 def test_a_slice_that_is_to_be_replaced_holds_nothing_that_its_job_waits_for():
@@ -161,7 +161,7 @@ def test_a_slice_that_is_to_be_replaced_holds_nothing_that_its_job_waits_for():
     ],
 )
 def test_remedies_are_reported_the_cheapest_first(things, expected):
-    assert told(state(*things)) == expected
+    assert remedy_texts(state(*things)) == expected
 
 
 def test_a_flavor_with_room_that_something_keeps_the_pods_from():
@@ -171,7 +171,9 @@ def test_a_flavor_with_room_that_something_keeps_the_pods_from():
     )
     of.put_flavor(TAINTED)
 
-    assert told(of)[0] == ("tolerate the taint k=v:NoSchedule of flavor tainted, which has room")
+    assert remedy_texts(of)[0] == (
+        "tolerate the taint k=v:NoSchedule of flavor tainted, which has room"
+    )
 
 
 def test_a_flavor_is_no_help_that_has_no_room_for_all_that_is_asked():
@@ -182,7 +184,7 @@ def test_a_flavor_is_no_help_that_has_no_room_for_all_that_is_asked():
     )
     of.put_flavor(TAINTED)
 
-    assert not any("tainted, which" in text for text in told(of))
+    assert not any("tainted, which" in text for text in remedy_texts(of))
 
 
 def test_candidates_that_are_protected_are_named_with_the_time():

@@ -85,8 +85,8 @@ class AskingPolicies:
         self.lookups = ExternalLookups(clock=self.clock)
         self.out_of_time = False
 
-    async def says(self, expression, **outside):
-        (self.folder / "a.yaml").write_text(json.dumps(saying(expression)))
+    async def evaluate(self, expression, **outside):
+        (self.folder / "a.yaml").write_text(json.dumps(message_policy(expression)))
         metrics = WebhookMetrics(CollectorRegistry())
         policies = PoliciesInForce(namespaces=without_cluster, metrics=metrics, **outside)
         policies.read_files([self.folder])
@@ -94,11 +94,11 @@ class AskingPolicies:
         answer = AdmissionHandler(
             phase="validate", policies=policies.validate, with_external_data=self.lookups.decide
         ).answer
-        said = response(await answer(review(), lambda: self.out_of_time))
-        return said["status"]["message"].partition("request: ")[2] if not said["allowed"] else ""
+        body = response(await answer(review(), lambda: self.out_of_time))
+        return body["status"]["message"].partition("request: ")[2] if not body["allowed"] else ""
 
 
-def saying(expression):
+def message_policy(expression):
     """Return a policy of Kyverno's that refuses by saying what an expression gives."""
 
     return {

@@ -36,7 +36,7 @@ def client_for(answer=echo, *, clock=None, unjudged=None):
     return client
 
 
-def told(client):
+def metrics_of(client):
     return told_by(client.registry)
 
 
@@ -139,7 +139,7 @@ def test_a_review_that_is_not_read_is_refused_by_a_verdict(body, length, reason)
 
     assert (verdict["uid"], verdict["allowed"]) == ("u-1", False)
     assert reason in verdict["status"]["message"]
-    assert 'policyd_reviews_total{outcome="unjudged",path="/validate"} 1.0' in told(client)
+    assert 'policyd_reviews_total{outcome="unjudged",path="/validate"} 1.0' in metrics_of(client)
     assert client.app.endpoints[b"/validate"].room.taken == 0
 
 
@@ -200,10 +200,10 @@ def test_a_caller_that_is_gone_leaves_no_room_taken():
 
 
 def test_the_handler_of_unevaluated_reviews_gets_the_beginning_and_the_reason():
-    told_to = []
+    reported = []
 
     def unjudged(head, reason):
-        told_to.append((head, reason))
+        reported.append((head, reason))
         return b'"unjudged"'
 
     async def deep(_body, _out_of_time):
@@ -214,7 +214,7 @@ def test_the_handler_of_unevaluated_reviews_gets_the_beginning_and_the_reason():
     answer = client.post("/mutate", content=UID, headers=JSON)
 
     assert (answer.status_code, answer.content) == (200, b'"unjudged"')
-    assert told_to == [(UID, "the review is nested too deep")]
+    assert reported == [(UID, "the review is nested too deep")]
 
 
 def test_an_oversized_review_without_a_uid_is_reported():
@@ -233,7 +233,7 @@ def test_a_bug_is_no_yes():
 
     assert verdict["allowed"] is False
     assert "KeyError: 'spec'" in verdict["status"]["message"]
-    assert 'policyd_reviews_total{outcome="failed",path="/validate"} 1.0' in told(client)
+    assert 'policyd_reviews_total{outcome="failed",path="/validate"} 1.0' in metrics_of(client)
 
 
 def test_an_answer_that_waits_for_too_long_is_not_waited_for(monkeypatch):
@@ -336,7 +336,7 @@ def test_a_bug_is_a_500_with_a_reason_and_counted_and_the_next_review_is_answere
     assert response.json()["message"] == "policyd could not decide: KeyError: 'spec'"
     assert "Traceback" not in response.text
     assert client.post("/validate", content=b"{}", headers=JSON).status_code == 200
-    figures = told(client)
+    figures = metrics_of(client)
     assert 'policyd_reviews_total{outcome="failed",path="/validate"} 1.0' in figures
     assert 'policyd_review_duration_seconds_count{path="/validate"} 1.0' in figures
 
@@ -381,7 +381,7 @@ def test_an_answer_that_may_have_come_too_late_is_counted(took, late):
 
     client.post("/mutate?timeout=3s", content=b"{}", headers=JSON)
 
-    assert f'policyd_late_reviews_total{{path="/mutate"}} {late}' in told(client)
+    assert f'policyd_late_reviews_total{{path="/mutate"}} {late}' in metrics_of(client)
 
 
 @pytest.mark.parametrize(
@@ -438,7 +438,7 @@ def test_a_timeout_that_is_not_understood_is_the_default(query, seconds):
 
 
 def test_metric_names_begin_with_the_project():
-    figures = told(client_for())
+    figures = metrics_of(client_for())
 
     names = {line.split()[2] for line in figures.splitlines() if line.startswith("# TYPE")}
     assert names

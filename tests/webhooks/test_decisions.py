@@ -157,8 +157,8 @@ def test_verdicts_and_failures_are_counted(tmp_path, capsys):
     assert 'policyd_reviews_total{outcome="allowed",path="/validate"} 1.0' in counted
     assert 'policyd_policy_failures_total{outcome="ignored"} 2.0' in counted
     assert "policyd_policies_count 2.0" in counted
-    said = capsys.readouterr()
-    assert "policy_failed" in said.out + said.err
+    output = capsys.readouterr()
+    assert "policy_failed" in output.out + output.err
 
 
 def envelope(**changes):

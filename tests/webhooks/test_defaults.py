@@ -55,19 +55,19 @@ async def watching(**server):
 async def test_namespaces_come_and_go_with_their_default_queue():
     async with watching() as (client, clock, queues, watch, changes):
         await watch.first_list()
-        at_first, told = queues.namespaces, len(changes)
+        at_first, before = queues.namespaces, len(changes)
         client.store.create(LOCAL_QUEUES, local_queue("team-b"))
         await clock.advance(1)
         then = queues.namespaces
         old = client.store.get(LOCAL_QUEUES, "team-a", "default")
         client.store.replace(LOCAL_QUEUES, old, {**old, "spec": {"stopPolicy": "Hold"}})
         await clock.advance(1)
-        told_of_a_change = len(changes)
+        after_change = len(changes)
         client.store.delete(LOCAL_QUEUES, old, dry_run=False)
         await clock.advance(1)
 
-        assert (at_first, told) == ({"team-a"}, 1)
-        assert (then, told_of_a_change) == ({"team-a", "team-b"}, 2)
+        assert (at_first, before) == ({"team-a"}, 1)
+        assert (then, after_change) == ({"team-a", "team-b"}, 2)
         assert (queues.namespaces, len(changes)) == ({"team-b"}, 3)
 
 

@@ -29,24 +29,24 @@ async def holding(folder, **call):
         }
         (folder / "entries.json").write_text(json.dumps(entry))
 
-        async def says(expression):
-            return await policies.says(f"globalContext.Get{expression}", reads=reads, http=http)
+        async def evaluate(expression):
+            return await policies.evaluate(f"globalContext.Get{expression}", reads=reads, http=http)
 
-        policies.ask = says
+        policies.ask = evaluate
         async with sending(fetcher):
             yield policies, server
 
 
 @pytest.mark.parametrize(
-    ("path", "expression", "said"),
+    ("path", "expression", "message"),
     [
         pytest.param("/api/teams", "('teams', '').name", "ml", id="an-object"),
         pytest.param("/api/list", "('teams')[1]", "b", id="another-value"),
     ],
 )
-async def test_an_entry_holds_what_is_answered(tmp_path, path, expression, said):
+async def test_an_entry_holds_what_is_answered(tmp_path, path, expression, message):
     async with holding(tmp_path, path=path) as (policies, _):
-        assert await policies.ask(expression) == said
+        assert await policies.ask(expression) == message
 
 
 async def test_the_body_of_the_entry_is_sent(tmp_path):

@@ -164,12 +164,12 @@ async def test_a_status_changes_nothing():
         before = case.changes
         case.replace(NEW, status={"conditionStatus": {"ready": True}})
         await case.clock.advance(0)
-        told_of_the_status = case.changes
+        after_status = case.changes
         metadata = {"name": "a", "labels": {"team": "x"}}
         case.replace(NEW, metadata=metadata)
         await case.clock.advance(0)
 
-        assert (told_of_the_status, case.changes) == (before, before + 1)
+        assert (after_status, case.changes) == (before, before + 1)
 
 
 async def test_exceptions_of_the_cluster_have_no_effect():

@@ -48,9 +48,9 @@ class WebhookProcess:
     def event(self, name):
         """Wait for an event of the log, and return it."""
         for line in self.running.stderr:
-            said = json.loads(line)
-            if said["event"] == name:
-                return said
+            entry = json.loads(line)
+            if entry["event"] == name:
+                return entry
         raise AssertionError(f"ended without {name}")
 
     def post(self, path, body):
@@ -171,9 +171,9 @@ def test_a_file_broken_by_an_edit_keeps_its_last_good_policy(files):
 
     with running_server(files, POLICYD_RELOAD_SECONDS="0.05") as webhooks:
         (files / "policies" / "images.yaml").write_text("kind: [")
-        said = webhooks.event("policy_rejected")
+        entry = webhooks.event("policy_rejected")
 
-        assert said["place"].endswith("images.yaml:1:8")
+        assert entry["place"].endswith("images.yaml:1:8")
         assert not response(webhooks.post("/validate", review())[1])["allowed"]
 
 
@@ -208,7 +208,7 @@ def other_key(files):
     return arguments(files)
 
 
-def nobody(files):
+def unreachable_kubeconfig(files):
     """A kubeconfig for an API server that is not there."""
     named = {"name": "none"}
     config = {
@@ -264,7 +264,14 @@ CONVERTING = ["--serve-v1beta1", "--register"]
             id="no-kubeconfig",
         ),
         pytest.param(
-            lambda files: ["--secret", "a/b", "--kubeconfig", nobody(files), "--port", "0"],
+            lambda files: [
+                "--secret",
+                "a/b",
+                "--kubeconfig",
+                unreachable_kubeconfig(files),
+                "--port",
+                "0",
+            ],
             "cannot connect to `https://127.0.0.1:1`",
             "is the API server running",
             id="nobody-answers",
@@ -295,11 +302,11 @@ CONVERTING = ["--serve-v1beta1", "--register"]
 def test_unusable_input_is_one_sentence_with_a_hint_and_exit_2(files, given, message, hint):
     with process(*given(files)) as running:
         assert running.wait(DEADLINE_SECONDS) == 2
-        said = [line for line in running.stderr.read().splitlines() if not line.startswith("{")]
+        output = [line for line in running.stderr.read().splitlines() if not line.startswith("{")]
 
-    assert [line.partition(":")[0] for line in said] == ["error", "hint"]
-    assert message in said[0]
-    assert hint in said[1]
+    assert [line.partition(":")[0] for line in output] == ["error", "hint"]
+    assert message in output[0]
+    assert hint in output[1]
 
 
 def test_a_taken_port_is_one_sentence_and_a_hint_and_exit_2(files):
@@ -307,15 +314,15 @@ def test_a_taken_port_is_one_sentence_and_a_hint_and_exit_2(files):
         port = taken.getsockname()[1]
         with process(*arguments(files, port=port)) as running:
             assert running.wait(DEADLINE_SECONDS) == 2
-            said = running.stderr.read()
+            output = running.stderr.read()
 
-    assert f"error: port `{port}` on `127.0.0.1` is taken" in said
+    assert f"error: port `{port}` on `127.0.0.1` is taken" in output
 
 
 def test_a_setting_that_is_unknown_in_the_environment_is_refused(files):
     with process(POLICYD_PROT="1") as running:
         assert running.wait(DEADLINE_SECONDS) == 2
-        said = running.stderr.read()
+        output = running.stderr.read()
 
-    assert "unknown setting `POLICYD_PROT`" in said
-    assert "did you mean `POLICYD_PORT`?" in said
+    assert "unknown setting `POLICYD_PROT`" in output
+    assert "did you mean `POLICYD_PORT`?" in output

@@ -115,7 +115,7 @@ def test_a_policy_that_cannot_be_read_is_refused():
 def test_one_that_would_not_be_kept_is_refused_when_it_is_written():
     limits = PolicyLimits(1)
     limits.keep(stored("first", FINE["spec"]), POLICIES)
-    validate = partial(validate_own, lacks_room=limits.lacks_room)
+    validate = partial(validate_own, no_room_reason=limits.no_room_reason)
 
     (denial,) = validate(asked(FINE)).denials
     assert "more policies than are kept (1 objects or 16 MiB): have fewer" in denial.message

@@ -45,14 +45,14 @@ class Case:
 
     @property
     def answer(self):
-        return said(self.policies.validate(parse_review(review())))
+        return messages(self.policies.validate(parse_review(review())))
 
     async def answers(self, expected):
         async with asyncio.timeout(4):  # the loop turns meanwhile: there is nothing to be told by
             while self.answer != expected:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
 
-    async def says(self, *expected):
+    async def evaluate(self, *expected):
         """Wait until these are said, each by one policy, in the order of their names."""
         async with asyncio.timeout(4):
             while True:
@@ -67,7 +67,7 @@ class Case:
         self.policies.take(stored(name, kind, version, ref, **more))
 
 
-def said(decision):
+def messages(decision):
     return decision.denials[0].message if decision.denials else "allowed"
 
 
@@ -336,9 +336,9 @@ async def test_params_that_there_is_no_room_for_are_missed_by_those_who_need_the
     async with running(client) as case:
         case.add()
         case.add("elsewhere", ref={**REF, "namespace": "other"})
-        await case.says("fourth", missed)
+        await case.evaluate("fourth", missed)
 
         await client.delete(CONFIG_MAPS, "a", namespace="rules")
         change = {"data": {"word": "again"}}
         await client.patch(CONFIG_MAPS, "word", change, namespace="rules", into=dict)
-        await case.says("fourth", "again")
+        await case.evaluate("fourth", "again")

@@ -72,8 +72,8 @@ class Case:
 
     async def refusal(self, body=None):
         answer = await self._answer(body or review(), lambda: self.out_of_time)
-        said = response(answer)
-        return said["status"]["message"] if not said["allowed"] else ""
+        reply = response(answer)
+        return reply["status"]["message"] if not reply["allowed"] else ""
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ async def test_without_an_answer_the_failure_policy_decides(tmp_path, failure_po
     client.fail(ForbiddenError("subjectaccessreviews is forbidden"))
     case = Case(tmp_path, client, "!" + MAY.format("get"), failurePolicy=failure_policy)
 
-    said = await case.refusal()
+    answer = await case.refusal()
 
-    assert bool(said) is refusal
-    assert not refusal or "did not answer: subjectaccessreviews is forbidden" in said
+    assert bool(answer) is refusal
+    assert not refusal or "did not answer: subjectaccessreviews is forbidden" in answer
     assert await case.refusal() == "asks: no 0", "a failure is not kept"
 
 
@@ -220,9 +220,9 @@ async def test_a_review_asks_no_more_than_it_may(tmp_path):
         asked = [{"expression": "!" + MAY.format(f"{name}{n}")} for n in range(25)]
         (tmp_path / f"{name}.yaml").write_text(json.dumps(policy(name, validations=asked)))
 
-    said = await Case(tmp_path, client, "true").refusal()
+    answer = await Case(tmp_path, client, "true").refusal()
 
-    assert f"more than {MOST_QUESTIONS} external requests in one review" in said
+    assert f"more than {MOST_QUESTIONS} external requests in one review" in answer
     assert len(client.specs) == MOST_QUESTIONS
 
 
@@ -245,15 +245,15 @@ def posting(folder, client):
     permissions = Permissions(client, policies.lookups)
     reads = ClusterObjects(client, [], permissions, pace=Pace())
 
-    async def says(body, field):
-        return await policies.says(f"{POST.replace('{}', body)}{field}", reads=reads)
+    async def evaluate(body, field):
+        return await policies.evaluate(f"{POST.replace('{}', body)}{field}", reads=reads)
 
-    policies.ask = says
+    policies.ask = evaluate
     return policies
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [
         pytest.param(".status.allowed", "true", id="allowed"),
         pytest.param(".status.reason", "get is True", id="reason"),
@@ -261,10 +261,10 @@ def posting(folder, client):
         pytest.param(".spec.user", "bob", id="question"),
     ],
 )
-async def test_a_review_that_a_policy_posts_is_answered(tmp_path, field, said):
+async def test_a_review_that_a_policy_posts_is_answered(tmp_path, field, message):
     client = Asked("get")
 
-    assert await posting(tmp_path, client).ask(REVIEW, field) == said
+    assert await posting(tmp_path, client).ask(REVIEW, field) == message
     assert client.specs == [SPEC]
 
 
@@ -298,5 +298,5 @@ async def test_a_posted_review_that_is_refused_says_so(tmp_path):
     client = Asked("get")
     client.fail(ForbiddenError("subjectaccessreviews is forbidden"))
 
-    said = await posting(tmp_path, client).ask(REVIEW, ".kind")
-    assert "failed to post resource: subjectaccessreviews is forbidden" in said
+    answer = await posting(tmp_path, client).ask(REVIEW, ".kind")
+    assert "failed to post resource: subjectaccessreviews is forbidden" in answer

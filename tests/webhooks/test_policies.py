@@ -89,8 +89,8 @@ def test_a_file_that_is_not_read_is_a_mistake_and_named(tmp_path, case, capsys):
 
     assert case.names == ["own"]
     assert case.figure("policyd_policy_mistakes_count") == 1
-    said = capsys.readouterr()
-    assert "link.yaml" in said.out + said.err
+    output = capsys.readouterr()
+    assert "link.yaml" in output.out + output.err
 
 
 def test_a_file_that_is_none_leaves_the_others_in_force(tmp_path, case):
@@ -150,8 +150,8 @@ def test_one_bad_policy_leaves_the_others_in_force(tmp_path, case, capsys):
     assert [p.name for p in case.policies.loaded if not p.unusable] == ["good"]
     assert case.figure("policyd_policies_count") == 1
     assert case.figure("policyd_policy_mistakes_count") == 1
-    said = capsys.readouterr()
-    assert "policy_rejected" in said.out + said.err
+    output = capsys.readouterr()
+    assert "policy_rejected" in output.out + output.err
 
 
 def test_reading_again_takes_what_is_new_and_drops_what_is_gone(tmp_path, case):
@@ -214,8 +214,8 @@ def test_an_object_does_not_replace_what_the_installation_brings(tmp_path, case,
     case.take(stored("guard", validations=[{"expression": "true"}]))
 
     assert not case.policies.validate(parse_review(review())).allowed
-    said = capsys.readouterr()
-    assert "policy_shadowed" in said.out + said.err
+    output = capsys.readouterr()
+    assert "policy_shadowed" in output.out + output.err
 
 
 def test_a_review_keeps_the_set_it_began_with(case):

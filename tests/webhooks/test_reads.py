@@ -88,7 +88,7 @@ def asking(folder, objects, expression):
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         pytest.param("resource.Get('v1', 'configmaps', 'ml', 'b').data.word", "first", id="one"),
         pytest.param("resource.Get('v1', 'nodes', '', 'n').kind", "Node", id="of-no-namespace"),
@@ -100,11 +100,11 @@ def asking(folder, objects, expression):
         pytest.param("resource.List('v1', 'nodes', '').kind", "NodeList", id="list"),
     ],
 )
-async def test_declared_resources_are_read(tmp_path, expression, said):
+async def test_declared_resources_are_read(tmp_path, expression, message):
     async with watching("v1/configmaps", "v1/nodes") as (_, objects):
         await objects.first_lists(PATIENCE)
 
-        assert asking(tmp_path, objects, expression) == said
+        assert asking(tmp_path, objects, expression) == message
 
 
 def entry(name, spec):
@@ -141,7 +141,7 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         pytest.param("('all', '').size()", "3", id="all"),
         pytest.param("('of-ml').size()", "2", id="of-a-namespace"),
@@ -152,8 +152,8 @@ ENTRIES = {
         pytest.param("('node').kind", "Node", id="of-no-namespace"),
     ],
 )
-async def test_entries_among_the_policies_hold_what_is_declared(tmp_path, asked, said):
-    assert await held(tmp_path, asked) == said
+async def test_entries_among_the_policies_hold_what_is_declared(tmp_path, asked, message):
+    assert await held(tmp_path, asked) == message
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ async def door_of_a_namespace():
         phase="validate", policies=policies.validate, with_external_data=lookups.decide
     ).answer
 
-    async def says(expression):
+    async def evaluate(expression):
         """Return what is refused with, and how many policies there are."""
         spec = {
             "matchConstraints": {"resourceRules": [RULE]},
@@ -291,10 +291,10 @@ async def door_of_a_namespace():
             namespace="team-a",
         )
         policies.take(asking)
-        said = response(await answer(review(), lambda: False))
-        return said.get("status", {}).get("message", ""), len(policies.loaded)
+        body_of = response(await answer(review(), lambda: False))
+        return body_of.get("status", {}).get("message", ""), len(policies.loaded)
 
-    yield says, client
+    yield evaluate, client
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -306,18 +306,18 @@ def local_review(namespace):
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "expected"),
     [
         ("resource.Get('v1', 'secrets', 's').data.word", "own"),
         ("resource.List('v1', 'secrets').items.map(i, i.data.word).join(',')", "own"),
         (local_review("team-a"), "true"),
     ],
 )
-async def test_a_policy_of_a_namespace_reads_that(expression, said):
-    async with door_of_a_namespace() as (says, _):
-        message, _ = await says(expression)
+async def test_a_policy_of_a_namespace_reads_that(expression, expected):
+    async with door_of_a_namespace() as (evaluate, _):
+        message, _ = await evaluate(expression)
 
-    assert message.endswith(f": {said}")
+    assert message.endswith(f": {expected}")
 
 
 @pytest.mark.parametrize(
@@ -330,8 +330,8 @@ async def test_a_policy_of_a_namespace_reads_that(expression, said):
     ],
 )
 async def test_a_policy_of_a_namespace_is_told_of_nothing_else(expression):
-    async with door_of_a_namespace() as (says, client):
-        message, _ = await says(expression)
+    async with door_of_a_namespace() as (evaluate, client):
+        message, _ = await evaluate(expression)
 
     assert "a policy of namespace `team-a` cannot access" in message
     assert client.asked == []
@@ -348,8 +348,8 @@ async def test_a_policy_of_a_namespace_is_told_of_nothing_else(expression):
     ],
 )
 async def test_a_policy_of_a_namespace_that_asks_further_says_nothing(expression):
-    async with door_of_a_namespace() as (says, client):
-        message, _ = await says(expression)
+    async with door_of_a_namespace() as (evaluate, client):
+        message, _ = await evaluate(expression)
 
     assert "other" not in message
     assert client.asked == []

@@ -75,14 +75,14 @@ HOSTS = ("ghcr.io", "docker.io", "http://local.example:5000")
 WITH_TOKENS = (*HOSTS, "tokens.example")
 
 
-async def says(folder, expression, registry=None, hosts=HOSTS):
+async def evaluate(folder, expression, registry=None, hosts=HOSTS):
     policies = AskingPolicies(folder)
     images = Registries(registry or Registry(), policies.lookups, hosts)
-    return await policies.says(expression, images=images)
+    return await policies.evaluate(expression, images=images)
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         pytest.param('("ghcr.io/team/app:1.2").manifest.annotations.base', "static", id="manifest"),
         pytest.param('("ghcr.io/team/app:1.2").manifest.layers[0].size', "70", id="numbers"),
@@ -109,14 +109,16 @@ async def says(folder, expression, registry=None, hosts=HOSTS):
         ),
     ],
 )
-async def test_an_image_is_what_its_registry_says(tmp_path, expression, said):
+async def test_an_image_is_what_its_registry_says(tmp_path, expression, message):
     asked = expression if expression.startswith("has") else f"image.GetMetadata{expression}"
-    assert await says(tmp_path, asked) == said
+    assert await evaluate(tmp_path, asked) == message
 
 
 async def test_a_token_for_all_users_is_fetched(tmp_path):
     registry = Registry(token="let-me")
-    assert await says(tmp_path, 'image.GetMetadata("ghcr.io/team/app:1.2").tag', registry) == "1.2"
+    assert (
+        await evaluate(tmp_path, 'image.GetMetadata("ghcr.io/team/app:1.2").tag', registry) == "1.2"
+    )
     asked = [url for url in registry.asked if "tokens" in url]
     assert asked == ["https://tokens.example/t?service=s&scope=repository:x:pull"]
 
@@ -126,7 +128,7 @@ BLOB_URL = f"https://ghcr.io/v2/team/app/blobs/{CONFIG[0]}"
 
 
 @pytest.mark.parametrize(
-    ("url", "body", "said"),
+    ("url", "body", "message"),
     [
         pytest.param(MANIFEST_URL, None, "answers 404", id="missing"),
         pytest.param(MANIFEST_URL, b"<html>", "answer is invalid", id="no-json"),
@@ -142,17 +144,17 @@ BLOB_URL = f"https://ghcr.io/v2/team/app/blobs/{CONFIG[0]}"
         pytest.param(BLOB_URL, b"{}", "has another digest", id="another-configuration"),
     ],
 )
-async def test_a_wrong_answer_of_a_registry_is_reported(tmp_path, url, body, said):
+async def test_a_wrong_answer_of_a_registry_is_reported(tmp_path, url, body, message):
     registry = Registry()
     registry.answers[url] = body
     asked = 'image.GetMetadata("ghcr.io/team/app:1.2").tag'
-    assert said in await says(tmp_path, asked, registry)
+    assert message in await evaluate(tmp_path, asked, registry)
 
 
 async def test_other_registries_are_not_asked(tmp_path):
     registry = Registry()
-    said = await says(tmp_path, 'image.GetMetadata("quay.io/a/b").tag', registry)
-    assert "policies may not query `quay.io` without `--registries quay.io`" in said
+    answer = await evaluate(tmp_path, 'image.GetMetadata("quay.io/a/b").tag', registry)
+    assert "policies may not query `quay.io` without `--registries quay.io`" in answer
     assert not registry.asked
 
 
@@ -175,31 +177,31 @@ class Closed(Registry):
         super().__init__(token=token)
         self.challenge = challenge
         self.led = led
-        self.told = []
+        self.credentials = []
 
     async def fetch(self, message):
-        said = message.headers.get("Authorization", "")
-        if said.startswith("Basic"):
-            self.told.append((message.url.host, message.redirects))
+        header = message.headers.get("Authorization", "")
+        if header.startswith("Basic"):
+            self.credentials.append((message.url.host, message.redirects))
         if str(message.url).startswith("https://tokens.example/"):
             body = json.dumps({"token": self.token}).encode()
             return (
-                FetchedResponse(200, {}, body) if said == BASIC else FetchedResponse(401, {}, b"")
+                FetchedResponse(200, {}, body) if header == BASIC else FetchedResponse(401, {}, b"")
             )
         wanted = BASIC if self.challenge.startswith("Basic") else f"Bearer {self.token}"
-        if said != wanted:
+        if header != wanted:
             return FetchedResponse(401, {"WWW-Authenticate": self.challenge}, b"", led=self.led)
         return await Registry.fetch(Registry(), message)
 
 
-async def told(folder, registry, auths=None, expression=TAG, hosts=WITH_TOKENS):
+async def credentials(folder, registry, auths=None, expression=TAG, hosts=WITH_TOKENS):
     file = folder / "passwords"
     file.write_text(json.dumps({"auths": auths or {"ghcr.io": {"auth": BASIC[6:]}}}))
     passwords = Passwords(file)
     passwords.read()
     policies = AskingPolicies(folder)
     images = Registries(registry, policies.lookups, hosts, passwords)
-    return await policies.says(expression, images=images)
+    return await policies.evaluate(expression, images=images)
 
 
 @pytest.mark.parametrize(
@@ -211,14 +213,14 @@ async def told(folder, registry, auths=None, expression=TAG, hosts=WITH_TOKENS):
 )
 async def test_a_registry_that_wants_a_password_gets_it(tmp_path, challenge, host):
     registry = Closed(challenge)
-    assert await told(tmp_path, registry) == "1.2"
-    assert {each for each, _ in registry.told} == {host}
+    assert await credentials(tmp_path, registry) == "1.2"
+    assert {each for each, _ in registry.credentials} == {host}
 
 
 async def test_where_tokens_are_leads_nowhere_else(tmp_path):
     registry = Closed()
-    await told(tmp_path, registry)
-    assert registry.told == [("tokens.example", 0)]
+    await credentials(tmp_path, registry)
+    assert registry.credentials == [("tokens.example", 0)]
 
 
 @pytest.mark.parametrize(
@@ -235,12 +237,12 @@ async def test_where_tokens_are_leads_nowhere_else(tmp_path):
 )
 async def test_a_password_is_sent_to_no_other_host(tmp_path, challenge, why):
     registry = Closed(challenge)
-    assert why in await told(tmp_path, registry)
-    assert registry.told == []
+    assert why in await credentials(tmp_path, registry)
+    assert registry.credentials == []
 
 
 @pytest.mark.parametrize(
-    ("realm", "is_told"),
+    ("realm", "is_sent"),
     [
         pytest.param("https://ghcr.io:8443/t", True, id="its-own-host"),
         pytest.param("https://evil.example/t", False, id="another"),
@@ -250,31 +252,33 @@ async def test_a_password_is_sent_to_no_other_host(tmp_path, challenge, why):
         pytest.param("https://ghcr.io\\.evil.example/t", False, id="odd"),
     ],
 )
-async def test_a_registry_does_not_send_its_password_anywhere(tmp_path, realm, is_told):
+async def test_a_registry_does_not_send_its_password_anywhere(tmp_path, realm, is_sent):
     registry = Closed(f'Bearer realm="{realm}",service="s"')
-    said = await told(tmp_path, registry, hosts=HOSTS)
-    assert bool(registry.told) is is_told
-    assert is_told or "password" in said
+    answer = await credentials(tmp_path, registry, hosts=HOSTS)
+    assert bool(registry.credentials) is is_sent
+    assert is_sent or "password" in answer
 
 
 async def test_where_tokens_are_says_the_registry_itself(tmp_path):
     registry = Closed(led=True)
-    assert "answers 401 to GET" in await told(tmp_path, registry)
-    assert registry.told == []
+    assert "answers 401 to GET" in await credentials(tmp_path, registry)
+    assert registry.credentials == []
 
 
 async def test_a_password_is_not_sent_in_the_clear(tmp_path):
     registry = Closed('Basic realm="r"')
     auths = {"local.example:5000": {"username": "me", "password": PASSWORD}}
-    said = await told(
+    answer = await credentials(
         tmp_path, registry, auths, 'image.GetMetadata("local.example:5000/app:b").tag'
     )
-    assert "`http://local.example:5000` requires a password, and policyd has none for HTTPS" in said
-    assert registry.told == []
+    assert (
+        "`http://local.example:5000` requires a password, and policyd has none for HTTPS" in answer
+    )
+    assert registry.credentials == []
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         pytest.param({"ghcr.io": "other"}, "no token for the password in", id="wrong"),
         pytest.param(
@@ -282,10 +286,10 @@ async def test_a_password_is_not_sent_in_the_clear(tmp_path):
         ),
     ],
 )
-async def test_a_refused_password_is_said_and_not_shown(tmp_path, given, said):
+async def test_a_refused_password_is_said_and_not_shown(tmp_path, given, message):
     auths = {name: {"username": "me", "password": word} for name, word in given.items()}
-    answer = await told(tmp_path, Closed(), auths)
-    assert said in answer
+    answer = await credentials(tmp_path, Closed(), auths)
+    assert message in answer
     assert "other" not in answer
     assert PASSWORD not in answer
 
@@ -293,5 +297,5 @@ async def test_a_refused_password_is_said_and_not_shown(tmp_path, given, said):
 async def test_a_repository_does_not_lead_into_another(tmp_path):
     registry = Closed()
     asked = 'image.GetMetadata("ghcr.io/team/../app:1.2").tag'
-    assert "names no repository" in await told(tmp_path, registry, expression=asked)
+    assert "names no repository" in await credentials(tmp_path, registry, expression=asked)
     assert registry.asked == []

@@ -190,8 +190,8 @@ async def test_a_round_that_fails_is_logged_and_the_next_one_goes_on(capsys):
     running.cancel()
 
     assert len(replica.served) == 1
-    said = capsys.readouterr()
-    assert "secrets is forbidden" in said.out + said.err
+    output = capsys.readouterr()
+    assert "secrets is forbidden" in output.out + output.err
 
 
 async def test_registered_configurations_carry_the_bundle():

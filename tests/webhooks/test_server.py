@@ -29,7 +29,7 @@ from policyd.registration.configurations import NAME
 from policyd.serving import listen
 from policyd.testing import FakeClient
 from tests.webhooks.conftest import AUTHORITY, Connection
-from tests.webhooks.outside import saying, serving
+from tests.webhooks.outside import message_policy, serving
 from tests.webhooks.reviews import POD, patch_of, policy, queued, response, review
 from webhooks.registering import NOT_REGISTERED
 from webhooks.server import WebhookServer, run_webhooks
@@ -185,7 +185,7 @@ async def test_policies_may_ask_where_the_settings_allow_it(tmp_path, last, why)
             'globalContext.Get("list")[0]',
             last,
         ]
-        (tmp_path / "a.yaml").write_text(json.dumps(saying(" + ".join(asking))))
+        (tmp_path / "a.yaml").write_text(json.dumps(message_policy(" + ".join(asking))))
         allowed = {"http": (f"{server.url}/api",), "registries": ("docker.io",)}
         async with running(client, policies=(str(tmp_path),), **allowed) as (_, port):
 

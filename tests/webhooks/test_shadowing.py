@@ -36,13 +36,13 @@ class World:
         self.policies = PolicySet(loaded.policies, namespaces=without_cluster)
         self.metrics = WebhookMetrics(CollectorRegistry())
         self.clock = FakeClock()
-        self.told = []
+        self.reported = []
         self.shadows = Shadows(
             lambda: self.policies,
             metrics=self.metrics,
             clock=self.clock,
             inquire=inquire,
-            tell=lambda request, found: self.told.append((request.namespace, found.outcome)),
+            report=lambda request, found: self.reported.append((request.namespace, found.outcome)),
             exempt=frozenset(exempt),
         )
 
@@ -76,7 +76,7 @@ async def test_answers_are_counted_by_how_they_differ(new, phase, outcome):
     await world.settle()
 
     assert world.count(outcome, phase) == 1
-    assert world.told == ([] if outcome == "same" else [("team-a", outcome)])
+    assert world.reported == ([] if outcome == "same" else [("team-a", outcome)])
 
 
 async def test_nothing_is_kept_without_shadows():
@@ -99,7 +99,7 @@ async def test_requests_that_no_policy_is_asked_about_are_left_out():
     world.offer(user_info=UserInfo(groups=("system:nodes",)))
     await world.settle()
 
-    assert world.told == []
+    assert world.reported == []
 
 
 async def test_a_burst_is_left_out_and_counted():
@@ -163,7 +163,7 @@ async def test_policies_that_change_have_other_shadows():
     world.offer()
     await world.settle()
 
-    assert world.told == [("team-a", "denied")]
+    assert world.reported == [("team-a", "denied")]
 
 
 def test_requests_of_a_shadow_are_sent_but_not_refused():

@@ -196,9 +196,9 @@ async def test_changed_files_are_served_and_a_bad_pair_is_refused_with_a_log_lin
             assert connection.certificate_names == {"second"}
         follower.cancel()
 
-    said = capsys.readouterr()
-    assert "change_refused" in said.out + said.err
-    assert "does not match key" in said.out + said.err
+    output = capsys.readouterr()
+    assert "change_refused" in output.out + output.err
+    assert "does not match key" in output.out + output.err
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

@@ -36,10 +36,10 @@ def job_j():
 
 
 @pytest.fixture
-def told():
+def verdict_of():
     """Return what a job is told, given what is known; the clock is at hand."""
 
-    def told(snapshot=SNAPSHOT, namespace=NAMESPACE, age=0.0, read=job_j):
+    def verdict_of(snapshot=SNAPSHOT, namespace=NAMESPACE, age=0.0, read=job_j):
         clock = FakeClock()
         latest = LatestSnapshot(clock.monotonic)
         verdicts = JobVerdicts(latest, lambda _name: namespace, clock=clock)
@@ -49,11 +49,11 @@ def told():
         clock._pass(age)
         return verdicts(read)
 
-    return told
+    return verdict_of
 
 
-def test_a_job_is_told_what_the_snapshot_says(told):
-    assert told() == STARTS
+def test_a_job_is_told_what_the_snapshot_says(verdict_of):
+    assert verdict_of() == STARTS
 
 
 @pytest.mark.parametrize(
@@ -65,22 +65,22 @@ def test_a_job_is_told_what_the_snapshot_says(told):
         pytest.param({"namespace": None}, id="an-unknown-namespace"),
     ],
 )
-def test_a_job_is_told_nothing_where_nothing_is_known(told, known):
-    assert told(**known) == ""
+def test_a_job_is_told_nothing_where_nothing_is_known(verdict_of, known):
+    assert verdict_of(**known) == ""
 
 
 @pytest.mark.parametrize(
     ("broken", "event"), [("Outlook", "outlook_failed"), ("verdict", "verdict_failed")]
 )
-def test_an_error_is_logged_and_nothing_is_said(told, monkeypatch, broken, event):
+def test_an_error_is_logged_and_nothing_is_said(verdict_of, monkeypatch, broken, event):
     def fail(*_arguments, **_named):
         raise ZeroDivisionError
 
     monkeypatch.setattr(module, broken, fail)
     with capture_logs() as logs:
-        said = told()
+        verdict = verdict_of()
 
-    assert said == ""
+    assert verdict == ""
     assert [each["event"] for each in logs] == [event]
 
 
@@ -97,12 +97,14 @@ def test_a_review_does_not_wait_for_the_plan_of_another():
     assert (meanwhile, verdicts(job_j)) == ("", STARTS)
 
 
-def test_a_job_that_cannot_be_read_is_told_nothing(told):
+def test_a_job_that_cannot_be_read_is_told_nothing(verdict_of):
     """Its own rules say whether it is denied: what it can expect must not."""
     body = queued(foreign("RayCluster", "odd", ray_cluster(1)))
     body["spec"]["headGroupSpec"]["template"] = "odd"
     with capture_logs() as logs:
-        said = told(read=lambda: submission_of(body, "ray.io", "RayCluster", MAKER, "team-a"))
+        verdict = verdict_of(
+            read=lambda: submission_of(body, "ray.io", "RayCluster", MAKER, "team-a")
+        )
 
-    assert said == ""
+    assert verdict == ""
     assert [each["event"] for each in logs] == ["verdict_failed"]

@@ -22,16 +22,16 @@ async def asking(folder, *paths, context=None):
         policies, fetcher = AskingPolicies(folder), Fetcher({})
         allowed = Web(fetcher, policies.lookups, [server.url + path for path in paths or ("/api",)])
 
-        async def says(expression):
-            return await policies.says(expression.replace("URL", server.url), http=allowed)
+        async def evaluate(expression):
+            return await policies.evaluate(expression.replace("URL", server.url), http=allowed)
 
-        policies.ask, policies.fetcher = says, fetcher
+        policies.ask, policies.fetcher = evaluate, fetcher
         async with sending(fetcher):
             yield policies, server
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         pytest.param('http.Get("URL/api/teams").name', "ml", id="an-object"),
         pytest.param('http.Get("URL/api/teams").statusCode', "200", id="its-status"),
@@ -45,9 +45,9 @@ async def asking(folder, *paths, context=None):
         ),
     ],
 )
-async def test_an_answer_is_what_kyverno_makes_of_it(tmp_path, expression, said):
+async def test_an_answer_is_what_kyverno_makes_of_it(tmp_path, expression, message):
     async with asking(tmp_path) as (policies, _):
-        assert await policies.ask(expression) == said
+        assert await policies.ask(expression) == message
 
 
 async def test_sent_data_arrives(tmp_path):
@@ -98,8 +98,8 @@ async def test_the_same_is_asked_again_after_a_moment(tmp_path):
 )
 async def test_no_other_address_is_asked(tmp_path, path):
     async with asking(tmp_path) as (policies, server):
-        said = await policies.ask(f'http.Get(r"URL{path}").name')
-    assert "policies may not call" in said
+        answer = await policies.ask(f'http.Get(r"URL{path}").name')
+    assert "policies may not call" in answer
     assert not server.asked
 
 
@@ -108,8 +108,8 @@ async def test_no_other_server_is_asked(tmp_path):
         for other in ("http://localhost:1/", "https://127.0.0.1/", "file:///etc/passwd", "x"):
             assert "policies may not call" in await policies.ask(f'http.Get("{other}").name')
         port = server.url.rpartition(":")[2]
-        said = await policies.ask(f'http.Get("http://user@127.0.0.1:{port}/api/teams").name')
-    assert "policies may not call" in said
+        answer = await policies.ask(f'http.Get("http://user@127.0.0.1:{port}/api/teams").name')
+    assert "policies may not call" in answer
     assert not server.asked
 
 
@@ -124,11 +124,11 @@ async def test_no_other_server_is_asked(tmp_path):
 async def test_a_host_is_written_in_one_way_alone(tmp_path, host):
     async with asking(tmp_path, "") as (policies, server):
         port = server.url.rpartition(":")[2]
-        said = await policies.ask(f'http.Get(r"http://{host}:{port}/api/teams").name')
+        answer = await policies.ask(f'http.Get(r"http://{host}:{port}/api/teams").name')
         if host != "[::1]":  # which is written as it should be, and another
             with pytest.raises(ConfigurationError, match="is not a URL that policies can call"):
                 Web(policies.fetcher, policies.lookups, [f"http://{host}:{port}/api"])
-    assert "policies may not call" in said
+    assert "policies may not call" in answer
     assert not server.asked
 
 
@@ -141,8 +141,8 @@ async def test_a_host_is_written_in_one_way_alone(tmp_path, host):
 )
 async def test_no_header_makes_another_request_of_it(tmp_path, name):
     async with asking(tmp_path) as (policies, server):
-        said = await policies.ask(f'http.Get("URL/api/teams", {{"{name}": "other"}}).name')
-    assert f"header `{name}` may not be set by policies" in said
+        answer = await policies.ask(f'http.Get("URL/api/teams", {{"{name}": "other"}}).name')
+    assert f"header `{name}` may not be set by policies" in answer
     assert not server.asked
 
 
@@ -156,23 +156,23 @@ async def test_no_header_makes_another_request_of_it(tmp_path, name):
 )
 async def test_headers_are_bounded_and_on_one_line(tmp_path, headers, why):
     async with asking(tmp_path) as (policies, server):
-        said = await policies.ask(f'http.Get("URL/api/teams", {headers}).name')
-    assert "failed to send http" in said
-    assert why in said
+        answer = await policies.ask(f'http.Get("URL/api/teams", {headers}).name')
+    assert "failed to send http" in answer
+    assert why in answer
     assert not server.asked
 
 
 async def test_an_answer_that_is_too_long_is_none(tmp_path):
     async with asking(tmp_path) as (policies, _):
-        said = await policies.ask('http.Get("URL/api/long").statusCode')
-    assert f"the answer has more than {MOST_BYTES} bytes" in said
+        answer = await policies.ask('http.Get("URL/api/long").statusCode')
+    assert f"the answer has more than {MOST_BYTES} bytes" in answer
 
 
 async def test_a_server_that_is_not_there_is_said(tmp_path):
     async with asking(tmp_path) as (policies, _):
         gone = Web(policies.fetcher, policies.lookups, ["http://127.0.0.1:1"])
-        said = await policies.says('http.Get("http://127.0.0.1:1/a").name', http=gone)
-    assert "failed to send http: GET http://127.0.0.1:1/a" in said
+        answer = await policies.evaluate('http.Get("http://127.0.0.1:1/a").name', http=gone)
+    assert "failed to send http: GET http://127.0.0.1:1/a" in answer
 
 
 async def test_authorities_are_those_of_the_policy(tmp_path):
@@ -187,11 +187,11 @@ async def test_authorities_are_those_of_the_policy(tmp_path):
     pem = authority.certificate_pem.decode().replace("\n", "\\n")
     async with asking(folder, context=context) as (policies, _):
         assert "certificate verify failed" in await policies.ask('http.Get("URL/api/teams").name')
-        said = await policies.ask(f'http.Client("{pem}").Get("URL/api/teams").name')
+        answer = await policies.ask(f'http.Client("{pem}").Get("URL/api/teams").name')
         assert "not a list of PEM certificates" in await policies.ask(
             'http.Client("x").Get("URL/api/a").name'
         )
-    assert said == "ml"
+    assert answer == "ml"
 
 
 @pytest.mark.parametrize("text", ["inventory", "ftp://a/b", "https://a/b?c=d", "https://u:p@a/"])

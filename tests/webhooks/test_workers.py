@@ -217,11 +217,11 @@ async def test_questions_of_reviews_that_are_decided_at_once_are_not_confused():
         def decide(_request, _out_of_time):
             meet.wait()
             try:
-                told = lookups.answer(name.encode(), ask)
+                answered = lookups.answer(name.encode(), ask)
             except PendingError:
-                told = ""
+                answered = ""
             meet.wait()
-            return replace(ALLOWED, warnings=(told,))
+            return replace(ALLOWED, warnings=(answered,))
 
         return decide
 
@@ -251,7 +251,7 @@ def test_threads_share_policies_and_what_is_remembered():
             for decide, decisions in zip(deciders, wanted, strict=True):
                 for each, decision in zip(asked, decisions, strict=True):
                     found = decide(each)
-                    if _said(found) != _said(decision):
+                    if _messages(found) != _messages(decision):
                         wrong.append((each, found))
 
     threads = [threading.Thread(target=decide_often) for _ in range(4)]
@@ -263,7 +263,7 @@ def test_threads_share_policies_and_what_is_remembered():
     assert not wrong
 
 
-def _said(decision):
+def _messages(decision):
     return decision.operations, decision.denials, decision.failures
 
 

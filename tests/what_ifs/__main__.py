@@ -39,7 +39,11 @@ def main() -> int:
     with ProcessPoolExecutor(arguments.processes) as pool:
         for seed, outcome in pool.map(attempt, seeds, chunksize=5):
             deterministic += outcome.deterministic
-            starts += sum(len(said[0]) for said in outcome.said.values() if said is not None)
+            starts += sum(
+                len(predicted[0])
+                for predicted in outcome.predicted.values()
+                if predicted is not None
+            )
             unknown += outcome.unknown
             if outcome.differences and outcome.deterministic:
                 differ += 1

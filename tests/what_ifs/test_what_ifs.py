@@ -14,5 +14,5 @@ EVENTFUL = (5, 8, 20, 21, 29, 33, 43, 48, 52, 55)
 async def test_what_is_said_happens(seed):
     outcome = await run(trial_of(seed))
 
-    assert any(said and said[0] for said in outcome.said.values())
+    assert any(predicted and predicted[0] for predicted in outcome.predicted.values())
     assert outcome.differences == {}

@@ -229,14 +229,14 @@ class Outcome:
     """What was said, and what happened, by job: starts and stops in seconds after the question.
 
     Attributes:
-        said: As the answer has it; None for a job of which it is unknown.
-        happened: As the cluster did it.
+        predicted: As the answer has it; None for a job of which it is unknown.
+        observed: As the cluster did it.
         deterministic: Whether all run times are declared, and no two events happen at once.
         unknown: For how many jobs something was unknown.
     """
 
-    said: dict
-    happened: dict
+    predicted: dict
+    observed: dict
     deterministic: bool
     unknown: int
 
@@ -244,17 +244,17 @@ class Outcome:
     def differences(self):
         """Jobs for which what was said is not what happened."""
         return {
-            name: (said, self.happened.get(name))
-            for name, said in self.said.items()
-            if said is not None and not alike(said, self.happened.get(name, ([], [])))
+            name: (predicted, self.observed.get(name))
+            for name, predicted in self.predicted.items()
+            if predicted is not None and not alike(predicted, self.observed.get(name, ([], [])))
         }
 
 
-def alike(said, happened):
+def alike(predicted, observed):
     """Tell whether starts and stops are the same, to a second."""
     return all(
         len(a) == len(b) and all(abs(x - y) <= 1.0 for x, y in zip(a, b, strict=True))
-        for a, b in zip(said, happened, strict=True)
+        for a, b in zip(predicted, observed, strict=True)
     )
 
 
@@ -274,32 +274,32 @@ async def run(trial):
         answer = what_if(objects, after, Horizon(now), SkippedJobs(Names()))
         await make(cluster, trial.change)
         await cluster.until(trial.asked + LONG)
-    said = {each.job.rpartition("/")[2]: told(each.after) for each in answer.differences}
+    predicted = {each.job.rpartition("/")[2]: times_of(each.after) for each in answer.differences}
     gone = {each.job.rpartition("/")[2] for each in answer.differences if each.change == "Gone"}
-    happened = {
+    observed = {
         name: tuple(
             [at - trial.asked for at in times.get(name, ()) if at >= trial.asked]
             for times in (cluster.starts, cluster.stops)
         )
         for name in {*cluster.starts, *cluster.stops}
     }
-    said = {name: each for name, each in said.items() if name not in gone}
-    unknown = sum(each is None for each in said.values())
+    predicted = {name: each for name, each in predicted.items() if name not in gone}
+    unknown = sum(each is None for each in predicted.values())
     events = sorted(at for at in (*cluster.ends.values(), *set(dues(trial))) if at > trial.asked)
     crowded = any(b - a < APART for a, b in pairwise([trial.asked, *events]))
-    return Outcome(said, happened, trial.declared and not crowded, unknown)
+    return Outcome(predicted, observed, trial.declared and not crowded, unknown)
 
 
 def dues(trial):
     """Yield when jobs have waited for so long that their queue reserves quota for them."""
     for each in (*trial.objects, *trial.change.get("applied", ())):
-        said = each["metadata"].get("annotations", {}).get("policyd.io/reserve-after")
-        for at, body in trial.jobs if said else ():
+        annotation = each["metadata"].get("annotations", {}).get("policyd.io/reserve-after")
+        for at, body in trial.jobs if annotation else ():
             if body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == each["metadata"]["name"]:
-                yield at + 60 * int(said[:-1])
+                yield at + 60 * int(annotation[:-1])
 
 
-def told(stay):
+def times_of(stay):
     """Return the starts and the stops of an answer; None if something is unknown."""
     if stay is None or stay.known_seconds is not None:
         return None

@@ -29,7 +29,7 @@ def workload(annotations=None, reason="", **spec):
     return msgspec.convert(body, Workload)
 
 
-def told(given, **around):
+def reason_of(given, **around):
     around = {"local_queue": LOCAL, "cluster_queue": CLUSTER, **around}
     status = next_status(given, StatusContext(**around), now=NOW)
     reasons = {c.type: c.reason for c in status.conditions}
@@ -83,7 +83,7 @@ def told(given, **around):
 )
 @pytest.mark.gate("AdmissionGatedBy")
 def test_the_first_obstacle_is_told(given, around, reason):
-    assert told(given, **around) == reason
+    assert reason_of(given, **around) == reason
 
 
 HELD = {"clusterQueue": "cq", "podSetAssignments": []}
@@ -137,17 +137,17 @@ def test_reasons_of_the_scheduling_loop_stay(reason, around):
 
 
 @pytest.mark.parametrize(
-    ("is_told", "message"),
+    ("is_reported", "message"),
     [
         pytest.param(True, "said", id="what-was-found-out-stays"),
         pytest.param(False, BYPASSED, id="what-was-said-before-does-not"),
     ],
 )
-def test_the_reason_of_equal_requests_is_reported_without_loss(is_told, message):
+def test_the_reason_of_equal_requests_is_reported_without_loss(is_reported, message):
     given = workload(reason="PendingEvaluation")
 
     around = StatusContext(
-        local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", written=is_told
+        local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", written=is_reported
     )
     status = next_status(given, around, now=NOW)
 

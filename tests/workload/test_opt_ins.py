@@ -33,7 +33,7 @@ def test_an_annotation_says_what_is_wanted(name, text, expected):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         pytest.param("queue-order", "Proportions", "unknown order `Proportions`", id="order"),
         pytest.param("binpack", "gpu=much", "`much` is not a weight", id="binpack"),
@@ -46,8 +46,8 @@ def test_an_annotation_says_what_is_wanted(name, text, expected):
         pytest.param("gang-wait", "soon", "`soon` is not a duration", id="gang-wait"),
     ],
 )
-def test_meaningless_input_is_reported(name, text, said):
-    with pytest.raises(OptInError, match=said) as caught:
+def test_meaningless_input_is_reported(name, text, message):
+    with pytest.raises(OptInError, match=message) as caught:
         opt_ins_of({f"policyd.io/{name}": text})
 
     assert caught.value.hint or name in {"binpack", "claim-preempted"}

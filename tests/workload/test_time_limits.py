@@ -63,9 +63,9 @@ async def test_that_pods_begin_is_said_with_whatever_comes_first_and_costs_no_wr
             await world.pass_time(5)
             counts.append(sum(write.resource == r.WORKLOADS for write in world.client.writes))
 
-            said = "" if ready is None else "WaitForStart"
-            assert world.condition("waits", "PodsReady").get("reason", "") == said
-            assert world.condition("runs", "PodsReady").get("reason", "") == said
+            expected = "" if ready is None else "WaitForStart"
+            assert world.condition("waits", "PodsReady").get("reason", "") == expected
+            assert world.condition("runs", "PodsReady").get("reason", "") == expected
     assert counts[0] == counts[1]
 
 
@@ -304,12 +304,12 @@ NOW = 1_700_000_000.0
 
 def evicted(reason, *conditions, active=True, wait=0.0):
     """Return a workload without quota that was evicted, with so many seconds to wait."""
-    told = [("Evicted", "True", reason), ("Requeued", "False", reason), *conditions]
+    conditions_before = [("Evicted", "True", reason), ("Requeued", "False", reason), *conditions]
     status = {
         "requeueState": {"count": 1, "requeueAt": timestamp(NOW + wait).isoformat()},
         "conditions": [
             {"type": kind, "status": status, "reason": why, "message": "m"}
-            for kind, status, why in told
+            for kind, status, why in conditions_before
         ],
     }
     metadata = {"name": "w", "namespace": "ns"}
@@ -392,10 +392,10 @@ async def test_finished_workloads_are_not_deactivated():
     ],
 )
 def test_pods_are_waited_for_until_all_run(ready, found):
-    told = [("Admitted", "True", "Admitted")] + ([("PodsReady", *ready)] if ready else [])
+    states = [("Admitted", "True", "Admitted")] + ([("PodsReady", *ready)] if ready else [])
     conditions = [
         {"type": kind, "status": status, "reason": why, "lastTransitionTime": timestamp(NOW - 10)}
-        for kind, status, why in told
+        for kind, status, why in states
     ]
     body = {"metadata": {"name": "w"}, "status": {"conditions": conditions}}
     rules = ReadyRules(timeout=60, recovery=30)

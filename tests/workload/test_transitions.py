@@ -19,7 +19,7 @@ def workload(**status):
     return msgspec.convert({"metadata": metadata, "status": status}, Workload)
 
 
-def said(status):
+def summarize(status):
     return {c.type: (c.status, c.reason, c.message) for c in status.conditions}
 
 
@@ -30,7 +30,7 @@ def check(state):
 def test_without_checks_a_reservation_admits():
     status = t.reserve(workload(resourceRequests=[{"name": "main"}]), ADMISSION, now=NOW)
 
-    assert said(status) == {
+    assert summarize(status) == {
         "QuotaReserved": ("True", "QuotaReserved", "Quota reserved in ClusterQueue cq"),
         "Admitted": ("True", "Admitted", "The workload is admitted"),
     }
@@ -42,7 +42,7 @@ def test_without_checks_a_reservation_admits():
 def test_with_a_check_that_is_not_ready_it_does_not():
     status = t.reserve(workload(admissionChecks=[check("Pending")]), ADMISSION, now=NOW)
 
-    assert said(status)["Admitted"] == (
+    assert summarize(status)["Admitted"] == (
         "False",
         "UnsatisfiedAdmissionChecks",
         "The workload has not all checks ready",
@@ -56,13 +56,13 @@ def test_a_reservation_ends_an_eviction_and_says_what_it_was():
 
     status = t.reserve(evicted, ADMISSION, now=NOW + 5)
 
-    assert said(status)["Evicted"] == ("False", "QuotaReserved", "Previously: for another")
+    assert summarize(status)["Evicted"] == ("False", "QuotaReserved", "Previously: for another")
 
 
 def test_an_eviction_closes_the_gates_of_preemption_and_nobody_is_blocked_on_them():
     gates = [{"name": "kueue.x-k8s.io/multikueue", "position": "Open"}]
     blocked = blocked_on_gates(workload(preemptionGates=gates), now=NOW)
-    assert said(blocked.status)["BlockedOnPreemptionGates"] == (
+    assert summarize(blocked.status)["BlockedOnPreemptionGates"] == (
         "True",
         "PreemptionGated",
         "Workload requires preemption, but it's gated",
@@ -70,7 +70,7 @@ def test_an_eviction_closes_the_gates_of_preemption_and_nobody_is_blocked_on_the
 
     status = t.evict(blocked, reason="Preempted", message="for another", now=NOW + 5)
 
-    assert said(status)["BlockedOnPreemptionGates"] == ("False", "Preempted", "for another")
+    assert summarize(status)["BlockedOnPreemptionGates"] == ("False", "Preempted", "for another")
     (gate,) = status.preemption_gates
     assert (gate.position, gate.last_transition_time.timestamp()) == ("Closed", NOW + 5)
 
@@ -90,7 +90,7 @@ def test_after_an_eviction_the_quota_is_given_back(reason, requeued):
 
     assert status.admission is None
     assert status.accumulated_past_execution_time_seconds == 90
-    assert said(status) == {
+    assert summarize(status) == {
         "QuotaReserved": ("False", "PendingEvaluation", "m"),
         "Admitted": ("False", "NoReservation", "The workload has no reservation"),
         "Evicted": ("True", reason, "m"),
@@ -118,7 +118,7 @@ def test_a_pod_that_was_deleted_does_not_queue_again(stopped, spares_pods, reque
 
     status = t.after_eviction(evicted, now=NOW + 1, spares_pods=spares_pods)
 
-    assert said(status)["Requeued"] == (requeued, "Preempted", "m")
+    assert summarize(status)["Requeued"] == (requeued, "Preempted", "m")
 
 
 def test_an_eviction_resets_checks_and_is_counted():
@@ -128,7 +128,7 @@ def test_an_eviction_resets_checks_and_is_counted():
 
     assert [c.state for c in status.admission_checks] == ["Pending", "Pending"]
     assert [c.retry_count for c in status.admission_checks] == [None, 1]
-    assert said(status)["Evicted"][1] == "DeactivatedDueToAdmissionCheck"
+    assert summarize(status)["Evicted"][1] == "DeactivatedDueToAdmissionCheck"
     assert status.scheduling_stats.evictions[0].count == 1
 
 
@@ -145,7 +145,7 @@ def test_saying_the_same_again_changes_nothing():
 def test_without_detail_every_reason_is_the_same_and_none_is_written_newly():
     status = waiting(workload(), now=NOW, detailed=False)
 
-    assert said(status) == {"QuotaReserved": ("False", "Pending", "m")}
+    assert summarize(status) == {"QuotaReserved": ("False", "Pending", "m")}
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_without_detail_every_reason_is_the_same_and_none_is_written_newly():
     ],
 )
 def test_a_workload_that_is_no_longer_admitted_gets_the_reason(reserved, detailed, reason):
-    told = [("QuotaReserved", reserved), ("Admitted", "True")]
-    conditions = [{"type": kind, "status": status, "reason": "R"} for kind, status in told]
+    states = [("QuotaReserved", reserved), ("Admitted", "True")]
+    conditions = [{"type": kind, "status": status, "reason": "R"} for kind, status in states]
     before = workload(conditions=conditions, admissionChecks=[check("Pending")])
 
     status = t.sync_admitted(before, now=NOW, detailed=detailed)
 
-    assert said(status)["Admitted"][:2] == ("False", reason)
+    assert summarize(status)["Admitted"][:2] == ("False", reason)
 
 
 def waiting(one, **options):

@@ -195,8 +195,8 @@ class _Repository:
             raise RegistryError(
                 f"the registry gives no token {known} `--registry-credentials`: {fetched.status}"
             )
-        said = _read(fetched.body, _Token)
-        return {"Authorization": f"Bearer {said.token or said.access_token}"}
+        fetched_token = _read(fetched.body, _Token)
+        return {"Authorization": f"Bearer {fetched_token.token or fetched_token.access_token}"}
 
     def _is_its_own(self, host: str) -> bool:
         """Tell whether a host may get the password of the registry."""

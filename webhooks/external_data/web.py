@@ -117,7 +117,7 @@ class Web:
 
     async def _ask(self, message: Message) -> ExternalAnswer:
         fetched = await self._fetcher.fetch(message)
-        return ExternalAnswer(_said(fetched), FRESH_SECONDS, len(fetched.body))
+        return ExternalAnswer(_as_response(fetched), FRESH_SECONDS, len(fetched.body))
 
     async def _call(self, message: Message, seconds: float) -> ExternalAnswer:
         fetched = await self._fetcher.fetch(message)
@@ -179,7 +179,7 @@ def _encoded(body: Json) -> bytes:
         raise WebError(f"the request body is not JSON: {error}") from error
 
 
-def _said(fetched: FetchedResponse) -> Json:
+def _as_response(fetched: FetchedResponse) -> Json:
     """Return an answer as Kyverno does: null if it is not JSON."""
     try:
         body = msgspec.json.decode(fetched.body)

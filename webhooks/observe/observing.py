@@ -37,7 +37,7 @@ def observers(
         metrics=server.metrics,
         clock=server.pace.clock,
         inquire=with_external_data,
-        tell=_untold if counts is None else counts.take_difference,
+        report=_untold if counts is None else counts.take_difference,
         exempt=exempt_groups(server.settings.namespace),
     )
     start(shadows.run())

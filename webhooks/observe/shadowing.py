@@ -30,7 +30,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 MOST_LINES: Final = 10
 """Differences that are logged within a second; all are counted."""
 
-Tell = Callable[[AdmissionRequest, ShadowDifference], None]
+Report = Callable[[AdmissionRequest, ShadowDifference], None]
 """Takes note of a difference."""
 
 log = structlog.get_logger(__name__)
@@ -44,7 +44,7 @@ class Shadows:
         metrics: Where answers are counted.
         clock: Limits the log.
         inquire: Fetches the external data of decisions; None if there is none.
-        tell: Takes note of each difference.
+        report: Takes note of each difference.
         exempt: Groups whose requests no policy is asked about.
     """
 
@@ -55,14 +55,14 @@ class Shadows:
         metrics: WebhookMetrics,
         clock: Clock,
         inquire: WithExternalData | None = None,
-        tell: Tell = lambda _request, _difference: None,
+        report: Report = lambda _request, _difference: None,
         exempt: frozenset[str] = frozenset(),
     ) -> None:
         self._policies = policies
         self._count = metrics.shadow_reviews
         self._clock = clock
         self._inquire = inquire
-        self._report = tell
+        self._report = report
         self._exempt = exempt
         self._waiting: deque[tuple[Phase, AdmissionRequest, tuple[Shadow, ...]]] = deque()
         self._bytes = 0

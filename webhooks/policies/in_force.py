@@ -32,7 +32,7 @@ from policyd.engine.model.decision import ALLOWED, Decision
 from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, Volatile
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.queue_facts import QueueFacts, no_queue_facts
-from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
+from policyd.engine.model.surroundings import Authorize, PolicyContext, deny_all_permissions
 from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.remember.remembering import MOST_DECISIONS, Remembering
 from policyd.errors import ConfigurationError
@@ -80,7 +80,7 @@ class PoliciesInForce:
         namespaces: NamespaceLookup,
         metrics: WebhookMetrics,
         params: Params | None = None,
-        authorize: Authorize = authorize_nobody,
+        authorize: Authorize = deny_all_permissions,
         reads: ClusterReads | None = None,
         http: Web | None = None,
         images: ImageData | None = None,
@@ -215,7 +215,7 @@ class PoliciesInForce:
     def validate(self, request: AdmissionRequest, out_of_time: OutOfTime = never) -> Decision:
         """Return all objections to the request; if its object is a policy, the mistakes in it."""
         if request.kind.group == GROUP:
-            return validate_own(request, lacks_room=self.limits.lacks_room)
+            return validate_own(request, no_room_reason=self.limits.no_room_reason)
         return self._decide("validate", request, out_of_time)
 
     def _decide(self, phase: Phase, request: AdmissionRequest, out_of_time: OutOfTime) -> Decision:

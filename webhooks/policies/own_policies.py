@@ -45,13 +45,13 @@ _KINDS: Final[Mapping[str, type[PolicyObject] | type[BindingObject]]] = {
 def validate_own(
     request: AdmissionRequest,
     *,
-    lacks_room: Callable[[Document], str] = lambda _document: "",
+    no_room_reason: Callable[[Document], str] = lambda _document: "",
 ) -> Decision:
     """Return the mistakes in a Policy or PolicyBinding, as `policyd check` does.
 
     Args:
         request: The request.
-        lacks_room: Returns why it would not be loaded, with any spec.
+        no_room_reason: Returns why it would not be loaded, with any spec.
     """
     if request.kind.group != GROUP:
         return ALLOWED
@@ -66,7 +66,7 @@ def validate_own(
     if new.metadata.deletion_timestamp is not None or (old is not None and old.spec == new.spec):
         return ALLOWED
     document = Document(new.value, new.metadata.name)
-    too_many = lacks_room(document)
+    too_many = no_room_reason(document)
     if too_many:
         return Decision(denials=(_denial(too_many),))
     findings = load_document(document, out_of_time=cpu_limit()).findings

@@ -119,9 +119,9 @@ class Params:
         watch = next((watch for watch in watches if watch.trouble is None), None)
         if watch is None:
             raise _unknown(kind, watches[0])
-        lacks = watch.lacks(namespace, name)
-        if lacks:
-            raise ParamError(lacks)
+        reason_not_kept = watch.reason_not_kept(namespace, name)
+        if reason_not_kept:
+            raise ParamError(reason_not_kept)
         return watch.of(namespace)
 
     def _watches_of(self, kind: ParamKind, namespace: str | None = None) -> tuple[Watch, ...]:

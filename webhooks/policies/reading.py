@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from policyd.engine.model.surroundings import authorize_nobody
+from policyd.engine.model.surroundings import deny_all_permissions
 from policyd.jobs.frameworks import makers_of
 from policyd.kube.informer import Informer
 from policyd.kube.resources import NAMESPACES
@@ -36,7 +36,7 @@ async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
         namespaces=server.namespaces.find if server.client else without_cluster,
         metrics=server.metrics,
         params=params,
-        authorize=permissions.authorize if permissions else authorize_nobody,
+        authorize=permissions.authorize if permissions else deny_all_permissions,
         reads=reads,
         http=http,
         images=images,

@@ -145,7 +145,7 @@ class PolicyLimits:
         self._loaded.drop(key.namespace, key)
         self._guarding.drop(key.namespace, key)
 
-    def lacks_room(self, document: Document) -> str:
+    def no_room_reason(self, document: Document) -> str:
         """Say why a policy would not be loaded; return nothing if it would be."""
         metadata = document.value["metadata"]
         namespace = metadata.get("namespace", "")

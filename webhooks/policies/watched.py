@@ -127,7 +127,7 @@ class Watch:
         """Return the objects of a namespace, by name."""
         return self._objects.get(namespace, {})
 
-    def lacks(self, namespace: str, name: str | None = None) -> str:
+    def reason_not_kept(self, namespace: str, name: str | None = None) -> str:
         """Say why an object of a namespace, or any of them, is not kept; nothing if it is."""
         left_out = self._limits and self._limits.left_out(namespace, name)
         if self._limits is None or left_out is None:

@@ -137,8 +137,8 @@ class QueueOptions:
             return FlavorOption(flavor.name, given, charges, obstacles=(no,), barred=True)
         why = self._unsuitable(flavor.name, pod_sets)
         if why is None and len(given) < len(wanted):
-            lacks = next(r for r in wanted if r not in flavor.quotas)
-            why = Unsuitable(kind="NotProvided", name=flavor.name, detail=lacks)
+            missing = next(r for r in wanted if r not in flavor.quotas)
+            why = Unsuitable(kind="NotProvided", name=flavor.name, detail=missing)
         return FlavorOption(flavor.name, given, charges, obstacles=() if why is None else (why,))
 
     def _unsuitable(self, name: str, pod_sets: Iterable[QueuedPodSet]) -> Unsuitable | None:

@@ -89,24 +89,24 @@ def _own_first(search: Search, levels: list[_Level]) -> list[Victim]:
     """
     usage, subtree, ledger = search.tree.usage, search.tree.subtree, search.ledger
 
-    def lacks() -> bool:
+    def needs_more() -> bool:
         return any(usage[cell] + amount > subtree[cell] for cell, amount in search.charges.items())
 
     own: list[Victim] = []
     spared: list[Victim] = []
-    candidates = search.candidates(search.node) if lacks() else []
+    candidates = search.candidates(search.node) if needs_more() else []
     waiting = iter(ordered(search, candidates, lambda each: each))
     for _, holding, _ in waiting:
         ledger.release(holding)
         own.append(Victim(holding, _OWN.reason))
-        if not lacks():
+        if not needs_more():
             break
     else:
         return []
     # Not filled back as in an attempt: that would count on the others, which are not gone here.
     for index in reversed(range(len(own) - 1)):
         ledger.restore(own[index].holding)
-        if lacks():
+        if needs_more():
             ledger.release(own[index].holding)
         else:
             spared.append(own.pop(index))

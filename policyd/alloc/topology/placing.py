@@ -143,10 +143,10 @@ class Placer:
                 self._unusable[got.name] = wrong
             elif assignment.held is None and flavors[0] in spec.delayed:
                 self._delayed.add(got.name)
-            elif assignment.held is None or self._lacks(request, got):
+            elif assignment.held is None or self._needs_placement(request, got):
                 self._requests.setdefault(flavors[0], []).append(request)
 
-    def _lacks(self, request: PlacementRequest, got: PodSetFlavors) -> bool:
+    def _needs_placement(self, request: PlacementRequest, got: PodSetFlavors) -> bool:
         """Tell whether a pod set with quota has pods on the failed node, or no places yet."""
         host = self._workload.failed_node
         if not host:

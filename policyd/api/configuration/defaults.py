@@ -45,7 +45,7 @@ _REQUEUING: Final[Fields] = {
     "backoffMaxSeconds": 3600,
 }
 _STRATEGIES: Final = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
-_ZERO_SAYS_NOTHING: Final = frozenset(
+_ZERO_IS_UNSET: Final = frozenset(
     {"leaseDuration", "renewDeadline", "retryPeriod", "timeout", "usageSamplingInterval"}
 )
 
@@ -76,7 +76,7 @@ def _fill(given: Fields, defaults: Fields) -> Fields:
         value = given.get(name)
         if isinstance(default, dict):
             filled[name] = _fill(value or {}, default)
-        elif value in (None, "") or (name in _ZERO_SAYS_NOTHING and value == "0s"):
+        elif value in (None, "") or (name in _ZERO_IS_UNSET and value == "0s"):
             filled[name] = default
     return filled
 

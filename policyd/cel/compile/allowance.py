@@ -45,7 +45,7 @@ class Allowance:
         self.characters -= len(source)
 
     @property
-    def lacking(self) -> tuple[str, str] | None:
+    def exceeded(self) -> tuple[str, str] | None:
         """The bound that is exceeded, and a hint; None if everything is within bounds."""
         if self.expressions < 0:
             return f"more than {MOST_EXPRESSIONS:,} expressions in one document", _HINT

@@ -174,9 +174,9 @@ def _compiled(source: str, environment: Environment, wants: str | Type) -> Progr
 
 
 def _check_allowance(allowance: Allowance, source: str) -> None:
-    lacking = allowance.lacking
-    if lacking is not None:
-        raise TooMuchError([issue_at(source, 0, *lacking)])
+    exceeded = allowance.exceeded
+    if exceeded is not None:
+        raise TooMuchError([issue_at(source, 0, *exceeded)])
 
 
 def compile_unchecked(source: str, environment: Environment) -> Program:

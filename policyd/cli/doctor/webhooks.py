@@ -298,7 +298,7 @@ def _asks(rule: Rule, resource: Resource) -> bool:
     )
 
 
-def _unreached(webhooks: Sequence[Webhook], said: str) -> InstallationProblem:
+def _unreached(webhooks: Sequence[Webhook], reason: str) -> InstallationProblem:
     reference = webhooks[0].client_config.service
     if reference is not None:
         what = f"Service {reference.namespace}/{reference.name}"
@@ -306,7 +306,7 @@ def _unreached(webhooks: Sequence[Webhook], said: str) -> InstallationProblem:
     else:
         what = f"server {webhooks[0].client_config.url}"
         fix = "restart policyd-webhooks, and see its log"
-    message = f"the API server does not reach the webhooks: {said}"
+    message = f"the API server does not reach the webhooks: {reason}"
     return InstallationProblem("calls", "error", what, message, fix)
 
 

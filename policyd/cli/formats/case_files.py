@@ -246,14 +246,14 @@ def run_all_together(
     Cases of other layouts are left out, as those that find no pair are.
     """
     loaded = load([str(path) for path in paths])
-    told: set[str] = set()
+    reported: set[str] = set()
     for file in (file for file in files if file.name == CASES):
         cases, _ = load_cases(content(file), str(file))
         here = _beside_file(surroundings, file)
         outcomes = (
             [run_together(case, cases, loaded, here) for case in cases.cases] if cases else []
         )
-        new = tuple(each for each in outcomes if not told.issuperset(each.problems))
-        told.update(problem for outcome in new for problem in outcome.problems)
+        new = tuple(each for each in outcomes if not reported.issuperset(each.problems))
+        reported.update(problem for outcome in new for problem in outcome.problems)
         if new:
             yield Tested(file, new, ())

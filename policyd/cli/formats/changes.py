@@ -72,7 +72,7 @@ def changed(
     found = {_name(each, namespace): each for each in objects}
     lost: list[str] = []
     for word in deleted:
-        for name in _meant(word, found, namespace):
+        for name in _resolve(word, found, namespace):
             del found[name]
             lost += [name.name] if name.kind == "Node" else []
     for each in applied:
@@ -143,7 +143,7 @@ def _workloads_of(name: _Name, found: Mapping[_Name, Mapping[str, Json]]) -> Ite
                 yield other
 
 
-def _meant(word: str, found: Mapping[_Name, Mapping[str, Json]], namespace: str) -> list[_Name]:
+def _resolve(word: str, found: Mapping[_Name, Mapping[str, Json]], namespace: str) -> list[_Name]:
     """Return the objects that a word means, a job's Workload with it.
 
     Raises:

@@ -137,7 +137,7 @@ class _Reader:
 
     def arrival(self, workload: kueue.Workload) -> Arrival:
         """Return when a workload comes, or that it is there, and how long it runs."""
-        key, said = workload.metadata.key, workload.metadata.annotations
+        key, annotations = workload.metadata.key, workload.metadata.annotations
         local_queue = self._local_queues.get(
             f"{workload.metadata.namespace}/{workload.spec.queue_name}"
         )
@@ -148,7 +148,7 @@ class _Reader:
             cluster_queue=cluster_queue,
             objection=self._objection(workload, local_queue),
         )
-        at = self._now + seconds_of(said.get(ARRIVES_AFTER, "0s"))
+        at = self._now + seconds_of(annotations.get(ARRIVES_AFTER, "0s"))
         if value.backing_off and backs_off(workload, self._now):
             at = max(at, _requeued_at(workload))
             value = replace(value, backing_off=False)
@@ -221,9 +221,9 @@ def _requeued_at(workload: kueue.Workload) -> float:
 
 def _run_seconds(workload: kueue.Workload) -> float | None:
     """Return how long a workload runs, as it declares; None if it does not."""
-    said = [workload.metadata.annotations.get(RUN_FOR)]
-    said += [each.template.metadata.annotations.get(RUN_FOR) for each in workload.spec.pod_sets]
-    runs = [seconds_of(text) for text in said if text is not None]
+    texts = [workload.metadata.annotations.get(RUN_FOR)]
+    texts += [each.template.metadata.annotations.get(RUN_FOR) for each in workload.spec.pod_sets]
+    runs = [seconds_of(text) for text in texts if text is not None]
     if runs:
         return max(runs)
     with suppress(DurationError):  # an invalid duration counts as unset

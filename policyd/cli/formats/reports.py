@@ -121,8 +121,8 @@ def _rule(rule: str) -> dict[str, Any]:
 def _results(findings: Iterable[Finding], rules: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     seen: Counter[str] = Counter()
     for finding in findings:
-        told = "\n".join((finding.rule, finding.source, finding.field, finding.message))
-        digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+        identity = "\n".join((finding.rule, finding.source, finding.field, finding.message))
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
         seen[digest] += 1
         region = {"startLine": max(finding.line, 1), "startColumn": max(finding.column, 1)}
         place = {"artifactLocation": {"uri": _uri(finding.source)}, "region": region}
@@ -155,14 +155,14 @@ def _junit(command: str, entries: Sequence[ReportEntry]) -> str:
     root = Element("testsuites", {"name": f"policyd {command}", **counted})
     for group, members in groups.items():
         suite = SubElement(root, "testsuite", {"name": _text(group), **_counts(members)})
-        for name, entry in _told_apart(members):
+        for name, entry in _with_unique_names(members):
             _add_case(suite, name, entry)
     indent(root)
     written: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
     return written.decode()
 
 
-def _told_apart(entries: Iterable[ReportEntry]) -> Iterator[tuple[str, ReportEntry]]:
+def _with_unique_names(entries: Iterable[ReportEntry]) -> Iterator[tuple[str, ReportEntry]]:
     """Yield entries with names of which no two are the same."""
     seen: Counter[str] = Counter()
     for entry in entries:

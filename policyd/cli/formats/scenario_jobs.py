@@ -145,10 +145,10 @@ def _made(kind: JobKind[Any], job: JobObject, classes: "_Classes") -> kueue.Work
         priority=classes.priority(metadata, pod_sets, kind.priority_class(job)),
     )
     copied = CopiedKeys().of(metadata)
-    said = {k: text for k, text in metadata.annotations.items() if k.startswith("policyd.io/")}
+    own = {k: text for k, text in metadata.annotations.items() if k.startswith("policyd.io/")}
     runs = (each.template.metadata.annotations.get(RUN_FOR) for each in pod_sets)
     run_for = next((text for text in runs if text is not None), None)
-    about = {**copied.annotations, **({} if run_for is None else {RUN_FOR: run_for}), **said}
+    about = {**copied.annotations, **({} if run_for is None else {RUN_FOR: run_for}), **own}
     whole = msgspec.structs.replace(
         made.metadata, annotations=about, creation_timestamp=metadata.creation_timestamp
     )

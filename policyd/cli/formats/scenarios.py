@@ -201,8 +201,8 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: SkippedJobs) -> 
 
 def _arrival(workload: kueue.Workload, value: QueuedWorkload, last: float) -> Arrival:
     """Return when a workload comes and how long it runs, given the last that is known of any."""
-    said = workload.metadata.annotations
-    run_for, loses = said.get(RUN_FOR), said.get(LOSES_POD_AFTER)
+    annotations = workload.metadata.annotations
+    run_for, loses = annotations.get(RUN_FOR), annotations.get(LOSES_POD_AFTER)
     admitted = find_condition(workload.status.conditions, ADMITTED)
     since = None if admitted is None else admitted.last_transition_time
     runs = value.admitted and since is not None
@@ -212,7 +212,7 @@ def _arrival(workload: kueue.Workload, value: QueuedWorkload, last: float) -> Ar
             uid=value.uid or value.key,
             reserved_at=None if value.reserved_at is None else value.reserved_at - last,
         ),
-        at=seconds_of(said.get(ARRIVES_AFTER, "0s")),
+        at=seconds_of(annotations.get(ARRIVES_AFTER, "0s")),
         run_seconds=None if run_for is None else seconds_of(run_for),
         loses_pod_seconds=None if loses is None else seconds_of(loses),
         most_seconds=_most_seconds(workload),

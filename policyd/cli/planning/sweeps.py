@@ -117,14 +117,14 @@ def read_sweep(
         raise PolicydError(f"{name}: {error}", hint=hint) from error
     if any(load <= 0 for load in read.loads) or any(seed < 0 for seed in read.seeds):
         raise PolicydError(f"{name}: a load is more than 0, and a seed at least 0")
-    plans = {plan: _cluster(said, plan, name, jobs) for plan, said in read.plans.items()}
+    plans = {plan: _cluster(settings, plan, name, jobs) for plan, settings in read.plans.items()}
     if not plans and given is None:
         raise PolicydError(f"{name}: no plan, and no cluster: FILE, --gpus or --nodes")
     plans = plans or {"given": list(given or ())}
     policies = read.policies or {"as-is": _Policy()}
     patches = {
-        policy: {"clusterQueues": said.cluster_queues, "configuration": said.configuration}
-        for policy, said in policies.items()
+        policy: {"clusterQueues": settings.cluster_queues, "configuration": settings.configuration}
+        for policy, settings in policies.items()
     }
     loads: list[float | None] = [*read.loads] or [conditions.load]
     points = product(plans, policies, loads, read.seeds or [conditions.seed])
@@ -140,15 +140,17 @@ def read_sweep(
     )
 
 
-def _cluster(said: _Plan, plan: str, name: str, jobs: Sequence[TracedJob]) -> list[dict[str, Any]]:
-    if sum(map(bool, (said.file, said.gpus, said.nodes))) != 1:
+def _cluster(
+    settings: _Plan, plan: str, name: str, jobs: Sequence[TracedJob]
+) -> list[dict[str, Any]]:
+    if sum(map(bool, (settings.file, settings.gpus, settings.nodes))) != 1:
         raise PolicydError(f"{name}: plan `{plan}` is one of `file`, `gpus` and `nodes`")
-    if said.file:
-        path = Path(name).parent / said.file
+    if settings.file:
+        path = Path(name).parent / settings.file
         if not path.is_file():
             raise PolicydError(f"{name}: plan `{plan}`: `{path}` is not a file")
         return scenario_objects(str(path))
-    size = ClusterSize(said.gpus) if said.gpus else size_of_nodes(said.nodes)
+    size = ClusterSize(settings.gpus) if settings.gpus else size_of_nodes(settings.nodes)
     return made_cluster(size, jobs)
 
 

@@ -166,9 +166,9 @@ def plan(
     if optimum is not None:
         packing = optimum.certify(simulation.cluster.state, options["resource"])
     if output == "json":
-        told = run_json(simulation, gantt=options["gantt"])
-        told |= {} if packing is None else {"packing": packing.as_json()}
-        click.echo(json.dumps(told, indent=2))
+        report = run_json(simulation, gantt=options["gantt"])
+        report |= {} if packing is None else {"packing": packing.as_json()}
+        click.echo(json.dumps(report, indent=2))
         return
     _show(simulation, packing, gantt=options["gantt"])
 

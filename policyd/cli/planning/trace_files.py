@@ -135,9 +135,9 @@ def _placed(pod_set: QueuedPodSet) -> QueuedPodSet:
 
 def _seconds(workload: kueue.Workload, job: Mapping[str, Json]) -> float | None:
     """Return how long it ran from its start to its end, or what an annotation says."""
-    said = workload.metadata.annotations.get(RUN_FOR)
-    if said is not None:
-        return seconds_of(said)
+    text = workload.metadata.annotations.get(RUN_FOR)
+    if text is not None:
+        return seconds_of(text)
     conditions = workload.status.conditions
     if condition_true(conditions, FINISHED):
         start, end = (_since(find_condition(conditions, each)) for each in (ADMITTED, FINISHED))

@@ -65,10 +65,10 @@ def percent(part: float) -> str:
 
 def run_json(simulation: TraceSimulation, *, gantt: bool) -> dict[str, Any]:
     """Return the figures of a simulation, and with `gantt` when each job ran."""
-    told: dict[str, Any] = {"figures": figures_json(simulation.figures)}
+    report: dict[str, Any] = {"figures": figures_json(simulation.figures)}
     if gantt:
-        told["jobs"] = [_job_json(run) for run in simulation.runs.runs.values()]
-    return told
+        report["jobs"] = [_job_json(run) for run in simulation.runs.runs.values()]
+    return report
 
 
 def figures_json(found: TraceFigures) -> dict[str, Any]:

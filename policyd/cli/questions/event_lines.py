@@ -224,10 +224,10 @@ def merge_events(events: Iterable[CoreEvent], jobs: Mapping[str, str]) -> Iterat
     seen: dict[tuple[EventLine, bool], float] = {}
     for event in sorted(events, key=_moment):
         line = _line(event, jobs)
-        said = msgspec.structs.replace(line, time="", workload="", count=1)
-        before = seen.get((said, not line.workload))
+        content = msgspec.structs.replace(line, time="", workload="", count=1)
+        before = seen.get((content, not line.workload))
         if before is None or event.last_at - before > SAME_SECONDS:
-            seen[said, bool(line.workload)] = event.last_at
+            seen[content, bool(line.workload)] = event.last_at
             yield line
 
 

@@ -50,7 +50,7 @@ _RIGHTS: Final = (
 
 _NUMBERS = ("TOTAL", "FREE", "FRAGMENTS", "STRANDED")
 _HEAD = ("DOMAIN", "NODE", "STATE", "DEVICE", *_NUMBERS, "STRANDED BY", "JOBS")
-_WIDE = ("LACKS", "FREE CPU", "FREE MEMORY")
+_WIDE = ("MISSING", "FREE CPU", "FREE MEMORY")
 
 
 class DeviceTotal(Value, frozen=True, rename="camel"):
@@ -310,9 +310,9 @@ def _rows(line: NodeLine, *, wide: bool) -> Iterator[tuple[str, ...]]:
             "-" if found is None else _named(found.by, wide=wide) or "-",
             "-" if line.pods is None else _jobs(line, device, wide=wide) or "-",
         )
-        lacks = "-" if found is None else ", ".join(found.lacks) or "-"
+        shortage = "-" if found is None else ", ".join(found.missing) or "-"
         free = (_free(line, "cpu"), _free(line, "memory"))
-        yield (*row, lacks, *free) if wide else row
+        yield (*row, shortage, *free) if wide else row
 
 
 def _free(line: NodeLine, resource: str) -> str:

@@ -39,7 +39,7 @@ class GangObjects:
             found = await self._read(scheduler, name, namespace)
             if found is None or not self._is_ours(found, of.metadata.name):
                 return  # it belongs to another client
-            if _says(found, spec) and owner in found["metadata"]["ownerReferences"]:
+            if _matches(found, spec) and owner in found["metadata"]["ownerReferences"]:
                 return
             await self._writes.delete_named(
                 self._versions[scheduler.group], name, namespace=namespace
@@ -118,6 +118,6 @@ def _owner(workload: Workload) -> dict[str, Any]:
     return {"blockOwnerDeletion": False, **msgspec.to_builtins(owner)}
 
 
-def _says(found: Mapping[str, Any], spec: Mapping[str, Json]) -> bool:
-    said = found.get("spec") or {}
-    return all(said.get(key) == value for key, value in spec.items())
+def _matches(found: Mapping[str, Any], spec: Mapping[str, Json]) -> bool:
+    current = found.get("spec") or {}
+    return all(current.get(key) == value for key, value in spec.items())

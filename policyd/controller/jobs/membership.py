@@ -159,7 +159,7 @@ class Membership:
             return False
         if group.serving or not group.name:
             return False
-        condition = _replacement(workload, missing=group.lacks_pods(workload, succeeded))
+        condition = _replacement(workload, missing=group.needs_more_pods(workload, succeeded))
         if condition is None:
             return False
         new = set_condition(workload, condition, now=self._writes.now)

@@ -322,7 +322,7 @@ class PodReconciler:
         try:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)
-            about, pods = (PODS, group.first.metadata), group.said(workload)
+            about, pods = (PODS, group.first.metadata), group.metadata_by_pod_set(workload)
             comes = coming_of(self._cache.mirrors, group.first)
             if not await self._steps.gangs.publish(about, workload, given, comes=comes, pods=pods):
                 return GANG_SECONDS

@@ -309,7 +309,7 @@ CountedAs = tuple[str, str, str, str]
 """How a workload is counted: its namespace, its LocalQueue, why it is not admitted, and why it
 has no quota, if that is why. Instead of the first reason, `Finished` if it has."""
 
-NOT_TOLD: Final = "PendingEvaluation"
+UNKNOWN_REASON: Final = "PendingEvaluation"
 """Why a workload has no quota that was not considered yet."""
 
 
@@ -331,7 +331,7 @@ def counted_as(workload: Workload) -> CountedAs | None:
 
 def _why(reserved: Condition | None, admitted: Condition | None) -> tuple[str, str]:
     if reserved is None or reserved.status != "True":
-        return "NoReservation", NOT_TOLD if reserved is None else reserved.reason
+        return "NoReservation", UNKNOWN_REASON if reserved is None else reserved.reason
     return "UnsatisfiedAdmissionChecks" if admitted is None else admitted.reason, ""
 
 

@@ -290,8 +290,12 @@ class PolicyStatuses:
             return
         condition = find_condition(status.conditions, READY)
         assert condition is not None, "a status says whether its object is ready"
-        said = {"ready": condition.status, "reason": condition.reason, "message": condition.message}
-        log.info("policy_status_written", object=f"{kind} {name}", **said)
+        fields = {
+            "ready": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+        }
+        log.info("policy_status_written", object=f"{kind} {name}", **fields)
 
     async def _status(self, key: _Key, given: PolicyObject | BindingObject) -> PolicyStatus:
         now, began = self._pace.clock.now(), self._pace.clock.monotonic()

@@ -146,8 +146,8 @@ class Forecasts:
         try:
             await self._in_turns(self._learning.gather())
             present = await self._in_turns(self._present(now))
-            told = await self._in_turns(self.forecaster.steps(present))
-            self._cache.starts = await self._in_turns(_rows(told, now))
+            forecasts = await self._in_turns(self.forecaster.steps(present))
+            self._cache.starts = await self._in_turns(_rows(forecasts, now))
         except Exception:
             # An unforeseen error in a forecast must not stop the queue.
             log.exception("forecast_error")
@@ -288,12 +288,12 @@ def _simulating(pending: int) -> ForecastSettings:
 
 
 def _rows(
-    told: Mapping[str, StartForecast], now: float
+    forecasts: Mapping[str, StartForecast], now: float
 ) -> Generator[None, None, dict[str, StartRow]]:
     """Return forecasts as snapshots have them: equal ones are one."""
     same: dict[StartRow, StartRow] = {}
     rows: dict[str, StartRow] = {}
-    for key, forecast in told.items():
+    for key, forecast in forecasts.items():
         row = start_row(forecast, now)
         rows[key] = same.setdefault(row, row)
         yield

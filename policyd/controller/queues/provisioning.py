@@ -37,10 +37,10 @@ from policyd.jobs.provisioning import (
     InconsistentError,
     WantedPodTemplate,
     attempt_of,
+    has_parameters_of,
     is_needed,
     request_body,
     request_name,
-    says_the_same,
     template_body,
     templates,
 )
@@ -123,7 +123,7 @@ class Provisioning:
                 continue
             name = request_name(workload.metadata.name, state.name, attempt_of(state))
             for request in owned:
-                if request.metadata.name == name and says_the_same(request, workload, config):
+                if request.metadata.name == name and has_parameters_of(request, workload, config):
                     current[state.name] = request
         workload = await self._answer(workload, states, current)
         kept = {request.metadata.name for request in current.values()}

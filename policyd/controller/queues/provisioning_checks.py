@@ -66,12 +66,12 @@ class ProvisioningChecks:
         given = check.spec.parameters
         if given is None:
             return "missing parameters reference"
-        for what, said, wanted in (
+        for what, actual, wanted in (
             ("group", given.api_group, GROUP),
             ("kind", given.kind, PROVISIONING_CONFIGS.kind),
         ):
-            if said != wanted:
-                return f'wrong {what} "{said}", expecting "{wanted}": bad parameters reference'
+            if actual != wanted:
+                return f'wrong {what} "{actual}", expecting "{wanted}": bad parameters reference'
         if self._mirrors.provisioning_configs.get(given.name) is None:
             return f'{PROVISIONING_CONFIGS.plural}.{GROUP} "{given.name}" not found'
         return ""

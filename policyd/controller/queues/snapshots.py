@@ -142,7 +142,7 @@ class AdmissionSnapshots:
     def _rule_changed(self, change: Change[Any]) -> None:
         """Count a change of an object that rules are made of; most are of its status alone."""
         match change:
-            case Modified(old, new) if _meant(old) == _meant(new):
+            case Modified(old, new) if _relevant_fields(old) == _relevant_fields(new):
                 pass
             case _:
                 self._rules += 1
@@ -163,7 +163,7 @@ class AdmissionSnapshots:
         return await asyncio.to_thread(gzip.compress, plain, LEVEL)
 
 
-def _meant(obj: Any) -> tuple[object, ...]:  # noqa: ANN401 - of any kind
+def _relevant_fields(obj: Any) -> tuple[object, ...]:  # noqa: ANN401 - of any kind
     """Return the parts of an object that users write: without its status and metadata."""
     written = [name for name in obj.__struct_fields__ if name not in {"metadata", "status"}]
     return obj.metadata.deletion_timestamp, *(getattr(obj, name) for name in written)

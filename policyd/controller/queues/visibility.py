@@ -161,10 +161,12 @@ def create_app(
         return await answered(_nothing)(request)
 
     routes: dict[str, Handler] = {
-        "/apis": _told(lambda _: {"kind": "APIGroupList", "groups": [_group(), _own_group()]}),
-        f"/apis/{GROUP}": _told(lambda _: _group()),
-        f"/apis/{values.GROUP}": _told(lambda _: _own_group()),
-        _OWN: _told(lambda _: _own_resources()),
+        "/apis": _serve_json(
+            lambda _: {"kind": "APIGroupList", "groups": [_group(), _own_group()]}
+        ),
+        f"/apis/{GROUP}": _serve_json(lambda _: _group()),
+        f"/apis/{values.GROUP}": _serve_json(lambda _: _own_group()),
+        _OWN: _serve_json(lambda _: _own_resources()),
         f"{_OWN}/{values.CLUSTER_PLURAL}/{values.NAME}": snapshot,
         f"{_OWN}/{values.ADMISSION_PLURAL}/{values.NAME}": admission_snapshot,
         f"{_OWN}/namespaces/{{namespace}}/{values.PLURAL}/{values.NAME}": snapshot,
@@ -172,7 +174,7 @@ def create_app(
     for version in VERSIONS:
         root = f"/apis/{GROUP}/{version}"
         of_queue = "{name}/pendingworkloads"
-        routes[root] = _told(lambda request: _resources(_version(request)))
+        routes[root] = _serve_json(lambda request: _resources(_version(request)))
         routes[f"{root}/clusterqueues/{of_queue}"] = cluster_queue
         routes[f"{root}/namespaces/{{namespace}}/localqueues/{of_queue}"] = local_queue
     return Starlette(
@@ -247,9 +249,9 @@ def _json(value: object, status: int = 200) -> Response:
     return Response(body, status_code=status, media_type="application/json")
 
 
-def _told(tell: Callable[[Request], Json]) -> Handler:
+def _serve_json(make: Callable[[Request], Json]) -> Handler:
     async def answer(request: Request) -> Response:
-        return _json(tell(request))
+        return _json(make(request))
 
     return answer
 
@@ -303,5 +305,5 @@ def _resource_list(api_version: str, resources: Sequence[Json]) -> Json:
 
 
 def _status(code: int, reason: str, message: str, **more: Json) -> Response:
-    said = {"status": "Failure", "message": message, "reason": reason, "code": code, **more}
-    return _json({"kind": "Status", "apiVersion": "v1", **said}, status=code)
+    fields = {"status": "Failure", "message": message, "reason": reason, "code": code, **more}
+    return _json({"kind": "Status", "apiVersion": "v1", **fields}, status=code)

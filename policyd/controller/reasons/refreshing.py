@@ -153,10 +153,10 @@ class Reasons:
         self._written.limited = limited = found.count > FEW
         room = (SLOW if limited else FAST) - len(self._written.due)
         for each in nsmallest(max(0, room), found.missing, key=attrgetter("since")):
-            await self._say(each, now)
+            await self._queue_write(each, now)
         corrections = FEWER_CORRECTIONS if limited else CORRECTIONS
         for each in nsmallest(corrections, found.wrong, key=attrgetter("since")):
-            await self._say(each, now)
+            await self._queue_write(each, now)
         for each in nsmallest(LOOKS, found.leaders.values(), key=self._swept_at):
             await self._look(each, now)
         self._jobs.flush()
@@ -173,7 +173,7 @@ class Reasons:
                 late = replace(each, since=queued_since(each.workload))
                 if late.since + self._grace(each, now) <= now:
                     found.missing.append(late)
-            elif self._differs(each, written.said.message):
+            elif self._differs(each, written.reason.message):
                 self._open = True
                 if written.at + AGAIN_SECONDS <= now:
                     found.wrong.append(replace(each, since=written.at))
@@ -248,20 +248,20 @@ class Reasons:
         await self._pace.sleep(0)  # others have their turn
         return known
 
-    async def _say(self, pending: Pending, now: float) -> None:
+    async def _queue_write(self, pending: Pending, now: float) -> None:
         """Queue a workload's reason to be written."""
         known = await self._look(pending, now)
-        said = None if known is None else self._said(pending, known)
-        if said is not None and not pending.ticket.gone:
-            self._written.due[pending.ticket.workload.key] = said
+        reason = None if known is None else self._reason_of(pending, known)
+        if reason is not None and not pending.ticket.gone:
+            self._written.due[pending.ticket.workload.key] = reason
             self._hand_out(workload_key(pending.workload))
 
     def _differs(self, pending: Pending, written: str) -> bool:
         known = self._known.get(pending.leader.workload.key)
-        said = None if known is None else self._said(pending, known)
-        return said is not None and said.message != written
+        reason = None if known is None else self._reason_of(pending, known)
+        return reason is not None and reason.message != written
 
-    def _said(self, pending: Pending, known: KnownReason) -> PendingReason | None:
+    def _reason_of(self, pending: Pending, known: KnownReason) -> PendingReason | None:
         """Return the reason for a workload; None if nothing useful is known."""
         shared = pending.queue.pending.shared_refusal(pending.ticket.workload.key)
         if pending.ahead is None:

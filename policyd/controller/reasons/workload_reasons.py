@@ -59,7 +59,7 @@ class PendingReason:
 class WrittenReason:
     """The reason that a workload has, and when it was written."""
 
-    said: PendingReason
+    reason: PendingReason
     at: float
 
 
@@ -103,7 +103,7 @@ class PendingReasons:
         """Return the written reason of a workload; None if its condition has another one."""
         last = self._written_reasons.get(workload.metadata.key)
         present = find_condition(workload.status.conditions, QUOTA_RESERVED)
-        same = last is not None and present is not None and present.message == last.said.message
+        same = last is not None and present is not None and present.message == last.reason.message
         return last if same else None
 
     async def report(self, workload: Workload, action: Requeue) -> None:
@@ -116,14 +116,14 @@ class PendingReasons:
             return
         if self._busy or self._pace.clock.monotonic() < self._free_at or not _waits(workload):
             return
-        said = self.own(action.workload, action.refusal, action.requests, action)
+        pending_reason = self.own(action.workload, action.refusal, action.requests, action)
         written = self.written(workload)
-        if written is not None and written.said.core == said.core:
+        if written is not None and written.reason.core == pending_reason.core:
             return  # the next sweep corrects which workloads hold it now
         began = self._pace.clock.monotonic()
         self._busy = True
         try:
-            await self._write(workload, said)
+            await self._write(workload, pending_reason)
         finally:
             rest = self._pace.rest_after(began, most=LONGEST_REST_SECONDS)
             self._free_at = self._pace.clock.monotonic() + rest
@@ -131,11 +131,11 @@ class PendingReasons:
 
     async def write_due(self, workload: Workload) -> None:
         """Write the due reason of a workload, if it is still pending."""
-        said = self.due.pop(workload.metadata.key, None)
-        if said is None or not _waits(workload):
+        pending_reason = self.due.pop(workload.metadata.key, None)
+        if pending_reason is None or not _waits(workload):
             return
         if self._cache.state.waiting(workload.metadata.key) is not None:
-            await self._write(workload, said)
+            await self._write(workload, pending_reason)
 
     def own(
         self,
@@ -155,31 +155,37 @@ class PendingReasons:
             message += f"; to help it: {remedy_text(remedy, naming)}"
         return PendingReason(refusal.reason, message, refusal.reason + core, requests)
 
-    async def _write(self, workload: Workload, said: PendingReason) -> None:
-        key, status = workload.metadata.key, self._status(workload, said)
+    async def _write(self, workload: Workload, pending_reason: PendingReason) -> None:
+        key, status = workload.metadata.key, self._status(workload, pending_reason)
         if status != workload.status:
             before = find_condition(workload.status.conditions, QUOTA_RESERVED)
             await self._writes.status(self._cache.mirrors.workloads, workload, status)
-            reason = written_reason(said.reason, detailed=self._detailed)
+            reason = written_reason(pending_reason.reason, detailed=self._detailed)
             new = before is None or before.reason != reason
-            if said.requests is not None and (new or key not in self._written_reasons):
+            if pending_reason.requests is not None and (new or key not in self._written_reasons):
                 metadata = workload.metadata
-                self._writes.record(WORKLOADS, metadata, reason, said.message, warning=True)
-        self._written_reasons[key] = WrittenReason(said, self._writes.now)
+                self._writes.record(
+                    WORKLOADS, metadata, reason, pending_reason.message, warning=True
+                )
+        self._written_reasons[key] = WrittenReason(pending_reason, self._writes.now)
 
     @property
     def _detailed(self) -> bool:
         return self._cache.state.settings.gates.unadmitted_workloads_observability
 
-    def _status(self, workload: Workload, said: PendingReason) -> WorkloadStatus:
+    def _status(self, workload: Workload, pending_reason: PendingReason) -> WorkloadStatus:
         now, detailed = self._writes.now, self._detailed
-        if said.message == GATED_MESSAGE:
+        if pending_reason.message == GATED_MESSAGE:
             workload = blocked_on_gates(workload, now=now)
         status = release(
-            workload, reason=said.reason, message=said.message, now=now, detailed=detailed
+            workload,
+            reason=pending_reason.reason,
+            message=pending_reason.message,
+            now=now,
+            detailed=detailed,
         )
-        if said.requests is not None:
-            status = with_requests(status, said.requests)
+        if pending_reason.requests is not None:
+            status = with_requests(status, pending_reason.requests)
         return self._readiness.begun(with_status(workload, status), now=now)
 
 

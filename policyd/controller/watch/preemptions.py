@@ -81,8 +81,8 @@ def preempted_message(action: Preempt, preemptor: Workload | None) -> str:
 def priorities_text(preemptor: Workload, victim: Workload, gates: Gates) -> str:
     """Return the priorities of both, and the part of them that is a boost."""
     return "; ".join(
-        f"{who} effective priority: {effective} (base: {base}, boost: {boost})"
-        for who, workload in (("preemptor", preemptor), ("preemptee", victim))
+        f"{role} effective priority: {effective} (base: {base}, boost: {boost})"
+        for role, workload in (("preemptor", preemptor), ("preemptee", victim))
         for effective, base, boost in (priority_parts(workload, gates),)
     )
 

@@ -53,7 +53,7 @@ class QueueChanges:
         name = change.object.metadata.name
         self._put_queue(name)
         match change:
-            case Modified(old, new) if _meant(old) == _meant(new):
+            case Modified(old, new) if _relevant_fields(old) == _relevant_fields(new):
                 pass
             case Added() | Modified() | Deleted():
                 self._touch_queue(name)
@@ -206,7 +206,7 @@ class QueueChanges:
             self._cache.hooks.report(queue.metadata.name)
 
 
-def _meant(queue: ClusterQueue) -> tuple[object, ...]:
+def _relevant_fields(queue: ClusterQueue) -> tuple[object, ...]:
     return queue.spec, queue.metadata.annotations, _deleted(queue)
 
 

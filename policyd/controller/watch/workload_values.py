@@ -105,8 +105,8 @@ def workload_value(
 
 
 def _elastic(workload: kueue.Workload, settings: QueueingSettings) -> bool:
-    said = workload.metadata.annotations.get(ELASTIC_JOB) == "true"
-    return said and settings.gates.elastic_jobs_via_workload_slices
+    annotated = workload.metadata.annotations.get(ELASTIC_JOB) == "true"
+    return annotated and settings.gates.elastic_jobs_via_workload_slices
 
 
 def _failed_node(workload: kueue.Workload) -> str:
@@ -129,12 +129,12 @@ def _run_seconds(workload: kueue.Workload) -> float | None:
     Earlier runs count against its limit; and it does not run before it is admitted.
     """
     limit, status = workload.spec.maximum_execution_time_seconds, workload.status
-    said = workload.metadata.annotations.get(EXPECTED_RUN_TIME, "")
+    text = workload.metadata.annotations.get(EXPECTED_RUN_TIME, "")
     known = []
     if limit is not None:
         known.append(limit - (status.accumulated_past_execution_time_seconds or 0.0))
     with suppress(DurationError):  # an invalid duration counts as unset
-        known.append(duration_seconds(said))
+        known.append(duration_seconds(text))
     if not known:
         return None
     waited = (_since(workload, ADMITTED) or 0.0) - (_since(workload, QUOTA_RESERVED) or 0.0)
@@ -145,9 +145,9 @@ def _run_seconds(workload: kueue.Workload) -> float | None:
 def _saves_seconds(workload: kueue.Workload) -> float | None:
     """Return how often pods of a workload save their state; None if they do not say."""
     annotations = (each.template.metadata.annotations for each in workload.spec.pod_sets)
-    said = next((each[CHECKPOINT_EVERY] for each in annotations if CHECKPOINT_EVERY in each), "")
+    text = next((each[CHECKPOINT_EVERY] for each in annotations if CHECKPOINT_EVERY in each), "")
     with suppress(DurationError):  # an invalid duration counts as unset
-        return max(0.0, duration_seconds(said))
+        return max(0.0, duration_seconds(text))
     return None
 
 

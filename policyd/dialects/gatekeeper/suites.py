@@ -200,21 +200,21 @@ def _request(obj: Json) -> AdmissionRequest:
 
 
 def _problems(assertions: Iterable[Assertion], decision: Decision) -> Iterator[str]:
-    said = [denial.message for denial in decision.objections or decision.denials]
+    messages = [denial.message for denial in decision.objections or decision.denials]
     for assertion in assertions:
         try:
-            found = _found(assertion.message, said)
+            found = _found(assertion.message, messages)
         except re.error as error:
             yield f"`{assertion.message}` is not a pattern: {error}"
             continue
         if not _is_as_many(assertion, len(found)):
             about = f" with `{assertion.message}`" if assertion.message else ""
-            shown = f": {'; '.join(said)}" if said else ""
+            shown = f": {'; '.join(messages)}" if messages else ""
             yield f"{len(found)} violations{about}, expected {_wanted(assertion)}{shown}"
 
 
-def _found(pattern: str | None, said: Sequence[str]) -> list[str]:
-    return [text for text in said if pattern is None or re.search(pattern, text)]
+def _found(pattern: str | None, messages: Sequence[str]) -> list[str]:
+    return [text for text in messages if pattern is None or re.search(pattern, text)]
 
 
 def _is_as_many(assertion: Assertion, number: int) -> bool:

@@ -156,11 +156,11 @@ def _unnamed(test: KatTest, policies: PolicySet, request: AdmissionRequest) -> I
 
 
 def _problems(test: KatTest, decision: Decision) -> Iterator[str]:
-    said = [denial.message for denial in decision.denials]
+    messages = [denial.message for denial in decision.denials]
     if "deny" in test.words:
-        yield from _denied(test, said)
-    elif said:
-        yield f"refused: {said[0]}"
+        yield from _denied(test, messages)
+    elif messages:
+        yield f"refused: {messages[0]}"
     wanted = _lines(test.files.get("warnings"))
     if wanted and not _are(wanted, decision.warnings):
         yield f"unexpected warnings: {'; '.join(decision.warnings) or 'none'}"
@@ -170,12 +170,12 @@ def _problems(test: KatTest, decision: Decision) -> Iterator[str]:
             yield f"audit annotation `{key}` is {came!r}"
 
 
-def _denied(test: KatTest, said: Sequence[str]) -> Iterator[str]:
+def _denied(test: KatTest, messages: Sequence[str]) -> Iterator[str]:
     message = str(test.files.get("message") or "").strip()
-    if not said:
+    if not messages:
         yield "allowed, but should not be"
-    elif message and said[0] != message:
-        yield f"refused with another message: {said[0]}"
+    elif message and messages[0] != message:
+        yield f"refused with another message: {messages[0]}"
 
 
 def _lines(text: str | None) -> list[str]:

@@ -80,7 +80,7 @@ def load_cluster_policy(
 
 def _left_to_kyverno(spec: ClusterPolicySpec, document: Document) -> Iterator[Finding]:
     """Report fields that have no effect here, and the consequence."""
-    said = (
+    unsupported = (
         (spec.apply_rules == "One", ("applyRules",), "all rules are evaluated, not only the first"),
         (
             bool(spec.webhook_configuration.match_conditions),
@@ -88,7 +88,7 @@ def _left_to_kyverno(spec: ClusterPolicySpec, document: Document) -> Iterator[Fi
             "conditions of Kyverno's webhook are not evaluated, only `celPreconditions` are",
         ),
     )
-    for given, path, message in said:
+    for given, path, message in unsupported:
         if given:
             finding = document.finding(message, ("spec", *path), of_key=True)
             yield replace(finding, severity="warning")

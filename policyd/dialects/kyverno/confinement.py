@@ -41,11 +41,11 @@ def params_elsewhere(
     group, _, version = kind.api_version.rpartition("/")
     built_in = resource_for_kind(group, version, kind.kind)
     if built_in is not None and not built_in.namespaced:
-        said = str(ElsewhereError(namespace, of_the_cluster(kind)))
-        return [document.finding(said, (*at, "paramKind"))]
+        message = str(ElsewhereError(namespace, of_the_cluster(kind)))
+        return [document.finding(message, (*at, "paramKind"))]
     if ref is not None and ref.namespace not in ("", namespace):
-        said = str(ElsewhereError(namespace, f"params of `{ref.namespace}`"))
-        return [document.finding(said, (*at, "paramRef", "namespace"), hint="leave it out")]
+        message = str(ElsewhereError(namespace, f"params of `{ref.namespace}`"))
+        return [document.finding(message, (*at, "paramRef", "namespace"), hint="leave it out")]
     return []
 
 

@@ -176,8 +176,8 @@ def _operation(values: Values, row: ExpectedResult, obj: Json) -> Operation | No
         for each in policy.resources if policy.name == row.policy else ():
             if each.name == value_at(obj, ("metadata", "name")):
                 found = {**found, **each.values}
-    said = found.get("request.operation")
-    return said if said in get_args(Operation) else None
+    operation = found.get("request.operation")
+    return operation if operation in get_args(Operation) else None
 
 
 def _namespaces(values: Values) -> Iterator[Json]:
@@ -203,11 +203,11 @@ def _problems(row: ExpectedResult, obj: Json, decision: Decision, given: Given) 
     words = words_of(decision)
     if words == ("pass",) and unlike:
         words = ("fail",)
-    said = dict.fromkeys(failure.message for failure in decision.failures)
-    said |= dict.fromkeys([*(objection.message for objection in decision.objections), *unlike])
+    messages = dict.fromkeys(failure.message for failure in decision.failures)
+    messages |= dict.fromkeys([*(objection.message for objection in decision.objections), *unlike])
     wanted = "fail" if row.result == "warn" else row.result
     if wanted not in words:
-        yield f"it came to {' and '.join(words)}" + (f": {'; '.join(said)}" if said else "")
+        yield f"it came to {' and '.join(words)}" + (f": {'; '.join(messages)}" if messages else "")
     elif wanted != "fail":
         yield from unlike
 

@@ -120,8 +120,8 @@ def _exception(exception: ExceptionTerms, names: set[str], path: Path) -> Iterat
         if name not in names:
             hint = did_you_mean(name, names) or "give the validation a `name`"
             yield f"validation `{name}` not found", (*path, "validations", index), hint
-    meant = (exception.users, exception.groups, exception.namespaces, exception.expression)
-    if not any((*meant, exception.validations, exception.containers)):
+    selectors = (exception.users, exception.groups, exception.namespaces, exception.expression)
+    if not any((*selectors, exception.validations, exception.containers)):
         hint = "limit it by `users`, `groups`, `namespaces`, `containers`, `expression`"
         yield "the exception lifts everything", path, hint
     try:

@@ -81,12 +81,12 @@ def binding_placeholders(
     if not isinstance(policy, str) or not policy:
         return ()
     own = kind == "PolicyBinding"
-    said = [spec.get("enforcement")] if own else spec.get("validationActions")
+    declared = [spec.get("enforcement")] if own else spec.get("validationActions")
     binding = CompiledBinding(
         name=name_of(document.value),
         policy=policy,
         constraints=_resources(spec.get("matchResources"), document),
-        actions=_actions(said, otherwise=() if own else ("Deny",)),
+        actions=_actions(declared, otherwise=() if own else ("Deny",)),
         policy_kind=BINDING_KINDS[kind],
         place=document.finding("").place,
         unusable=_reason(findings),
@@ -129,7 +129,7 @@ def draft_of(document: Document, form: Form) -> PolicyDraft:
     """Return the readable parts of a policy with the API server's field names."""
     spec, kind = fields_of(document.value, "spec"), document.value["kind"]
     own = form is OWN_FORM
-    said = [spec.get("enforcement")] if own else spec.get("validationActions")
+    declared = [spec.get("enforcement")] if own else spec.get("validationActions")
     changes = "Mutating" in kind
     bound = bool(spec.get("requiresBinding")) or (
         own and "paramKind" in spec and "paramRef" not in spec
@@ -145,7 +145,7 @@ def draft_of(document: Document, form: Form) -> PolicyDraft:
             failure_policy="Ignore" if spec.get("failurePolicy") == "Ignore" else "Fail",
         ),
         conditions=conditions_in(spec.get("matchConditions")),
-        actions=("Deny",) if changes else _actions(said, otherwise=("Deny",)),
+        actions=("Deny",) if changes else _actions(declared, otherwise=("Deny",)),
     )
 
 

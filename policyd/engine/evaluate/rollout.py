@@ -148,8 +148,10 @@ def _picks(step: RolloutStep, facts: Facts, place: int) -> bool:
 def _applied(
     bindings: tuple[CompiledBinding, ...], staged: tuple[Staged, ...]
 ) -> Iterator[CompiledBinding]:
-    for binding, said in zip(bindings, staged, strict=True):
-        enforcement = None if said.step is None else binding.rollout[said.step].enforcement
+    for binding, staged_at in zip(bindings, staged, strict=True):
+        enforcement = (
+            None if staged_at.step is None else binding.rollout[staged_at.step].enforcement
+        )
         if enforcement is None:
             yield replace(binding, rollout=())
         elif enforcement != "Skip":

@@ -183,7 +183,7 @@ def _anew(policy: CompiledPolicy, match: Match, budget: Budget) -> Match:
     """
     variables = dict(match.variables)
     if policy.kind == VALIDATING:
-        variables |= _NOBODY
+        variables |= _NO_USER
     if policy.variables:
         variables["variables"] = LazyVariables(policy.variables, variables, budget)
     return Match(match.view, variables, budget)
@@ -197,7 +197,7 @@ def _unknown(name: str) -> Callable[[Permission], PermissionDecision]:
 
 
 _RESOURCE: Final = "authorizer.requestResource"
-_NOBODY: Final[Mapping[str, object]] = {
+_NO_USER: Final[Mapping[str, object]] = {
     "authorizer": Authorizer(_unknown("authorizer")),
     _RESOURCE: ResourceCheck(_unknown(_RESOURCE), Permission()),
 }

@@ -161,8 +161,8 @@ class VerdictBuilder:
 
     def annotate(self, key: str, text: str) -> None:
         """Add an audit annotation; values of the same key are joined."""
-        said = self._audit.get(key)
-        self._audit[key] = text if said is None else f"{said}; {text}"
+        before = self._audit.get(key)
+        self._audit[key] = text if before is None else f"{before}; {text}"
 
     def decision(
         self,
@@ -205,8 +205,8 @@ def _rank(denial: Denial) -> tuple[bool, bool, str]:
 
 def _failed(policy: CompiledPolicy, text: str, binding: CompiledBinding | None) -> Denial:
     """Return the denial of a foreign policy that could not be evaluated."""
-    said = lead(policy, binding)
-    return Denial(policy=policy.name, message=text, lead=said, kind=policy.kind, failed=True)
+    text_before = lead(policy, binding)
+    return Denial(policy=policy.name, message=text, lead=text_before, kind=policy.kind, failed=True)
 
 
 def lead(policy: CompiledPolicy, binding: CompiledBinding | None) -> str:

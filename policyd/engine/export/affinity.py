@@ -60,14 +60,14 @@ def _require(injection: ExportedField, patch: PatchText, terms: list[dict[str, A
     none = f"{present}.size() == 0"
     patch.put(literal(distinct), *steps, when=injection.when, absent=none)
     # One that changes nothing is enough by itself.
-    satisfied = " || ".join(f"({_says_all('own', term)})" for term in terms)
+    satisfied = " || ".join(f"({_requires_all('own', term)})" for term in terms)
     joined = ", ".join(f"dyn({_joined('own', term)})" for term in terms)
     changed = f"{present}.map(own, ({satisfied}) ? [dyn(own)] : [{joined}]).flatten().distinct()"
     some = both(injection.when, f"{present}.size() > 0", f"{present}.exists(own, !({satisfied}))")
     patch.replace(changed, *steps, when=some)
 
 
-def _says_all(own: str, term: Mapping[str, Any]) -> str:
+def _requires_all(own: str, term: Mapping[str, Any]) -> str:
     """Return the CEL that tells whether a term already requires all the labels."""
     keys = {(field, literal(c["key"])): None for field, given in term.items() for c in given}
     return " && ".join(
@@ -101,8 +101,8 @@ def _require_computed(
     patch.put(f"{wanted}.distinct()", *steps, when=asked, absent=none)
     unsaid = "!own[?f].orValue([]).exists(e, e.key == x.key)"
     fields = literal(list(_CONDITIONS))
-    says_all = f"!{fields}.exists(f, t[?f].orValue([]).exists(x, {unsaid}))"
-    satisfied = f"{wanted}.exists(t, {says_all})"
+    requires_all = f"!{fields}.exists(f, t[?f].orValue([]).exists(x, {unsaid}))"
+    satisfied = f"{wanted}.exists(t, {requires_all})"
     changed = (
         f"{present}.map(own, {satisfied} ? [dyn(own)] : {wanted}.map(t, dyn({_merged()})))"
         ".flatten().distinct()"

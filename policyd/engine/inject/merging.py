@@ -341,15 +341,15 @@ def _both(own: Term, wanted: Term, *, override: bool) -> Term:
 
 def _merge(own: list[Json], wanted: list[Json], *, override: bool) -> list[Json]:
     """Add wanted conditions to a term's own; one label is spoken of by one side only."""
-    kept, spoken_of = own, [condition.get("key") for condition in own]
+    kept, taken = own, [condition.get("key") for condition in own]
     if override:
         keys = [condition["key"] for condition in wanted]
         kept = [c for c in own if c.get("key") not in keys or _listed(c, wanted)]
-        spoken_of = []
+        taken = []
     return kept + [
         condition
         for condition in wanted
-        if condition["key"] not in spoken_of and not _listed(condition, kept)
+        if condition["key"] not in taken and not _listed(condition, kept)
     ]
 
 

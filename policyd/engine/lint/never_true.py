@@ -61,9 +61,15 @@ def _unknown_resources(constraints: MatchConstraints) -> Iterator[Doubt]:
             plural = name.partition("/")[0]
             if plural == "*" or any(plural in known.get(g, {plural}) for g in rule.api_groups):
                 continue
-            meant = {plurals.get((group, plural.lower())) for group in rule.api_groups} - {None}
+            known_kinds = {plurals.get((group, plural.lower())) for group in rule.api_groups} - {
+                None
+            }
             among = {other for group in rule.api_groups for other in known.get(group, ())}
-            hint = f"did you mean `{meant.pop()}`?" if meant else did_you_mean(plural, among)
+            hint = (
+                f"did you mean `{known_kinds.pop()}`?"
+                if known_kinds
+                else did_you_mean(plural, among)
+            )
             message = f"no rule can match `{name}`: there is no such resource"
             yield Doubt(message, hint, "unknown")
 

@@ -56,8 +56,8 @@ def _within(authorize: Authorize, namespace: str) -> Authorize:
     def decide(asked: AuthorizedAction) -> Authorization:
         account = asked.service_account
         if asked.path or asked.namespace != namespace:
-            said = f"permissions elsewhere: write `.namespace('{namespace}')`"
-            raise CelError(str(ElsewhereError(namespace, said)))
+            message = f"permissions elsewhere: write `.namespace('{namespace}')`"
+            raise CelError(str(ElsewhereError(namespace, message)))
         if account and not account.startswith(f"{namespace}/"):
             raise CelError(str(ElsewhereError(namespace, f"service account `{account}`")))
         return authorize(asked)

@@ -103,7 +103,7 @@ OF_THE_OBJECT: Final = frozenset(("queue", "clusterQueue"))
 class FactStruct(dict[str, Any]):
     """A struct whose fields are computed when an expression selects them."""
 
-    __slots__ = ("_absent", "_fields", "_lacking", "_of", "_unknown")
+    __slots__ = ("_absent", "_fields", "_missing", "_of", "_unknown")
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class FactStruct(dict[str, Any]):
         of: object = None,
         *,
         absent: Container[object] = (),
-        lacking: str = "",
+        missing: str = "",
         unknown: bool = False,
     ) -> None:
         """Begin with nothing computed.
@@ -120,18 +120,18 @@ class FactStruct(dict[str, Any]):
             fields: How each field is computed, shared by all structs of a type.
             of: What it is computed from.
             absent: Those of the fields that are not there.
-            lacking: Why these and others are not there, for messages.
+            missing: Why these and others are not there, for messages.
             unknown: Whether it is not known that they are not there.
         """
         self._fields = fields
         self._of = of
         self._absent = absent
-        self._lacking = lacking
+        self._missing = missing
         self._unknown = unknown
 
     def __missing__(self, name: str) -> object:
         if name not in self:
-            raise CelError(self._lacking or f"no such key: {name}")
+            raise CelError(self._missing or f"no such key: {name}")
         value = self[name] = self._fields[name](self._of)
         return value
 
@@ -143,7 +143,7 @@ class FactStruct(dict[str, Any]):
         """
         there = name in self._fields and name not in self._absent
         if self._unknown and not there:
-            raise CelError(self._lacking)
+            raise CelError(self._missing)
         return there
 
     def __iter__(self) -> Any:  # noqa: ANN401 - it never returns
@@ -185,8 +185,8 @@ class UnknownFacts:
 
     def variables(self, _namespace: str, _queue: str) -> Mapping[str, object]:
         """Return values of which nothing can be selected."""
-        nothing = FactStruct({}, lacking=self._message, unknown=True)
-        cluster = FactStruct({"known": lambda _: False}, lacking=self._message, unknown=True)
+        nothing = FactStruct({}, missing=self._message, unknown=True)
+        cluster = FactStruct({"known": lambda _: False}, missing=self._message, unknown=True)
         return {"queue": nothing, "clusterQueue": nothing, "cluster": cluster}
 
     def within(self, _namespace: str) -> "UnknownFacts":

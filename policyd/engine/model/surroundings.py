@@ -18,7 +18,7 @@ Authorize = Callable[[UserInfo, Permission], PermissionDecision]
 """Says whether a user may do something: on line by a SubjectAccessReview, off line by a table."""
 
 
-def authorize_nobody(_user: UserInfo, _permission: Permission) -> PermissionDecision:
+def deny_all_permissions(_user: UserInfo, _permission: Permission) -> PermissionDecision:
     """Refuse to answer: users' permissions are unknown.
 
     Raises:
@@ -51,7 +51,7 @@ class PolicyContext:
 
     namespaces: NamespaceLookup
     params: ParamSource = NO_PARAMS
-    authorize: Authorize = authorize_nobody
+    authorize: Authorize = deny_all_permissions
     served: ServedVersions = served_versions
     typed: bool | None = None
     written: bool = False

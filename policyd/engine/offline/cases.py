@@ -155,8 +155,8 @@ class CaseSurroundings:
     def namespaces_of(self, case: Case, cases: Cases) -> NamespaceLookup:
         """Return the namespaces of a case."""
         labels = cases.namespace_labels if case.namespace_labels is None else case.namespace_labels
-        says = case.namespace_labels is not None or cases.namespace_labels
-        return namespace_lookup(() if says else self.namespaces, labels)
+        declared = case.namespace_labels is not None or cases.namespace_labels
+        return namespace_lookup(() if declared else self.namespaces, labels)
 
 
 NO_SURROUNDINGS: Final = CaseSurroundings()
@@ -312,8 +312,8 @@ def _problems(expect: Expectation, decision: Decision) -> Iterator[str]:
         return
     if not decision.matched and not decision.failures:
         yield "no policy matched this request; expect `skipped: true` if that is intended"
-    yield from _said("denial", _texts(expect.denied), [str(d) for d in decision.denials])
-    yield from _said("warning", _texts(expect.warned), list(decision.warnings))
+    yield from _unexpected("denial", _texts(expect.denied), [str(d) for d in decision.denials])
+    yield from _unexpected("warning", _texts(expect.warned), list(decision.warnings))
     if expect.allowed is False and decision.allowed:
         yield "allowed, but should not be"
     if expect.unchanged and decision.operations:
@@ -321,7 +321,7 @@ def _problems(expect: Expectation, decision: Decision) -> Iterator[str]:
         yield f"changed, but should not be: {paths}"
 
 
-def _said(what: str, expected: Sequence[str], actual: Sequence[str]) -> Iterator[str]:
+def _unexpected(what: str, expected: Sequence[str], actual: Sequence[str]) -> Iterator[str]:
     """Compare messages with the parts that are expected of them; each must have its counterpart."""
     for part in expected:
         if not any(part in message for message in actual):

@@ -128,26 +128,26 @@ class ReportBook:
 
 def results_of(decision: Decision, shadows: Mapping[str, str]) -> Iterator[tuple[ResultKey, str]]:
     """Yield the results of a decision on an object, each once, with a message."""
-    said: dict[ResultKey, str] = {}
+    messages: dict[ResultKey, str] = {}
     for objection in decision.objections:
         result: Result = "error" if objection.failed else "fail"
         shadow_of = shadows.get(objection.policy, "")
         enforcement = "" if shadow_of else "+".join(objection.actions)
         key = ResultKey(objection.policy, objection.validation, result, enforcement, shadow_of)
-        said.setdefault(key, objection.advice)
+        messages.setdefault(key, objection.advice)
     for failure in decision.failures:
         if failure.ignored:
             key = ResultKey(failure.policy, "", "error", "", shadows.get(failure.policy, ""))
-            said.setdefault(key, failure.message)
-    spoken = {key.policy for key in said}
+            messages.setdefault(key, failure.message)
+    reported = {key.policy for key in messages}
     for policy in decision.matched:
-        if policy not in spoken:
-            said[ResultKey(policy, "", "pass", "", shadows.get(policy, ""))] = ""
+        if policy not in reported:
+            messages[ResultKey(policy, "", "pass", "", shadows.get(policy, ""))] = ""
     for text in decision.exempted:
         policy, _, why = text.partition(": ")
-        if policy not in spoken and policy not in decision.matched:
-            said[ResultKey(policy, "", "skip", "", shadows.get(policy, ""))] = f"lifted: {why}"
-    yield from said.items()
+        if policy not in reported and policy not in decision.matched:
+            messages[ResultKey(policy, "", "skip", "", shadows.get(policy, ""))] = f"lifted: {why}"
+    yield from messages.items()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.bindings import in_force
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.queue_facts import QueueFacts, no_queue_facts
-from policyd.engine.model.surroundings import Authorize, PolicyContext, authorize_nobody
+from policyd.engine.model.surroundings import Authorize, PolicyContext, deny_all_permissions
 from policyd.engine.objects.equivalents import plural_of
 from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.objects.workloads import find_kind, value_at
@@ -169,12 +169,12 @@ def request_for(
     )
 
 
-def as_it_was(obj: Json, operation: Operation, said: Json = None) -> Json:
+def as_it_was(obj: Json, operation: Operation, stored: Json = None) -> Json:
     """Return the old object of a request; by default, an update changes nothing.
 
     An update is never sent without it.
     """
-    return obj if operation == "UPDATE" and said is None else said
+    return obj if operation == "UPDATE" and stored is None else stored
 
 
 _NAMESPACE: Final[dict[str, Json]] = {
@@ -218,7 +218,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
     namespaces: NamespaceLookup,
     *,
     objects: Iterable[Json] = (),
-    authorize: Authorize = authorize_nobody,
+    authorize: Authorize = deny_all_permissions,
     now: Callable[[], float] | None = None,
     extra: Mapping[str, object] | None = None,
     makers: Makers = BELIEVING,

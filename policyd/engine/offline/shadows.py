@@ -105,7 +105,7 @@ def compared(
     shadow: Shadow, phase: Phase, *, request: AdmissionRequest, old: Decision, new: Decision
 ) -> ShadowDifference:
     """Say how two decisions on a request differ."""
-    before, after = _said(old), _said(new)
+    before, after = _messages(old), _messages(new)
     operations: tuple[Operation, ...] = ()
     if phase == "mutate" and old.operations != new.operations:
         operations = tuple(difference(_result(request, old), _result(request, new)))
@@ -152,14 +152,14 @@ def shadow_differences(
                 yield found
 
 
-def _said(decision: Decision) -> tuple[str, ...]:
+def _messages(decision: Decision) -> tuple[str, ...]:
     """Return the denials of a decision without the policy's name, which always differs."""
-    said = [
+    messages = [
         f"{'+'.join(o.actions)}: {f'{o.path}: ' if o.path else ''}{o.advice}"
         for o in decision.objections
     ]
     ignored = [f"cannot be evaluated: {f.message}" for f in decision.failures if f.ignored]
-    return tuple(sorted([*said, *ignored]))
+    return tuple(sorted([*messages, *ignored]))
 
 
 def _result(request: AdmissionRequest, decision: Decision) -> object:

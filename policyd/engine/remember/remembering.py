@@ -169,5 +169,5 @@ def _are_same(one: list[Json], other: list[Json]) -> bool:
 
 def _is_silent(decision: Decision) -> bool:
     """Tell whether a decision lets a request pass without a word."""
-    spoken = (decision.denials, decision.warnings, decision.failures, decision.objections)
-    return not any(spoken)
+    messages = (decision.denials, decision.warnings, decision.failures, decision.objections)
+    return not any(messages)

@@ -135,12 +135,14 @@ def gang_of(
     admission = workload.status.admission
     assigned = {} if admission is None else {a.name: a for a in admission.pod_set_assignments}
     pod_sets = workload.spec.pod_sets
-    said = {each.name: each.template.metadata for each in pod_sets} | dict(pods or {})
-    if not comes and len({start_order(metadata) for metadata in said.values()}) > 1:
+    metadata_by_set = {each.name: each.template.metadata for each in pod_sets} | dict(pods or {})
+    if not comes and len({start_order(metadata) for metadata in metadata_by_set.values()}) > 1:
         comes = "RoleByRole"
     return Gang(
         name=short_name(workload.metadata.name),
-        roles=tuple(_role(each, assigned.get(each.name), said[each.name]) for each in pod_sets),
+        roles=tuple(
+            _role(each, assigned.get(each.name), metadata_by_set[each.name]) for each in pod_sets
+        ),
         queue=queue,
         topology=topology,
         comes=comes,

@@ -119,6 +119,6 @@ def mark(draft: Draft, path: Path, marks: Marks) -> None:
     """
     for section, values in (("labels", marks.labels), ("annotations", marks.annotations)):
         for key, value in values.items():
-            said = draft.get((*path, "metadata", section, key))
-            if said is None or str(said).startswith(MADE_OF_ONE):
+            current = draft.get((*path, "metadata", section, key))
+            if current is None or str(current).startswith(MADE_OF_ONE):
                 draft.set((*path, "metadata", section, key), value)

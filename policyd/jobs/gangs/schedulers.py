@@ -111,13 +111,13 @@ def _volcano_named(role: Role) -> str:
 def _volcano_spec(gang: Gang) -> Spec:
     mode, level = _level(gang.together)
     modes = {"required": "hard", "preferred": "soft"}
-    said = (role.metadata.annotations.get(VOLCANO_QUEUE, "") for role in gang.roles)
+    queues = (role.metadata.annotations.get(VOLCANO_QUEUE, "") for role in gang.roles)
     several = len(gang.roles) > 1
     return _filled(
         minMember=gang.minimum,
         minTaskMember={role.name: role.minimum for role in gang.roles} if several else None,
         minResources=gang.min_resources,
-        queue=next(filter(None, said), gang.queue),
+        queue=next(filter(None, queues), gang.queue),
         priorityClassName=gang.priority_class,
         networkTopology={"mode": modes[mode], "highestTierName": level} if level else None,
     )
@@ -131,8 +131,8 @@ def _volcano_marks(gang: Gang, role: Role) -> Marks:
 
 
 def _kai_queue(gang: Gang) -> str:
-    said = (role.metadata.labels.get(KAI_QUEUE, "") for role in gang.roles)
-    return next(filter(None, said), gang.queue)
+    queues = (role.metadata.labels.get(KAI_QUEUE, "") for role in gang.roles)
+    return next(filter(None, queues), gang.queue)
 
 
 def _kai_constraint(gang: Gang, asked: TopologyRequest | None) -> Spec | None:

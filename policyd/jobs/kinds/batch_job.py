@@ -148,8 +148,8 @@ def outcome(job: BatchJob) -> JobOutcome | None:
     ended = ended_by(job.status.conditions, succeeded="Complete", failed="Failed")
     if ended is None or ended.message:
         return ended
-    said = "Job finished successfully" if ended.succeeded else "Job failed"
-    return JobOutcome(succeeded=ended.succeeded, message=said)
+    default = "Job finished successfully" if ended.succeeded else "Job failed"
+    return JobOutcome(succeeded=ended.succeeded, message=default)
 
 
 def ready(job: BatchJob) -> bool:

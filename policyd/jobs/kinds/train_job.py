@@ -127,9 +127,9 @@ def _with_trainer(job: TrainJob, runtime: Json, replicated: Json) -> Json:
 
 def _of_trainer(trainer: Trainer) -> Json:
     """Return the settings of a job for the container that trains."""
-    said = {name: getattr(trainer, name) for name in _TRAINERS_OWN}
-    said["resources"] = trainer.resources_per_node
-    found = {name: value for name, value in said.items() if value}
+    overrides = {name: getattr(trainer, name) for name in _TRAINERS_OWN}
+    overrides["resources"] = trainer.resources_per_node
+    found = {name: value for name, value in overrides.items() if value}
     return {**found, "env": trainer.env} if trainer.env else found
 
 

@@ -45,9 +45,9 @@ def named_by(obj: Json, key: str, off: Set[str]) -> tuple[str, str]:
 
     The annotation wins over the label; without the gate it counts where no label has room for it.
     """
-    said = annotations_of(obj).get(key)
-    if said and not (ANNOTATED in off and fits_label(str(said))):
-        return str(said), f"metadata.annotations[{key}]"
+    value = annotations_of(obj).get(key)
+    if value and not (ANNOTATED in off and fits_label(str(value))):
+        return str(value), f"metadata.annotations[{key}]"
     return str(labels_of(obj).get(key) or ""), f"metadata.labels[{key}]"
 
 

@@ -54,10 +54,10 @@ def request(count=1, mode="Unconstrained", level="", *, slices=(), pod_set="main
 def placed(nodes, *requests, gates=None, **options):
     """Return what becomes of each pod set: pods by host, or the text of its refusal."""
     found = place(nodes, {FLAVOR: list(requests)}, gates=gates or Gates(), **options)
-    return {name: told(outcome) for name, outcome in found.items()}
+    return {name: describe_outcome(outcome) for name, outcome in found.items()}
 
 
-def told(outcome):
+def describe_outcome(outcome):
     if isinstance(outcome, TopologyPlacement):
         return {"/".join(values): count for values, count in outcome.domains}
     return placement_text(outcome)

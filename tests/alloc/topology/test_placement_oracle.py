@@ -86,7 +86,7 @@ def roomy(choose):
     return question(choose, modes=choose.one((MODES, MODES[:2])), spare=3)
 
 
-def led_by_nobody(choose):
+def without_leader(choose):
     """One whose slices are below the level that is asked for."""
     return question(choose, modes=MODES[:2], led=False, above=1, spare=3)
 
@@ -193,7 +193,7 @@ def without_end(question):
     return Exhaustive(nodes, levels, lambda node: node.allocatable, many, leader)
 
 
-@given(scenarios(led_by_nobody, 60))
+@given(scenarios(without_leader, 60))
 @RATE
 def test_below_the_chosen_domain_the_fewest_domains_are_taken_and_the_last_fits_best(question):
     levels, _, asked, _ = question

@@ -113,8 +113,8 @@ def check_nodes(of):
                 used[name] += count * got.pod_requests["gpu"]
             assert places(of)[key].total() == got.count
     assert all(amount <= GPUS for amount in used.values())
-    told = of.ledger.nodes.usage("default")
-    assert {name: amounts["gpu"] for name, amounts in told.items()} == +used
+    usage = of.ledger.nodes.usage("default")
+    assert {name: amounts["gpu"] for name, amounts in usage.items()} == +used
     assert len(of.ledger.nodes.held) == sum(len(q.holdings) for q in of.queues.values())
 
 

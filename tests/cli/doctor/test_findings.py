@@ -179,11 +179,11 @@ def other_authority(client):
 
 
 def broken_policy(client):
-    told = condition("Ready", "False", "Broken", "line 3: no such field")
-    put(client, r.POLICIES, "bad", status={"conditions": [told]})
+    ready = condition("Ready", "False", "Broken", "line 3: no such field")
+    put(client, r.POLICIES, "bad", status={"conditions": [ready]})
 
 
-def policy_nobody_looks_at(client):
+def policy_without_status(client):
     put(client, r.POLICIES, "new")
     put(client, r.POLICIES, "newer", created=JUST_NOW)
 
@@ -291,7 +291,7 @@ def kept_after_deletion(client):
             id="broken-policy",
         ),
         pytest.param(
-            policy_nobody_looks_at,
+            policy_without_status,
             [("policies", "warning", "Policy new",
               "no controller has looked at it: it is not known whether it can be loaded")],
             id="policy-without-status",

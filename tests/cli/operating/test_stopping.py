@@ -63,12 +63,12 @@ def client():
     return client
 
 
-async def say(client, kind, name, **wish):
+async def describe_change(client, kind, name, **wish):
     return sentence(await change(client, AskedJob(kind, "ns", name), Wish(**wish)))
 
 
 @pytest.mark.parametrize(
-    ("subject", "wish", "said"),
+    ("subject", "wish", "message"),
     [
         pytest.param(
             ("ClusterQueue", "team-a"),
@@ -123,8 +123,8 @@ async def say(client, kind, name, **wish):
         ),
     ],
 )
-async def test_what_is_changed_is_said_with_its_effect(client, subject, wish, said):
-    assert await say(client, *subject, **wish) == said
+async def test_what_is_changed_is_said_with_its_effect(client, subject, wish, message):
+    assert await describe_change(client, *subject, **wish) == message
 
 
 @pytest.mark.parametrize(
@@ -137,25 +137,25 @@ async def test_what_is_changed_is_said_with_its_effect(client, subject, wish, sa
     ],
 )
 async def test_only_the_one_field_is_written(client, subject, wish, body):
-    await say(client, *subject, **wish)
+    await describe_change(client, *subject, **wish)
 
     (write,) = client.writes
     assert (write.verb, write.subresource, write.body) == ("patch", "", {"spec": body})
 
 
 async def test_nothing_is_stored_by_a_dry_run(client):
-    said = await say(client, "ClusterQueue", "team-a", stop=True, dry_run=True)
+    message = await describe_change(client, "ClusterQueue", "team-a", stop=True, dry_run=True)
 
-    assert said.startswith("ClusterQueue team-a: stopPolicy None -> Hold (dry run): ")
+    assert message.startswith("ClusterQueue team-a: stopPolicy None -> Hold (dry run): ")
     assert "stopPolicy" not in client.store.get(r.CLUSTER_QUEUES, "", "team-a")["spec"]
 
 
 async def test_the_users_reason_is_written_before_the_workload_is_deactivated(client):
-    await say(client, "Job", "runs", stop=True, reason="its data set moves")
+    await describe_change(client, "Job", "runs", stop=True, reason="its data set moves")
 
-    told, stopped = client.writes
-    kinds = {each["type"]: each for each in told.body["status"]["conditions"]}
-    assert told.subresource == "status"
+    reason_write, stopped = client.writes
+    kinds = {each["type"]: each for each in reason_write.body["status"]["conditions"]}
+    assert reason_write.subresource == "status"
     assert set(kinds) == {"QuotaReserved", "DeactivationTarget"}
     assert kinds["DeactivationTarget"]["message"] == "its data set moves"
     assert stopped.body == {"spec": {"active": False}}
@@ -164,7 +164,7 @@ async def test_the_users_reason_is_written_before_the_workload_is_deactivated(cl
 async def test_a_status_that_changed_meanwhile_is_written_again(client):
     client.fail(ConflictError("changed"), verb="patch")
 
-    await say(client, "Workload", "gang", stop=True, reason="why")
+    await describe_change(client, "Workload", "gang", stop=True, reason="why")
 
     assert [write.subresource for write in client.writes] == ["status", "status", ""]
 
@@ -173,7 +173,7 @@ async def test_without_the_right_to_give_a_reason_nothing_is_stopped(client):
     client.fail(ForbiddenError("user cannot patch"), verb="patch")
 
     with pytest.raises(ForbiddenError) as error:
-        await say(client, "Workload", "gang", stop=True, reason="why")
+        await describe_change(client, "Workload", "gang", stop=True, reason="why")
 
     assert error.value.hint == "`--reason` needs the right to `patch` `workloads/status`"
     assert len(client.writes) == 1
@@ -233,7 +233,7 @@ async def test_what_cannot_be_stopped_is_an_error_that_says_what_can(
     client, subject, wish, message, hint
 ):
     with pytest.raises((NotStoppableError, UnknownNameError, JobNotFoundError)) as error:
-        await say(client, *subject, **wish)
+        await describe_change(client, *subject, **wish)
 
     assert (str(error.value), error.value.hint) == (message, hint)
     assert client.writes == []
@@ -243,7 +243,7 @@ async def test_without_the_right_to_list_only_the_missing_name_is_said(client):
     client.fail(ForbiddenError("cannot list"), verb="page")
 
     with pytest.raises(UnknownNameError) as error:
-        await say(client, "ClusterQueue", "taem-a", stop=True)
+        await describe_change(client, "ClusterQueue", "taem-a", stop=True)
 
     assert error.value.hint is None
 

@@ -49,9 +49,9 @@ def test_a_chart_shows_teams_and_sizes_and_is_always_the_same(trace, tmp_path):
         assert simulate("--trace", trace, "--gpus", 12, "--chart", file).exit_code == 0
 
     assert once.read_bytes() == again.read_bytes()
-    told = once.read_text()
-    assert ET.fromstring(told).tag.endswith("svg")
-    assert all(f"<!-- {word} -->" in told for word in ("vision", "speech", "8+ GPUs", "hours"))
+    svg = once.read_text()
+    assert ET.fromstring(svg).tag.endswith("svg")
+    assert all(f"<!-- {word} -->" in svg for word in ("vision", "speech", "8+ GPUs", "hours"))
 
 
 def test_a_chart_may_be_an_image(trace, tmp_path):

@@ -83,11 +83,11 @@ def test_a_sweep_goes_on_after_a_worker_was_killed(tmp_path, raylets):
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         killed = kill_one(raylets)
-        told, _ = running.communicate(timeout=PATIENCE_SECONDS * 3)
+        output, _ = running.communicate(timeout=PATIENCE_SECONDS * 3)
 
     assert killed
     assert running.returncode == 0
-    assert told == here.stdout
+    assert output == here.stdout
 
 
 def kill_one(cluster) -> bool:

@@ -48,9 +48,9 @@ def trace(tmp_path):
 
 
 def test_a_sweep_has_all_combinations_in_the_order_of_the_file(trace):
-    told = json.loads(simulate_sweep(trace, "--workers", 1).stdout)
+    report = json.loads(simulate_sweep(trace, "--workers", 1).stdout)
 
-    points = [(each["plan"], each["policy"], each["load"], each["seed"]) for each in told]
+    points = [(each["plan"], each["policy"], each["load"], each["seed"]) for each in report]
     assert points == [
         (plan, policy, load, seed)
         for plan in ("few", "nodes")
@@ -58,8 +58,8 @@ def test_a_sweep_has_all_combinations_in_the_order_of_the_file(trace):
         for load in (0.8, 1.2)
         for seed in (0, 1)
     ]
-    assert all(each["figures"]["load"] == pytest.approx(each["load"]) for each in told)
-    assert len({json.dumps(each["figures"]) for each in told}) == len(told)
+    assert all(each["figures"]["load"] == pytest.approx(each["load"]) for each in report)
+    assert len({json.dumps(each["figures"]) for each in report}) == len(report)
 
 
 def test_processes_give_the_same_bits_as_one(trace):
@@ -70,14 +70,14 @@ def test_processes_give_the_same_bits_as_one(trace):
 
 
 def test_a_point_of_a_sweep_is_the_simulation_of_its_options(trace):
-    told = json.loads(simulate_sweep(trace, "--workers", 1).stdout)
+    report = json.loads(simulate_sweep(trace, "--workers", 1).stdout)
     alone = simulate(
         "--trace", trace, "--nodes", "3x8", "--load", "1.2", "--seed", "1", "-o", "json"
     )
 
     found = next(
         each
-        for each in told
+        for each in report
         if (each["plan"], each["policy"], each["load"], each["seed"]) == ("nodes", "as-is", 1.2, 1)
     )
     assert json.loads(alone.stdout)["figures"] == found["figures"]
@@ -91,17 +91,17 @@ def test_plans_are_files_next_to_the_file_of_the_sweep(trace):
         "  fair: {configuration: {fairSharing: {preemptionStrategies: [LessThanInitialShare]}}}\n"
     )
 
-    (told,) = json.loads(simulate_sweep(trace).stdout)
+    (report,) = json.loads(simulate_sweep(trace).stdout)
 
-    assert (told["plan"], told["policy"], told["figures"]["gpus"]) == ("mine", "fair", 8)
+    assert (report["plan"], report["policy"], report["figures"]["gpus"]) == ("mine", "fair", 8)
 
 
 def test_without_plans_the_cluster_is_that_of_the_options(trace):
     (trace.parent / "sweep.yaml").write_text("seeds: [1, 2]\n")
 
-    told = json.loads(simulate_sweep(trace, "--gpus", "12").stdout)
+    report = json.loads(simulate_sweep(trace, "--gpus", "12").stdout)
 
-    assert [(each["seed"], each["figures"]["gpus"]) for each in told] == [(1, 12), (2, 12)]
+    assert [(each["seed"], each["figures"]["gpus"]) for each in report] == [(1, 12), (2, 12)]
 
 
 def test_a_table_has_a_line_for_each_scenario(trace):

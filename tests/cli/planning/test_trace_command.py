@@ -95,21 +95,21 @@ def scenario(tmp_path):
     return file
 
 
-def starts(told):
-    return {job["job"]: [run["from"] for run in job["runs"]] for job in told["jobs"]}
+def starts(report):
+    return {job["job"]: [run["from"] for run in job["runs"]] for job in report["jobs"]}
 
 
 def test_each_queue_of_a_trace_gets_a_quota_and_may_borrow(trace):
-    told = figures("--trace", trace, "--gpus", 12)
+    report = figures("--trace", trace, "--gpus", 12)
 
-    assert starts(told) == {
+    assert starts(report) == {
         "vision/job-000002": [0],
         "vision/job-000003": [3600],
         "speech/job-000004": [120],
     }
-    assert told["figures"]["utilization"] == pytest.approx(8 / 12)
-    assert told["figures"]["bySize"]["8+"]["meanSeconds"] == 1770
-    assert told["figures"]["byTeam"]["speech"]["jobs"] == 1
+    assert report["figures"]["utilization"] == pytest.approx(8 / 12)
+    assert report["figures"]["bySize"]["8+"]["meanSeconds"] == 1770
+    assert report["figures"]["byTeam"]["speech"]["jobs"] == 1
 
 
 def test_nodes_hold_whole_pods_where_quotas_alone_would_do(trace):
@@ -147,9 +147,9 @@ def test_a_dump_of_jobs_runs_as_the_jobs_ran(tmp_path):
     dump.write_text(JOBS)
 
     done = simulate("--trace", dump, "--gpus", 8, "-o", "json", "--gantt")
-    told = json.loads(done.stdout)
+    report = json.loads(done.stdout)
 
-    assert [(job["gpus"], job["submitted"], job["runs"]) for job in told["jobs"]] == [
+    assert [(job["gpus"], job["submitted"], job["runs"]) for job in report["jobs"]] == [
         (8, 0, [{"from": 0, "to": 1800}]),
         (8, 3600, [{"from": 3600, "to": 7200}]),
         (8, 4200, [{"from": 7200, "to": 9000}]),
@@ -192,11 +192,11 @@ def test_failures_cost_work_and_are_those_of_the_seed(trace):
 
 
 def test_a_window_and_a_load(trace):
-    told = figures("--trace", trace, "--gpus", 8, "--from", "1m", "--span", "2m", "--load", "0.5")
+    report = figures("--trace", trace, "--gpus", 8, "--from", "1m", "--span", "2m", "--load", "0.5")
 
-    assert told["jobs"][0]["submitted"] == 0
-    assert told["figures"]["load"] == pytest.approx(0.5)
-    assert len(told["jobs"]) == 2
+    assert report["jobs"][0]["submitted"] == 0
+    assert report["figures"]["load"] == pytest.approx(0.5)
+    assert len(report["jobs"]) == 2
 
 
 def test_the_table_has_sizes_teams_and_a_gantt(trace):

@@ -125,14 +125,14 @@ def test_a_moment_is_a_time(text, moment):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         pytest.param(["--since", "soon"], "`soon` is not a moment: write a time", id="since"),
         pytest.param(["--snapshot", "/dev/null"], "a snapshot does not say this", id="snapshot"),
     ],
 )
-def test_options_that_make_no_sense_are_said_so(options, says):
+def test_options_that_make_no_sense_are_said_so(options, message):
     done = CliRunner().invoke(main, ["history", *options])
 
     assert done.exit_code == 2
-    assert says in done.stderr.replace("\n", " ")
+    assert message in done.stderr.replace("\n", " ")

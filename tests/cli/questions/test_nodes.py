@@ -75,7 +75,7 @@ async def test_nodes_are_shown_with_their_pods_and_who_strands_what(client):
     assert [(each.job, each.pods) for each in second.pods] == [("ns/Job/big", 2)]
     assert (first.free[GPU], first.fragments) == (7, {GPU: 7})
     (stranded,) = first.stranded
-    assert (stranded.amount, stranded.by, stranded.lacks) == (7, ("ns/Job/small",), (GPU,))
+    assert (stranded.amount, stranded.by, stranded.missing) == (7, ("ns/Job/small",), (GPU,))
     (total,) = answer.devices
     assert (total.total, total.free, total.fragments, total.stranded) == (16, 11, 11, 11)
     assert (answer.asked, answer.left_out) == (("ns/new",), ())

@@ -237,18 +237,18 @@ def test_what_makes_an_end_unknown_is_named(ask, dump, why):
 
 def test_the_table_says_what_it_leaves_out(ask):
     shown, left = ask("--apply", "more", output="table", more=[cluster_queue(gpus=16)])
-    nothing, said = ask("--delete", "job/job-second", output="table", dump=BUSY)
+    nothing, notes = ask("--delete", "job/job-second", output="table", dump=BUSY)
 
     assert shown.splitlines()[1].split() == [
         "ns", "Job/job-first", "cq", "in", "40m", "now", "earlier", "by", "40m"
     ]  # fmt: skip
     assert left == "1 workload as before\n"
     assert nothing.splitlines()[1].endswith("gone")
-    assert said == "2 workloads as before\n"
+    assert notes == "2 workloads as before\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "files", "said"),
+    ("words", "files", "message"),
     [
         pytest.param(["--delete", "job/job-frist"], {}, "did you mean `job-first`?", id="mistyped"),
         pytest.param(["--delete", "job"], {}, "is not the name of an object", id="no-name"),
@@ -268,8 +268,8 @@ def test_the_table_says_what_it_leaves_out(ask):
         pytest.param(["--apply", "new"], {"new": [{"a": 1}]}, "`kind` is missing", id="no-object"),
     ],
 )
-def test_a_change_that_is_none_is_named(ask, words, files, said):
-    assert said in ask(*words, code=2, **files)
+def test_a_change_that_is_none_is_named(ask, words, files, message):
+    assert message in ask(*words, code=2, **files)
 
 
 def test_a_dump_cut_in_half_is_refused(ask, tmp_path):

@@ -41,31 +41,31 @@ PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "res
 NAMESPACES = {**PODS, "resources": ["namespaces"], "operations": ["*"]}
 
 
-def validating(said, *, kind="NamespacedValidatingPolicy", rule=PODS, **spec):
-    validation = {"expression": f"{said} == ''", "messageExpression": said}
+def validating(expression, *, kind="NamespacedValidatingPolicy", rule=PODS, **spec):
+    validation = {"expression": f"{expression} == ''", "messageExpression": expression}
     constraints = {"resourceRules": [rule]}
     spec = {"matchConstraints": constraints, "validations": [validation], **spec}
     return made("policies.kyverno.io/v1", kind, spec)
 
 
-def mutating(said, **_):
-    expression = f"Object{{metadata: Object.metadata{{labels: {{'said': {said}}}}}}}"
+def mutating(text, **_):
+    expression = f"Object{{metadata: Object.metadata{{labels: {{'said': {text}}}}}}}"
     mutation = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
     constraints = {"resourceRules": [PODS]}
     spec = {"matchConstraints": constraints, "mutations": [mutation]}
     return made("policies.kyverno.io/v1", "NamespacedMutatingPolicy", spec)
 
 
-def patching(said, **_):
-    patch = f"[JSONPatch{{op: 'add', path: '/metadata/labels', value: {{'said': {said}}}}}]"
+def patching(expression, **_):
+    patch = f"[JSONPatch{{op: 'add', path: '/metadata/labels', value: {{'said': {expression}}}}}]"
     policy = mutating("''")
     given = {"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}
     policy["spec"]["mutations"] = [given]
     return policy
 
 
-def rule_of(said, **cel):
-    expressions = [{"expression": f"{said} == ''", "messageExpression": said}]
+def rule_of(expression, **cel):
+    expressions = [{"expression": f"{expression} == ''", "messageExpression": expression}]
     rule = {
         "name": "r",
         "match": {"any": [{"resources": {"kinds": ["Pod"]}}]},
@@ -120,8 +120,8 @@ OWN_READS = {
 def test_its_own_objects_are_read_without_naming_the_namespace(kind, form):
     decision = decide(KINDS[kind](f"string({OWN_READS[form]})"))
 
-    said = repr((decision.denials, decision.operations))
-    assert ("'0'" in said or "r: 0" in said) if "labels" in form else "own-word" in said
+    results = repr((decision.denials, decision.operations))
+    assert ("'0'" in results or "r: 0" in results) if "labels" in form else "own-word" in results
     assert not decision.failures
 
 
@@ -212,11 +212,11 @@ def test_reads_beyond_the_namespace_are_refused_at_load(kind, form):
     ids=["variable", "condition", "annotation"],
 )
 @pytest.mark.parametrize(
-    "said", ["http.Get('https://a').b", "resource.Get('v1', 'secrets', 'team-b', 's').b"]
+    "expression", ["http.Get('https://a').b", "resource.Get('v1', 'secrets', 'team-b', 's').b"]
 )
-def test_no_place_of_a_policy_is_left_out(place, said):
+def test_no_place_of_a_policy_is_left_out(place, expression):
     asked = yaml.safe_load(
-        yaml.safe_dump(place).replace("{}", f"string({said})".replace("'", "''"))
+        yaml.safe_dump(place).replace("{}", f"string({expression})".replace("'", "''"))
     )
     loaded = load(validating("''", **asked))
 
@@ -347,7 +347,7 @@ def test_a_review_of_its_namespace_is_posted():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "expression",
     [
         local_review(attributes(OTHER)),
         local_review("'resourceAttributes': {'verb': 'get'}"),
@@ -357,9 +357,9 @@ def test_a_review_of_its_namespace_is_posted():
     ],
     ids=["other", "everywhere", "a-path", "both", "of-the-cluster"],
 )
-def test_another_review_is_not(said):
+def test_another_review_is_not(expression):
     cluster = Reviewing()
-    decision = decide(validating(said), extra=kyverno_values(resources=cluster))
+    decision = decide(validating(expression), extra=kyverno_values(resources=cluster))
 
     assert not cluster.posted
     assert "cannot access" in decision.denials[0].message

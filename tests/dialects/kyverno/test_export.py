@@ -167,7 +167,7 @@ mutations:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param(
             policy(
@@ -205,10 +205,10 @@ mutations:
         ),
     ],
 )
-def test_parts_without_a_counterpart_are_reported(text, said):
+def test_parts_without_a_counterpart_are_reported(text, message):
     _, made = exported(text)
 
     assert not made.objects
-    assert said in [
+    assert message in [
         finding.message.removeprefix("policy `p` is not exported: ") for finding in made.findings
     ]

@@ -616,7 +616,7 @@ def test_a_policy_without_a_namespace_is_of_the_default_one():
 
 
 @pytest.mark.parametrize(
-    ("spec", "said", "used"),
+    ("spec", "message", "used"),
     [
         pytest.param({"admission": False}, "the policy is not for admission", False, id="scans"),
         pytest.param({"applyRules": "One"}, "all rules are evaluated", True, id="first-rule"),
@@ -628,13 +628,13 @@ def test_a_policy_without_a_namespace_is_of_the_default_one():
         ),
     ],
 )
-def test_unsupported_parts_of_a_cluster_policy_are_reported(spec, said, used):
+def test_unsupported_parts_of_a_cluster_policy_are_reported(spec, message, used):
     policy = cluster_policy("true")
     policy["spec"] |= spec
     loaded = load(policy)
 
     assert [f.severity for f in loaded.findings] == ["warning"]
-    assert said in loaded.findings[0].message
+    assert message in loaded.findings[0].message
     assert bool(loaded.policies) is used
 
 
@@ -656,7 +656,7 @@ def test_a_finding_points_into_the_rule():
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         pytest.param(kyverno("GeneratingPolicy"), "generates objects", id="generate"),
         pytest.param(kyverno("DeletingPolicy"), "deletes objects", id="delete"),
@@ -680,15 +680,15 @@ def test_a_finding_points_into_the_rule():
         ),
     ],
 )
-def test_unsupported_features_are_refused_in_a_sentence(document, said):
+def test_unsupported_features_are_refused_in_a_sentence(document, message):
     loaded = load(document)
 
     assert loaded.policies == ()
-    assert said in loaded.findings[0].message
+    assert message in loaded.findings[0].message
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "said", "hint"),
+    ("version", "kind", "message", "hint"),
     [
         pytest.param(
             *("policies.kyverno.io/v9", "ValidatingPolicy"),
@@ -710,10 +710,10 @@ def test_unsupported_features_are_refused_in_a_sentence(document, said):
         ),
     ],
 )
-def test_features_that_kyverno_lacks_are_reported(version, kind, said, hint):
+def test_features_that_kyverno_lacks_are_reported(version, kind, message, hint):
     (finding,) = load({"apiVersion": version, "kind": kind, "metadata": {"name": "p"}}).findings
 
-    assert finding.message == said
+    assert finding.message == message
     assert (hint or "") in (finding.hint or "")
 
 
@@ -724,7 +724,7 @@ def test_other_kinds_of_kyverno_s_are_passed_over():
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("policy", "message"),
     [
         pytest.param(
             kyverno(rules=(), validations=[{"expression": "true"}]), "no rule", id="rules"
@@ -732,10 +732,10 @@ def test_other_kinds_of_kyverno_s_are_passed_over():
         pytest.param(kyverno(), "it has neither validations nor mutations", id="work"),
     ],
 )
-def test_a_policy_that_does_nothing_is_doubtful(policy, said):
+def test_a_policy_that_does_nothing_is_doubtful(policy, message):
     (loaded,) = load(policy).policies
 
-    assert said in next(lint(loaded)).message
+    assert message in next(lint(loaded)).message
 
 
 def test_unavailable_data_is_not_a_doubt():

@@ -85,7 +85,7 @@ def remove(kind, name="", body=None, **query):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Answer:
     """What a server answered to one request, blanked."""
 
     asked: str

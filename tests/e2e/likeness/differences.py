@@ -8,7 +8,7 @@ GO_TEXT = "Go's own text of a value or of a parser's error; ours says the same i
 NO_NETWORK = "there is no network here, so nothing gives out addresses"
 NO_PROSE = "the table of kinds has structure only, no prose"
 AT_ONCE = "definitions are there at once here, and a controller's business there"
-SAYS_MORE = "ours says more than the real one"
+LONGER = "ours says more than the real one"
 UNCHECKED = "nothing that policyd or its users write gets there: not checked here"
 
 
@@ -57,7 +57,7 @@ PHRASES = (
     ),
     Phrase(
         pattern=re.compile(r"(?s)(server rejected our request due to an error in our request).*"),
-        reason=SAYS_MORE,
+        reason=LONGER,
     ),
     Phrase(
         pattern=re.compile(r"(parsing time \S+ as ).*"),
@@ -406,18 +406,18 @@ def without(body, path):
             return body
 
 
-def compared(story, said, *, but=None):
+def compared(story, answer, *, but=None):
     """Return an answer without what is known to differ, or without all of it `but` one thing."""
-    said = replace(said, body=rephrased(said.body))
+    answer = replace(answer, body=rephrased(answer.body))
     for difference in accepted(story):
         if difference is but:
             continue
-        if fnmatch(said.asked, difference.asked) and difference.body in said.sent:
-            said = left_out(said, difference.path)
-    return said
+        if fnmatch(answer.asked, difference.asked) and difference.body in answer.sent:
+            answer = left_out(answer, difference.path)
+    return answer
 
 
-def outdated(story, said):
+def outdated(story, answer):
     """Return the differences of a story that are none any more, by what both servers said."""
     return [
         difference.reason
@@ -426,14 +426,14 @@ def outdated(story, said):
         and difference.certain
         and all(
             compared(story, ours, but=difference) == compared(story, theirs, but=difference)
-            for ours, theirs in zip(*said, strict=True)
+            for ours, theirs in zip(*answer, strict=True)
         )
     ]
 
 
-def left_out(said, path):
+def left_out(answer, path):
     if not path:
-        return replace(said, code=0, warnings=[], body=None)
+        return replace(answer, code=0, warnings=[], body=None)
     if path == "warnings":
-        return replace(said, warnings=[])
-    return replace(said, body=without(said.body, path.split("/")))
+        return replace(answer, warnings=[])
+    return replace(answer, body=without(answer.body, path.split("/")))

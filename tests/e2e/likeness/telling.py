@@ -6,7 +6,7 @@ import json
 import time
 from urllib.parse import quote, urlencode
 
-from tests.e2e.likeness.asking import NAMESPACE, Said, blanked, decoded
+from tests.e2e.likeness.asking import NAMESPACE, Answer, blanked, decoded
 from tests.e2e.likeness.objects import make
 from tests.e2e.likeness.servers import WAIT_SECONDS
 
@@ -14,16 +14,16 @@ NUMBERS = itertools.count()
 POLL_SECONDS = 0.05
 
 
-def tell(server, story):
+def run_story(server, story):
     """Make the requests of a story in a new namespace; return what was answered, blanked."""
     namespace = new_namespace(server)
-    said, last = [], None
+    answers, last = [], None
     for ask in story:
         code, warnings, last = answer(server, ask, namespace, last)
         sent = ask.accept + ("" if callable(ask.body) else json.dumps(ask.body))
         warned = [blanked(warning) for warning in warnings]
-        said.append(Said(str(ask), code, warned, blanked(last), sent))
-    return said
+        answers.append(Answer(str(ask), code, warned, blanked(last), sent))
+    return answers
 
 
 def new_namespace(server):
@@ -33,10 +33,11 @@ def new_namespace(server):
     return namespace
 
 
-def unlike(said):
+def unlike(answers):
     """Show where what two servers said differs, line by line."""
     lines = {
-        who: json.dumps(parts, indent=1, sort_keys=True).splitlines() for who, parts in said.items()
+        who: json.dumps(parts, indent=1, sort_keys=True).splitlines()
+        for who, parts in answers.items()
     }
     return "\n".join(
         difflib.unified_diff(lines["embedded"], lines["real"], "embedded", "real", lineterm="")

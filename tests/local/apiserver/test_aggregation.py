@@ -14,14 +14,14 @@ pytestmark = pytest.mark.anyio
 PATH = "/apis/other.example/v1/things/one"
 
 
-async def tell(request):
+async def answer_request(request):
     named = {name: request.headers.getlist(name) for name in request.headers}
     return JSONResponse({"path": request.url.path, "headers": named}, status_code=203)
 
 
 @pytest.fixture
 def aggregated(server):
-    server.aggregate("other.example", Starlette(routes=[Route("/{rest:path}", tell)]))
+    server.aggregate("other.example", Starlette(routes=[Route("/{rest:path}", answer_request)]))
     return server
 
 

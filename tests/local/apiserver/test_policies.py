@@ -108,10 +108,10 @@ async def test_params_and_labels_of_the_namespace_decide(api):
     )
     limit = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "limit"}}
     await api.create(CONFIG_MAPS, {**limit, "data": {"name": "one"}})
-    said = "'no ' + params.data.name + ' in ' + namespaceObject.metadata.labels['tier']"
+    expression = "'no ' + params.data.name + ' in ' + namespaceObject.metadata.labels['tier']"
     named = {
         "expression": "object.metadata.name != params.data['name']",
-        "messageExpression": said,
+        "messageExpression": expression,
     }
     await install(
         api,

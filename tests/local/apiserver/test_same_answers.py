@@ -187,11 +187,11 @@ def real():
         yield control_plane
 
 
-async def tell(kubectl, story):
+async def run_story(kubectl, story):
     """Run a story's commands; return all that kubectl says, blanked."""
     namespace = f"same-{uuid.uuid4().hex[:6]}"
     await kubectl.run("create", "namespace", namespace)
-    said = []
+    answers = []
     for step in story:
         arguments, stdin = step if isinstance(step[0], tuple) else (step, "")
         process = await kubectl.start("-n", namespace, *arguments)
@@ -200,8 +200,8 @@ async def tell(kubectl, story):
         text = (out + complaint).decode().replace(namespace, "NAMESPACE")
         for pattern, blank in BLANKED:
             text = pattern.sub(blank, text)
-        said.append((arguments, sorted_causes(text)))
-    return said
+        answers.append((arguments, sorted_causes(text)))
+    return answers
 
 
 def sorted_causes(text):
@@ -224,7 +224,7 @@ def kubectls(server, real, tmp_path):
 
 @pytest.mark.parametrize("story", STORIES)
 async def test_both_servers_answer_the_same(kubectls, story):
-    embedded, real = [await tell(kubectl, story) for kubectl in kubectls]
+    embedded, real = [await run_story(kubectl, story) for kubectl in kubectls]
 
     assert embedded == real
 
@@ -278,9 +278,9 @@ async def ask(kubectl, hooks, webhook):
     await kubectl.create(json.dumps(kind | configuration(webhook, name="same")))
     await known_to(kubectl, hooks)
     hooks.asked.clear()
-    said = await tell(kubectl, WRITES)
+    answers = await run_story(kubectl, WRITES)
     await kubectl.run("delete", "mutatingwebhookconfiguration", "same")
-    return said, [blanked(request) for _, request in hooks.asked]
+    return answers, [blanked(request) for _, request in hooks.asked]
 
 
 async def known_to(kubectl, hooks):

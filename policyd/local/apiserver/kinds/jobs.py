@@ -245,9 +245,9 @@ def _check_end(status: Object, before: Object) -> Iterator[Cause]:
         if not _is(status, end) or _is(before, end):
             continue
         if not _is(status, needed):
-            spoken = needed if end == "Failed" else "SuccessCriteriaMet"
+            needed_type = needed if end == "Failed" else "SuccessCriteriaMet"
             value = "true" if end == "Complete" else "True"
-            why = f"cannot set {end}=True condition without the {spoken}={value} condition"
+            why = f"cannot set {end}=True condition without the {needed_type}={value} condition"
             yield Cause("FieldValueInvalid", f"Invalid value: {why}", "status.conditions")
         if "startTime" not in status:
             yield required("status.startTime", "startTime is required for finished job")
