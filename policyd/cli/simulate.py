@@ -14,6 +14,7 @@ from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.meta import Json
+from policyd.cli.formats.durations import read_duration
 from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_json, as_number
 from policyd.cli.formats.maps import Maps
@@ -31,7 +32,7 @@ from policyd.cli.formats.scenarios import (
 from policyd.cli.formats.tables import Rows
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
 from policyd.cli.planning.optimum import Optimum
-from policyd.cli.planning.trace_command import PLANNING, Planning, days, plan
+from policyd.cli.planning.trace_command import PLANNING, Planning, plan
 from policyd.optimize.moves import Moves
 from policyd.simulate.defragmentation import (
     Defragmentation,
@@ -154,7 +155,7 @@ def command(**options: Unpack[_Options]) -> None:
 def _show(objects: list[dict[str, Json]], options: _Options) -> None:
     """Show the decisions about the workloads of a file or a cluster."""
     warn_of_gates(objects)
-    until = days(options["until"]) if options["until"] else float("inf")
+    until = read_duration(options["until"]) if options["until"] else float("inf")
     names = Names(
         others=options["other_teams"] or scenario_other_teams(objects), reader=options["namespace"]
     )

@@ -1,16 +1,16 @@
 """`policyd simulate` with a trace: the steps from its files to its figures."""
 
 import json
-import re
 from collections.abc import Sequence
 from math import inf
 from typing import Literal, TypedDict
 
 import click
 
+from policyd.cli.formats.durations import read_duration
 from policyd.cli.formats.files import FILE
 from policyd.cli.formats.progress import progress
-from policyd.cli.formats.scenarios import scenario_objects, seconds_of
+from policyd.cli.formats.scenarios import scenario_objects
 from policyd.cli.options import together
 from policyd.cli.planning.charts import Chart
 from policyd.cli.planning.executors import cores, run_here, run_on_ray
@@ -26,8 +26,6 @@ from policyd.simulate.failures import FailureRates
 from policyd.simulate.trace_columns import NAMES, TableLayout, columns_of, time_of
 from policyd.simulate.traces import GPU, TracedJob, TraceError, in_window
 from policyd.standard_input import STORED_FILE
-
-_DAYS = re.compile(r"(\d+)d(.*)")
 
 
 class Planning(TypedDict):
@@ -222,7 +220,7 @@ def trace_jobs(options: Planning) -> list[TracedJob]:
     jobs = read_trace(trace, options["form"], layout, options["resource"])
     first = min(job.at for job in jobs)
     begin, span = options["begin"], options["span"]
-    found = in_window(jobs, _begin(begin, first), days(span) if span else inf)
+    found = in_window(jobs, _begin(begin, first), read_duration(span) if span else inf)
     if not found:
         raise TraceError(f"no job of the trace comes in that time: `{begin}`, `{span}`")
     return found
@@ -234,7 +232,7 @@ def _begin(text: str, first: float) -> float:
     try:
         return time_of(text)
     except ValueError:
-        return first + days(text)
+        return first + read_duration(text)
 
 
 def cluster_objects(file: str | None, options: Planning, jobs: Sequence[TracedJob]) -> Objects:
@@ -262,26 +260,14 @@ def conditions_of(options: Planning, until: str) -> Conditions:
         load=options["load"],
         seed=options["seed"],
         failures=_rates(options["failures"]) if options["failures"] else None,
-        until=days(until) if until else inf,
+        until=read_duration(until) if until else inf,
         resource=options["resource"],
     )
 
 
 def _rates(text: str) -> FailureRates:
     between, _, repair = text.partition("/")
-    rates = FailureRates(days(between), days(repair)) if repair else None
+    rates = FailureRates(read_duration(between), read_duration(repair)) if repair else None
     if rates is None or not rates.between_seconds:
         raise PolicydError(f"`{text}` does not say how often nodes fail", hint="such as 30d/4h")
     return rates
-
-
-def days(text: str) -> float:
-    """Read a duration that may have days: `7d`, `1d12h`, `90m`.
-
-    Raises:
-        PolicydError: If it cannot be read.
-    """
-    found = _DAYS.fullmatch(text)
-    if found is None:
-        return seconds_of(text)
-    return 86_400 * int(found[1]) + (seconds_of(found[2]) if found[2] else 0.0)

@@ -1,15 +1,14 @@
 """Moments on the command line: a time, or how long ago."""
 
-import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
 import click
 
+from policyd.cli.formats.durations import read_duration
 from policyd.clock import SystemClock
-
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_PART: Final = re.compile(r"(\d+)([smhdw])")
+from policyd.errors import PolicydError
 
 
 class Moment(click.ParamType[float]):
@@ -23,10 +22,8 @@ class Moment(click.ParamType[float]):
         """Read a moment."""
         if isinstance(value, float):
             return value
-        parts = _PART.findall(value)
-        if parts and "".join(map("".join, parts)) == value:
-            ago = sum(int(count) * _SECONDS[unit] for count, unit in parts)
-            return SystemClock().now() - ago
+        with suppress(PolicydError):
+            return SystemClock().now() - read_duration(value)
         try:
             found = datetime.fromisoformat(value)
         except ValueError:

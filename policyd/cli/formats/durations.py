@@ -1,0 +1,33 @@
+"""Durations on the command line: `90m`, `7d`, `1d12h`, `2w`."""
+
+from policyd.cel import CelError
+from policyd.cel.lib.time import parse_duration
+from policyd.errors import PolicydError
+
+
+def read_duration(text: str) -> float:
+    """Read a duration as Go writes it, after weeks and days if there are any.
+
+    Args:
+        text: Such as `7d`, `1d12h` or `90m`; without a sign.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        PolicydError: If it cannot be read.
+    """
+    seconds, rest = 0.0, text
+    for unit, length in (("w", 604_800), ("d", 86_400)):
+        count, found, after = rest.partition(unit)
+        if found and count.isdecimal() and len(count) <= 6:
+            seconds, rest = seconds + int(count) * length, after
+    if not rest and text:
+        return seconds
+    try:
+        if rest.startswith(("+", "-")):
+            raise CelError("it has a sign")
+        return seconds + parse_duration(rest).nanoseconds / 1e9
+    except CelError as error:
+        hint = "such as 90m, 7d or 1d12h"
+        raise PolicydError(f"`{text}` is not a duration", hint=hint) from error
