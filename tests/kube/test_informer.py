@@ -225,7 +225,7 @@ async def test_an_unseen_deletion_is_reported_after_the_next_list():
     add(client.store, "a")
     add(client.store, "b")
 
-    async with informing(client, pace=clock.pace(), changes=changes) as informer:
+    async with informing(client, pace=clock.pace(), listener=changes) as informer:
         await clock.advance(0)
         client.end_watches()
         await clock.advance(0)
@@ -242,7 +242,7 @@ async def test_an_object_made_anew_meanwhile_is_told_as_gone_and_new():
     client, clock, changes = FakeClient(), FakeClock(), RecordedChanges()
     add(client.store, "a")
 
-    async with informing(client, pace=clock.pace(), changes=changes):
+    async with informing(client, pace=clock.pace(), listener=changes):
         await clock.advance(0)
         client.end_watches()
         await clock.advance(0)
@@ -357,7 +357,7 @@ async def test_the_server_s_wish_for_a_longer_wait_is_obeyed():
 async def test_a_connection_cut_within_an_event_loses_nothing():
     async with over_http() as (server, client, pace):
         changes = RecordedChanges()
-        async with informing(client, pace=pace, changes=changes) as informer:
+        async with informing(client, pace=pace, listener=changes) as informer:
             await server.watched()
             server.cut_next_event_after = 100
             add(server.store, "a")
@@ -399,7 +399,7 @@ async def test_an_object_that_cannot_be_read_keeps_no_other_waiting():
     client.store.put(PODS, pod("bad") | {"spec": {"priority": "high"}})
     add(client.store, "a")
 
-    async with informing(client, pace=clock.pace(), changes=changes) as informer:
+    async with informing(client, pace=clock.pace(), listener=changes) as informer:
         await clock.advance(0)
         client.store.put(PODS, pod("a") | {"spec": {"priority": []}})
         add(client.store, "b")
