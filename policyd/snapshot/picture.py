@@ -7,7 +7,7 @@ and between two of its steps others have their turn.
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from heapq import merge, nsmallest
+from heapq import nsmallest
 from math import isinf
 from operator import attrgetter
 from typing import NamedTuple, Protocol
@@ -47,7 +47,8 @@ from policyd.snapshot.values import (
     UsageOrder,
 )
 from policyd.status.naming import team_of
-from policyd.status.pending_order import order_of
+from policyd.status.pending_order import order_of, sort_in_steps
+from policyd.status.pending_reasons import find_ahead
 from policyd.status.queues import queue_status
 from policyd.status.shares import weighted_share
 
@@ -314,7 +315,7 @@ class Pictures:
         queue, page = copied.queue, copied.picture
         order: list[Ticket] = []
         if self._most is None:
-            yield from in_order(queue.pending, copied.tickets, order)
+            yield from sort_in_steps(queue.pending, copied.tickets, order, step=STEP)
         else:
             order = copied.tickets
         places = _Places(queue.pending, order, copied.head, strict=page.use.strict)
@@ -479,57 +480,35 @@ def _in_whole_units(nanos: Mapping[str, int]) -> dict[str, float]:
 
 
 class _Places:
-    """Finds the workload that must get quota, or be refused, before another: as `turns` does."""
+    """The places of workloads that others are behind, in an order that was copied."""
 
     def __init__(
         self, pending: PendingQueue, order: list[Ticket], head: Ticket | None, *, strict: bool
     ) -> None:
-        """Begin; where it is `strict`, none passes the first that was not tried by itself."""
+        """Begin with the head: with `strict`, the first that was not tried by itself."""
         self._pending = pending
+        self._order = order
         self._strict = strict
         self._firsts: dict[object, int] = {}
-        firsts = (
+        heads = (
             place
             for place, ticket in enumerate(order)
             if (not ticket.aside if strict else ticket is head)
         )
-        self._head = next(firsts, NONE)
+        self._head_place = next(heads, NONE)
+        self._head = None if self._head_place == NONE else order[self._head_place]
 
     def ahead(self, place: int, ticket: Ticket) -> int:
-        """Return the place of that workload; NONE if there is none. Call this in order."""
+        """Return the place of the one before a workload; NONE if there is none. Call in order."""
         if ticket.workload.backing_off:
             return NONE
-        key = ticket.request_key
-        first = self._firsts.setdefault(key, place)
-        shared = not self._strict and self._pending.shared_refusal(ticket.workload.key) is not None
-        ahead = first if shared else self._head
-        return NONE if ticket.aside or ahead >= place else ahead
-
-
-def in_order(pending: PendingQueue, tickets: list[Ticket], order: list[Ticket]) -> Steps:
-    """Sort tickets in the order of their turns: in parts, which are then merged.
-
-    Args:
-        pending: Their queue.
-        tickets: In any order.
-        order: An empty list, which gets them.
-
-    Yields:
-        Nothing, after each part.
-    """
-    parts = []
-    for start in range(0, len(tickets), STEP):
-        part = [(pending.turn(ticket), ticket) for ticket in tickets[start : start + STEP]]
-        parts.append(sorted(part, key=_first_of))
-        yield
-    for number, (_, ticket) in enumerate(merge(*parts, key=_first_of), start=1):
-        order.append(ticket)
-        if not number % STEP:
-            yield
-
-
-def _first_of(pair: tuple[tuple[object, ...], Ticket]) -> tuple[object, ...]:
-    return pair[0]
+        first_place = self._firsts.setdefault(ticket.request_key, place)
+        first, strict = self._order[first_place], self._strict
+        found = find_ahead(self._pending, ticket, first=first, head=self._head, strict=strict)
+        if found is None:
+            return NONE
+        ahead = first_place if found is first else self._head_place
+        return NONE if ahead >= place else ahead  # the head may have changed since the copy
 
 
 def _shapes(workload: QueuedWorkload) -> tuple[PodShape, ...]:

@@ -4,7 +4,8 @@ The allocator needs the first of them only; this is for places and counts of all
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
 from itertools import chain
 from math import inf
 from operator import attrgetter
@@ -245,6 +246,37 @@ class PendingOrder:
             if local_queue in {"", name}:
                 places.append(Place(number, own, ticket))
         return places[start:stop]
+
+
+def sort_in_steps(
+    queue: PendingQueue, tickets: Sequence[Ticket], order: list[Ticket], *, step: int
+) -> Iterator[None]:
+    """Sort copied tickets in the order of their turns: in parts, which are then merged.
+
+    For a reader that asks seldom: the order is neither made at once nor kept.
+
+    Args:
+        queue: Their queue, which may change meanwhile.
+        tickets: In any order.
+        order: An empty list, which gets them.
+        step: How many tickets a step takes.
+
+    Yields:
+        Nothing, after each step.
+    """
+    parts = []
+    for start in range(0, len(tickets), step):
+        part = [(queue.turn(ticket), ticket) for ticket in tickets[start : start + step]]
+        parts.append(sorted(part, key=_turn_of))
+        yield
+    for number, (_, ticket) in enumerate(merge(*parts, key=_turn_of), start=1):
+        order.append(ticket)
+        if not number % step:
+            yield
+
+
+def _turn_of(pair: tuple[tuple[object, ...], Ticket]) -> tuple[object, ...]:
+    return pair[0]
 
 
 def order_of(queue: PendingQueue) -> PendingOrder:

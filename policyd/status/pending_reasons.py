@@ -30,13 +30,33 @@ def refused_now(state: CoreState, ticket: Ticket, options: QueueOptions) -> Refu
     return refusal
 
 
-def turns(queue: PendingQueue, *, strict: bool) -> Iterator[tuple[Ticket, Ticket | None]]:
-    """Yield all that do not back off, each with the one that must get quota, or be refused, first.
+def find_ahead(
+    queue: PendingQueue, ticket: Ticket, *, first: Ticket, head: Ticket | None, strict: bool
+) -> Ticket | None:
+    """Return the workload that must get quota, or be refused, before another.
 
-    That is None for the next one, and for one that was tried by itself. With `strict`, none passes
-    the head of the queue; else a workload is behind another only if it asks for the same as that
-    one, which comes before it, or was not tried yet.
+    With `strict`, none passes the head of the queue; else a workload is behind another only if it
+    asks for the same as that one, which comes before it, or was not tried yet.
+
+    Args:
+        queue: The queue of both.
+        ticket: The other.
+        first: The first that asks for the same.
+        head: The next one of the queue; with `strict`, also if it was refused with others.
+        strict: Whether the queue is StrictFIFO.
+
+    Returns:
+        None for the next one, and for one that backs off or was tried by itself.
     """
+    if ticket.aside or ticket.workload.backing_off:
+        return None
+    shared = not strict and queue.shared_refusal(ticket.workload.key) is not None
+    ahead = first if shared else head
+    return None if ahead is ticket else ahead
+
+
+def turns(queue: PendingQueue, *, strict: bool) -> Iterator[tuple[Ticket, Ticket | None]]:
+    """Yield all that do not back off, each with the one before it, as `find_ahead` returns it."""
     waiting = [ticket for ticket in queue if not ticket.workload.backing_off]
     tried = (ticket for ticket in waiting if not ticket.aside)
     head = min(tried, key=queue.turn, default=None) if strict else queue.head()
@@ -46,9 +66,8 @@ def turns(queue: PendingQueue, *, strict: bool) -> Iterator[tuple[Ticket, Ticket
         if queue.turn(ticket) < queue.turn(first):
             firsts[ticket.request_key] = ticket
     for ticket in waiting:
-        shared = queue.shared_refusal(ticket.workload.key) is not None
-        ahead = firsts.get(ticket.request_key, head) if shared else head
-        yield ticket, None if ticket.aside or ahead is ticket else ahead
+        first = firsts.get(ticket.request_key, ticket)
+        yield ticket, find_ahead(queue, ticket, first=first, head=head, strict=strict)
 
 
 def behind_text(name: str, refusal: Refusal | None, naming: Naming = PLAIN) -> str:

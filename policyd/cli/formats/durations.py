@@ -24,10 +24,9 @@ def read_duration(text: str) -> float:
             seconds, rest = seconds + int(count) * length, after
     if not rest and text:
         return seconds
+    unsigned = "" if rest.startswith(("+", "-")) else rest
     try:
-        if rest.startswith(("+", "-")):
-            raise CelError("it has a sign")
-        return seconds + parse_duration(rest).nanoseconds / 1e9
+        return seconds + parse_duration(unsigned).nanoseconds / 1e9
     except CelError as error:
         hint = "such as 90m, 7d or 1d12h"
         raise PolicydError(f"`{text}` is not a duration", hint=hint) from error

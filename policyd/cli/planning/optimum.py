@@ -114,7 +114,7 @@ class Optimum:
             chosen = [
                 _amount(each, resource) * var
                 for each, var in packed.values()
-                if _root(hierarchy.queues[each.cluster_queue]) == root
+                if hierarchy.queues[each.cluster_queue].root is root
             ]
             model.add(sum(chosen) <= quota)
 
@@ -151,15 +151,11 @@ def _amount(workload: QueuedWorkload, resource: str) -> int:
     return sum(each.count * each.requests.get(resource, 0) for each in workload.pod_sets)
 
 
-def _root(node: QuotaNode) -> tuple[bool, str]:
-    return node.root.queue, node.root.name
-
-
-def _quotas(state: CoreState, resource: str) -> dict[tuple[bool, str], int]:
-    """Return the quota of each tree."""
-    hierarchy, found = state.tree.hierarchy, dict[tuple[bool, str], int]()
+def _quotas(state: CoreState, resource: str) -> dict[QuotaNode, int]:
+    """Return the quota of each tree, by its root."""
+    hierarchy, found = state.tree.hierarchy, dict[QuotaNode, int]()
     for nodes in (hierarchy.queues, hierarchy.cohorts):
         for node in nodes.values():
             amount = sum(q.nominal for (_, name), q in node.quotas.items() if name == resource)
-            found[_root(node)] = found.get(_root(node), 0) + amount
+            found[node.root] = found.get(node.root, 0) + amount
     return found

@@ -41,8 +41,9 @@ from policyd.kube.errors import ApiError
 from policyd.kube.resources import CONFIG_MAPS
 from policyd.kube.unforeseen import log_unforeseen
 from policyd.optimize.optimizer import Optimizer
-from policyd.snapshot.picture import in_order
+from policyd.snapshot.picture import STEP
 from policyd.snapshot.values import StartRow
+from policyd.status.pending_order import sort_in_steps
 
 SOON_SECONDS, REFRESH_SECONDS = 3.0, 10.0
 """From the begin of one refresh to that of the next, if it takes no longer: the first where it is
@@ -175,7 +176,7 @@ class Forecasts:
         orders: list[list[Ticket]] = []
         for pending, tickets in waiting:
             orders.append([])
-            yield from in_order(pending, tickets, orders[-1])
+            yield from sort_in_steps(pending, tickets, orders[-1], step=STEP)
         most = share(list(map(len, orders)), self.forecaster.settings.coarse_first)
         jobs: list[KnownJob] = []
         for holding in held:
