@@ -77,8 +77,7 @@ IDENTIFIERS = {
     },
     "policyd/kube": ALLOCATOR,
     "policyd/workload": ALLOCATOR,
-    "policyd/engine": {"lift": "exempt", "lifts": "exempts", "told": "reported"},
-    "policyd/jobs": {"told": "reported"},
+    "policyd/engine": {"lift": "exempt", "lifts": "exempts"},
     "policyd": {
         "chance": "jitter, volatile",
         "tallies": "counts",
@@ -92,6 +91,28 @@ IDENTIFIERS = {
     },
 }
 """Parts of names that are not used in a folder, and what is used instead."""
+
+EVERYWHERE = {
+    "happened": "events",
+    "heard": "received, reported",
+    "lack": "shortfall, missing",
+    "lacks": "shortfalls, missing",
+    "meant": "intended, resolved",
+    "said": "message, reason, text",
+    "say": "describe, report",
+    "saying": "with a message",
+    "says": "message, describe",
+    "spoken": "reported",
+    "standing": "order, reasons",
+    "standings": "priorities",
+    "tell": "report, describe",
+    "tells": "reports",
+    "told": "reported, described",
+}
+"""Parts of names that are not used anywhere, neither in the product nor in tests."""
+
+SENTENCES = {"said", "spoken", "standings", "tell", "tells", "told"}
+"""The parts of these that the names of tests, which are sentences, do not have either."""
 
 PRONOUNS = r"(?i)\b(whoever|nobody|somebody|anybody|everybody)\b"
 """Stand for the noun that a sentence is about, in the folders that are free of them."""
@@ -181,6 +202,19 @@ def names(tree: ast.Module) -> Iterator[str]:
                 yield name
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 yield name
+
+
+@pytest.mark.parametrize("folder", [*PRODUCT, "tests"])
+def test_names_are_nouns_and_verbs_of_the_field(folder):
+    found = [
+        f"{file.relative_to(ROOT)}: {name}: say {EVERYWHERE[word]}"
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for name in {file.stem, *names(ast.parse(file.read_text()))}
+        for word in (name.split("_") if name.startswith("test_") else parts(name))
+        if word in (SENTENCES if name.startswith("test_") else EVERYWHERE)
+    ]
+
+    assert sorted(found) == []
 
 
 @pytest.mark.parametrize("folder", IDENTIFIERS)

@@ -195,7 +195,7 @@ def policy_of(objects, component):
     return {each["ports"][0]["port"]: each.get("from") for each in spec["ingress"] or ()}
 
 
-def test_nobody_but_nodes_reaches_metrics_unless_told(tmp_path):
+def test_nobody_but_nodes_reaches_metrics_unless_configured(tmp_path):
     objects = rendered(tmp_path, {"controller.visibility.enabled": True})
 
     assert policy_of(objects, "webhooks") == {"https": None}

@@ -375,7 +375,7 @@ def test_absent_fields_differ_from_empty_ones(one, other):
     assert see({**pod, **one}, "ns") != see({**pod, **other}, "ns")
 
 
-def test_labels_that_are_no_texts_are_told_from_those_that_are(tmp_path):
+def test_labels_that_are_no_texts_are_distinguished_from_those_that_are(tmp_path):
     scan, slow = (make(reviews.policies(SELECTING)) for make in (PolicyScan, asked_about_each))
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}
     for labels in ({"a": "b", "c": "d"}, {"a": "b", "c": 1}, {"a": "b", "c": "e"}):

@@ -48,7 +48,7 @@ def test_a_workload_that_is_new_lets_another_start_later():
     ]
 
 
-def test_a_victim_is_told_of_with_its_preemptor():
+def test_a_victim_is_reported_with_its_preemptor():
     coming = [arrival("low", runs=60, gpu=4)]
     high = arrival("high", at=30, runs=10, gpu=4, priority=1)
     queues = [queue("q", gpu=4, preemption=PREEMPTING)]

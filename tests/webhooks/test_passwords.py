@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_not_quoted(tmp_path, 
     assert passwords.of("ghcr.io/a") == f"Basic {SECRET}"
 
 
-def test_a_file_that_is_gone_is_said(tmp_path):
+def test_a_file_that_is_gone_is_reported(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot read"):
         Passwords(tmp_path / "gone").read()
 

@@ -329,7 +329,7 @@ async def test_a_policy_of_a_namespace_reads_that(expression, expected):
         local_review(""),
     ],
 )
-async def test_a_policy_of_a_namespace_is_told_of_nothing_else(expression):
+async def test_a_policy_of_a_namespace_receives_nothing_else(expression):
     async with door_of_a_namespace() as (evaluate, client):
         message, _ = await evaluate(expression)
 
