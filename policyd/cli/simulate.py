@@ -240,7 +240,7 @@ def _until(simulation: Simulation, until: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A line for each decision; that somebody waits, and what helps, only if it is new.
+    """A line for each decision; pending workloads and their remedies only if they are new.
 
     Attributes:
         rows: How a line is laid out.

@@ -120,11 +120,11 @@ async def registration(cluster: CheckedCluster) -> AsyncIterator[InstallationPro
         found += configuration.webhooks
     bundles = {each.client_config.ca_bundle for each in found}
     if len(bundles) > 1:
-        message = "their webhooks have different CA bundles: somebody else has changed them"
+        message = "their webhooks have different CA bundles: something else has changed them"
         yield _wrong(f"webhook configurations {NAME}", message)
     called = {(each.client_config.url.rpartition("/")[0], service(each)) for each in found}
     if len(called) > 1:
-        message = "their webhooks lead to different servers: somebody else has changed them"
+        message = "their webhooks lead to different servers: something else has changed them"
         yield _wrong(f"webhook configurations {NAME}", message)
 
 

@@ -274,7 +274,7 @@ def kept_after_deletion(client):
         pytest.param(
             other_authority,
             [("registration", "error", f"webhook configurations {NAME}",
-              "their webhooks have different CA bundles: somebody else has changed them")],
+              "their webhooks have different CA bundles: something else has changed them")],
             id="another-authority",
         ),
         pytest.param(
