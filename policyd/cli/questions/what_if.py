@@ -24,7 +24,7 @@ from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seco
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.listing import queue_objects, submitted_objects
-from policyd.cli.questions.pages import Output, show_values
+from policyd.cli.questions.pages import OUTPUT, Output, show_values
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.http_client import HttpClient
@@ -191,14 +191,7 @@ _CHANGES = together(
 @click.option(
     "-a", "--all", "everything", is_flag=True, help="Workloads that stay as they are, too."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="For people, with more columns, or for programs.",
-)
+@OUTPUT
 def command(**given: Unpack[_Given]) -> None:
     r"""Show what a change would change: who starts earlier or later, and who is preempted.
 
