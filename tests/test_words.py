@@ -32,6 +32,7 @@ PHRASES = {
     r"\bare no cases\b": "invalid, not found",
     r"\bpolic(y|ies) fine\b": "valid",
     r"\banswer(ed)? otherwise\b": "differ",
+    r"\b([Ss]aid|[Tt]old|[Ss]poken|[Ww]hom)\b": "message, reported, the noun",
     r"` is no (address|day|duration|file|group|number|object|registry|weight)\b": "is not a …",
 }
 """What is not written, and what is instead."""

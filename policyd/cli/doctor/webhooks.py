@@ -99,7 +99,7 @@ async def _webhooks(cluster: CheckedCluster) -> list[Webhook]:
     """Return all webhooks.
 
     Raises:
-        SkippedCheckError: If there are none, which the check of the registration has said.
+        SkippedCheckError: If there are none, which the check of the registration reports.
     """
     found = [await _configuration(cluster, resource) for resource in _BOTH]
     webhooks = [webhook for each in found if each for webhook in each.webhooks]

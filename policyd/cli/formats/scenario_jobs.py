@@ -1,7 +1,7 @@
 """Jobs in the file of a simulation: they queue as they do in a cluster, where a Workload is made.
 
-Kinds that are suspended are simulated. Pods, and what makes pods of its own, are told apart from
-them, since only a cluster makes the groups that they queue in.
+Kinds that are suspended are simulated. Pods, and what makes pods of its own, are distinguished
+from them, since only a cluster makes the groups that they queue in.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

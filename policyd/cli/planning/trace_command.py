@@ -244,7 +244,7 @@ def cluster_objects(file: str | None, options: Planning, jobs: Sequence[TracedJo
     """Return the objects of a file, or of the cluster that is to be made.
 
     Raises:
-        PolicydError: If it is not said which.
+        PolicydError: If neither is given.
     """
     sizes = [ClusterSize(gpus=options["gpus"])] if options["gpus"] else []
     sizes += [size_of_nodes(options["nodes"])] if options["nodes"] else []

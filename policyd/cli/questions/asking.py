@@ -86,7 +86,7 @@ class Question(Generic[T]):
     Attributes:
         of_cluster: Asks a cluster, for a namespace.
         of_file: Asks a snapshot that was kept; None if the command needs a cluster.
-        lines: Writes an answer for people; without lines, `empty` is said.
+        lines: Writes an answer for people; without lines, `empty` is printed.
         empty: What to say of an answer that has nothing.
         version: Returns what of an answer is another when it is to be printed again.
     """

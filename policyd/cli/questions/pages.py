@@ -44,8 +44,8 @@ class Page(Generic[T]):
     """How answers are printed: for people by `lines`, for programs as they are.
 
     Attributes:
-        output: For whom.
-        lines: Writes an answer for people; without lines, `empty` is said.
+        output: The format.
+        lines: Writes an answer for people; without lines, `empty` is printed.
         version: Returns what of an answer is another when it is to be printed again.
     """
 
