@@ -81,7 +81,6 @@ IDENTIFIERS = {
     "policyd/workload": ALLOCATOR,
     "policyd/engine": {"lift": "exempt", "lifts": "exempts"},
     "policyd": {
-        "chance": "jitter, volatile",
         "tallies": "counts",
         "tally": "counts",
         "tallying": "admission reports",
@@ -95,6 +94,8 @@ IDENTIFIERS = {
 """Parts of names that are not used in a folder, and what is used instead."""
 
 EVERYWHERE = {
+    "chance": "jitter, volatile, a random number generator is rng",
+    "door": "webhooks",
     "happened": "events",
     "heard": "received, reported",
     "lack": "shortfall, missing",

@@ -139,7 +139,7 @@ async def world():
 
 
 def submit(world, name, spec, **labels):
-    """Create a job as the API server would, once the door has seen it."""
+    """Create a job as the API server would, once the webhook has seen it."""
     body = {
         "apiVersion": name.api_version,
         "kind": name.kind,

@@ -57,7 +57,7 @@ def stateful_set(world, replicas=2, gpus=2, **labels):
 
 
 def make_pod(world, parent, index, template, *, kind="StatefulSet", **metadata):
-    """Make a pod as the parent's controller does, past the door."""
+    """Make a pod as the parent's controller does, past the webhook."""
     owner = {
         "apiVersion": "apps/v1",
         "kind": kind,

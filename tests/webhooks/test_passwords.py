@@ -103,7 +103,7 @@ def test_without_a_file_there_are_none():
 
 
 @pytest.mark.anyio
-async def test_the_door_reads_the_file_and_follows_it(tmp_path):
+async def test_the_webhook_reads_the_file_and_follows_it(tmp_path):
     file = tmp_path / ".dockerconfigjson"
     given = {"registries": ("ghcr.io",), "registry_credentials": str(file)}
     server = WebhookServer(settings=Settings(**given, reload_seconds=0.01))
