@@ -69,7 +69,7 @@ class Coming(NamedTuple):
     key: str
 
 
-class Probe(NamedTuple):
+class StartProbe(NamedTuple):
     """A workload that could be submitted now.
 
     Attributes:
@@ -177,12 +177,12 @@ class CoarseQueues:
         spec = self._specs.get(queue)
         return spec is not None and spec.strict
 
-    def probe_of(self, workload: QueuedWorkload, *, now: float) -> Probe | None:
+    def probe_of(self, workload: QueuedWorkload, *, now: float) -> StartProbe | None:
         """Return a workload as a probe; None if its queue will never hold it."""
         kind = self.kind_of(workload)
         if kind is None:
             return None
-        return Probe(workload.key, kind, (-workload.priority, now, _LAST))
+        return StartProbe(workload.key, kind, (-workload.priority, now, _LAST))
 
 
 def _quotas(groups: tuple[FlavorGroup, ...]) -> dict[str, tuple[int, int | None]]:
@@ -213,7 +213,7 @@ class CoarseRun:
         pending: Iterable[Coming],
         *,
         now: float,
-        probes: Iterable[Probe] = (),
+        probes: Iterable[StartProbe] = (),
     ) -> None:
         """Begin with the present.
 
@@ -226,7 +226,7 @@ class CoarseRun:
         """
         self.now = now
         self.probed: dict[str, float] = {}
-        self._probes: dict[str, list[Probe]] = {}
+        self._probes: dict[str, list[StartProbe]] = {}
         for probe in sorted(probes, key=lambda each: each.rank):
             if not queues.kinds[probe.kind].stopped:
                 self._probes.setdefault(queues.kinds[probe.kind].root, []).append(probe)
@@ -306,13 +306,13 @@ class CoarseRun:
         """Whether a probe would not have started yet."""
         return any(self._probes.values())
 
-    def _note(self, probes: list[Probe], tried: Iterable[Probe]) -> None:
+    def _note(self, probes: list[StartProbe], tried: Iterable[StartProbe]) -> None:
         """Note that probes start now, as far as they fit."""
         for probe in [each for each in tried if self._fits(self._kinds[each.kind])]:
             self.probed[probe.key] = self.now
             probes.remove(probe)
 
-    def _by_rank(self, waiting: Waiting, probes: list[Probe]) -> Iterator[Coming]:
+    def _by_rank(self, waiting: Waiting, probes: list[StartProbe]) -> Iterator[Coming]:
         """Start what fits in a queue that shares nothing: always the first that does."""
         kinds, free = self._kinds, self._free
         while True:
@@ -331,7 +331,7 @@ class CoarseRun:
                 return
             yield self._start(waiting, best[2])
 
-    def _rounds(self, waiting: Waiting, probes: list[Probe]) -> Iterator[Coming]:
+    def _rounds(self, waiting: Waiting, probes: list[StartProbe]) -> Iterator[Coming]:
         """Start what fits in queues that share: the first of each has its turn, again and again."""
         # What does not fit now does not fit later in these rounds.
         untried = [each for each in probes if self._fits(self._kinds[each.kind])]
@@ -361,15 +361,15 @@ class CoarseRun:
                 self._free[cell] += amount
             heads = {queue: ranks for queue, ranks in heads.items() if ranks}
 
-    def _passing(self, untried: list[Probe], kind: Kind) -> list[Probe]:
+    def _passing(self, untried: list[StartProbe], kind: Kind) -> list[StartProbe]:
         """Return the probes that are not held up by a workload that does not fit."""
         if not kind.strict:
             return untried
         return [each for each in untried if self._kinds[each.kind].queue != kind.queue]
 
     def _due(
-        self, untried: list[Probe], heads: Mapping[str, list[Rank]]
-    ) -> dict[Probe, tuple[bool, Rank]]:
+        self, untried: list[StartProbe], heads: Mapping[str, list[Rank]]
+    ) -> dict[StartProbe, tuple[bool, Rank]]:
         """Return the probes that are before all that wait in their queue, with their turns."""
         found = {}
         for probe in untried:
@@ -436,7 +436,7 @@ class CoarseRun:
         return coming
 
 
-def _before(rank: Rank, probes: list[Probe]) -> Iterator[Probe]:
+def _before(rank: Rank, probes: list[StartProbe]) -> Iterator[StartProbe]:
     return takewhile(lambda each: each.rank < rank, probes)
 
 

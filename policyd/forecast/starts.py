@@ -25,7 +25,7 @@ from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
 from policyd.forecast.arrivals import ArrivalHistory, PastArrival
 from policyd.forecast.batches import Batches, ComingBatches, RecentRuns
-from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, Probe, first_starts
+from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, StartProbe, first_starts
 from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval, Shift
 from policyd.forecast.exact import exact_starts
 from policyd.forecast.run_times import JobTraits, RunTimeCurve, RunTimeHistory
@@ -309,7 +309,7 @@ class _Draws:
         self.exact = dict.fromkeys(first if with_core else ())
         self._simulated, self._behind = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
         self._held_up: set[str] = set()
-        self._probes: dict[str, Probe] = {}
+        self._probes: dict[str, StartProbe] = {}
         self._probed: dict[str, list[float]] = {}
         self._ratios: dict[tuple[str, str], float] = {}
 
