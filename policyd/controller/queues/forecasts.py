@@ -61,6 +61,8 @@ MOST_SECONDS: Final = 1.8
 FIRST_SIMULATED, LEAST_SIMULATED = 500, 100
 LOOKS: Final = 1_000
 """Steps without a turn for others, at most, however short they are."""
+TEACHES_SECONDS: Final = 3_600.0
+"""From one forecast that corrects later ones to the next: what comes together waits alike."""
 FIRST_SAVE_SECONDS, SAVE_SECONDS = 60.0, 900.0
 """From the start to the first write of the memory, and between writes."""
 KEY: Final = "memory"
@@ -115,7 +117,7 @@ class Forecasts:
         self.forecaster = Forecaster(
             run_times=RunTimeHistory(),
             arrivals=ArrivalHistory(since=now, least_seconds=DAY),
-            correction=Correction(),
+            correction=Correction(apart_seconds=TEACHES_SECONDS),
             settings=_simulating(FIRST_SIMULATED),
         )
         self._learning = Learning(cache, self.forecaster, names=settings.names)
