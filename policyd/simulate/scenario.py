@@ -205,8 +205,8 @@ class Simulation:
     def _cycle(self, ended: tuple[str, ...]) -> Iterator[SimulatedCycle]:
         """Run cycles until none is admitted, preempted or made inadmissible any more.
 
-        Where that has no end, nothing more is decided at this moment. A run may end at the moment at
-        which it begins, so the stops of all its events count.
+        Where that has no end, nothing more is decided at this moment. A run may end at the moment
+        at which it begins, so the stops of all its events count.
         """
         nothing = Plan(actions=(), revision=self.state.revision)
         while max(self._stops.values(), default=0) <= MOST_STOPS:
