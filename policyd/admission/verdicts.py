@@ -146,7 +146,6 @@ def verdict(
     *,
     namespace_labels: Mapping[str, str],
     now: float,
-    forecast: Interval | None = None,
 ) -> str:
     """Say what a job can expect; "" if that is not known.
 
@@ -155,7 +154,6 @@ def verdict(
         submission: The job.
         namespace_labels: Of its namespace.
         now: Seconds since the epoch.
-        forecast: When it is forecast to start; None if that is not known.
     """
     name, namespace = queue_name(submission.metadata), submission.metadata.namespace
     local = outlook.local_queue(namespace, name)
@@ -163,7 +161,7 @@ def verdict(
         text = _missing(name, namespace, outlook.local_queues(namespace))
     else:
         text = _closed(outlook, local, namespace_labels) or _planned(
-            outlook, submission, local, now, forecast
+            outlook, submission, local, now
         )
     return _bounded(text and f"{submission.about}{text}")
 
@@ -200,7 +198,6 @@ def _planned(
     submission: Submission,
     local: LocalQueueRule,
     now: float,
-    forecast: Interval | None,
 ) -> str:
     rules = outlook.rules
     priority = _priority(rules, submission)
@@ -230,7 +227,14 @@ def _planned(
         pod_sets=pod_sets,
     )
     prospect = outlook.prospect(queued)
-    return "" if prospect is None else prospect_text(prospect, local.cluster_queue, forecast)
+    if prospect is None:
+        return ""
+    start = outlook.start_of(queued, prospect, now=now)
+    if start is None:
+        return prospect_text(prospect, local.cluster_queue)
+    low, median, high = (max(0.0, each - now) for each in (start.low, start.median, start.high))
+    forecast = Interval(low=low, median=median, high=high)
+    return prospect_text(prospect, local.cluster_queue, forecast)
 
 
 def _priority(rules: QueueRules, submission: Submission) -> int | str:
@@ -328,8 +332,11 @@ def forecast_clause(forecast: Interval | None) -> str:
     """Say when a job is forecast to start; "" if that is not known, or no end is in sight."""
     if forecast is None or isinf(forecast.high):
         return ""
-    low, high = (max(0, round(each / 60)) for each in (forecast.low, forecast.high))
-    return f"; start in {max(0, round(forecast.median / 60))} min ({low}–{high} min)"  # noqa: RUF001
+    low, median, high = (
+        max(0, round(each / 60)) for each in (forecast.low, forecast.median, forecast.high)
+    )
+    between = "" if low == high else f" ({low}–{high} min)"  # noqa: RUF001
+    return f"; start in {median} min{between}"
 
 
 def ordinal(number: int) -> str:

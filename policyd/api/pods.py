@@ -139,6 +139,7 @@ class PodSpec(Wire, frozen=True):
     priority_class_name: str = ""
     priority: int | None = None
     restart_policy: str = ""
+    active_deadline_seconds: int | None = None
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()

@@ -12,6 +12,7 @@ event looks at the first of each kind only.
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
 from math import inf
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ Rank = tuple[int, float, int]
 """The order in a queue, the lowest first: priority, negative; time; kind."""
 
 _UNLIMITED = 2**62
+_LAST = 2**62
+"""In a rank: after all kinds."""
 
 
 class Kind(NamedTuple):
@@ -64,6 +67,20 @@ class Coming(NamedTuple):
     kind: int
     run_seconds: float
     key: str
+
+
+class StartProbe(NamedTuple):
+    """A workload that could be submitted now.
+
+    Attributes:
+        key: Its name.
+        kind: Its kind, as an index.
+        rank: Its turn among others of its queue.
+    """
+
+    key: str
+    kind: int
+    rank: Rank
 
 
 Waiting = dict[int, deque[Coming]]
@@ -151,6 +168,22 @@ class CoarseQueues:
             self.kinds.append(kind)
         return self._index[kind]
 
+    def is_shared(self, queue: str) -> bool:
+        """Tell whether a queue is in a cohort."""
+        return bool(self._specs[queue].cohort)
+
+    def is_strict(self, queue: str) -> bool:
+        """Tell whether the first workload of a queue holds up the others; not if it is unknown."""
+        spec = self._specs.get(queue)
+        return spec is not None and spec.strict
+
+    def probe_of(self, workload: QueuedWorkload, *, now: float) -> StartProbe | None:
+        """Return a workload as a probe; None if its queue will never hold it."""
+        kind = self.kind_of(workload)
+        if kind is None:
+            return None
+        return StartProbe(workload.key, kind, (-workload.priority, now, _LAST))
+
 
 def _quotas(groups: tuple[FlavorGroup, ...]) -> dict[str, tuple[int, int | None]]:
     """Return nominal quota, and with what may be borrowed, by resource over all flavors."""
@@ -166,7 +199,12 @@ def _quotas(groups: tuple[FlavorGroup, ...]) -> dict[str, tuple[int, int | None]
 
 
 class CoarseRun:
-    """One way that things may go from now on."""
+    """One way that things may go from now on.
+
+    Attributes:
+        now: The time, in seconds.
+        probed: When probes would have started, by key.
+    """
 
     def __init__(
         self,
@@ -175,6 +213,7 @@ class CoarseRun:
         pending: Iterable[Coming],
         *,
         now: float,
+        probes: Iterable[StartProbe] = (),
     ) -> None:
         """Begin with the present.
 
@@ -183,8 +222,14 @@ class CoarseRun:
             running: Kind and end, in seconds, of each workload that holds quota.
             pending: Workloads that wait, in any order.
             now: The time, in seconds.
+            probes: Workloads that could be submitted.
         """
         self.now = now
+        self.probed: dict[str, float] = {}
+        self._probes: dict[str, list[StartProbe]] = {}
+        for probe in sorted(probes, key=lambda each: each.rank):
+            if not queues.kinds[probe.kind].stopped:
+                self._probes.setdefault(queues.kinds[probe.kind].root, []).append(probe)
         self._kinds, self._borrowed = queues.kinds, queues.borrowed
         self._limits = queues.limits
         self._free = list(queues.limits)
@@ -206,7 +251,7 @@ class CoarseRun:
             until: When to stop, in seconds.
         """
         following = next(arrivals, None)
-        touched = dict.fromkeys(self._waiting)
+        touched = dict.fromkeys((*self._waiting, *self._probes))
         while True:
             for root in touched:
                 for coming in self._fill(root):
@@ -251,11 +296,23 @@ class CoarseRun:
 
     def _fill(self, root: str) -> Iterator[Coming]:
         """Start what fits now, in order; yield it."""
-        waiting = self._waiting.get(root)
-        if waiting:
-            yield from self._rounds(waiting) if root in self._shared else self._by_rank(waiting)
+        waiting, probes = self._waiting.get(root), self._probes.get(root, [])
+        if waiting or probes:
+            found = self._rounds if root in self._shared else self._by_rank
+            yield from found(waiting or {}, probes)
 
-    def _by_rank(self, waiting: Waiting) -> Iterator[Coming]:
+    @property
+    def probing(self) -> bool:
+        """Whether a probe would not have started yet."""
+        return any(self._probes.values())
+
+    def _note(self, probes: list[StartProbe], tried: Iterable[StartProbe]) -> None:
+        """Note that probes start now, as far as they fit."""
+        for probe in [each for each in tried if self._fits(self._kinds[each.kind])]:
+            self.probed[probe.key] = self.now
+            probes.remove(probe)
+
+    def _by_rank(self, waiting: Waiting, probes: list[StartProbe]) -> Iterator[Coming]:
         """Start what fits in a queue that shares nothing: always the first that does."""
         kinds, free = self._kinds, self._free
         while True:
@@ -269,31 +326,58 @@ class CoarseRun:
                     rank = -kind.priority, queued[0].at, index
                     if best is None or rank < best:
                         best = rank
+            self._note(probes, probes if best is None else _before(best, probes))
             if best is None or not self._fits(kinds[best[2]]):
                 return
             yield self._start(waiting, best[2])
 
-    def _rounds(self, waiting: Waiting) -> Iterator[Coming]:
+    def _rounds(self, waiting: Waiting, probes: list[StartProbe]) -> Iterator[Coming]:
         """Start what fits in queues that share: the first of each has its turn, again and again."""
-        heads = self._heads(waiting)
-        while heads:
+        # What does not fit now does not fit later in these rounds.
+        untried = [each for each in probes if self._fits(self._kinds[each.kind])]
+        heads = self._heads(waiting, anyway=bool(untried))
+        while heads or untried:
             turns = [(self._borrows(self._kinds[ranks[0][2]]), ranks) for ranks in heads.values()]
             turns.sort(key=_turn)
+            due = self._due(untried, heads)
+            untried = [each for each in untried if each not in due]
             missing = [not self._fits(self._kinds[ranks[0][2]]) for _, ranks in turns]
             kept: list[tuple[int, int]] = []
             for (borrows, ranks), misses in zip(turns, missing, strict=True):
-                kind = self._kinds[ranks[0][2]]
+                kind, turn = self._kinds[ranks[0][2]], (borrows, ranks[0])
+                self._note(probes, [each for each, its in due.items() if its < turn])
+                due = {each: its for each, its in due.items() if its >= turn}
                 if misses:
                     kept += self._keep(kind, borrows=borrows)
                     self._pass_over(ranks, strict=kind.strict)
+                    untried = self._passing(untried, kind)
                 elif self._fits(kind):
                     priority, _, index = heappop(ranks)
                     yield self._start(waiting, index)
                     if index in waiting:
                         heappush(ranks, (priority, waiting[index][0].at, index))
+            self._note(probes, due)
             for cell, amount in kept:
                 self._free[cell] += amount
             heads = {queue: ranks for queue, ranks in heads.items() if ranks}
+
+    def _passing(self, untried: list[StartProbe], kind: Kind) -> list[StartProbe]:
+        """Return the probes that are not held up by a workload that does not fit."""
+        if not kind.strict:
+            return untried
+        return [each for each in untried if self._kinds[each.kind].queue != kind.queue]
+
+    def _due(
+        self, untried: list[StartProbe], heads: Mapping[str, list[Rank]]
+    ) -> dict[StartProbe, tuple[bool, Rank]]:
+        """Return the probes that are before all that wait in their queue, with their turns."""
+        found = {}
+        for probe in untried:
+            kind = self._kinds[probe.kind]
+            ranks = heads.get(kind.queue)
+            if not ranks or probe.rank < ranks[0]:
+                found[probe] = self._borrows(kind), probe.rank
+        return found
 
     def _keep(self, kind: Kind, *, borrows: bool) -> Iterator[tuple[int, int]]:
         """Keep quota of a queue for one that waits for it; yield what is kept."""
@@ -313,9 +397,12 @@ class CoarseRun:
         else:
             self._inadmissible.add(heappop(ranks)[2])
 
-    def _heads(self, waiting: Waiting) -> dict[str, list[Rank]]:
-        """Return the ranks of the first workload of each kind, as a heap for each queue."""
-        if not any(self._fits(self._kinds[index]) for index in waiting):
+    def _heads(self, waiting: Waiting, *, anyway: bool) -> dict[str, list[Rank]]:
+        """Return the ranks of the first workload of each kind, as a heap for each queue.
+
+        Nothing where none of them fits, unless they are wanted `anyway`.
+        """
+        if not anyway and not any(self._fits(self._kinds[index]) for index in waiting):
             self._inadmissible.update(i for i in waiting if not self._kinds[i].strict)
             return {}
         heads: dict[str, list[Rank]] = {}
@@ -349,24 +436,35 @@ class CoarseRun:
         return coming
 
 
+def _before(rank: Rank, probes: list[StartProbe]) -> Iterator[StartProbe]:
+    return takewhile(lambda each: each.rank < rank, probes)
+
+
 def _turn(turn: tuple[bool, list[Rank]]) -> tuple[bool, Rank]:
     return turn[0], turn[1][0]
+
+
+PATIENCE, PATIENCE_SECONDS = 1.25, 6 * 3_600.0
+"""How long probes are followed: so much of the time until the last wanted start, and so long."""
 
 
 def first_starts(
     run: CoarseRun, arrivals: Iterator[Coming], *, wanted: Sequence[str], until: float
 ) -> Generator[None, None, Mapping[str, float]]:
-    """Return when each wanted workload starts; those that do not by then are left out.
+    """Return when each wanted workload, and each probe, starts; some do not by then.
 
     Yields:
         Nothing, after each start.
     """
-    left, found = set(wanted), {}
+    left, found, began = set(wanted), {}, run.now
+    last = began
     for at, coming in run.starts(arrivals, until=until):
         yield
         if coming.key in left:
-            found[coming.key] = at
+            found[coming.key] = last = at
             left.discard(coming.key)
-            if not left:
-                break
-    return found
+        if not left and (
+            not run.probing or at > began + PATIENCE * (last - began) + PATIENCE_SECONDS
+        ):
+            break
+    return found | run.probed

@@ -121,6 +121,10 @@ def _begin(step: float) -> float:
     return float(2.0 ** (step / STEPS_PER_DOUBLING))
 
 
+_LENGTHS = [_begin(step + 1) - _begin(step) for step in range(STEPS)]
+"""Seconds of each step."""
+
+
 class GroupRecord(Value, frozen=True):
     """A life table as it is stored.
 
@@ -167,11 +171,12 @@ class RunTimeHistory:
     """
 
     def __init__(
-        self, *, most_groups: int = 10_000, half_life_seconds: float = 60 * 86_400.0
+        self, *, most_groups: int = 10_000, half_life_seconds: float = 20 * 86_400.0
     ) -> None:
         self.most_groups = most_groups
         self.half_life_seconds = half_life_seconds
         self._tables: OrderedDict[tuple[str, ...], _LifeTable] = OrderedDict()
+        self._at = 0.0
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -187,7 +192,7 @@ class RunTimeHistory:
             at: When the run was over, in seconds.
             ended: Whether it came to its end; else it was stopped before.
         """
-        step = min(STEPS - 1, int(_position(ran_seconds)))
+        step, self._at = min(STEPS - 1, int(_position(ran_seconds))), max(self._at, at)
         for names in traits.groups():
             table = self._tables.get(names)
             if table is None:
@@ -204,7 +209,9 @@ class RunTimeHistory:
         Args:
             running: Jobs that run, and for how many seconds each.
         """
-        return RunTimeCurves(self._tables, running)
+        return RunTimeCurves(
+            self._tables, running, at=self._at, half_life_seconds=self.half_life_seconds
+        )
 
     def records(self) -> Iterator[GroupRecord]:
         """Yield what is remembered, to be stored."""
@@ -227,6 +234,7 @@ class RunTimeHistory:
                 raise ValueError(
                     f"the record of {record.names} has {len(record.ended)} steps, not {STEPS}"
                 )
+            self._at = max(self._at, record.faded_at)
             table = self._tables[record.names] = _LifeTable(record.faded_at)
             table.ended, table.stopped = array("d", record.ended), array("d", record.stopped)
 
@@ -238,8 +246,14 @@ class RunTimeCurves:
         self,
         tables: Mapping[tuple[str, ...], _LifeTable],
         running: Iterable[tuple[JobTraits, float]],
+        *,
+        at: float,
+        half_life_seconds: float,
     ) -> None:
-        self._tables = tables
+        self._tables, self._at, self._half_life = tables, at, half_life_seconds
+        # A job that reached a later step was in an earlier one before, so that this counts less:
+        # otherwise those that end would fade, and those that go on would not.
+        self._earlier = [0.5 ** (each / half_life_seconds) for each in _LENGTHS]
         self._running: dict[tuple[str, ...], list[float]] = {}
         for traits, ran_seconds in running:
             step = min(STEPS - 1, int(_position(ran_seconds)))
@@ -269,13 +283,15 @@ class RunTimeCurves:
         table, running = self._tables.get(names), self._running.get(names)
         if table is None and running is None:
             return wider
-        table = table or _LifeTable(0.0)
+        table = table or _LifeTable(self._at)
         prior = _PRIOR if names else 1.0
+        faded = 0.5 ** (max(0.0, self._at - table.faded_at) / self._half_life)
         mixed, reached = [0.0] * STEPS, 0.0
         for step in range(STEPS - 1, -1, -1):
             # A job that was last seen within a step counts for half of the step.
-            seen = table.stopped[step] + (running[step] if running else 0.0)
-            ends, reached = table.ended[step], reached + table.ended[step] + seen
+            seen = faded * table.stopped[step] + (running[step] if running else 0.0)
+            ends = faded * table.ended[step]
+            reached = self._earlier[step] * reached + ends + seen
             mixed[step] = (ends + prior * wider[step]) / (reached - seen / 2 + prior)
         self._hazards[names] = mixed
         return mixed

@@ -11,7 +11,8 @@
 What cannot be known is not guessed: the forecast has a reason in place of an interval.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import takewhile
 from math import inf
 from statistics import median
@@ -24,7 +25,7 @@ from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
 from policyd.forecast.arrivals import ArrivalHistory, PastArrival
 from policyd.forecast.batches import Batches, ComingBatches, RecentRuns
-from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, first_starts
+from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, StartProbe, first_starts
 from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval, Shift
 from policyd.forecast.exact import exact_starts
 from policyd.forecast.run_times import JobTraits, RunTimeCurve, RunTimeHistory
@@ -63,6 +64,9 @@ class ForecastSettings(Value, frozen=True):
 
 DEFAULTS = ForecastSettings()
 
+ALONE = 20_000
+"""How much is simulated for probes that are submitted alone: workloads."""
+
 
 class KnownJob(Value, frozen=True):
     """A workload that is pending or runs, and what it has in common with others.
@@ -92,6 +96,10 @@ class QueuesNow(Value, frozen=True):
         make_state: Makes a state of the core with these and no workloads; None to do without.
         behind: Pending workloads that are not simulated, in the order of their turns: all of them
             come after those of their queue in `jobs`.
+        probes: Workloads that nobody has submitted, and that are told as well when they would
+            start.
+        plain: Queues in which nothing but quota and order decides: of the others, probes are told
+            less.
     """
 
     now: float
@@ -99,6 +107,8 @@ class QueuesNow(Value, frozen=True):
     queues: CoarseQueues
     make_state: Callable[[], CoreState] | None = None
     behind: Sequence[QueuedWorkload] = ()
+    probes: Sequence[KnownJob] = ()
+    plain: Set[str] = frozenset()
 
 
 class StartForecast(Value, frozen=True):
@@ -151,7 +161,7 @@ class Forecaster:
 
         Args:
             present: Queues and jobs now.
-            wanted: Keys of pending workloads; None for all.
+            wanted: Keys of pending workloads; None for all, and for probes.
         """
         return _finished(self.steps(present, wanted=wanted))
 
@@ -167,7 +177,7 @@ class Forecaster:
         yield from draws.prepare()
         keys = draws.pending.keys() if wanted is None else set(wanted)
         found = yield from draws.waits([key for key in draws.pending if key in keys])
-        classes = {job.size_class for job in draws.pending.values()}
+        classes = {job.size_class for job in (*draws.pending.values(), *present.probes)}
         shifts = {each: self.correction.shift(each, now=present.now) for each in classes}
         forecasts: dict[str, StartForecast] = {}
         for key, waits in found.items():
@@ -177,6 +187,11 @@ class Forecaster:
             yield
         if wanted is None:
             yield from self._extrapolate(draws, forecasts)
+            yield from draws.submit_alone()
+            for probe in present.probes:
+                key = probe.workload.key
+                forecasts[key] = draws.of_probe(probe, shifts[probe.size_class])
+                yield
         return forecasts
 
     def _extrapolate(self, draws: "_Draws", forecasts: dict[str, StartForecast]) -> Steps:
@@ -295,6 +310,11 @@ class _Draws:
         self._exact_draws = settings.exact_draws if with_core else 0
         first = list(self.pending)[: settings.exact_first]
         self.exact = dict.fromkeys(first if with_core else ())
+        self._simulated, self._behind = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+        self._held_up: set[str] = set()
+        self._probes: dict[str, StartProbe] = {}
+        self._probed: dict[str, list[float]] = {}
+        self._ratios: dict[tuple[str, str], float] = {}
 
     def prepare(self) -> Steps:
         """Find the kind of each job, and how long it runs in each draw."""
@@ -316,6 +336,23 @@ class _Draws:
             if objection is not None:
                 self.objections[key] = objection
             self._lasts[key] = self._lasting(job)
+            self._simulated[job.workload.cluster_queue, job.workload.priority] += objection is None
+            yield
+        if self.present.probes:
+            yield from self._prepare_probes()
+
+    def _prepare_probes(self) -> Steps:
+        """Find the probes that their queues can hold, and count what is not simulated."""
+        stuck = (key for key, each in self.objections.items() if each.unknown == "NeverFits")
+        names = {self.pending[key].workload.cluster_queue for key in stuck}
+        self._held_up |= {name for name in names if self.present.queues.is_strict(name)}
+        for workload in self.present.behind:
+            self._behind[workload.cluster_queue, workload.priority] += 1
+            yield
+        for job in self.present.probes:
+            probe = self.present.queues.probe_of(job.workload, now=self.present.now)
+            if probe is not None:
+                self._probes[probe.key], self._probed[probe.key] = probe, []
             yield
 
     def objection_to(self, workload: QueuedWorkload) -> StartForecast | None:
@@ -353,11 +390,12 @@ class _Draws:
         now = self.present.now
         found: dict[str, list[float]] = {key: [] for key in wanted}
         differ: dict[str, list[float]] = {key: [] for key in wanted if key in self.exact}
-        left = list(wanted)
+        left, every = list(wanted), found | self._probed
         for draw in range(self._count):
-            starts = yield from self._coarse(draw, left)
-            for key in left:
-                found[key].append(starts.get(key, inf) - now)
+            probes = [key for key, waits in self._probed.items() if not self._endless(waits)]
+            starts = yield from self._coarse(draw, left, probes)
+            for key in (*left, *probes):
+                every[key].append(starts.get(key, inf) - now)
             exact = [key for key in left if key in differ] if draw < self._exact_draws else []
             if exact:
                 core = yield from self._exact(draw, exact, starts)
@@ -365,18 +403,69 @@ class _Draws:
                     ratio = _ratio(core.get(key, inf) - now, starts.get(key, inf) - now)
                     differ[key].append(ratio)
             left = [key for key in left if key in differ or not self._endless(found[key])]
-            if not left:
+            if not left and not probes:
                 break
         for key, ratios in differ.items():
-            found[key] = [_scaled(wait, median(ratios)) for wait in found[key]]
+            job, ratio = self.pending[key], median(ratios)
+            self._ratios[job.workload.cluster_queue, job.size_class] = ratio
+            found[key] = [_scaled(wait, ratio) for wait in found[key]]
         return found
+
+    def submit_alone(self) -> Steps:
+        """Simulate probes by themselves that others would wait for, as far as there is time.
+
+        In a strict queue they hold up those behind them. In a cohort they keep quota of their queue
+        from others, which matters where all else is certain. Those for which there is no time are
+        not told.
+        """
+        queues, now, left = self.present.queues, self.present.now, ALONE
+        for key, probe in self._probes.items():
+            kind = queues.kinds[probe.kind]
+            shared = self._count == 1 and kind.root in queues.shared
+            if not (kind.strict or shared) or max(self._probed[key]) == 0.0:
+                continue
+            left -= (len(self.present.jobs) + 1) * self._count
+            self._probed[key] = waits = []
+            coming = Coming(now, probe.kind, inf, key)
+            for draw in range(self._count if left >= 0 else 0):
+                starts = yield from self._coarse(draw, [key], (), (coming,))
+                waits.append(starts.get(key, inf) - now)
+
+    def of_probe(self, job: KnownJob, shift: Shift) -> StartForecast:
+        """Return when a probe would start; unknown where that could be wrong.
+
+        What the core would say of it is not known. In queues that are not plain it is as far from
+        what quotas alone say as that of the last workload in line of its size.
+        """
+        key, queue, priority = job.workload.key, job.workload.cluster_queue, job.workload.priority
+        waits = self._probed.get(key, ())
+        if len(waits) < self._count or self._endless(waits):
+            return TOO_FAR
+        certain, shared = min(waits) == max(waits), self.present.queues.is_shared(queue)
+        plain = queue in self.present.plain and queue not in self._held_up
+        if self.present.queues.is_strict(queue):
+            plain = plain and not shared
+        ratio = 1.0 if plain else self._ratios.get((queue, job.size_class))
+        ahead, behind = (
+            sum(n for (name, own), n in lines.items() if name == queue and own >= priority)
+            for lines in (self._simulated, self._behind)
+        )
+        if ratio is None or (certain and (not plain or behind or (shared and self._count > 1))):
+            return TOO_FAR
+        raw = interval_of([_scaled(wait, ratio) for wait in waits])
+        forecast = StartForecast(interval=raw if certain else shift.applied(raw))
+        return _later(forecast, 1 + behind / (ahead + 1), self._settings) if behind else forecast
 
     def _endless(self, waits: Sequence[float]) -> bool:
         """Tell whether the interval has no end, whatever the other draws will say."""
         return waits.count(inf) > _aside(self._count)
 
     def _coarse(
-        self, draw: int, wanted: Sequence[str]
+        self,
+        draw: int,
+        wanted: Sequence[str],
+        probes: Sequence[str] = (),
+        submitted: Sequence[Coming] = (),
     ) -> Generator[None, None, Mapping[str, float]]:
         running = [(kind, begun + self._lasts[key][draw]) for kind, begun, key in self._held]
         pending = [
@@ -384,8 +473,14 @@ class _Draws:
             for key, job in self.pending.items()
             if (kind := self.kinds[key]) is not None
         ]
-        run = CoarseRun(self.present.queues, running, pending, now=self.present.now)
-        can = [key for key in wanted if self.kinds[key] is not None]
+        run = CoarseRun(
+            self.present.queues,
+            running,
+            [*pending, *submitted],
+            now=self.present.now,
+            probes=[self._probes[key] for key in probes],
+        )
+        can = [key for key in wanted if self.kinds.get(key, 0) is not None]
         found = yield from first_starts(run, self._coming(draw), wanted=can, until=self._until)
         return found
 

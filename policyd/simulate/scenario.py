@@ -8,6 +8,7 @@ comes to no end.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count
 from math import inf
@@ -24,11 +25,11 @@ from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
 
-MOST_CYCLES = 1_000
-"""Cycles between two events at most.
+MOST_STOPS = 20
+"""Stops of one workload at one moment, until nothing more is decided before time goes by.
 
-Policies may let two workloads preempt each other for ever, without time going by. A queue protects
-workloads from being preempted by the same one again if it is set to.
+Policies may let two workloads preempt each other for ever. A queue protects workloads from being
+preempted by the same one again if it is set to.
 """
 
 
@@ -131,6 +132,7 @@ class Simulation:
     Attributes:
         state: Queues, pending workloads, and holders of quota now.
         now: Seconds since the beginning.
+        unsettled: Whether workloads preempted each other at some moment without an end.
     """
 
     def __init__(
@@ -148,6 +150,8 @@ class Simulation:
         """
         self.state = state
         self.now = 0.0
+        self.unsettled = False
+        self._stops = Counter[str]()
         self._sequence = count()
         self._number = 0
         self._began: dict[str, float] = {}
@@ -167,6 +171,8 @@ class Simulation:
     def steps(self, *, until: float = float("inf")) -> Iterator[SimulatedCycle]:
         """Yield cycle after cycle, up to a time; those that decide nothing new are left out."""
         while self._events and self._events[0][0] <= until and self._events[0][0] < inf:
+            if self._events[0][0] > self.now:
+                self._stops.clear()
             self.now = self.state.now = self._events[0][0]
             ended: list[str] = []
             while self._events and self._events[0][0] == self.now:
@@ -197,8 +203,13 @@ class Simulation:
                 pass
 
     def _cycle(self, ended: tuple[str, ...]) -> Iterator[SimulatedCycle]:
-        """Run cycles until none is admitted, preempted or made inadmissible any more."""
-        for _ in range(MOST_CYCLES):
+        """Run cycles until none is admitted, preempted or made inadmissible any more.
+
+        Where that has no end, nothing more is decided at this moment. A run may end at the moment
+        at which it begins, so the stops of all its events count.
+        """
+        nothing = Plan(actions=(), revision=self.state.revision)
+        while max(self._stops.values(), default=0) <= MOST_STOPS:
             plan = plan_cycle(self.state)
             reserves = plan.reserved != self.state.extension.reserved
             self.state.commit(plan)
@@ -210,9 +221,12 @@ class Simulation:
             stopped = any(isinstance(action, Preempt | Evict) for action in plan.actions)
             if not (plan.goes_on or reserves or stopped):
                 break
+        else:
+            self.unsettled = True
+            if ended or self._failed:
+                yield self._describe(ended, nothing)
         waiting = tuple(self._overlooked())
         if waiting:
-            nothing = Plan(actions=(), revision=self.state.revision)
             yield SimulatedCycle(
                 at=self.now, number=self._number, ended=(), plan=nothing, waiting=waiting
             )
@@ -324,6 +338,7 @@ class Simulation:
         self._failed.append(key)
 
     def _stop(self, workload: QueuedWorkload, *, preempted_by: str) -> None:
+        self._stops[workload.key] += 1
         self._ends.pop(workload.key, None)
         self._take_off(workload.key)
         self._unseen[workload.key] = None

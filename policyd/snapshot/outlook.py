@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import NominatedWorkload, QueueState
 from policyd.alloc.flavors.options import QueueOptions, RequestKey
 from policyd.alloc.nominate import Nominator
@@ -17,8 +18,15 @@ from policyd.alloc.quota import QuotaNode
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import PodSetFlavors, QueuedWorkload, ReservedQuota
+from policyd.snapshot.newcomers import start_of
 from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
-from policyd.snapshot.values import ClusterQueueUse, HeldAmount, HoldingRow, QueueSnapshot
+from policyd.snapshot.values import (
+    ClusterQueueUse,
+    HeldAmount,
+    HoldingRow,
+    QueueSnapshot,
+    StartRow,
+)
 from policyd.status.messages import message_of
 from policyd.status.naming import Naming
 from policyd.status.remedies import Shortfall, nearest_shortfalls
@@ -158,6 +166,24 @@ class Outlook:
         if entry.served:
             return self._starts(entry, queue, rule)
         return self._refused(entry.assignment.refusal, queue, workload)
+
+    def start_of(
+        self, workload: QueuedWorkload, prospect: Prospect | None, *, now: float
+    ) -> StartRow | None:
+        """Return when a workload starts that waits; None if that is not known.
+
+        Args:
+            workload: It names an active ClusterQueue.
+            prospect: What would become of it.
+            now: The time, in seconds since the epoch.
+        """
+        use = self._uses.get(workload.cluster_queue)
+        if use is None or not isinstance(prospect, WouldWait) or prospect.ahead is None:
+            return None
+        requests = total_of(*(each.totals() for each in workload.pod_sets))
+        return start_of(
+            use.newcomers, requests, priority=workload.priority, ahead=prospect.ahead, now=now
+        )
 
     def _nominated(self, ticket: Ticket, options: QueueOptions) -> NominatedWorkload:
         """Choose flavors as the cycles would: each goes on with the flavors after those before."""

@@ -35,6 +35,7 @@ from policyd.snapshot.values import (
     HeldAmount,
     HoldingRow,
     LocalQueueName,
+    NewcomerRow,
     NodeUse,
     Origin,
     PastUsage,
@@ -155,6 +156,7 @@ class Picture:
         resource_version: Up to which version of Workloads all was known.
         version: Identifies the picture.
         rules: By which a new job would be judged; None if readers need not know.
+        newcomers: When new workloads would start, by queue; empty if readers need not know.
         trees: The trees in which each namespace has a LocalQueue.
         cohorts: Each with the top of its tree.
     """
@@ -164,6 +166,7 @@ class Picture:
     resource_version: str = ""
     version: str = ""
     rules: QueueRules | None = None
+    newcomers: Mapping[str, tuple[NewcomerRow, ...]] = field(default_factory=dict)
     usage_order: UsageOrder | None = None
     queues: list[QueuePicture] = field(default_factory=list)
     cohorts: list[tuple[str, CohortUse]] = field(default_factory=list)
@@ -255,6 +258,7 @@ class Pictures:
                 message=status.message,
                 quotas=_quotas(tree, queue.node),
                 fair_share=self._share(queue.node),
+                newcomers=picture.newcomers.get(name, ()),
             )
             page = QueuePicture(use, _top(queue.node))
             page.past = past if queue.spec.by_usage else {}

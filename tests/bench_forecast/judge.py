@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 from policyd.forecast.correction import Interval
@@ -19,6 +20,7 @@ class Judged:
     """One forecast, and what happened.
 
     `waited` is None if the job had not started when the trace ended, `open_for` after the forecast.
+    `best` is the part of the draws that is near one start, at most.
     """
 
     size_class: str
@@ -26,6 +28,7 @@ class Judged:
     average: float
     waited: float | None
     open_for: float
+    best: float | None = None
 
     @property
     def decided(self) -> bool:
@@ -44,8 +47,7 @@ class Judged:
 
     @property
     def near(self) -> bool:
-        off = abs(self.interval.median - self.waited)
-        return off <= max(NEAR_SECONDS, NEAR_PART * self.waited)
+        return is_near(self.interval.median, self.waited)
 
     @property
     def loss(self) -> float:
@@ -57,6 +59,20 @@ class Judged:
     def average_loss(self) -> float:
         """The same of the moving average, which is all three."""
         return sum(pinball(level, self.average, self.waited) for level in LEVELS) / 3
+
+
+def is_near(forecast: float, waited: float) -> bool:
+    """Tell whether a forecast of a start comes true."""
+    return abs(forecast - waited) <= max(NEAR_SECONDS, NEAR_PART * waited)
+
+
+def nearest(waits: Sequence[float]) -> float | None:
+    """Return the largest part of the draws that one forecast is near; None without draws."""
+    ends = [each for each in waits if each < inf]
+    tried = {each + off for each in ends for off in (-NEAR_SECONDS, 0.0, NEAR_SECONDS)}
+    tried |= {each * by for each in ends for by in (1 - NEAR_PART, 1 + NEAR_PART)}
+    found = (sum(is_near(forecast, each) for each in ends) for forecast in tried)
+    return max(found, default=0) / len(waits) if waits else None
 
 
 def pinball(level: float, forecast: float, actual: float) -> float:
@@ -80,6 +96,7 @@ class Figures:
     average_median_loss: float | None
     near: float | None
     near_average: float | None
+    best: float | None
     unknown: float
     undecided: float
 
@@ -120,12 +137,8 @@ def figures(judged: Sequence[Judged], weights: dict[str, float]) -> Figures:
         median_loss=mean(started, lambda each: abs(each.interval.median - each.waited) / 2),
         average_median_loss=mean(started, lambda each: abs(each.average - each.waited) / 2),
         near=mean(started, lambda each: each.near),
-        near_average=mean(
-            started,
-            lambda each: (
-                abs(each.average - each.waited) <= max(NEAR_SECONDS, NEAR_PART * each.waited)
-            ),
-        ),
+        near_average=mean(started, lambda each: is_near(each.average, each.waited)),
+        best=mean([each for each in started if each.best is not None], lambda each: each.best),
         unknown=mean(judged, lambda each: each.interval is None) or 0.0,
         undecided=mean(judged, lambda each: not each.decided and each.interval is not None) or 0.0,
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.forecast.correction import Interval
-from tests.bench_forecast.judge import Judged, figures, pinball
+from tests.bench_forecast.judge import Judged, figures, nearest, pinball
 
 HOURS = 3_600.0
 
@@ -55,6 +55,14 @@ def test_near_is_within_ten_minutes_or_a_fifth(waited, near):
 
 def test_a_fifth_of_a_long_wait_is_near():
     assert figures([judged(0, 8 * HOURS, 9e9, 10 * HOURS)], {"1": 1.0}).near == 1.0
+
+
+def test_the_best_start_is_near_most_draws():
+    waits = [HOURS, 1.2 * HOURS, 1.4 * HOURS, 9 * HOURS, float("inf")]
+
+    assert nearest(waits) == 3 / 5
+    assert nearest([]) is None
+    assert nearest([float("inf")]) == 0.0
 
 
 def test_pinball_loss_is_least_at_the_quantile():

@@ -91,6 +91,16 @@ def starts_of(jobs: list[TraceJob], spec: QueueSpec) -> dict[str, float]:
     return {each.key: at for at, each in run.starts(iter(coming), until=float("inf"))}
 
 
+class Recorder(Forecaster):
+    """A forecaster that keeps what was drawn."""
+
+    waits: dict[str, list[float]]
+
+    def _forecast(self, draws, key, waits, shift):
+        self.waits[key] = waits
+        return super()._forecast(draws, key, waits, shift)
+
+
 class Replay:
     """A trace on its way: a forecaster that learns from it, and what runs and waits.
 
@@ -106,12 +116,14 @@ class Replay:
         settings: ForecastSettings,
         declared: bool = False,
     ) -> None:
-        self.forecaster = Forecaster(
+        self.waits: dict[str, list[float]] = {}
+        self.forecaster = Recorder(
             run_times=RunTimeHistory(),
             arrivals=ArrivalHistory(),
             correction=Correction(),
             settings=settings,
         )
+        self.forecaster.waits = self.waits
         self.running: dict[str, tuple[TraceJob, float]] = {}
         self.pending: dict[str, TraceJob] = {}
         self.recent: deque[float] = deque(maxlen=RECENT)

@@ -72,6 +72,34 @@ async def test_the_limit_of_the_job_itself_counts(world):
     assert start(world, "waits").median == pytest.approx(since + 900, abs=2)
 
 
+@pytest.mark.parametrize(
+    ("pods", "told"),
+    [
+        pytest.param({"a": ("", 900)}, 900, id="one-pod"),
+        pytest.param({"a": ("g", 300), "b": ("g", 900)}, 900, id="the-longest-of-a-group"),
+        pytest.param({"a": ("g", 300), "b": ("g", None)}, None, id="one-of-a-group-has-none"),
+    ],
+)
+async def test_the_deadlines_of_pods_count(world, pods, told):
+    await world.start()
+    for name, (group, deadline) in pods.items():
+        pod = world.pod(name, gpus=8 // len(pods), group=group, total=len(pods))
+        if deadline:
+            spec = {**pod["spec"], "activeDeadlineSeconds": deadline}
+            world.store.replace(r.PODS, pod, {**pod, "spec": spec})
+    await world.pass_time(1)
+    since = world.clock.now()
+    world.create(r.JOBS, job_body("waits", activeDeadlineSeconds=900))
+    await world.pass_time(2 * REFRESH_SECONDS)
+
+    row = start(world, "waits")
+
+    if told is None:
+        assert row.how == "NoHistory"
+    else:
+        assert row.median == pytest.approx(since + told, abs=3)
+
+
 def job_body(name, **spec):
     metadata = {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "lq-cq"}}
     template = {"spec": pod_spec(8)}

@@ -5,11 +5,13 @@ import gzip
 import pytest
 
 from policyd.admission.verdicts import submission_of, verdict
+from policyd.controller.queues.forecasts import REFRESH_SECONDS, ForecastsSettings
 from policyd.controller.queues.snapshots import AdmissionSnapshots
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.surroundings import NOWHERE
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
+from policyd.snapshot.newcomers import ASKED_SECONDS
 from policyd.snapshot.outlook import Outlook
 from policyd.snapshot.reading import read
 from tests.controller.world import QUEUE, World, pod_spec
@@ -207,6 +209,113 @@ async def test_the_controller_decides_as_predicted(furnish, before, new, reason,
     assert found == reason
     assert objects == len(before)
     assert world.is_true("new", "QuotaReserved") is starts
+    await world.kill()
+
+
+async def forecasting(furnish, *before, limit=900):
+    """Return a world with jobs that run for so long at most, once their ends are known."""
+    world = World()
+    world.forecasts = ForecastsSettings()
+    furnish(world)
+    await world.start()
+    for number, each in enumerate(before):
+        body = job(name=f"before-{number}", **each)
+        if limit:
+            body["spec"]["activeDeadlineSeconds"] = limit
+        submit(world, body)
+        await world.pass_time(2)
+    await outlook_of(world)  # the webhooks ask all the time
+    await world.pass_time(2 * REFRESH_SECONDS)
+    return world
+
+
+ONE = "would wait: 1st in cq, 8 more nvidia.com/gpu needed"
+TWO = "would wait: 2nd in cq, 8 more nvidia.com/gpu needed"
+SEVEN = "would wait: 1st in cq, 7 more nvidia.com/gpu needed"
+
+
+@pytest.mark.parametrize(
+    ("furnish", "before", "new", "said"),
+    [
+        pytest.param(
+            lambda world: world.furnish(gpus=8),
+            [{}],
+            {},
+            f"{ONE}; start in 15 min",
+            id="behind-one-that-runs",
+        ),
+        pytest.param(
+            lambda world: world.furnish(gpus=8),
+            [{}, {}],
+            {},
+            f"{TWO}; start in 30 min",
+            id="behind-another",
+        ),
+        pytest.param(
+            lambda world: world.furnish(gpus=8, queueingStrategy="StrictFIFO"),
+            [{}, {}],
+            {},
+            f"{TWO}; start in 30 min",
+            id="strict",
+        ),
+        pytest.param(
+            lambda world: two_queues(world, limits={"borrowingLimit": "0"}),
+            [{}],
+            {},
+            f"{ONE}; start in 15 min",
+            id="in-a-cohort",
+        ),
+        pytest.param(
+            lambda world: world.furnish(gpus=8),
+            [{"gpus": 8}],
+            {"gpus": 7},
+            f"{SEVEN}; start in 15 min",
+            id="between-two-sizes",
+        ),
+        pytest.param(preempting, [{}], {"labels": (LOW,)}, ONE, id="where-preemption-decides"),
+    ],
+)
+async def test_the_start_that_is_said_is_that_of_the_job(furnish, before, new, said):
+    world = await forecasting(furnish, *before)
+    since = world.clock.now()
+    body = job(**new)
+
+    found = await foreseen(world, body)
+    submit(world, body)
+    for number in range(len(before)):
+        await world.pass_time(900 - (world.clock.now() - since) % 900 - 20 * (not number))
+        assert not world.is_true("new", "QuotaReserved")
+        world.end_job(f"before-{number}")
+        await world.pass_time(3)
+
+    assert found == said
+    assert world.is_true("new", "QuotaReserved")
+    await world.kill()
+
+
+async def test_nothing_is_said_of_a_start_once_the_queue_is_another():
+    world = await forecasting(lambda world: world.furnish(gpus=8), {})
+    submit(world, job(name="meanwhile"))
+    await world.pass_time(1)
+
+    assert await foreseen(world, job()) == TWO
+    await world.kill()
+
+
+async def test_nothing_is_said_of_a_start_that_is_not_known():
+    world = await forecasting(lambda world: world.furnish(gpus=8), {}, limit=None)
+
+    assert await foreseen(world, job()) == ONE
+    await world.kill()
+
+
+async def test_nobody_is_told_what_nobody_asks_for():
+    world = await forecasting(lambda world: world.furnish(gpus=8), {})
+    assert world.controller.cache.newcomers
+
+    await world.pass_time(ASKED_SECONDS + 2 * REFRESH_SECONDS)
+
+    assert not world.controller.cache.newcomers
     await world.kill()
 
 

@@ -6,6 +6,7 @@ from policyd.forecast.run_times import STEPS, JobTraits, RunTimeHistory, stem_of
 
 ANA = JobTraits(queue="q", owner="ana", stem="train", shape="gpu=1")
 BEN = JobTraits(queue="q", owner="ben", stem="train", shape="gpu=1")
+DAY = 86_400.0
 STEP = 2 ** (1 / 3)
 """A quantile is exact up to a step of the life table."""
 
@@ -152,3 +153,26 @@ def test_no_owner_and_no_name_is_kept_where_traits_have_none():
 )
 def test_the_stem_is_the_name_without_its_numbers(name, stem):
     assert stem_of(name) == stem
+
+
+@pytest.mark.parametrize("half_life", [10, 1_000])
+def test_jobs_that_go_on_do_not_outweigh_those_that_fade(half_life):
+    """Half of the jobs end after an hour, the others after twenty days."""
+    history, hours, now = RunTimeHistory(half_life_seconds=half_life * DAY), 24 * 100, 100 * DAY
+    short, long = 3_600.0, 20 * DAY
+    ends = sorted((3_600.0 * n + ran, ran) for n in range(hours) for ran in (short, long))
+    for at, ran in ends:
+        if at <= now:
+            history.observe(ANA, ran, at=at)
+    running = [
+        (ANA, now - 3_600.0 * n)
+        for n in range(hours)
+        for ran in (short, long)
+        if 3_600.0 * n + ran > now
+    ]
+
+    curve = history.curves(running).of(ANA)
+
+    assert 1 - curve.part(DAY) == pytest.approx(0.5, abs=0.03)
+    assert 1 - curve.part(15 * DAY) == pytest.approx(0.5, abs=0.03)
+    assert 1 - curve.part(26 * DAY) == pytest.approx(0, abs=0.03)

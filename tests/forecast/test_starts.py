@@ -158,7 +158,7 @@ def test_what_happened_after_earlier_forecasts_corrects_later_ones():
 
     assert before.high < 200
     assert after.high >= 900
-    assert after.low == pytest.approx(100)
+    assert after.low <= 100
 
 
 def test_the_interval_leaves_out_a_twentieth_at_each_end():

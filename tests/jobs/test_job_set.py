@@ -54,6 +54,34 @@ def test_how_far_it_is(counts, active, ready):
     assert (JOB_SET.active(found), JOB_SET.ready(found)) == (active, ready)
 
 
+def deadline(name, seconds):
+    return replicated(name, activeDeadlineSeconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "policies", "limit"),
+    [
+        pytest.param([deadline("a", 60), deadline("b", 90)], {}, 90, id="the-longest"),
+        pytest.param([deadline("a", 60), replicated("b")], {}, None, id="one-without"),
+        pytest.param([], {}, None, id="no-jobs"),
+        pytest.param(
+            [deadline("a", 60), deadline("b", 90)],
+            {"startupPolicy": {"startupPolicyOrder": "InOrder"}},
+            150,
+            id="one-after-the-other",
+        ),
+        pytest.param(
+            [deadline("a", 60)], {"failurePolicy": {"maxRestarts": 1}}, None, id="made-again"
+        ),
+        pytest.param([deadline("a", 60)], {"failurePolicy": {}}, 60, id="never-made-again"),
+    ],
+)
+def test_how_long_it_may_run(jobs, policies, limit):
+    body = {"spec": {"replicatedJobs": jobs, **policies}}
+
+    assert JOB_SET.limit(msgspec.convert(body, JobSet)) == limit
+
+
 def test_jobs_that_succeeded_give_their_pods_back():
     status = [{"name": "A", "succeeded": 2}, {"name": "b"}, {"name": "gone", "succeeded": 1}]
     jobs = [replicated("A", 3, parallelism=4), replicated("b")]

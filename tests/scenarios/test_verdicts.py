@@ -1,6 +1,7 @@
 """A user is told at once, by kubectl, whether a new job would start, and if not, why."""
 
 import json
+import re
 import subprocess
 import time
 
@@ -49,6 +50,36 @@ def test_a_dry_run_says_what_a_real_creation_then_does(cluster, api):
     assert "Warning" not in str(api.get("Job", "second", "team-a"))
     second = waits.replace("1st", "2nd")
     eventually(lambda: dry(cluster, job("third")) == [second], what="the third would be behind")
+
+
+def limited(name, seconds):
+    """A job that runs for all GPUs that there are, and so long, which it declares."""
+    body = job(name, gpus=12, pods=2, run_for=f"{seconds}s")
+    body["metadata"].setdefault("labels", {})["kueue.x-k8s.io/max-exec-time-seconds"] = str(seconds)
+    return body
+
+
+WAITS = re.compile(r"would wait: 1st in team-a, \d+ more nvidia.com/gpu needed; start in (\d+) min")
+
+
+def test_a_job_starts_when_its_verdict_forecast_it(cluster, api):
+    api.create(limited("first", 100))
+    eventually(lambda: admitted(api, "first"), what="the first is admitted")
+    since = time.time()
+
+    def minutes_forecast():
+        (verdict,) = dry(cluster, limited("second", 60))
+        found = WAITS.fullmatch(verdict)
+        return found and int(found[1])
+
+    minutes = eventually(minutes_forecast, what="a dry run says when it would start")
+    asked = time.time()
+    (verdict,) = verdicts_of(cluster, limited("second", 60))
+    assert WAITS.fullmatch(verdict)
+    eventually(lambda: admitted(api, "second"), what="it starts", within=150)
+    waited = time.time() - asked
+
+    assert abs(waited - 60 * minutes) <= 45, f"{minutes} min, {waited} s after {asked - since} s"
 
 
 def test_a_job_that_can_never_start_gets_a_message(cluster, api):

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.ledger import Holding
 from policyd.alloc.pending import Ticket
+from policyd.alloc.workload import QueuedWorkload
 from policyd.api.kueue import Workload
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.queues.learning import Learning
@@ -27,6 +28,7 @@ from policyd.forecast.coarse import CoarseQueues
 from policyd.forecast.correction import Correction
 from policyd.forecast.memory import MemoryDamagedError, pack, remembered, restore, unpack
 from policyd.forecast.present import cohorts_of, emptied
+from policyd.forecast.probes import Request, plain_queues, probes_of, request_of
 from policyd.forecast.run_times import RunTimeHistory
 from policyd.forecast.starts import (
     DAY,
@@ -40,9 +42,11 @@ from policyd.forecast.starts import (
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import CONFIG_MAPS
 from policyd.kube.unforeseen import log_unforeseen
+from policyd.optimize.opt_ins import NO_OPT_INS, wants
 from policyd.optimize.optimizer import Optimizer
+from policyd.snapshot.newcomers import TreeStamp, stamps_of
 from policyd.snapshot.picture import STEP
-from policyd.snapshot.values import StartRow
+from policyd.snapshot.values import NewcomerRow, StartRow
 from policyd.status.pending_order import sort_in_steps
 
 SOON_SECONDS, REFRESH_SECONDS = 3.0, 10.0
@@ -58,6 +62,8 @@ MOST_SECONDS: Final = 1.8
 FIRST_SIMULATED, LEAST_SIMULATED = 500, 100
 LOOKS: Final = 1_000
 """Steps without a turn for others, at most, however short they are."""
+TEACHES_SECONDS: Final = 3_600.0
+"""From one forecast that corrects later ones to the next: what comes together waits alike."""
 FIRST_SAVE_SECONDS, SAVE_SECONDS = 60.0, 900.0
 """From the start to the first write of the memory, and between writes."""
 KEY: Final = "memory"
@@ -112,12 +118,14 @@ class Forecasts:
         self.forecaster = Forecaster(
             run_times=RunTimeHistory(),
             arrivals=ArrivalHistory(since=now, least_seconds=DAY),
-            correction=Correction(),
+            correction=Correction(apart_seconds=TEACHES_SECONDS),
             settings=_simulating(FIRST_SIMULATED),
         )
         self._learning = Learning(cache, self.forecaster, names=settings.names)
         self._since, self._saved = 0.0, 0
         self._spent = 0.0
+        self._stamps: Mapping[str, TreeStamp] = {}
+        self._lines: Counter[tuple[str, int]] = Counter()
 
     async def run(self) -> NoReturn:
         """Make forecasts until cancelled."""
@@ -136,7 +144,8 @@ class Forecasts:
                     await self._save()
                 save_at = self._pace.clock.monotonic() + SAVE_SECONDS
             took = self._pace.clock.monotonic() - began
-            little = self._cache.starts and self._spent < LITTLE_SECONDS
+            told = self._cache.starts or self._cache.newcomers
+            little = told and self._spent < LITTLE_SECONDS
             every = SOON_SECONDS if little else REFRESH_SECONDS
             await self._pace.sleep(max(0.0, every - took))
 
@@ -148,11 +157,14 @@ class Forecasts:
             await self._in_turns(self._learning.gather())
             present = await self._in_turns(self._present(now))
             forecasts = await self._in_turns(self.forecaster.steps(present))
+            newcomers = self._newcomers(present.probes, forecasts, now)
             self._cache.starts = await self._in_turns(_rows(forecasts, now))
+            self._cache.newcomers.put(newcomers, self._stamps, at=now)
         except Exception:
             # An unforeseen error in a forecast must not stop the queue.
             log.exception("forecast_error")
             self._cache.starts = {}
+            self._cache.newcomers.put({}, {}, at=now)
             return
         counts = Counter(row.how for row in self._cache.starts.values())
         self._metrics.forecasts(counts, seconds=self._spent)
@@ -170,8 +182,11 @@ class Forecasts:
         waiting = [(each.pending, list(each.pending)) for each in queues if len(each.pending)]
         held = [holding for each in queues for holding in each.holdings.values()]
         coarse = CoarseQueues([each.spec for each in queues if each.spec], cohorts_of(state))
-        if not waiting:
+        probing = self._cache.newcomers.wanted(self._pace.clock.monotonic())
+        if not waiting and not (held and probing):
             return QueuesNow(now=now, jobs=(), queues=coarse)
+        self._stamps = stamps_of(state)
+        plain = plain_queues(state, lambda spec: wants(spec) is not NO_OPT_INS)
         yield
         orders: list[list[Ticket]] = []
         for pending, tickets in waiting:
@@ -186,9 +201,52 @@ class Forecasts:
             workload = self._cache.mirrors.workloads.get(ticket.workload.key)
             jobs.append(self._learning.known(ticket.workload, workload))
             yield
+        probes: tuple[KnownJob, ...] = ()
+        if probing:
+            probes = yield from self._probes([each.workload for each in jobs], orders, now)
         core = yield from emptied(state, Optimizer)
         behind = [ticket.workload for order in orders for ticket in order[most:]]
-        return QueuesNow(now=now, jobs=jobs, queues=coarse, make_state=lambda: core, behind=behind)
+        return QueuesNow(
+            now=now,
+            jobs=jobs,
+            queues=coarse,
+            make_state=lambda: core,
+            behind=behind,
+            probes=probes,
+            plain=plain,
+        )
+
+    def _probes(
+        self, workloads: Sequence[QueuedWorkload], orders: Sequence[Sequence[Ticket]], now: float
+    ) -> Generator[None, None, tuple[KnownJob, ...]]:
+        """Return the workloads that are tried, and count those that are ahead of them."""
+        requests: dict[str, Counter[Request]] = {}
+        for each in workloads:
+            requests.setdefault(each.cluster_queue, Counter())[request_of(each)] += 1
+            yield
+        self._lines = Counter[tuple[str, int]]()
+        for ticket in (each for order in orders for each in order):
+            self._lines[ticket.workload.cluster_queue, ticket.workload.priority] += 1
+            yield
+        return tuple(probes_of(requests, now=now))
+
+    def _newcomers(
+        self, probes: Iterable[KnownJob], told: dict[str, StartForecast], now: float
+    ) -> dict[str, tuple[NewcomerRow, ...]]:
+        """Take the forecasts of probes out of all, and return those that are known, by queue."""
+        found: dict[str, list[NewcomerRow]] = {}
+        for job in probes:
+            of, forecast = job.workload, told.pop(job.workload.key)
+            if forecast.interval is None:
+                continue
+            ahead = sum(
+                count
+                for (name, priority), count in self._lines.items()
+                if name == of.cluster_queue and priority >= of.priority
+            )
+            row = NewcomerRow(of.priority, ahead, dict(request_of(of)[1]), start_row(forecast, now))
+            found.setdefault(of.cluster_queue, []).append(row)
+        return {name: tuple(rows) for name, rows in found.items()}
 
     def _running(self, holding: Holding) -> KnownJob:
         job = self._learning.running(holding.workload, holding.admission)

@@ -171,12 +171,23 @@ class Learning:
     def _limit(self, workload: Workload) -> float | None:
         """Return how long the job of a workload may run by its own fields; None if for ever."""
         owner = controller_of(workload.metadata)
+        if any(each.kind == "Pod" for each in workload.metadata.owner_references):
+            return self._limit_of_pods(workload)
         kind = None if owner is None else _KINDS.get(owner.kind)
         mirror = None if kind is None else self._cache.mirrors.jobs.get(kind.kind)
         if owner is None or kind is None or mirror is None:
             return None
         job = mirror.get(f"{workload.metadata.namespace}/{owner.name}")
         return kind.limit(job) if isinstance(job, kind.type) else None
+
+    def _limit_of_pods(self, workload: Workload) -> float | None:
+        """Return how long pods may run that queue together; None if one of them may for ever."""
+        space, pods = workload.metadata.namespace, self._cache.mirrors.pods
+        found = [pods.get(f"{space}/{each.name}") for each in workload.metadata.owner_references]
+        limits = [each.spec.active_deadline_seconds for each in found if each is not None]
+        known = [each for each in limits if each is not None]
+        total = sum(each.count for each in workload.spec.pod_sets)
+        return max(known) if known and len(known) == len(found) >= total else None
 
 
 def _runs(workload: Workload) -> bool:

@@ -130,6 +130,7 @@ class AdmissionSnapshots:
 
     async def unless(self, version: str) -> bytes:
         """Return the snapshot, compressed by gzip, unless its version is this one: then b""."""
+        self._cache.newcomers.asked_at = self._pace.clock.monotonic()
         async with self._turn:
             now = self._current_version()
             late = self._pace.clock.monotonic() >= self._taken + APART_SECONDS
@@ -148,14 +149,18 @@ class AdmissionSnapshots:
                 self._rules += 1
 
     def _current_version(self) -> str:
-        return f"{self._instance}-{self._cache.state.revision}-{self._rules}"
+        cache = self._cache
+        changes = cache.state.revision, self._rules, cache.newcomers.version
+        return "-".join((self._instance, *map(str, changes)))
 
     async def _made(self, version: str) -> bytes:
+        now, state = self._pace.clock.now(), self._cache.state
         picture = Picture(
-            self._pace.clock.now(),
-            self._cache.state.revision,
+            now,
+            state.revision,
             version=version,
             rules=rules_of(self._cache),
+            newcomers=self._cache.newcomers.current(state, now=now),
         )
         taken = await in_steps(self._pace, self._pictures.take(picture, ()))
         work = write(taken, PLAIN, other_teams=self._cache.other_teams)

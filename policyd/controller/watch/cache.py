@@ -49,6 +49,7 @@ from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
 from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, wants
 from policyd.optimize.optimizer import Optimizer
+from policyd.snapshot.newcomers import Newcomers
 from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
 
@@ -91,6 +92,7 @@ class Cache:
         self.other_teams: OtherTeams = "names"
         self.starts: Mapping[str, StartRow] = {}
         """When pending workloads are forecast to start, by key."""
+        self.newcomers = Newcomers()
         self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
         self.hooks = Hooks()
         self._pace = pace

@@ -40,11 +40,18 @@ class StartupPolicy(Wire, frozen=True):
     startup_policy_order: str = "AnyOrder"
 
 
+class FailurePolicy(Wire, frozen=True):
+    """How often all Jobs are made again once one has failed."""
+
+    max_restarts: int = 0
+
+
 class JobSetSpec(Wire, frozen=True):
     """The spec of a JobSet."""
 
     suspend: bool = False
     startup_policy: StartupPolicy | None = None
+    failure_policy: FailurePolicy | None = None
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
 
 
@@ -109,6 +116,20 @@ def comes(job: JobSet) -> Coming:
     return "RoleByRole" if policy and policy.startup_policy_order == "InOrder" else ""
 
 
+def limit(job: JobSet) -> int | None:
+    """Return how long a JobSet may run by the deadlines of its Jobs, in seconds.
+
+    Returns:
+        None if a Job has none, or if the Jobs may be made again.
+    """
+    deadlines = [each.template.spec.active_deadline_seconds for each in job.spec.replicated_jobs]
+    known = [each for each in deadlines if each is not None]
+    policy = job.spec.failure_policy
+    if not known or len(known) < len(deadlines) or (policy and policy.max_restarts > 0):
+        return None
+    return sum(known) if comes(job) else max(known)
+
+
 def reclaimable(job: JobSet) -> tuple[ReclaimablePod, ...]:
     """Return the pods of the Jobs that have succeeded."""
     succeeded = {each.name: each.succeeded for each in job.status.replicated_jobs_status}
@@ -134,4 +155,5 @@ JOB_SET = JobKind(
     ready=ready,
     reclaimable=reclaimable,
     comes=comes,
+    limit=limit,
 )
