@@ -96,10 +96,9 @@ class QueuesNow(Value, frozen=True):
         make_state: Makes a state of the core with these and no workloads; None to do without.
         behind: Pending workloads that are not simulated, in the order of their turns: all of them
             come after those of their queue in `jobs`.
-        probes: Workloads that nobody has submitted, and that are told as well when they would
-            start.
-        plain: Queues in which nothing but quota and order decides: of the others, probes are told
-            less.
+        probes: Workloads that are not submitted, whose starts are forecast, too.
+        plain: Queues in which nothing but quota and order decides: of the others, fewer probes
+            get a forecast.
     """
 
     now: float
